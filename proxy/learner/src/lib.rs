@@ -32,7 +32,6 @@ mod methods;
 mod metrics;
 mod owner_text;
 mod policy;
-mod queue;
 mod replay;
 mod sample;
 mod shared;
@@ -44,7 +43,6 @@ mod testing;
 mod tokens;
 mod trainer;
 mod training;
-mod window;
 mod wish_detection;
 
 pub use self::{

@@ -5,7 +5,6 @@
 
 mod ancestry;
 mod base;
-mod candidate;
 mod made;
 mod manifest;
 mod numbers;
@@ -15,8 +14,7 @@ pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
-    candidate::Candidate,
     made::{Provenance, Replayed},
     manifest::{CheckpointManifest, KnownCheckpoint, Shape, known, names},
-    resume::{ResumePoint, Resumed, WantedStart},
+    resume::{Candidate, ResumePoint, Resumed, WantedStart},
 };

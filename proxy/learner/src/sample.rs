@@ -7,7 +7,6 @@ mod exclude_reason;
 mod hints;
 mod logprob_query;
 mod target;
-mod teaching;
 #[cfg(test)]
 pub(crate) mod testing;
 mod turns;
@@ -21,10 +20,9 @@ pub(crate) use self::{
     hints::{HintedPrompts, Hints},
     logprob_query::LogprobQuery,
     target::{Form, Target, TargetReply, Targets, Taught},
-    teaching::Teaching,
     turns::{
         MIN_TARGET_WORDS, all_hints, hint, is_owners_answer, is_tool_turn, is_usable,
         is_whole_target, sampled_fairly, score,
     },
-    types::{AnchorReply, MAX_ADVANTAGE, Push, Sample},
+    types::{AnchorReply, MAX_ADVANTAGE, Push, Sample, Teaching},
 };

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_schedule::Schedule;
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_schedule::{Schedule, Window};
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{DailyCounts, LogError, TurnLog};
@@ -188,6 +188,21 @@ impl Shared {
         self.backend.is_some()
             && self.config.mode_of(agent) == Mode::Auto
             && !self.config.gate.enabled
+    }
+
+    /// Whether the owner is away, as the log and the schedule know it now.
+    pub(crate) async fn window(&self) -> Result<Window, LogError> {
+        let last_main_ms = self.persist(|| self.log.last_main_ms()).await?;
+        Ok(self.schedule.window(now_ms(), last_main_ms))
+    }
+
+    /// Whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
+    /// time, else while its owner is away.
+    pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
+        match self.config.mode_of(agent) {
+            Mode::Rl => Ok(true),
+            Mode::Auto | Mode::SkillsOnly => Ok(self.window().await?.is_open()),
+        }
     }
 
     /// Puts a turn aside, for good.

@@ -5,7 +5,8 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
 };
 
-use metaclaw_trainer_api::CheckpointName;
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_trainer_api::{AdapterName, CheckpointName};
 use metaclaw_turns::{Choice, Step, StepOutcome};
 
 use super::manifest::{KnownCheckpoint, Shape, name};

@@ -7,8 +7,8 @@ use metaclaw_turns::Turn;
 use serde::Serialize;
 
 use super::{
-    hints::HintedPrompts,
-    target::Target,
+    hints::{HintedPrompts, Hints},
+    target::{Target, Targets},
     turns::{sampled_fairly, score},
 };
 
@@ -50,6 +50,16 @@ pub(crate) struct AnchorReply {
     pub(crate) likely: Vec<Vec<u32>>,
     /// `[R][K]`: their log-probabilities.
     pub(crate) logprobs: Vec<Vec<f32>>,
+}
+
+/// What the teacher came to about an agent's turns, and whether it is to answer all of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Teaching<'a> {
+    pub(crate) targets: &'a Targets,
+    /// The prompts that the teacher reads in place of the turns' own.
+    pub(crate) hints: &'a Hints,
+    /// Whether wishes are in force that are to come into the weights.
+    pub(crate) consolidates: bool,
 }
 
 // === impl Sample ===
