@@ -2,14 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use metaclaw_settings::address::user_folder;
+use metaclaw_settings::{Config, Policy};
 use metaclaw_wiring::{Agent, DetectError, Found, Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
-use crate::{
-    config::{Config, Policy},
-    environment::{Environment, user_folder},
-    home::Home,
-};
+use crate::{environment::Environment, home::Home};
 
 /// Whose key is taken where several callers have one.
 const MAIN_AGENT: &str = "main";

@@ -15,6 +15,7 @@ use metaclaw_gateway::{Authenticator, Metrics, Privacy, RelayOnly, Serving};
 use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
 use metaclaw_schedule::Schedule;
+use metaclaw_settings::fingerprint;
 use metaclaw_skills::{Library, Skill};
 use metaclaw_trainer_api::{TrainingBackend, wire::Inference};
 use metaclaw_turns::{Funnel, LessonCounts, LogError, TurnLog};
@@ -29,7 +30,6 @@ use crate::{
     assemble::Purse,
     banner::About,
     compare::Comparer,
-    config::fingerprint,
     control::{LogStatus, LostAdapter, SkillView, Status, TrainerStatus},
     home::Home,
     policy_context::PolicyContext,

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
+use metaclaw_settings::{Policy, fingerprint};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -27,7 +28,6 @@ use crate::{
     agent::Pointed,
     app::{App, LateApp},
     banner::{Banner, First},
-    config::{Policy, fingerprint},
     control::{self, TrainerStatus},
     daemon::Ready,
     home::{Home, RunFile},

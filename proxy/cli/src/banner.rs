@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use metaclaw_chat::Mode;
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
+use metaclaw_settings::{
+    Config, InertUse, Policy,
+    address::{elsewhere, host, is_here},
+};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::leaves::JudgedWith;
 use self::leaves::leaves;
-use crate::{
-    address::{elsewhere, host, is_here},
-    config::{Config, InertUse, Policy},
-    privacy,
-};
+use crate::privacy;
 
 mod leaves;
 

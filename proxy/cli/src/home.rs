@@ -12,8 +12,6 @@ use crate::installed::Programs;
 mod lock;
 mod run_file;
 
-pub(crate) use metaclaw_settings::write_private;
-
 pub(crate) use self::{
     lock::{HomeLock, LockError},
     run_file::RunFile,

@@ -39,8 +39,6 @@ mod testing;
 mod traces;
 mod waiting;
 
-use metaclaw_settings::{self as config, address, auth_profiles};
-
 use self::commands::Cli;
 
 /// Turns are made by one thread and dropped by another, which the system's allocator does slowly.

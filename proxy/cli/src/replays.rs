@@ -5,12 +5,11 @@ use std::{fs, io, path::PathBuf};
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::AgentId;
 use metaclaw_learner::{Learner, Recorder, ReplayEvent, ReplayReport, ReplayWanted, ReportTo};
+use metaclaw_settings::overridden;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-
-use crate::config::overridden;
 
 /// What is to be trained again, as a command asks for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,12 +4,9 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, Span};
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig};
+use metaclaw_settings::{Policy, address::host};
 
-use crate::{
-    address::host,
-    compare::{BASE, PolicyAddress},
-    config::Policy,
-};
+use crate::compare::{BASE, PolicyAddress};
 
 /// It is asked straight at its server, beside the gateway: no turn is kept, no lesson put in. It costs time, and at a
 /// provider its tokens.

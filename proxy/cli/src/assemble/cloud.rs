@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
+use metaclaw_settings::{Cloud, Service};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Endpoint, NO_TOKENIZER, RemoteBackend, RemoteConfig,
     TrainingBackend,
@@ -30,11 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::plan::{Plan, random_token};
-use crate::{
-    config::{Cloud, Service},
-    environment::Environment,
-    policy_context,
-};
+use crate::{environment::Environment, policy_context};
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
 const AGAIN: Duration = Duration::from_secs(15);

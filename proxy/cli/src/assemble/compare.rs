@@ -1,12 +1,10 @@
 //! Whom `metaclaw compare` asks: who answers chats.
 
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
+use metaclaw_settings::Policy;
 
 use super::{plan::Plan, trainer::TrainingSide};
-use crate::{
-    compare::{Comparer, MAX_ANSWER, PolicyAddress, Whom},
-    config::Policy,
-};
+use crate::compare::{Comparer, MAX_ANSWER, PolicyAddress, Whom};
 
 /// The policy model where there is one, else the model of `llm.*`.
 pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<Comparer> {

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
+use metaclaw_settings::address::elsewhere;
 
 use super::{
     learner::address,
     plan::Plan,
     purse::{Model, Purse},
 };
-use crate::address::elsewhere;
 
 /// Skills are to be alike for like failures.
 const TEMPERATURE: f64 = 0.4;

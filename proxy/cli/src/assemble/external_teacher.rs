@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use metaclaw_chat::Span;
 use metaclaw_learner::{ExternalTeacher, LearnerConfig};
+use metaclaw_settings::address::is_here;
 
 use super::{function::Function, plan::Plan};
-use crate::address::is_here;
 
 /// For one reply: it is read, and nothing is written.
 const TIMEOUT: Span = Span::secs(120);

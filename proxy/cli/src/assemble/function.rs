@@ -4,10 +4,10 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_learner::{Post, PostFailed};
 use metaclaw_llm::{PostClient, http_client, loopback_client};
+use metaclaw_settings::address::is_here;
 use serde_json::Value;
 
 use super::plan::Plan;
-use crate::address::is_here;
 
 /// An address that JSON is put to.
 #[derive(Debug)]

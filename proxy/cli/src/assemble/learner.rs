@@ -12,6 +12,7 @@ use metaclaw_learner::{
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_schedule::Schedule;
+use metaclaw_settings::{Config, ModelAddress};
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::TurnLog;
@@ -24,12 +25,7 @@ use super::{
     plan::Plan,
     purse::{Model, Purse},
 };
-use crate::{
-    banner::JudgedWith,
-    compare::PolicyAddress,
-    config::{Config, ModelAddress},
-    replays::Replays,
-};
+use crate::{banner::JudgedWith, compare::PolicyAddress, replays::Replays};
 
 /// Votes differ: that is why there are several.
 const TEMPERATURE: f64 = 0.6;
@@ -219,7 +215,7 @@ pub(super) async fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layer, Loaded};
+    use metaclaw_settings::{Layer, Loaded};
 
     /// Where a judge is asked with this configuration, for which model, with which key.
     fn asked(text: &str) -> Option<String> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_chat::AgentId;
+use metaclaw_settings::Loaded;
 use metaclaw_skills::{Library, SkillWarning, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
@@ -11,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{config::Loaded, home::Home};
+use crate::home::Home;
 
 /// How often the folder is looked at: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use metaclaw_learner::{Judge, JudgeConfig, JudgeKind, Listener};
 use metaclaw_llm::AskParams;
+use metaclaw_settings::{ModelAddress, Policy, address::elsewhere};
 
 use super::{
     base_model::{BaseModel, called},
@@ -13,11 +14,7 @@ use super::{
     plan::Plan,
     purse::{Model, Purse},
 };
-use crate::{
-    address::elsewhere,
-    compare::PolicyAddress,
-    config::{ModelAddress, Policy},
-};
+use crate::compare::PolicyAddress;
 
 /// The same message is to be heard the same way.
 const TEMPERATURE: f64 = 0.0;

@@ -10,6 +10,8 @@ use std::{
 
 use metaclaw_chat::now_ms;
 use metaclaw_learner::LearnerConfig;
+use metaclaw_settings::write_private;
+use metaclaw_settings::{Backend, Loaded};
 use metaclaw_trainer_api::tinker::client::{TinkerTokens, TinkerUsage};
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 use serde::{Deserialize, Serialize};
@@ -17,10 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{cloud::CloudSide, plan::Plan};
-use crate::{
-    config::{Backend, Loaded},
-    home::write_private,
-};
 
 /// How often the counts are written down; a kill forgets that much.
 const EVERY: Duration = Duration::from_secs(30);

@@ -2,15 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use metaclaw_settings::{Loaded, Policy};
 use rustls::RootCertStore;
 use tracing_appender::non_blocking::ErrorCounter;
 
-use crate::{
-    agent::AgentLink,
-    config::{Loaded, Policy},
-    environment::Environment,
-    home::Home,
-};
+use crate::{agent::AgentLink, environment::Environment, home::Home};
 
 /// All that is known before anything runs.
 #[derive(Debug)]

@@ -11,12 +11,11 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, Message, Usage, now_ms};
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, Budget, BudgetConfig, ChatClient, Spent};
+use metaclaw_settings::write_private;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-
-use crate::home::write_private;
 
 /// How often what was spent is written down; a kill forgets that much.
 const EVERY: Duration = Duration::from_secs(30);

@@ -53,13 +53,11 @@ fn ms(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::AgentId;
+    use metaclaw_settings::{Layer, Loaded};
     use metaclaw_turns::{NewTurn, TurnFilter};
 
     use super::*;
-    use crate::{
-        config::{Layer, Loaded},
-        testing,
-    };
+    use crate::testing;
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
         testing::turn(&AgentId::default_agent(), session, ended_ms)

@@ -8,6 +8,7 @@ use metaclaw_llm::http_client;
 use metaclaw_schedule::{
     Displays, KeyboardWatch, POWER_SUPPLIES, SavedState, Schedule, on_battery,
 };
+use metaclaw_settings::write_private;
 use metaclaw_skills::read_text;
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -15,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use self::calendars::Calendars;
 use super::plan::Plan;
-use crate::home::{Home, write_private};
+use crate::home::Home;
 
 mod calendars;
 

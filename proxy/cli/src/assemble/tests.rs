@@ -6,17 +6,12 @@ use metaclaw_chat::{AgentId, Message};
 use metaclaw_learner::{Ask, Evolver, Judge};
 use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Policy::OpenclawRl;
+use metaclaw_settings::{Layer, Loaded, Policy};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::{
-    agent::AgentLink,
-    banner::JudgedWith,
-    config::{Layer, Loaded, Policy},
-    environment::Environment,
-    roots,
-};
+use crate::{agent::AgentLink, banner::JudgedWith, environment::Environment, roots};
 
 const LLM: &str = "llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: k}\n";
 

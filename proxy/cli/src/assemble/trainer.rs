@@ -15,6 +15,7 @@ use metaclaw_chat::Secret;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_settings::{Config, Policy};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
 };
@@ -24,7 +25,6 @@ use tracing::{debug, info, warn};
 
 use super::{cloud::CloudSide, plan::Plan};
 use crate::{
-    config::{Config, Policy},
     home::Home,
     supervise::{OnAddress, Supervisor, Trainer, TrainerSpec, TrainerState},
 };
@@ -300,7 +300,7 @@ fn cleared(plan: &Plan) -> Vec<String> {
         .variables()
         .iter()
         .map(|(name, _)| name.clone());
-    let ours = ours.filter(|name| name.starts_with(crate::config::ENV_PREFIX));
+    let ours = ours.filter(|name| name.starts_with(metaclaw_settings::ENV_PREFIX));
     ours.chain(CLEARED.map(str::to_owned)).collect()
 }
 

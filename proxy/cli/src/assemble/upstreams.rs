@@ -6,8 +6,9 @@ use anyhow::ensure;
 use metaclaw_gateway::{
     Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, Provider, UpstreamConfig,
 };
+use metaclaw_settings::Llm;
 
-use crate::{config::Llm, environment::Environment};
+use crate::environment::Environment;
 
 /// Whose key goes into a header of its own. It has OpenAI's chat completions as well, to try it with.
 const ANTHROPIC: &str = "api.anthropic.com";

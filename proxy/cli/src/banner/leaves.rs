@@ -2,11 +2,7 @@
 
 use metaclaw_chat::Mode;
 use metaclaw_gateway::{AgentRouting, LLM, POLICY};
-
-use crate::{
-    address::elsewhere,
-    config::{Config, Policy},
-};
+use metaclaw_settings::{Config, Policy, address::elsewhere};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JudgedWith {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::config::Layer;
+use metaclaw_settings::Layer;
 
 fn config(text: &str) -> Config {
     let layer = Layer::text("config.yaml".into(), text).unwrap();
-    crate::config::Loaded::new(vec![layer]).unwrap().config
+    metaclaw_settings::Loaded::new(vec![layer]).unwrap().config
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {

@@ -5,14 +5,15 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::{Secret, now_ms};
+use metaclaw_settings::{
+    Origin,
+    auth_profiles::{Method, Profile, Profiles},
+    providers,
+};
 use serde_json::json;
 
 use super::context::Context;
-use crate::{
-    auth_profiles::{Method, Profile, Profiles},
-    config::{Origin, providers},
-    out, prompt,
-};
+use crate::{out, prompt};
 
 /// Those whose sign-in gives a token, as the original had them.
 const TOKENS: [&str; 3] = ["anthropic", "openai-codex", "gemini"];

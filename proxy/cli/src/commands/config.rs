@@ -4,12 +4,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use metaclaw_settings::{Effective, edit, example, one_line};
 
 use super::{auth, context::Context};
-use crate::{
-    config::{Effective, edit, example, one_line},
-    out, prompt,
-};
+use crate::{out, prompt};
 
 /// What the original kept apart from the settings, and so do we.
 const TOKEN: &str = "llm.oauth_token";

@@ -6,11 +6,7 @@ use std::{
 };
 
 use anyhow::bail;
-
-use crate::{
-    address::host,
-    config::{Config, Policy, edit},
-};
+use metaclaw_settings::{Config, Policy, address::host, edit};
 
 const KEY: &str = "privacy.cloud_training_ok";
 
@@ -86,7 +82,7 @@ fn ask(question: &str, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layer, Loaded};
+    use metaclaw_settings::{Layer, Loaded};
 
     fn answered(with: &str) -> (Result<bool, String>, String) {
         let mut shown = Vec::new();

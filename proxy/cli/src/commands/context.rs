@@ -3,12 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use metaclaw_settings::{Loaded, SettingsError, Sources, load};
 
-use crate::{
-    config::{Loaded, SettingsError, Sources, load},
-    environment::Environment,
-    home::Home,
-};
+use crate::{environment::Environment, home::Home};
 
 /// The environment and the home folder.
 #[derive(Debug)]

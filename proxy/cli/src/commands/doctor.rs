@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use metaclaw_settings::{Loaded, Policy};
 
 use super::context::Context;
-use crate::{
-    config::{Loaded, Policy},
-    out,
-};
+use crate::out;
 
 mod agent;
 mod check;

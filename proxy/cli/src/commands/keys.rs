@@ -9,11 +9,12 @@ use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::KeyConfig;
+use metaclaw_settings::edit;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{context::Context, source::running};
-use crate::{config::edit, out};
+use crate::out;
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]

@@ -1,13 +1,13 @@
 //! The learner over the files of a home where nothing runs, as some commands need it.
 
 use anyhow::{Context as _, anyhow, ensure};
+use metaclaw_settings::Policy;
 use rustix::fs::Mode;
 
 use super::context::Context;
 use crate::{
     agent::AgentLink,
     assemble::{Offline, Plan},
-    config::Policy,
     roots,
 };
 

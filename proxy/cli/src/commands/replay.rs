@@ -9,6 +9,7 @@ use anyhow::bail;
 use clap::Args;
 use jiff::Zoned;
 use metaclaw_chat::{AgentId, Span, now_ms};
+use metaclaw_settings::key_and_value;
 use metaclaw_trainer_api::AdapterName;
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use super::{
     offline,
     source::{agent, running},
 };
-use crate::{config::key_and_value, out, replays::ReplayAsked};
+use crate::{out, replays::ReplayAsked};
 
 mod text;
 

@@ -5,6 +5,7 @@ use std::{process::ExitCode, sync::Arc};
 use clap::Args;
 use jiff::{Zoned, civil::Date, tz::TimeZone};
 use metaclaw_chat::now_ms;
+use metaclaw_settings::Policy;
 
 use super::{
     context::Context,
@@ -13,7 +14,6 @@ use super::{
 };
 use crate::{
     assemble::{Purse, kept},
-    config::Policy,
     out,
     report::{self, Period, Report, Sources},
 };

@@ -8,13 +8,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use metaclaw_settings::{address::user_folder, write_private};
 
 use super::context::Context;
-use crate::{
-    environment::{Environment, user_folder},
-    home::write_private,
-    out,
-};
+use crate::{environment::Environment, out};
 
 const UNIT: &str = "metaclaw.service";
 /// Its first line, by which a unit is known to be ours.

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Loaded, edit, providers};
 
 use self::{
     answers::Answers,
@@ -20,11 +21,7 @@ use self::{
     models::{Models, Server},
 };
 use super::context::Context;
-use crate::{
-    config::{Loaded, edit, providers},
-    out,
-    prompt::Prompt,
-};
+use crate::{out, prompt::Prompt};
 
 mod answers;
 mod cloud;

@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use metaclaw_settings::{Loaded, Policy, without_effect};
 use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
@@ -12,7 +13,6 @@ use super::{consent, context::Context, source::TurnSource};
 use crate::{
     agent::AgentLink,
     assemble::{self, Plan, of_a_day},
-    config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
     home::Home,
     limits,

@@ -2,9 +2,8 @@
 
 use std::{fs, io, net::SocketAddr, path::Path};
 
+use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
-
-use super::write_private;
 
 /// Where the running process is. The token is why the file is its owner's alone.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

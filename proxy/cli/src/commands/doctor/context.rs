@@ -1,11 +1,11 @@
 //! The policy model's context: whether OpenClaw's requests fit.
 
+use metaclaw_settings::{Loaded, Policy};
 use serde_json::Value;
 
 use super::check::Check;
 use crate::{
     commands::{Context, source::running},
-    config::{Loaded, Policy},
     policy_context::{of_folder, too_short},
 };
 

@@ -1,11 +1,11 @@
 //! The proxy: running and answering, or its port free.
 
 use metaclaw_llm::loopback_client;
+use metaclaw_settings::Loaded;
 
 use super::check::Check;
 use crate::{
     commands::{Context, source::running},
-    config::Loaded,
     home::RunFile,
 };
 

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use metaclaw_chat::TurnId;
+use metaclaw_settings::Loaded;
 use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
     super::{restoring::Pieces, source::TurnSource},
     check::Check,
 };
-use crate::{commands::Context, config::Loaded, out};
+use crate::{commands::Context, out};
 
 const NAME: &str = "turns";
 /// Turns that the log is asked about at once.

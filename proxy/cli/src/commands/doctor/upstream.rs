@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use metaclaw_llm::http_client;
+use metaclaw_settings::{Llm, Loaded};
 use reqwest::StatusCode;
 
 use super::check::Check;
-use crate::{
-    config::{Llm, Loaded},
-    roots,
-};
+use crate::roots;
 
 const NAME: &str = "upstream";
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,12 +1,9 @@
 //! The answers so far: what was said, and beneath it what the settings say already.
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Loaded, Origin, address::host, providers};
 
 use super::detected::Detected;
-use crate::{
-    address::host,
-    config::{Loaded, Origin, providers},
-};
 
 /// What was answered, key by key, in the order of the questions.
 pub(super) struct Answers {
@@ -211,7 +208,7 @@ pub(super) fn shown(key: &str, value: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Layer;
+    use metaclaw_settings::Layer;
 
     fn loaded(text: &str) -> Loaded {
         let layer = Layer::text("config.yaml".into(), text).unwrap();

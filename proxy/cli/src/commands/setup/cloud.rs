@@ -1,16 +1,13 @@
 //! The questions about a service that trains: which one, its address, the key, one of its models, prices.
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Service, address::host, edit};
 use metaclaw_trainer_text::hub::HubName;
 
 use super::{
     interview::{Interview, NO_KEY, choice, is_key},
     models,
     offer::{Asked, Offered},
-};
-use crate::{
-    address::host,
-    config::{Service, edit},
 };
 
 const ADDRESS: &str = "rl.tinker_base_url";

@@ -1,12 +1,12 @@
 //! What the agent itself is set to: the answers that are preset where the settings say nothing.
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::providers;
 use metaclaw_wiring::{Api, Credential, Found, Standing};
 
 use crate::{
     agent::{find, surroundings},
     commands::context::Context,
-    config::providers,
 };
 
 /// The model that an agent asks today.

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Loaded, edit, providers};
 use metaclaw_wiring::Found;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::{
     commands::context::Context,
-    config::{Loaded, edit, providers},
     prompt::{Choice, Prompt},
 };
 

@@ -4,7 +4,7 @@
 //! come of the answer, a line says why.
 
 use super::interview::Interview;
-use crate::config::{edit, unbuilt};
+use metaclaw_settings::{edit, unbuilt};
 
 const JUDGE: &str = "judge.kind";
 

@@ -4,10 +4,11 @@ use std::{fmt, time::Duration};
 
 use metaclaw_chat::Secret;
 use metaclaw_llm::http_client;
+use metaclaw_settings::address::host;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
-use crate::{address::host, roots};
+use crate::roots;
 
 /// For the whole question.
 const DEADLINE: Duration = Duration::from_secs(15);

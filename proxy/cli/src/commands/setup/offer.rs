@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use metaclaw_llm::http_client;
+use metaclaw_settings::{Service, address::host};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Datum, TrainingBackend as _,
     tinker::{
@@ -14,7 +15,7 @@ use metaclaw_trainer_api::{
 };
 use tracing::debug;
 
-use crate::{address::host, config::Service, roots};
+use crate::roots;
 
 /// For the whole question.
 const DEADLINE: Duration = Duration::from_secs(15);

@@ -3,13 +3,14 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use metaclaw_settings::write_private;
+use metaclaw_settings::{Loaded, Policy, edit};
 use metaclaw_wiring::{Api, Credential, DetectError, Found, Models, Standing, Target};
 
 use crate::{
     agent::{find, surroundings, target},
     commands::Context,
-    config::{Loaded, Policy, edit},
-    home::{Home, write_private},
+    home::Home,
     out,
 };
 
@@ -230,7 +231,7 @@ fn config_text(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Layer;
+    use metaclaw_settings::Layer;
 
     fn found(api: Api, base_url: &str, credential: Credential) -> Found {
         let text = r#"{agents: {defaults: {model: "p/m: #1"}}, models: {providers: {p: {baseUrl: "http://h", apiKey: "k", api: "openai-completions"}}}}"#;

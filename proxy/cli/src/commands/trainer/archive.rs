@@ -7,8 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use metaclaw_fetch::{sha256_of, text, whole};
-
-use crate::address::is_here;
+use metaclaw_settings::address::is_here;
 
 /// The list of checksums that lies beside archives.
 const SUMS: &str = "SHA256SUMS";
