@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-pub(crate) use metaclaw_settings::address::user_folder;
+use metaclaw_settings::address::user_folder;
 
 /// All variables that are text.
 #[derive(Debug, Clone, Default)]

@@ -5,11 +5,12 @@ use std::{fs, io, path::Path, sync::Arc};
 use anyhow::{Context as _, bail};
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Mark, OffRecord, Privacy, RelayOnly, Switch};
+use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::home::{Home, write_private};
+use crate::home::Home;
 
 /// The request of `metaclaw off|on`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

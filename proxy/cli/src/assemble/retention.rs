@@ -53,6 +53,7 @@ fn ms(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::AgentId;
+    use metaclaw_settings::{Layer, Loaded};
     use metaclaw_turns::{NewTurn, TurnFilter};
 
     use super::*;

@@ -2,6 +2,7 @@
 
 use std::{fs, io, net::SocketAddr, path::Path};
 
+use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
 
 use super::write_private;

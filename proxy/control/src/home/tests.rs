@@ -1,5 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
+use metaclaw_settings::write_private;
+
 use super::*;
 
 fn home() -> (tempfile::TempDir, Home) {

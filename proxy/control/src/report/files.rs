@@ -10,6 +10,7 @@ use std::{
 
 use jiff::civil::Date;
 use metaclaw_chat::now_ms;
+use metaclaw_settings::write_private;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -19,7 +20,6 @@ use super::{
     gather::{ReportSources, gather},
     markdown,
 };
-use crate::home::write_private;
 
 /// The time of the first check, after the start.
 const FIRST: Duration = Duration::from_secs(90);
