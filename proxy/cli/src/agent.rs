@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use metaclaw_control::home::Home;
-use metaclaw_settings::{Config, Policy};
+use metaclaw_settings::{Config, Policy, address::user_folder};
 use metaclaw_wiring::{Agent, DetectError, Found, Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
-use crate::environment::{Environment, user_folder};
+use crate::environment::Environment;
 
 /// Whose key is taken where several callers have one.
 const MAIN_AGENT: &str = "main";

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use metaclaw_chat::Mode;
 use metaclaw_control::{privacy, status::RunSummary};
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
 use metaclaw_settings::{
-    Config, InertUse, Mode, Policy,
+    Config, InertUse, Policy,
     address::{elsewhere, host, is_here},
 };
 
@@ -89,7 +90,7 @@ pub(crate) fn about(
     training: &LearnerConfig,
 ) -> RunSummary {
     RunSummary {
-        mode: config.mode.as_str().to_owned(),
+        mode: config.learner.mode.as_str().to_owned(),
         serves: serves(config, policy),
         learns: learns(config, policy, judge, training),
         leaves: egress(config, policy, judge, true),

@@ -7,7 +7,6 @@
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
 use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
-use metaclaw_settings::address::host;
 use metaclaw_skills::{Lessons, Library};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;

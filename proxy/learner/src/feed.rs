@@ -1,4 +1,4 @@
-//! Passes new turns of the log to one task.
+//! Turns as they come into the log, for one task.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,21 +6,19 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::TurnLog;
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
-use crate::queue::TurnQueue;
-
-/// The turns that one task has to look at.
+/// The turns that one task is to look at.
 #[derive(Debug)]
 pub(crate) struct Feed {
     appended: Receiver<TurnId>,
     queue: TurnQueue,
 }
 
-/// The task's next action.
+/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FeedNext {
     /// Look at this turn.
     Turn(TurnId),
-    /// Read the log from the start, and call [`Feed::refill`].
+    /// Look through the log, and [`Feed::refill`].
     Rescan,
     /// End: the log is closed.
     End,
@@ -29,7 +27,7 @@ pub(crate) enum FeedNext {
 // === impl Feed ===
 
 impl Feed {
-    /// Creates a feed whose first action is to read the log.
+    /// A feed that asks for a look at the log first.
     pub(crate) fn new(log: &TurnLog) -> Self {
         Self {
             appended: log.subscribe(),
@@ -37,10 +35,10 @@ impl Feed {
         }
     }
 
-    /// Returns the next action; waits until there is one.
+    /// What to do next; waits until there is something.
     ///
     /// # Cancel safety
-    /// Nothing is lost if the future is dropped.
+    /// Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> FeedNext {
         loop {
             self.drain();
@@ -58,7 +56,7 @@ impl Feed {
         }
     }
 
-    /// Takes the waiting entries of the log's channel, so that the channel does not overflow.
+    /// Takes over what waits in the log's channel, so that it does not run over there.
     fn drain(&mut self) {
         loop {
             match self.appended.try_recv() {
@@ -69,12 +67,12 @@ impl Feed {
         }
     }
 
-    /// Takes the result of [`Next::Rescan`].
+    /// The answer to [`FeedNext::Rescan`].
     pub(crate) fn refill(&mut self, ids: &[TurnId]) {
         self.queue.refill(ids);
     }
 
-    /// Puts a turn back, after the others.
+    /// Puts a turn back, behind the others.
     pub(crate) fn again(&mut self, id: TurnId) {
         self.queue.push(id);
     }

@@ -1,7 +1,7 @@
-//! Lineages of checkpoints: where a step starts, and what its checkpoint is called.
+//! Lines of checkpoints: what a step continues, and what it is called.
 //!
-//! A lineage is an agent's series of checkpoints 1, 2, 3, … that contains each use of a turn once. The training
-//! server's checkpoints define a lineage; the log says which lineage is the agent's.
+//! A lineage is an agent's row of checkpoints 1, 2, 3, … in which each use of a turn stands once. The training
+//! server's checkpoints are the truth about it; the log says which lineage is the agent's.
 
 mod ancestry;
 mod base;

@@ -1,4 +1,4 @@
-//! The material of a step: judged turns with the results of the teacher. Nothing here sends a request.
+//! What a step is made of: judged turns with what the teacher came to about them. Nothing here asks anybody.
 
 mod baselines;
 mod batch;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
 use figment::value::Value;
-use metaclaw_control::home::write_private;
 use metaclaw_skills::read_text;
 use yaml_edit::{Document, path::YamlPath};
 

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use metaclaw_chat::Span;
 use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;

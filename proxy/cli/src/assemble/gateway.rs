@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::anyhow;
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services};
+use metaclaw_gateway::{Gateway, GatewayParts, Services};
 use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;

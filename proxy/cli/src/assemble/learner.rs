@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_control::{compare::PolicyAddress, replays::Replays, token_budget::TokenBudget};
-use metaclaw_gateway::LLM;
+use metaclaw_gateway::{LLM, Provider};
 use metaclaw_learner::{Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;

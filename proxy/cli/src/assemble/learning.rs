@@ -6,10 +6,8 @@ use metaclaw_chat::Secret;
 use metaclaw_control::status::RunSummary;
 use metaclaw_learner::{Learner, LearnerConfig, Parts};
 use metaclaw_llm::ChatClient;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
-use metaclaw_skills::WishesConfig;
+use metaclaw_schedule::Schedule;
 use metaclaw_trainer_api::AdapterName;
-use metaclaw_turns::TurnsConfig;
 
 use super::{
     compare, evolver,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use metaclaw_chat::AgentId;
 use metaclaw_control::home::Home;
-use metaclaw_settings::{ConfigError, Loaded};
-use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
+use metaclaw_settings::Loaded;
+use metaclaw_skills::{Library, SkillWarning, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},

@@ -58,7 +58,6 @@ mod tests {
 
     use super::*;
     use crate::testing;
-    use metaclaw_settings::{Layer, Loaded};
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
         testing::turn(&AgentId::default_agent(), session, ended_ms)

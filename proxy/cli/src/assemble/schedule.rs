@@ -9,9 +9,7 @@ use metaclaw_control::{
     schedule_state::saved,
 };
 use metaclaw_llm::http_client;
-use metaclaw_schedule::{
-    Displays, KeyboardWatch, POWER_SUPPLIES, Schedule, SchedulerConfig, on_battery,
-};
+use metaclaw_schedule::{Displays, KeyboardWatch, POWER_SUPPLIES, Schedule, on_battery};
 use metaclaw_turns::TurnLog;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};

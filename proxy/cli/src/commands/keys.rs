@@ -12,7 +12,7 @@ use metaclaw_control::{
     client::ControlClient,
     operations::process::{KeyChange, NewKey},
 };
-use metaclaw_gateway::{GatewayConfig, KeyConfig};
+use metaclaw_gateway::KeyConfig;
 use metaclaw_settings::edit;
 use serde::Serialize;
 use serde_json::json;

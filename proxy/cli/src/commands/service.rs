@@ -11,10 +11,9 @@ use clap::{Args, Subcommand};
 use metaclaw_control::home::write_private;
 
 use super::context::Context;
-use crate::{
-    environment::{Environment, user_folder},
-    out,
-};
+use metaclaw_settings::address::user_folder;
+
+use crate::{environment::Environment, out};
 
 const UNIT: &str = "metaclaw.service";
 /// Its first line, by which a unit is known to be ours.

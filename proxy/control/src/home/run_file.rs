@@ -5,8 +5,6 @@ use std::{fs, io, net::SocketAddr, path::Path};
 use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
 
-use super::write_private;
-
 /// The addresses of the running process. Only the owner may read the file, because it contains the token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {

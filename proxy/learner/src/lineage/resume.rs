@@ -1,4 +1,4 @@
-//! Finds the checkpoint from which an agent's next step starts.
+//! Where an agent's next step starts.
 
 use std::{
     collections::BTreeSet,
@@ -11,50 +11,68 @@ use metaclaw_turns::{Choice, Step, StepOutcome};
 
 use super::manifest::{KnownCheckpoint, Shape, name};
 
-/// The number of hex digits of a lineage.
+/// Hex digits of a lineage.
 const DIGITS: usize = 8;
 
 /// What an agent's next step continues.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResumePoint {
     pub(crate) lineage: String,
-    /// The number of steps in the lineage.
+    /// Steps that the lineage has.
     pub(crate) n: u64,
-    /// The number of optimiser steps before it, those of earlier lineages included.
+    /// Optimiser steps behind it, those of the lineages before among them.
     pub(crate) steps: u64,
-    /// The checkpoint to start from, or `None` for a fresh adapter.
+    /// The checkpoint to start from; none is a fresh adapter.
     pub(crate) checkpoint: Option<CheckpointName>,
-    /// When the owner chose this checkpoint, or `None` if the lineage continues by itself.
+    /// When the owner chose to start from there; none where the lineage goes on by itself.
     pub(crate) choice_ms: Option<u64>,
 }
 
-/// The result of the search for a checkpoint.
+/// What was found out about where to start.
 #[derive(Debug)]
 pub(crate) struct Resumed {
     pub(crate) point: ResumePoint,
-    /// Why the step does not start where the agent's last step ended, if something that was learned is not continued.
+    /// Why it is not where the agent's last step ended, if something that was learned is not continued.
     pub(crate) lost: Option<String>,
 }
 
-/// What the checkpoint must fit.
+/// An adapter that a step made. Its checkpoint is there, and it serves nobody yet.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) agent: AgentId,
+    /// The step's number in its lineage.
+    pub(crate) n: u64,
+    /// What it learned from.
+    pub(crate) turns: Vec<TurnId>,
+    pub(crate) adapter: AdapterName,
+    pub(crate) checkpoint: CheckpointName,
+    /// Where a run stands that is at its checkpoint.
+    pub(crate) point: ResumePoint,
+    /// When the owner chose what it goes on from; none where the lineage went on by itself.
+    pub(crate) choice_ms: Option<u64>,
+    /// Of its content, where the server says.
+    pub(crate) sha256: Option<String>,
+}
+
+/// What the next step has to fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedStart<'a> {
     pub(crate) shape: &'a Shape,
-    /// Checkpoints that turned out to be unusable, whatever their manifests say.
+    /// Checkpoints that turned out not to be of use, whatever they say.
     pub(crate) unfit: &'a BTreeSet<CheckpointName>,
 }
 
 // === impl ResumePoint ===
 
 impl ResumePoint {
-    /// Creates a fresh lineage that starts from nothing.
+    /// A fresh lineage that starts from nothing.
     pub(crate) fn from_nothing() -> Self {
         Self::fresh(None)
     }
 
-    /// Creates a fresh lineage that starts from a checkpoint of another.
+    /// A fresh lineage that starts from a checkpoint of another.
     fn fresh(checkpoint: Option<&KnownCheckpoint>) -> Self {
-        // Random hash keys are the only randomness in std, and it is enough if two lineages of one agent differ.
+        // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
         let random = RandomState::new().build_hasher().finish();
         Self {
             lineage: format!("{random:016x}")[..DIGITS].to_owned(),
@@ -65,7 +83,7 @@ impl ResumePoint {
         }
     }
 
-    /// Returns the seed of the initial weights: the same for every attempt at the first step.
+    /// The seed of the first weights: the same for every attempt at the first step.
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.lineage, 16).unwrap_or(0)
     }
@@ -74,9 +92,9 @@ impl ResumePoint {
 // === impl Resumed ===
 
 impl Resumed {
-    /// Creates a fresh lineage from the adapter that the owner chose; its checkpoint has the same name. If the server
-    /// lists its checkpoints (`known`) and has none of that name and shape, the lineage starts from nothing. Turns of
-    /// later steps of the old lineage stay trained, so that the undone training is not repeated.
+    /// A fresh lineage from the adapter that the owner chose: its checkpoint has the same name. Where the server
+    /// lists its checkpoints (`known`) and has none of that name and shape, from nothing. Turns that later steps
+    /// of the old lineage took stay trained: what went too far is not learned again.
     pub(crate) fn chosen(
         choice: &Choice,
         known: Option<&[KnownCheckpoint]>,
@@ -99,14 +117,13 @@ impl Resumed {
         Self { point, lost }
     }
 
-    /// Finds what an agent's next step continues, from its steps in the log and the server's checkpoints.
+    /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
     ///
-    /// Usually this is the lineage of its newest step, if that step was completed, its checkpoint exists and is the
-    /// last one. After a step that was released or declined, another lineage starts where that step did, because the
-    /// server may still write that step's checkpoint, and a new name cannot be overwritten. A step starts only from a
-    /// checkpoint that the log records as trained: the turns of other checkpoints are free, and would be learned twice.
-    /// If a checkpoint cannot be used, the one before it is tried; if none can be used, the next step starts from
-    /// nothing.
+    /// The lineage of its newest step, if that was made, its checkpoint is there and is the last one. After a step
+    /// that was released, or declined, another lineage starts where that step did: what it asked the server to write is there or may
+    /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
+    /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
+    /// the one before it is looked at, and where none can be, the next step starts from nothing.
     pub(crate) fn of(
         steps: &[Step],
         checkpoints: &[KnownCheckpoint],
@@ -138,7 +155,7 @@ impl Resumed {
         Self { point, lost }
     }
 
-    /// Finds the same from the log alone, for a server that cannot list its checkpoints.
+    /// The same by the log alone, for a server that cannot list its checkpoints.
     pub(crate) fn by_log(steps: &[Step], wanted: WantedStart<'_>) -> Self {
         let trained = steps.iter().filter(|step| trained_as(step).is_some());
         let mut point = ResumePoint::from_nothing();
@@ -162,7 +179,7 @@ impl Resumed {
 // === impl WantedStart ===
 
 impl WantedStart<'_> {
-    /// Returns the checkpoint of this name, if a step of the shape can start from it.
+    /// The checkpoint of this name, if a step of the shape can start from it.
     fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
         known.find(|it| it.name.as_str() == name && self.takes(it))
@@ -172,7 +189,7 @@ impl WantedStart<'_> {
         !self.unfit.contains(&known.name) && known.manifest.shape.fits(self.shape)
     }
 
-    /// Returns why a checkpoint cannot be used as a start.
+    /// Why a checkpoint is not started from.
     fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
         match known.iter().find(|it| it.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
@@ -186,7 +203,7 @@ impl WantedStart<'_> {
     }
 }
 
-/// The records of an agent's steps in the log and at the server.
+/// What the log and the server know of an agent's steps.
 struct CheckpointLine<'a> {
     steps: &'a [Step],
     checkpoints: &'a [KnownCheckpoint],
@@ -195,10 +212,10 @@ struct CheckpointLine<'a> {
 // === impl CheckpointLine ===
 
 impl<'a> CheckpointLine<'a> {
-    /// Returns the checkpoint of this name or, if it cannot be used, the nearest usable one before it.
+    /// The checkpoint of this name or, where it cannot be used, the nearest one before it that can.
     fn usable(&self, end: Option<&'a str>, wanted: WantedStart<'_>) -> Option<&'a KnownCheckpoint> {
         let mut at = end;
-        // Parents are older than their children; a record that says otherwise ends the chain here.
+        // Parents are older than their children; what is written otherwise ends here.
         for _ in 0..=self.steps.len() {
             let name = at?;
             let step = self
@@ -219,7 +236,7 @@ impl<'a> CheckpointLine<'a> {
         None
     }
 
-    /// Returns whether the server has checkpoints of the lineage that the log does not know.
+    /// Whether the server has checkpoints of the lineage that the log knows nothing of.
     fn is_ahead(&self, newest: &Step) -> bool {
         let own = &newest.begun;
         let mut ahead = self.checkpoints.iter().map(|known| &known.manifest);
@@ -227,7 +244,7 @@ impl<'a> CheckpointLine<'a> {
     }
 }
 
-/// Returns the last completed step of a lineage.
+/// The last step of a lineage that was made.
 fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     let made = steps
         .iter()
@@ -235,7 +252,7 @@ fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     made.max_by_key(|step| step.begun.n)
 }
 
-/// Returns the checkpoint of a completed step.
+/// The checkpoint of a step that was made.
 pub(super) fn trained_as(step: &Step) -> Option<&str> {
     match &step.outcome {
         Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),

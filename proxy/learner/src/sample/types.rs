@@ -1,4 +1,4 @@
-//! A sample, and a reply that belongs to no turn.
+//! A sample, and a reply that is no turn's.
 
 use std::sync::Arc;
 
@@ -12,41 +12,40 @@ use super::{
     turns::{sampled_fairly, score},
 };
 
-/// The largest advantage, because in a large batch a rare verdict is many standard deviations from the mean.
+/// The greatest advantage: in a large batch a rare verdict is many standard deviations from the mean.
 pub(crate) const MAX_ADVANTAGE: f32 = 5.0;
 
 /// A judged turn of a batch, and what is known for training on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) turn: Arc<Turn>,
-    /// The teacher's replies to its prompt, or `None` if only its own ids are trained on.
+    /// The teacher's replies to its prompt; none where only its own ids are trained on.
     pub(crate) target: Option<Arc<Target>>,
-    /// The prompts with a hint, for a teacher that rates the turn's own ids.
+    /// The prompts with a hint, for a teacher that finds out how likely the turn's own ids are.
     pub(crate) hinted: HintedPrompts,
-    /// Whether no step has used it yet, because the verdict counts once.
+    /// Whether no step has had it: the verdict counts once.
     pub(crate) is_fresh: bool,
-    /// The advantages of its own ids, or `None` if they are not trained on.
+    /// How its own ids are pushed; none where they are not.
     pub(crate) push: Option<Push>,
 }
 
-/// The advantages of a turn's own ids.
+/// How the ids of a turn's own reply are pushed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Push {
-    /// From its verdict; 0 if that gives none.
+    /// By its verdict; 0 where that pushes nothing.
     pub(crate) advantage: f32,
-    /// `[R]`: what an external teacher adds to the advantage of each id. `None` if there is no such teacher, or it was
-    /// not asked.
+    /// `[R]`: what an external teacher adds to the advantage of each id. None where there is no such teacher, or it was not
+    /// asked.
     pub(crate) teacher_delta: Option<Arc<[f32]>>,
 }
 
-/// A reply of the base model to one of MetaClaw's questions, with the wishes in the prompt, which the weights are kept
-/// near.
+/// A reply of the base model to a question of ours, with its wishes in the prompt: the weights are held at it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct AnchorReply {
-    /// The question without the wishes, which the student reads.
+    /// The question without the wishes: what the student reads.
     pub(crate) prompt: Vec<u32>,
     pub(crate) ids: Vec<u32>,
-    /// `[R][K]`: the ids that the base model with the wishes finds most probable at each id.
+    /// `[R][K]`: the ids that the base finds likeliest at each, told the wishes.
     pub(crate) likely: Vec<Vec<u32>>,
     /// `[R][K]`: their log-probabilities.
     pub(crate) logprobs: Vec<Vec<f32>>,
@@ -65,7 +64,7 @@ pub(crate) struct Teaching<'a> {
 // === impl Sample ===
 
 impl Sample {
-    /// Creates a sample of a turn whose own ids are trained on.
+    /// A turn whose own ids are trained on.
     pub(crate) fn own(turn: Arc<Turn>, hinted: HintedPrompts) -> Self {
         Self {
             turn,
@@ -76,7 +75,7 @@ impl Sample {
         }
     }
 
-    /// Creates a sample of a turn that the teacher answered.
+    /// A turn that the teacher answered.
     pub(crate) fn answered(turn: Arc<Turn>, target: Arc<Target>, hinted: HintedPrompts) -> Self {
         Self {
             target: Some(target),
@@ -84,7 +83,7 @@ impl Sample {
         }
     }
 
-    /// Creates a sample of a turn that an earlier step used, to be used again.
+    /// A turn that an earlier step trained on, to be trained on again.
     pub(crate) fn again(turn: Arc<Turn>, target: Arc<Target>) -> Self {
         Self {
             is_fresh: false,
@@ -96,7 +95,7 @@ impl Sample {
         self.turn.id
     }
 
-    /// Returns whether its ids are the policy's own choice, and its verdict gives or could give an advantage.
+    /// Whether its ids are the policy's own choice, and its verdict pushes them or could.
     pub(crate) fn may_be_scored(&self) -> bool {
         let is_judged = matches!(score(&self.turn), Some(Score::Good | Score::Bad));
         let advantage = self.push.as_ref().map_or(0.0, |push| push.advantage);
@@ -107,7 +106,7 @@ impl Sample {
 // === impl Push ===
 
 impl Push {
-    /// `[R]`: the advantage of each of `n` ids, limited to -`most` and `most`.
+    /// `[R]`: the advantage of each of `n` ids, within -`most` and `most`.
     pub(crate) fn advantages(&self, n: usize, most: f32) -> impl Iterator<Item = f32> + '_ {
         let deltas = self.teacher_delta.iter().flat_map(|it| it.iter().copied());
         let deltas = deltas.chain(std::iter::repeat(0.0)).take(n);
