@@ -181,6 +181,9 @@ impl Comparer {
 
 impl PolicyAddress {
     /// Returns the current request form for the base model or an adapter.
+    ///
+    /// # Errors
+    /// Where the local trainer does not answer yet.
     pub fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
         Ok(LlmConfig {
             url: format!("{}/v1", self.url()?),

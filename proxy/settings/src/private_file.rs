@@ -9,6 +9,9 @@ use std::{
 
 /// Writes `bytes` to `path` with mode 0600: first a second file, then a rename, so that a reader or a kill finds the
 /// complete old or new file.
+///
+/// # Errors
+/// When the file cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // If `path` is a link, as for dotfiles in a repository, the target is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

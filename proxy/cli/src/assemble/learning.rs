@@ -73,7 +73,7 @@ impl Learning {
             trains,
             hears: wishes.enabled,
         };
-        let about = told.about(plan, &settings)?;
+        let about = told.about(plan, &settings);
         let schedule = schedule::start(plan, log, background).await?;
         let (serving, privacy) = (Arc::clone(&gateway.serving), Arc::clone(&gateway.privacy));
         let parts = Parts {
@@ -119,7 +119,7 @@ struct LearningSummary {
 // === impl LearningSummary ===
 
 impl LearningSummary {
-    fn about(self, plan: &StartPlan, settings: &LearnerConfig) -> anyhow::Result<RunSummary> {
+    fn about(self, plan: &StartPlan, settings: &LearnerConfig) -> RunSummary {
         let (hears, is_used) = (self.hears, self.trains || self.written_with.is_some());
         let judged_with = match self.judged_with {
             JudgedWith::Model { model, url } if !is_used && hears => {
@@ -145,6 +145,6 @@ impl LearningSummary {
             about = banner::without_wishes(about);
         }
         about.leaves.push_str(&self.heard_with.unwrap_or_default());
-        Ok(about)
+        about
     }
 }
