@@ -97,6 +97,7 @@ pub(crate) async fn run(
     let running = Running::build(&plan).await?;
     let pointed = plan.agent.point(running.app.proxy);
     let ready = Ready {
+        pid: std::process::id(),
         banner: running.banner(&plan, pointed.as_ref()),
         warnings: running.warnings(&plan),
     };
@@ -135,7 +136,7 @@ impl Running {
     /// Builds everything and lets it run.
     async fn build(plan: &Plan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
-        let listener = gateway::listen(config.proxy.address()).await?;
+        let listener = gateway::listen(plan).await?;
         let proxy = listener.local_addr()?;
         let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = turn_log::open(plan).await?;

@@ -38,6 +38,7 @@ fn plan(dir: &Path, text: &str) -> Plan {
         loaded,
         policy,
         roots: roots::load(),
+        listens_on_stdin: false,
         dropped_lines: lines.error_counter(),
     }
 }

@@ -41,6 +41,7 @@ pub(super) async fn open(context: &Context, doing: &str) -> anyhow::Result<Offli
         policy,
         agent,
         roots: roots::load(),
+        listens_on_stdin: false,
         dropped_lines: lines.error_counter(),
     };
     Offline::open(&plan, lock).await

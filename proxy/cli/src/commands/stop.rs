@@ -6,7 +6,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use super::{context::Context, source::running};
+use super::{context::Context, service, source::running};
 use crate::{agent::told, home::Home, out};
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -59,6 +59,7 @@ impl StopArgs {
 ///
 /// When it is still there after `timeout`.
 pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<Option<u32>> {
+    service::close_socket(&context.environment)?;
     let Some(holder) = context.home.holder()? else {
         return Ok(None);
     };
@@ -69,7 +70,7 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
     }
     if !gone(&context.home, timeout).await? {
         anyhow::bail!(
-            "process {} still finishes replies after {} s: `kill -9 {}` ends it at once, and loses no turn that was answered",
+            "process {} still finishes replies after {} s: `kill {}` ends it at once, and loses no turn that was answered",
             holder.pid,
             timeout.as_secs(),
             holder.pid
