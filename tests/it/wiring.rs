@@ -54,12 +54,29 @@ impl MetaClaw {
         said
     }
 
-    fn kill(&self) {
+    /// The proxy's process and its parent, which keeps the port.
+    fn processes(&self) -> [Pid; 2] {
         let run = std::fs::read(self.home().join("run.json")).expect("it runs");
         let run: Value = serde_json::from_slice(&run).expect("JSON");
-        let pid = i32::try_from(run["pid"].as_i64().expect("a pid")).expect("a pid");
-        kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("killed");
-        println!("$ kill -9 {pid}");
+        let proxy = i32::try_from(run["pid"].as_i64().expect("a pid")).expect("a pid");
+        let status = std::fs::read_to_string(format!("/proc/{proxy}/status")).expect("it lives");
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        let parent = parent.and_then(|it| it.trim().parse().ok());
+        [parent.expect("a parent"), proxy].map(|pid| Pid::from_raw(pid).expect("a pid"))
+    }
+
+    /// Kills the proxy: its parent starts it again.
+    fn kill(&self) {
+        let [_, proxy] = self.processes();
+        kill_process(proxy, Signal::KILL).expect("killed");
+        println!("$ kill -9 {proxy:?}");
+    }
+
+    /// Kills both, so that nothing starts again.
+    fn kill_all(&self) {
+        for pid in self.processes() {
+            kill_process(pid, Signal::KILL).expect("killed");
+        }
     }
 }
 
@@ -67,7 +84,7 @@ impl MetaClaw {
 impl Drop for MetaClaw {
     fn drop(&mut self) {
         if self.home().join("run.json").exists() {
-            self.kill();
+            self.kill_all();
         }
     }
 }
@@ -117,6 +134,18 @@ async fn one_yes_relays_and_a_kill_costs_no_answer(api: Api) {
     metaclaw.ask(&["doctor"]).await;
 
     metaclaw.kill();
+    let begun = Instant::now();
+    assert!(answered(&gateway.say("Are you there again?").await));
+    println!("  by the proxy, started again, after {:?}", begun.elapsed());
+    let turns: Value =
+        serde_json::from_str(&metaclaw.ask(&["turns", "list", "--json"]).await).expect("JSON");
+    let mut asked = turns.as_array().into_iter().flatten();
+    assert!(
+        asked.any(|turn| turn.to_string().contains("there again")),
+        "{turns}"
+    );
+
+    metaclaw.kill_all();
     let begun = Instant::now();
     assert!(
         answered(&gateway.say_within("Are you still there?", RETRIES).await),

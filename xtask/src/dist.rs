@@ -1,11 +1,15 @@
 //! `cargo xtask dist`: what is handed out to people who have no compiler.
 //!
-//! Two archives, each with a line in `SHA256SUMS`: the proxy, linked against an old C library, and the training server with
-//! its libtorch beside it, which `metaclaw trainer install` unpacks.
+//! The proxy is linked against an old C library, and is packed three times: as an archive, as a Python wheel and as an npm
+//! package. The training server is an archive with its libtorch, which `metaclaw trainer install` unpacks. `SHA256SUMS`
+//! has a line for each file, and a bill of materials lies beside each program.
 
 mod binary;
 mod build;
 mod notices;
+mod npm_package;
+mod sbom;
+mod wheel;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -138,9 +142,11 @@ impl<'a> Dist<'a> {
             build::GLIBC
         );
         let mut files = self.common("metaclaw", PROXY_README, glibc)?;
-        files.push(Packed::program(program, "metaclaw"));
+        files.push(Packed::program(program.clone(), "metaclaw"));
         files.push(self.of_checkout("config.example.yaml"));
         let (archive, size) = self.pack("metaclaw", &files)?;
+        let wheel = self.wheel(&program, glibc)?;
+        let npm = npm_package::write(&self.folder, &self.stage, glibc, files)?;
         ensure!(
             size <= PROXY_BYTES,
             "{archive} has {}, more than {}",
@@ -148,9 +154,23 @@ impl<'a> Dist<'a> {
             DecimalBytes(PROXY_BYTES)
         );
         Ok(format!(
-            "{archive}, {}, for glibc {glibc}",
+            "{archive}, {}, for glibc {glibc}; {wheel}; {npm}",
             DecimalBytes(size)
         ))
+    }
+
+    /// Packs the proxy for pip.
+    fn wheel(&self, program: &Path, glibc: binary::Version) -> Result<String> {
+        let readme = self.stage.join("metaclaw-README.md");
+        let readme = fs::read_to_string(&readme)
+            .with_context(|| format!("cannot read {}", readme.display()))?;
+        let licences: Vec<PathBuf> = LICENCES
+            .iter()
+            .map(|name| self.places.root.join(name))
+            .chain([self.stage.join("metaclaw-THIRD-PARTY.txt")])
+            .collect();
+        let licences: Vec<&Path> = licences.iter().map(PathBuf::as_path).collect();
+        wheel::write(&self.folder, program, glibc, &readme, &licences)
     }
 
     /// Packs the training server; what is to be said of it.
@@ -197,7 +217,8 @@ impl<'a> Dist<'a> {
         Ok(to)
     }
 
-    /// README, licences of ours, and those of all that is compiled in.
+    /// README, our licences, and those of all crates that are compiled in. The bill of materials is written beside the
+    /// archives.
     fn common(&self, package: &str, readme: &str, glibc: binary::Version) -> Result<Vec<Packed>> {
         let write = |name: &str, text: String| -> Result<Packed> {
             let path = self.stage.join(format!("{package}-{name}"));
@@ -207,9 +228,16 @@ impl<'a> Dist<'a> {
         let readme = readme
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{glibc}", &glibc.to_string());
+        let metadata = notices::metadata(self.places)?;
+        let crates = notices::compiled_in(&metadata, package);
+        let bill = self.folder.join(bill_of(package));
+        writing(
+            fs::write(&bill, format!("{:#}\n", sbom::of(package, &crates))),
+            &bill,
+        )?;
         let mut files = vec![
             write("README.md", readme)?,
-            write("THIRD-PARTY.txt", notices::of_crates(self.places, package)?)?,
+            write("THIRD-PARTY.txt", notices::of_crates(&crates))?,
         ];
         files.extend(LICENCES.map(|name| self.of_checkout(name)));
         Ok(files)
@@ -231,21 +259,36 @@ impl<'a> Dist<'a> {
         Ok((archive, size))
     }
 
-    /// Of what is there of this version, now made or before; as `sha256sum -c SHA256SUMS` reads it.
+    /// Lists the files of this version, made now or before, as `sha256sum -c SHA256SUMS` reads them.
     fn sums(&self) -> Result<()> {
+        let list = fs::read_dir(&self.folder)
+            .with_context(|| format!("cannot list {}", self.folder.display()))?;
+        let version = format!("-{}", env!("CARGO_PKG_VERSION"));
+        let mut files: Vec<PathBuf> = list
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_file() && file_name(path).contains(&version))
+            .collect();
+        files.sort();
         let mut text = String::new();
-        for package in ["metaclaw", "metaclaw-trainer"] {
-            let archive = format!("{}.tar.gz", top(package));
-            let path = self.folder.join(&archive);
-            if path.is_file() {
-                let sum =
-                    sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
-                let _ = writeln!(text, "{sum}  {archive}");
-            }
+        for path in files {
+            let sum =
+                sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let _ = writeln!(text, "{sum}  {}", file_name(&path));
         }
         let path = self.folder.join("SHA256SUMS");
         writing(fs::write(&path, text), &path)
     }
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The file name of a package's bill of materials.
+fn bill_of(package: &str) -> String {
+    format!("{}.cdx.json", top(package))
 }
 
 /// The folder that an archive holds.

@@ -103,6 +103,7 @@ pub(crate) async fn run(
     let running = ServingProcess::build(&plan).await?;
     let pointed = plan.agent.point(running.process.proxy);
     let ready = ReadyMessage {
+        pid: std::process::id(),
         banner: running.banner(&plan, pointed.as_ref()),
         warnings: running.warnings(&plan),
     };
@@ -141,7 +142,7 @@ impl ServingProcess {
     /// Builds everything and lets it run.
     async fn build(plan: &StartPlan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
-        let listener = gateway::listen(config.gateway.proxy.address()).await?;
+        let listener = gateway::listen(plan).await?;
         let proxy = listener.local_addr()?;
         let changed_settings = changed_settings(plan);
         let (stores, mut warnings) = open_stores(plan).await?;

@@ -1,13 +1,17 @@
 //! `start -d`: the same program again, in a process group of its own; no fork.
 //!
-//! The first process waits until the second says on its standard output that it listens, or ends;
-//! so an error is shown where it was asked for, and the shell's prompt comes back to a proxy that
-//! answers.
+//! The first process opens the listening socket, hands it to a second that keeps it (`restarter`), and waits until the
+//! proxy, the third, says on its standard output that it listens, or ends. So an error is shown where it was asked for,
+//! and the shell's prompt comes back to a proxy that answers.
 
 use std::{
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Read, Seek, SeekFrom},
-    os::unix::{fs::OpenOptionsExt, process::CommandExt},
+    net::TcpListener,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::OpenOptionsExt, process::CommandExt},
+    },
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
 };
@@ -16,7 +20,7 @@ use anyhow::{Context as _, bail};
 use metaclaw_control::home::Home;
 use serde::{Deserialize, Serialize};
 
-use crate::out;
+use crate::{out, restarter};
 
 /// How much of the log is shown when the second process ends instead of listening.
 const SHOWN: usize = 2_000;
@@ -24,6 +28,8 @@ const SHOWN: usize = 2_000;
 /// The second process's line on standard output when it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReadyMessage {
+    /// The proxy's process.
+    pub pid: u32,
     /// Printed by the first process.
     pub banner: String,
     /// What was logged as a warning before: only a log file has seen it.
@@ -31,17 +37,24 @@ pub(crate) struct ReadyMessage {
     pub warnings: Vec<String>,
 }
 
-/// Starts it with `arguments` and waits until it listens.
+/// Starts the proxy with `arguments` and waits until it listens.
+///
+/// `socket` is the port that it is to listen on. Without one the proxy opens the port itself, and nothing starts it
+/// again: that is for a port that cannot be opened, so that the proxy says why.
 ///
 /// # Errors
 ///
 /// With the last of its log, when it ends instead.
-pub(crate) fn start(home: &Home, arguments: &[String]) -> anyhow::Result<ExitCode> {
+pub(crate) fn start(
+    home: &Home,
+    arguments: &[String],
+    socket: Option<TcpListener>,
+) -> anyhow::Result<ExitCode> {
     home.create()?;
     let path = home.log_file();
     let mut log = open_log(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let begin = log.seek(SeekFrom::End(0))?;
-    let mut child = spawn(arguments, log)?;
+    let mut child = spawn(arguments, socket, log)?;
     let Some(ready) = first_line(&mut child) else {
         let status = child.wait()?;
         bail!(
@@ -53,7 +66,7 @@ pub(crate) fn start(home: &Home, arguments: &[String]) -> anyhow::Result<ExitCod
     for warning in ready.warnings {
         out::line(format!("  warning   {warning}"))?;
     }
-    let (pid, log) = (child.id(), path.display());
+    let (pid, log) = (ready.pid, path.display());
     out::line(format!("  in the background: process {pid}, log {log}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -66,11 +79,18 @@ fn open_log(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-fn spawn(arguments: &[String], log: File) -> anyhow::Result<Child> {
+fn spawn(arguments: &[String], socket: Option<TcpListener>, log: File) -> anyhow::Result<Child> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
-    let child = Command::new(own)
-        .args(arguments)
-        .stdin(Stdio::null())
+    let mut command = Command::new(own);
+    match socket {
+        Some(socket) => command
+            .arg(restarter::ARGUMENT)
+            .args(arguments)
+            .arg(restarter::LISTENER)
+            .stdin(OwnedFd::from(socket)),
+        None => command.args(arguments).stdin(Stdio::null()),
+    };
+    let child = command
         .stdout(Stdio::piped())
         .stderr(log)
         .process_group(0)

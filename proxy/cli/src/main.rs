@@ -18,6 +18,7 @@ mod logging;
 mod model_context;
 mod out;
 mod prompt;
+mod restarter;
 mod roots;
 mod signals;
 mod supervise;
@@ -36,8 +37,13 @@ use self::commands::Cli;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::typed();
-    match cli.run(environment::Environment::from_process()) {
+    let mut arguments = std::env::args_os().skip(1);
+    let ended = if arguments.next().is_some_and(|it| it == restarter::ARGUMENT) {
+        restarter::run(&arguments.collect::<Vec<_>>())
+    } else {
+        Cli::typed().run(environment::Environment::from_process())
+    };
+    match ended {
         Ok(code) => code,
         Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -15,16 +15,19 @@ use crate::places::Places;
 /// How files that hold a licence are called.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"];
 
-/// All crates that are compiled into a package, each with its licence, and then the texts, each once with the crates that
-/// it is of.
-pub(super) fn of_crates(places: &Places, package: &str) -> Result<String> {
+/// What cargo knows of all packages that a build for Linux on x86-64 may need.
+pub(super) fn metadata(places: &Places) -> Result<Value> {
     let mut ask = cargo(places, &["metadata", "--format-version", "1", "--locked"]);
     ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
-    let metadata: Value =
-        serde_json::from_str(&command::output(&mut ask)?).context("cargo metadata is not JSON")?;
+    serde_json::from_str(&command::output(&mut ask)?).context("cargo metadata is not JSON")
+}
+
+/// The crates that are compiled into a package, each with its licence, and then the texts of the licences. Each text
+/// comes once, with the crates that have it.
+pub(super) fn of_crates(crates: &[&Value]) -> String {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in compiled_in(&metadata, package) {
+    for package in crates {
         let text = |key: &str| package[key].as_str().unwrap_or("not said");
         let name = format!("{} {}", text("name"), text("version"));
         let _ = writeln!(list, "{name}: {}", text("license"));
@@ -36,11 +39,11 @@ pub(super) fn of_crates(places: &Places, package: &str) -> Result<String> {
     for (text, of) in texts {
         let _ = write!(list, "\n\n==== {} ====\n\n{}\n", of.join(", "), text.trim());
     }
-    Ok(list)
+    list
 }
 
 /// The packages of others that are linked into one of ours, by name and version.
-fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value> {
+pub(super) fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value> {
     let list = |value: &'a Value| value.as_array().into_iter().flatten();
     let id = |value: &'a Value| value["id"].as_str().unwrap_or_default();
     let packages: HashMap<&str, &Value> =

@@ -1,13 +1,14 @@
 //! The gateway, and the port that it listens on.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, os::fd::AsFd as _, sync::Arc};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, ensure};
 use metaclaw_chat::now_ms;
 use metaclaw_gateway::{Gateway, GatewayParts, Services};
 use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
+use tracing::warn;
 
 use super::{parts::GatewayState, plan::StartPlan, upstreams};
 
@@ -18,13 +19,41 @@ const KNOWN_CHAINS: usize = 2_000;
 const RECENT_TURNS: usize = 200;
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
-pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// The port of the settings, opened by this process or handed over to it.
+pub(super) async fn listen(plan: &StartPlan) -> anyhow::Result<TcpListener> {
+    let address = plan.loaded.config.gateway.proxy.address();
+    if plan.listens_on_stdin {
+        return inherited(address);
+    }
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
             "{address} is in use by another program: `metaclaw start --port N` (or proxy.port) takes another one, 0 any free one"
         ),
         _ => anyhow!("cannot listen on {address} (proxy.host, proxy.port): {error}"),
     })
+}
+
+/// The socket that was handed to this process as its standard input, by `start -d` or by systemd.
+///
+/// `address` is the one of the settings. The socket stays open when the proxy is killed, so it may be older than the
+/// settings: then a line says so, and the socket is used.
+fn inherited(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let listener = std::net::TcpListener::from(socket);
+    let not_one = "standard input is no listening socket: --listen-on-stdin is for `start -d` and the service unit";
+    let is_listening = rustix::net::sockopt::socket_acceptconn(&listener);
+    ensure!(is_listening.unwrap_or(false), not_one);
+    let open = listener.local_addr().context(not_one)?;
+    if open != address && address.port() != 0 {
+        warn!(
+            %open, settings = %address,
+            "the socket that was handed over is not that of the settings: `metaclaw stop` and a new start use theirs"
+        );
+    }
+    listener.set_nonblocking(true)?;
+    // Programs that this process starts would inherit the socket, and keep the port when this process is gone.
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(TcpListener::from_std(listener)?)
 }
 
 /// The gateway of the settings; it serves nobody yet.

@@ -24,6 +24,8 @@ pub(crate) struct StartPlan {
     pub agent: AgentLink,
     /// The certificates that servers are trusted by.
     pub roots: Arc<RootCertStore>,
+    /// Whether the socket to listen on is the standard input.
+    pub listens_on_stdin: bool,
     /// Counts log lines that were dropped.
     pub dropped_lines: ErrorCounter,
 }

@@ -32,6 +32,7 @@ fn plan(dir: &Path, text: &str) -> StartPlan {
         loaded,
         policy,
         roots: roots::load(),
+        listens_on_stdin: false,
         dropped_lines: lines.error_counter(),
     }
 }

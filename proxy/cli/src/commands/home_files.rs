@@ -61,6 +61,7 @@ impl HomeFiles {
             policy,
             agent,
             roots: roots::load(),
+            listens_on_stdin: false,
             dropped_lines: lines.error_counter(),
         })
     }

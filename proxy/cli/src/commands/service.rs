@@ -1,7 +1,11 @@
-//! `metaclaw service`: a systemd user unit, so that a reboot loses nothing.
+//! `metaclaw service`: systemd user units, so that a reboot loses nothing.
+//!
+//! There are two: systemd keeps the listening socket by one, and starts the proxy by the other. While the proxy starts
+//! again after a crash, requests wait in the socket's queue and do not fail.
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
@@ -9,13 +13,13 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use metaclaw_control::home::write_private;
-
-use super::context::Context;
 use metaclaw_settings::address::user_folder;
 
-use crate::{environment::Environment, out};
+use super::context::Context;
+use crate::{environment::Environment, out, restarter};
 
 const UNIT: &str = "metaclaw.service";
+const SOCKET: &str = "metaclaw.socket";
 /// Its first line, by which a unit is known to be ours.
 const MARK: &str = "# Written by `metaclaw service install`; `metaclaw service remove` removes it.";
 /// What the proxy has to know of its surroundings, as it was at the install.
@@ -83,6 +87,16 @@ pub(super) fn status(environment: &Environment) -> String {
     format!("{path}: {}, {}", word("is-enabled"), word("is-active"))
 }
 
+/// Closes the socket that systemd keeps, if there is one: a request would start the proxy again that is about to be
+/// stopped.
+pub(super) fn close_socket(environment: &Environment) -> anyhow::Result<()> {
+    let socket = unit_path(environment).with_file_name(SOCKET);
+    if socket.exists() && has_systemd() {
+        run(&["stop", SOCKET])?;
+    }
+    Ok(())
+}
+
 /// Switches the unit off and removes it, if it is ours; where it was.
 ///
 /// # Errors
@@ -99,10 +113,18 @@ pub(super) fn remove(environment: &Environment) -> anyhow::Result<Option<PathBuf
             path.display()
         );
     }
+    let socket = path.with_file_name(SOCKET);
+    let has_socket = fs::read_to_string(&socket).is_ok_and(|text| text.starts_with(MARK));
     if has_systemd() {
+        // The socket first: a request would start the proxy again.
+        if has_socket {
+            run(&["disable", "--now", SOCKET])?;
+        }
         run(&["disable", "--now", UNIT])?;
     }
-    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    for path in has_socket.then_some(&socket).into_iter().chain([&path]) {
+        fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
     if has_systemd() {
         run(&["daemon-reload"])?;
     }
@@ -113,17 +135,29 @@ fn install(context: &Context) -> anyhow::Result<()> {
     if !context.home.config().exists() {
         bail!("nothing is configured yet: `metaclaw start` first");
     }
-    let path = unit_path(&context.environment);
-    if fs::read_to_string(&path).is_ok_and(|text| !text.starts_with(MARK)) {
-        bail!("{} is there already, and somebody else's", path.display());
+    let address = context.settings(None, Vec::new())?.config.gateway.proxy.address();
+    if address.port() == 0 {
+        bail!("proxy.port is 0, a free port at each start: a service needs one that stays");
     }
+    let path = unit_path(&context.environment);
+    let socket_path = path.with_file_name(SOCKET);
     let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let units = [
+        (&socket_path, socket(address)),
+        (&path, unit(&program, &context.environment)),
+    ];
+    for (path, _) in &units {
+        if fs::read_to_string(path).is_ok_and(|text| !text.starts_with(MARK)) {
+            bail!("{} is there already, and somebody else's", path.display());
+        }
+    }
     let folder = path.parent().unwrap_or(&path);
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let text = unit(&program, &context.environment);
-    write_private(&path, text.as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    out::line(format!("wrote {}", path.display()))?;
+    for (path, text) in units {
+        write_private(path, text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        out::line(format!("wrote {}", path.display()))?;
+    }
     if !has_systemd() {
         out::line(
             "no systemd of this user answers here, so it is not switched on; elsewhere: `systemctl --user enable --now metaclaw`",
@@ -135,7 +169,7 @@ fn install(context: &Context) -> anyhow::Result<()> {
     if is_running {
         run(&["enable", UNIT])?;
         out::line(
-            "on from the next login; the proxy that runs now stays: `metaclaw stop && systemctl --user start metaclaw` swaps them",
+            "on from the next login; the proxy that runs now stays: `metaclaw stop && systemctl --user start metaclaw` replaces it",
         )?;
     } else {
         run(&["enable", "--now", UNIT])?;
@@ -152,7 +186,15 @@ fn unit_path(environment: &Environment) -> PathBuf {
     config.join("systemd/user").join(UNIT)
 }
 
-/// The unit's text.
+/// The text of the unit that keeps the listening socket.
+fn socket(address: SocketAddr) -> String {
+    format!(
+        "{MARK}\n[Unit]\nDescription=The port of MetaClaw, which stays open while its proxy starts again\n\n\
+         [Socket]\nListenStream={address}\n\n[Install]\nWantedBy=sockets.target\n"
+    )
+}
+
+/// The text of the unit that starts the proxy.
 fn unit(program: &Path, environment: &Environment) -> String {
     let variables = VARIABLES.iter().filter_map(|name| {
         let value = environment.get(name)?;
@@ -162,12 +204,15 @@ fn unit(program: &Path, environment: &Environment) -> String {
         ))
     });
     format!(
-        "{MARK}\n[Unit]\nDescription=MetaClaw, a learning proxy for this user's agent\n\n\
-         [Service]\nExecStart={} start\n{}\
+        "{MARK}\n[Unit]\nDescription=MetaClaw, a learning proxy for this user's agent\n\
+         Requires={SOCKET}\nAfter={SOCKET}\n\n\
+         [Service]\nExecStart={} start {}\n{}\
+         StandardInput=socket\nStandardOutput=journal\nStandardError=journal\n\
          # A crash is over in two seconds; `metaclaw stop` is meant.\nRestart=on-failure\nRestartSec=2\n\
          # Replies under way may finish.\nTimeoutStopSec=60\n\n\
-         [Install]\nWantedBy=default.target\n",
+         [Install]\nWantedBy=default.target\nAlso={SOCKET}\n",
         quoted(&program.display().to_string()),
+        restarter::LISTENER,
         variables.collect::<String>()
     )
 }
@@ -216,7 +261,7 @@ mod tests {
     fn a_path_is_quoted_as_systemd_reads_it() {
         let text = unit(Path::new("/a b/100%/meta\"claw"), &Environment::default());
         assert!(
-            text.contains("ExecStart=\"/a b/100%%/meta\\\"claw\" start\n"),
+            text.contains("ExecStart=\"/a b/100%%/meta\\\"claw\" start --listen-on-stdin\n"),
             "{text}"
         );
         assert!(text.starts_with(MARK));

@@ -1,6 +1,6 @@
 //! `metaclaw start`: reads the settings, builds the app, runs it until a signal, drains.
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{io::Write, net::TcpListener, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -39,6 +39,9 @@ pub(crate) struct StartArgs {
     /// Say on standard output, as JSON, that it listens: for `-d`.
     #[arg(long, hide = true)]
     tell_parent: bool,
+    /// Listen on the socket that is the standard input: for `-d` and the service unit.
+    #[arg(long, hide = true)]
+    listen_on_stdin: bool,
 }
 
 // === impl StartArgs ===
@@ -56,7 +59,8 @@ impl StartArgs {
         self.settle_consent(context)?;
         if self.daemon {
             let home = self.home(context)?;
-            return daemon::start(&home, &self.forwarded(context));
+            let socket = self.socket(context, &home);
+            return daemon::start(&home, &self.forwarded(context), socket);
         }
         let file = self.tell_parent.then(|| self.home(context)).transpose()?;
         let file = file.map(|home| home.log_file());
@@ -111,6 +115,7 @@ impl StartArgs {
             policy,
             agent,
             roots: roots::load(),
+            listens_on_stdin: self.listen_on_stdin,
             dropped_lines,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -141,6 +146,17 @@ impl StartArgs {
         } else {
             context.home.instance(port)
         })
+    }
+
+    /// The port of the settings, opened; none where the proxy that is about to start will say why it cannot be.
+    fn socket(&self, context: &Context, home: &Home) -> Option<TcpListener> {
+        if home.holder().ok()?.is_some() {
+            return None;
+        }
+        let loaded = context
+            .settings(self.config.clone(), self.flags(context))
+            .ok()?;
+        TcpListener::bind(loaded.config.gateway.proxy.address()).ok()
     }
 
     /// Asks what is asked once, where a person can answer. What else is wrong with the settings is told later.

@@ -7,7 +7,7 @@ use metaclaw_control::{client::ControlClient, home::Home, operations::process::S
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use super::context::Context;
+use super::{context::Context, service};
 use crate::{
     agent::{told, wiring},
     out,
@@ -61,6 +61,7 @@ impl StopArgs {
 ///
 /// When it is still there after `timeout`.
 pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<Option<u32>> {
+    service::close_socket(&context.environment)?;
     let Some(holder) = context.home.holder()? else {
         return Ok(None);
     };
@@ -71,7 +72,7 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
     }
     if !gone(&context.home, timeout).await? {
         anyhow::bail!(
-            "process {} still finishes replies after {} s: `kill -9 {}` ends it at once, and loses no turn that was answered",
+            "process {} still finishes replies after {} s: `kill {}` ends it at once, and loses no turn that was answered",
             holder.pid,
             timeout.as_secs(),
             holder.pid

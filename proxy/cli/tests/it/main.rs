@@ -14,6 +14,7 @@ mod metrics;
 mod output;
 mod privacy;
 mod python;
+mod restarting;
 mod scheduler;
 mod seen;
 mod setup;

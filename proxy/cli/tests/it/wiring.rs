@@ -79,14 +79,18 @@ impl Person {
         Ok((output.status.success(), checks))
     }
 
+    /// Kills the proxy, and before it the parent that would start it again.
     fn kill(&self) -> Result<()> {
         let run: Value =
             serde_json::from_slice(&std::fs::read(self.home.path().join("run.json"))?)?;
-        let pid = i32::try_from(run["pid"].as_i64().context("no pid")?)?;
-        Ok(kill_process(
-            Pid::from_raw(pid).context("no pid")?,
-            Signal::KILL,
-        )?)
+        let proxy = i32::try_from(run["pid"].as_i64().context("no pid")?)?;
+        let status = std::fs::read_to_string(format!("/proc/{proxy}/status"))?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        let parent = parent.context("no parent")?.trim().parse()?;
+        for pid in [parent, proxy] {
+            kill_process(Pid::from_raw(pid).context("no pid")?, Signal::KILL)?;
+        }
+        Ok(())
     }
 }
 
@@ -298,6 +302,9 @@ async fn a_service_unit_comes_and_goes() {
         text.contains(&format!("METACLAW_HOME={}", home.path().display())),
         "{text}"
     );
+    let socket = unit.with_file_name("metaclaw.socket");
+    let text = std::fs::read_to_string(&socket).unwrap();
+    assert!(text.contains("ListenStream=127.0.0.1:30000\n"), "{text}");
     assert!(
         said.contains("wrote ") && said.contains("systemctl --user"),
         "{said}"
@@ -308,7 +315,7 @@ async fn a_service_unit_comes_and_goes() {
             .unwrap()
             .starts_with("removed ")
     );
-    assert!(!unit.exists());
+    assert!(!unit.exists() && !socket.exists());
     std::fs::write(&unit, "[Service]\n").unwrap();
     let refusal = home.refusal(&["service", "remove"]).await.unwrap();
     assert!(refusal.contains("it stays") && unit.exists(), "{refusal}");
