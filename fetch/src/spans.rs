@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(have.missing_bytes(0..50), 30);
     }
 
-    /// The test compares with a plain set of numbers, for many small cases of a simple generator.
+    /// Compares the spans with a plain set of numbers, in many small random cases.
     #[test]
     fn agrees_with_a_set() {
         let mut seed = 1_u64;

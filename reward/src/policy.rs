@@ -17,13 +17,13 @@ use crate::{Evidence, hint, prompt, verdict, vote};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// Ours: the request, the reply and everything that followed. A turn without a readable vote has no verdict.
+    /// Our rules: the judge sees the request, the reply and everything that followed. A turn without a readable vote has no verdict.
     #[default]
     NextState,
-    /// MetaClaw's: only the instruction and the response, and not what followed. Without a readable vote, the verdict
+    /// The rules of the Python MetaClaw: the judge sees only the instruction and the response, not what followed. Without a readable vote, the verdict
     /// is 0.
     Metaclaw,
-    /// OpenClaw-RL's: the reply and what followed, without the request. Hints are requested separately. Without a
+    /// The rules of OpenClaw-RL: the judge sees the reply and what followed, without the request. Hints are requested separately. Without a
     /// readable vote, the verdict is 0.
     OpenclawRl,
 }

@@ -191,7 +191,8 @@ impl Library {
         self.0.current.load().agents.keys().cloned().collect()
     }
 
-    /// Returns the wishes in force for an agent: the shared ones, then its own, the newest last.
+    /// Returns the wishes in force for an agent: first the shared wishes, then the agent's own. Each of
+    /// the two groups is in the order of time.
     pub fn wishes(&self, agent: &AgentId) -> Vec<Wish> {
         self.0.current.load().view(agent).wishes.to_vec()
     }

@@ -49,7 +49,8 @@ pub(crate) fn ensure_cuda(places: &Places, stage: &mut Stage) -> Result<()> {
     point(&places.libtorch_link(), &folder)
 }
 
-/// The user's own `LIBTORCH`. Cargo itself sets the variable to the link for each program that it runs.
+/// Returns the folder that the user has set as `LIBTORCH`. If the variable holds `link`, cargo has set it, not the
+/// user.
 fn given_by_user(link: &Path) -> Option<PathBuf> {
     let given = PathBuf::from(std::env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
     (given != link).then_some(given)

@@ -167,7 +167,7 @@ fn parse_summary(line: &str) -> Option<(u64, u64)> {
     Some((passed, failed))
 }
 
-/// Downloads the clients for the tests of this extent, and returns the environment variables for them.
+/// Downloads the clients that the chosen tests need, and returns the environment variables that name them.
 fn environment(
     places: &Places,
     model: &Path,

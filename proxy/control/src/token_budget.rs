@@ -48,7 +48,7 @@ impl Spend {
 // === impl TokenBudget ===
 
 impl TokenBudget {
-    /// Creates the budget with the count in `file`. An unreadable file counts as nothing spent.
+    /// Creates the budget. The number of tokens spent today is read from `file`, and is 0 if the file cannot be read.
     pub fn open(config: BudgetConfig, file: PathBuf, log: TurnLog) -> Self {
         let read = fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         let spent = read.unwrap_or_else(|error: io::Error| {

@@ -9,7 +9,8 @@ use crate::body::Body;
 /// The future of an answer.
 pub(crate) type Answer<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
-/// A service that answers requests. It is always ready. If it is full, its answer says so.
+/// A service that answers requests. It is always ready to be called. If the proxy is at its limit of
+/// requests, the response says so (503).
 pub(crate) trait Handler<B, E>:
     Service<Request<B>, Response = Response<Body>, Error = E, Future = Answer<E>>
     + Clone

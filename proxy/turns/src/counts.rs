@@ -77,7 +77,8 @@ fn raise_all<const N: usize>(pairs: [(&mut u64, u64); N]) {
     }
 }
 
-/// Turns in an open step are not counted, because the other log's step is not open here.
+/// Adds the counts of an imported log. Its turns that an unfinished training step had taken are left out, because that
+/// step does not exist in this log.
 fn raise_funnel(it: &mut Funnel, other: &Funnel) {
     raise_all([
         (&mut it.turns, other.turns),

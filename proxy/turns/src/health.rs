@@ -44,9 +44,9 @@ pub struct OpenOutcome {
 /// A log that was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedAside {
-    /// Its present path.
+    /// The path that the file was moved to.
     pub to: PathBuf,
-    /// The reason.
+    /// Why the file was moved.
     pub why: String,
 }
 

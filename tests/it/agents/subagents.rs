@@ -76,7 +76,8 @@ impl Delegation {
     }
 }
 
-/// The owner's wishes are detected and trained on, the helper's are not; `evidence` has been sent to the judge before.
+/// Asserts that only the owner's messages become wishes and samples, and that the messages that a model wrote to its
+/// sub-agent do not. Waits first until the judge has got `evidence`.
 async fn assert_nobody_spoke_but_the_owner(watched: &Watched, evidence: &str) {
     watched.assert_heard("_default", &[OWNERS]).await;
     watched.wait_for_evidence(evidence).await;

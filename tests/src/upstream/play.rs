@@ -84,7 +84,7 @@ pub enum Failure {
 pub(super) struct Reply {
     pub said: Said,
     pub without: Option<Part>,
-    /// Its number, because no two replies of a provider have the same id.
+    /// The number of this reply. Its id is made from the number, because no two replies of a provider have the same id.
     pub number: usize,
 }
 

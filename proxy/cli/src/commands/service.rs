@@ -135,7 +135,12 @@ fn install(context: &Context) -> anyhow::Result<()> {
     if !context.home.config().exists() {
         bail!("nothing is configured yet: `metaclaw start` first");
     }
-    let address = context.settings(None, Vec::new())?.config.gateway.proxy.address();
+    let address = context
+        .settings(None, Vec::new())?
+        .config
+        .gateway
+        .proxy
+        .address();
     if address.port() == 0 {
         bail!("proxy.port is 0, a free port at each start: a service needs one that stays");
     }

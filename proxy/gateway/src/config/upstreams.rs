@@ -31,8 +31,8 @@ pub struct EnvironmentProxies {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpstreamConfig {
-    /// The base address of a model server besides llm.*, with or without /v1. You choose the NAME; the name llm adds
-    /// to llm.*.
+    /// The base address of a model server besides llm.*, with or without /v1. You choose the server's name. An upstream
+    /// with the name llm changes the server of llm.* itself.
     #[schemars(url)]
     pub url: String,
     /// The API of the server, and how it expects its key.

@@ -26,7 +26,7 @@ pub(crate) struct RoutedChat<'a> {
     pub body: &'a (dyn Fn(&Upstream, bool) -> Vec<Bytes> + Sync),
     /// The reply that it goes on from, instead of repeating what was said before.
     pub previous: Option<Previous<'a>>,
-    /// The conversation that it repeats, where replies are in it and it may be mended.
+    /// The earlier conversation that the request repeats, if it contains replies and its token ids may be restored.
     pub repeated: Option<Repeated<'a>>,
     /// Where token ids may be asked for: what the caller asked for itself.
     pub ids: Option<vllm::RequestedIds>,

@@ -74,7 +74,7 @@ impl WishTest<'_> {
         }
     }
 
-    /// Where the judge says by which wish a reply is good.
+    /// Tests each wish separately. This needs a judge that can say which wish a reply follows.
     async fn done_apart(
         self,
         wishes: &[Wish],

@@ -1,4 +1,4 @@
-//! What is told of judging, of the training task and of its steps.
+//! The state that `metaclaw status` shows: judging, the training task, and its steps.
 
 use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};

@@ -19,7 +19,7 @@ pub(super) enum NoChoice {
 /// rule calls good is not used without asking the judge, because the owner has said what a good reply is.
 ///
 /// All of them are used, because the target is the way in which the teacher answers, and the weight of a single reply's
-/// words is small. Of the first alone 3 of 80 replies came to have under 3 words, of all none
+/// words is small. Of the first alone 3 of 160 replies came to have under 3 words, of all none
 /// (tests/bench/learn/README.md). The most relevant reply alone is not used either: it is dense, and repeats the
 /// question ("You can freeze fresh berries by..."), and training on it made replies shorter from step to step.
 ///

@@ -48,7 +48,8 @@ pub(super) enum NextAction {
 pub(super) enum BatchReason {
     /// It may be due.
     Due,
-    /// Somebody asked for a step of whatever there is; and whether more turns are to be answered for it.
+    /// A person asked for a step of all samples that exist. If `may_teach` is true, the teacher first answers turns that
+    /// have no target yet.
     AskedFor { may_teach: bool },
 }
 

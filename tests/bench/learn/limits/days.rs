@@ -7,7 +7,6 @@ use super::promise::{Promise, Results, highest};
 const ROW: &str = "quiet";
 const WISH: &str = "terse";
 
-/// Issue 12, 6.
 pub fn of_quiet(results: Results<'_>) -> Vec<Promise> {
     let run = results.runs(ROW, WISH).first().copied();
     let distance = || {

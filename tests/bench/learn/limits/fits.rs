@@ -12,7 +12,7 @@ const OTHERS: [&str; 2] = ["numbered", "simple"];
 /// One that the model cannot do well.
 const UNFIT: &str = "hello";
 
-/// Issue 12, 1: a row of the wish `terse`, the worst seed.
+/// The promise for a row of the wish `terse`, at its worst seed.
 pub fn of_default(results: Results<'_>, row: &str) -> Vec<Promise> {
     let runs = results.runs(row, TERSE);
     let told = results.told(TERSE);
@@ -95,7 +95,6 @@ fn served(run: &Record) -> Option<f64> {
     })
 }
 
-/// Issue 12, 2.
 pub fn of_other_wishes(results: Results<'_>) -> Vec<Promise> {
     let mut promises = Vec::new();
     for wish in OTHERS {
@@ -144,7 +143,7 @@ pub fn of_other_wishes(results: Results<'_>) -> Vec<Promise> {
     promises
 }
 
-/// Issue 12, 8: what an owner who praises bad answers makes of probes that the gate never sees.
+/// The promise for an owner who praises bad answers, measured by probes that the gate never sees.
 pub fn of_adversary(results: Results<'_>) -> Vec<Promise> {
     let runs = results.records.iter().filter(|it| it.id.row == "adversary");
     let measured: Vec<&Measured> = runs.flat_map(|run| &run.measured).collect();
@@ -154,7 +153,7 @@ pub fn of_adversary(results: Results<'_>) -> Vec<Promise> {
     vec![Promise::at_least(what, base - 3.0, lowest(hidden))]
 }
 
-/// Issue 12, 10: two agents of one engine, each with its own wish.
+/// The promise for two agents of one engine, each with its own wish.
 pub fn of_agents_apart(results: Results<'_>) -> Vec<Promise> {
     let pair = [TERSE, OTHERS[0]];
     let mut promises = Vec::new();

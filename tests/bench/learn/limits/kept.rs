@@ -8,7 +8,7 @@ use crate::{
 
 const THREE: &str = "three-wishes";
 
-/// Issue 12, 3: right from the second session on.
+/// The promise that replies are right from the second session on.
 pub fn of_wishes(results: Results<'_>) -> Vec<Promise> {
     let places = [("wishes-system", 0.5), ("wishes-user", 0.9)];
     let mut promises = Vec::new();

@@ -8,7 +8,7 @@ const RELEVANCE: f64 = 0.3;
 /// Above this multiple of the reference's likelihood it says nonsense.
 const FLUENCY: f64 = 2.0;
 
-/// Issue 12, 5: of each row the run that shows it best.
+/// The promise that a ruined model is noticed: for each row, the run of the benchmark that shows it best.
 pub fn seen(results: Results<'_>) -> Vec<Promise> {
     ["today", "hybrid"].map(|row| {
         let runs = results.records.iter().filter(|it| it.id.row == row);

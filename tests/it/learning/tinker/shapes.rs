@@ -84,7 +84,8 @@ fn asked() -> Value {
     })
 }
 
-/// A home whose chats are answered by this training server's own route, without training.
+/// Makes the home folder of a proxy that relays chats to the chat route of the training server at `url`, and trains
+/// nothing.
 fn home_of_chat_route(url: &str) -> Home {
     home_without_wishes()
         .with_env("METACLAW__RL__REMOTE_URL", url)

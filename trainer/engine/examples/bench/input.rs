@@ -180,7 +180,7 @@ impl BenchSample {
         self.ids.len() - 1 - self.loss_from
     }
 
-    /// Returns its first `n` tokens, all of which count.
+    /// Returns a shorter input: the first `n` tokens of this one. The loss counts each of them.
     pub(crate) fn cut(&self, n: usize) -> Self {
         Self {
             ids: self.ids.iter().copied().take(n + 1).collect(),

@@ -52,12 +52,12 @@ impl ConfigFields {
         self.get(name).is_some()
     }
 
-    /// Whether the file has a word of it, `null` too.
+    /// Whether config.json contains the field `name`, even if its value is `null`.
     pub(super) fn is_written(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
 
-    /// Puts values where the file has no word of them.
+    /// Sets the fields that config.json does not contain.
     pub(super) fn fill_in(&mut self, defaults: Value) {
         if let Value::Object(defaults) = defaults {
             for (name, value) in defaults {
