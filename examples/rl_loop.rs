@@ -16,7 +16,8 @@ use metaclaw_trainer_api::{
 };
 use serde_json::json;
 
-const QUESTION: &str = "Why is the sky blue?";
+const QUESTION: &str = "Say hello.";
+const SEED: u64 = 1;
 const ROUNDS: u32 = 5;
 const GROUP: u32 = 8;
 const MAX_TOKENS: u32 = 32;
@@ -38,7 +39,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?
         .tokens;
     let run = backend
-        .create_run(CreateRequest::default())
+        .create_run(CreateRequest {
+            seed: Some(SEED),
+            ..CreateRequest::default()
+        })
         .await?
         .session_id;
     for round in 1..=ROUNDS {
@@ -49,6 +53,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             num_samples: GROUP,
             max_tokens: MAX_TOKENS,
             model: Some(name),
+            // Each further reply of the group adds 1.
+            seed: Some(SEED + u64::from(round * GROUP)),
             ..SampleRequest::new(prompt.clone())
         };
         let replies = backend.sample(request).await?.sequences;

@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use metaclaw_chat::Secret;
 use metaclaw_trainer_text::hub::HubName;
 
-use super::{Backend, BackendKind, Layer, Origin, providers};
-use crate::address::host;
+use crate::{
+    address::host,
+    layer::{Layer, Origin},
+    providers,
+    sections::{Backend, BackendKind},
+};
 
 /// A folder with one of these files has a tokenizer.
 const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];

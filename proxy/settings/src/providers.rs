@@ -2,8 +2,10 @@
 
 use figment::value::Value;
 
-use super::{Layer, Origin};
-use crate::address::host;
+use crate::{
+    address::host,
+    layer::{Layer, Origin},
+};
 
 /// A provider of chat models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

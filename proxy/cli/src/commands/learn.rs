@@ -25,6 +25,7 @@ use crate::{
 
 mod events;
 mod picture;
+mod verdict_line;
 mod view;
 
 /// Of a terminal that does not say its own.

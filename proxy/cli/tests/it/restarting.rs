@@ -61,8 +61,10 @@ async fn a_killed_proxy_is_started_again_and_the_next_request_waits_for_it() {
 
 #[tokio::test]
 async fn a_proxy_that_cannot_start_is_not_started_again() {
-    let home = TestHome::new("turns: {dir: run.json/turns}\n").unwrap();
-    std::fs::write(home.path().join("run.json"), "").unwrap();
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::before(&upstream).unwrap();
+    // The log of turns cannot be opened: a file has its folder's name.
+    std::fs::write(home.path().join("turns"), "").unwrap();
     let refusal = home.refusal(&START).await.unwrap();
     assert!(refusal.contains("it ended at once"), "{refusal}");
     let log = std::fs::read_to_string(home.path().join("metaclaw.log")).unwrap();

@@ -5,7 +5,7 @@ use metaclaw_wiring::Standing;
 use super::check::DoctorCheck;
 use crate::{
     agent::{find, surroundings, told, wiring},
-    commands::Context,
+    commands::context::Context,
 };
 
 const NAME: &str = "agent";

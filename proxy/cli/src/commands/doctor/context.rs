@@ -6,7 +6,7 @@ use metaclaw_control::{
 use metaclaw_settings::{Loaded, Policy};
 
 use super::check::DoctorCheck;
-use crate::{commands::Context, model_context::of_folder};
+use crate::{commands::context::Context, model_context::of_folder};
 
 const NAME: &str = "context";
 

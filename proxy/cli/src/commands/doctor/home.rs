@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use super::check::DoctorCheck;
-use crate::commands::Context;
+use crate::commands::context::Context;
 
 /// With less free space, turns may soon not fit.
 const LITTLE: u64 = 500 << 20;

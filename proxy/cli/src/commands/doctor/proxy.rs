@@ -5,7 +5,7 @@ use metaclaw_llm::loopback_client;
 use metaclaw_settings::Loaded;
 
 use super::check::DoctorCheck;
-use crate::commands::Context;
+use crate::commands::context::Context;
 
 const NAME: &str = "proxy";
 

@@ -15,7 +15,7 @@ use super::{
     super::{calling::caller_opening, restoring::RestorePieces},
     check::DoctorCheck,
 };
-use crate::{commands::Context, out};
+use crate::{commands::context::Context, out};
 
 const NAME: &str = "turns";
 /// Turns that the log is asked about at once.

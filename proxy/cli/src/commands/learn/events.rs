@@ -1,18 +1,14 @@
 //! What happened between two looks, one line each.
 
-use metaclaw_control::{
-    lesson_line::{lesson_line, one_line},
-    status::ProcessStatus,
-};
+use metaclaw_control::{lesson_line::lesson_line, status::ProcessStatus};
 use metaclaw_learner::StepReport;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::TurnSummary;
 
-use super::view::LearnView;
+use super::{verdict_line::verdict_line, view::LearnView};
 use crate::commands::{
     status::{review, spend},
     train_step::came_to,
-    turns::{score, short},
 };
 
 /// Lines about what is new in `now`; at the first look, how it stands.
@@ -38,23 +34,6 @@ pub(super) fn lines(before: Option<&LearnView>, now: &LearnView) -> Vec<String> 
         lines.push(format!("the judge does not answer: {why}"));
     }
     lines
-}
-
-/// `+1  12-3 of main: "What is rain?"`.
-pub(super) fn verdict_line(turn: &TurnSummary) -> String {
-    let verdict = turn.score.map(score).unwrap_or_default();
-    let asked = one_line(turn.asked.as_deref().unwrap_or_default());
-    let hint = if turn.is_hinted {
-        "  (with a hint)"
-    } else {
-        ""
-    };
-    format!(
-        "{verdict:>2}  {} of {}: \"{}\"{hint}",
-        turn.id,
-        turn.agent,
-        short(&asked, 60)
-    )
 }
 
 /// Why the judge does not answer, where it does not.

@@ -5,7 +5,7 @@ use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::TurnSummary;
 use unicode_width::UnicodeWidthChar;
 
-use super::{events::verdict_line, view::LearnView};
+use super::{verdict_line::verdict_line, view::LearnView};
 use crate::{
     commands::status::{review, spend},
     out,

@@ -9,7 +9,7 @@ use metaclaw_wiring::{Api, Credential, DetectError, Found, Models, Standing, Tar
 
 use crate::{
     agent::{find, surroundings, target, wiring},
-    commands::Context,
+    commands::context::Context,
     out,
 };
 

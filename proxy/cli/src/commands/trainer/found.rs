@@ -1,6 +1,6 @@
 //! Which training server there is.
 
-use crate::{commands::Context, installed, supervise::TrainerProgram};
+use crate::{commands::context::Context, installed, supervise::TrainerProgram};
 
 /// The training server that `metaclaw start` would use.
 pub(super) fn found(context: &Context) -> anyhow::Result<Option<TrainerProgram>> {

@@ -8,7 +8,7 @@ use metaclaw_fetch::{room_for, torch, unpack, unpacked_size};
 
 use super::{archive::ArchivePlace, check, found::found};
 use crate::{
-    commands::Context,
+    commands::context::Context,
     installed::{self, InstallationChange, InstalledPrograms, TRAINER},
     out,
     supervise::TrainerOrigin,

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{check, found::found};
-use crate::{commands::Context, installed, out, supervise::TrainerOrigin};
+use crate::{commands::context::Context, installed, out, supervise::TrainerOrigin};
 
 /// Arguments of `trainer status`.
 #[derive(Debug, Args)]

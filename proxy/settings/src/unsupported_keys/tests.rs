@@ -1,0 +1,74 @@
+use super::*;
+use crate::table;
+
+#[test]
+fn what_readme_says_is_left_out_is_answered_in_words() {
+    for (path, said) in [
+        ("rl.gae_lambda", "no critic"),
+        ("rl.value_clip", "no critic"),
+        ("critic.learning_rate", "no critic"),
+        ("rl.lora_dropout", "rl.lora_rank"),
+        ("finetuning_type", "only LoRA"),
+        ("rl.num_experts", "mixture-of-experts"),
+        ("vision_tower.lr", "vision"),
+        ("deepspeed.zero_stage", "several machines"),
+        ("bedrock_model", "Bedrock"),
+        ("max_steps", "rl.max_steps"),
+        ("rl.kl_coef", "rl.anchor"),
+        ("record_dir", "turns export"),
+        ("use_wandb", "metaclaw metrics wandb"),
+        ("rl.wandb_project", "metaclaw metrics wandb"),
+        ("wandb.entity", "metaclaw metrics wandb"),
+    ] {
+        let told = reason(path).unwrap_or_default();
+        assert!(told.contains(said), "{path}: {told:?}");
+    }
+    assert_eq!(reason("rl.batchsize"), None);
+    assert_eq!(reason("llmm.api_base"), None);
+}
+
+#[test]
+fn what_the_learner_does_not_do_is_refused_unless_it_is_off() {
+    for (path, given, said) in [
+        ("rl.gae_lambda", "0.95", "no critic"),
+        ("rl.value_clip", "0.2", "Allowed: false, 0"),
+        ("rl.cliprange_value", "0.2", "no clip of its values"),
+        ("rl.lora_dropout", "0.1", "without dropout"),
+        ("rl.dropout", "0.1", "Allowed: 0"),
+        ("rl.full_finetuning", "true", "never all weights"),
+        ("rl.finetuning_type", "full", "Allowed: lora"),
+    ] {
+        let told = refusal(path, given).unwrap_or_default();
+        assert!(told.contains(said), "{path}: {told:?}");
+    }
+    for (path, given) in [
+        ("rl.lora_dropout", "0.0"),
+        ("rl.use_gae", "true"),
+        ("rl.gae", "false"),
+        ("rl.finetuning_type", "LoRA"),
+        ("critic.value_clip", "0.2"),
+    ] {
+        assert_eq!(refusal(path, given), None, "{path}");
+    }
+}
+
+#[test]
+fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
+    let read = read().unwrap();
+    let is_ours = |path: &str| table::find(path).is_some_and(|key| key.state == KeyState::Works);
+    for (older, target) in &read.older_names {
+        assert!(is_ours(target) && !is_ours(older), "{older}: {target}");
+    }
+    for (path, kind) in read.without_effect.iter().flat_map(|it| &it.keys) {
+        let is_text = ValueKind::named(kind) == ValueKind::Text;
+        assert_eq!(is_text, kind == "text", "{path}: {kind} is no kind");
+    }
+    for path in read.values.keys() {
+        assert!(table::find(path).is_some(), "{path}");
+    }
+    for key in table::keys() {
+        let section = key.path.split('.').next().unwrap_or_default();
+        let is_whole = |it: &ForeignNames| it.names.iter().any(|name| name == section);
+        assert!(!read.other_systems.iter().any(is_whole), "{}", key.path);
+    }
+}
