@@ -68,7 +68,7 @@ pub struct ProxyConfig {
     pub capture_memory: Size,
     /// How long running replies may continue after the order to stop.
     pub drain: Span,
-    /// Web sites whose pages may call the proxy, as in https://chat.example or 'null'. Pages of this machine may
+    /// Web sites whose pages may call the proxy, as in `https://chat.example` or 'null'. Pages of this machine may
     /// always, and so may any page that shows a key.
     pub allow_origins: Vec<String>,
     /// Keys of single agents, by a name of the owner's choice.

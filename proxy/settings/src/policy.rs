@@ -85,7 +85,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns [`PolicyError`] if the requested model is missing.
+    /// Returns `PolicyError` if the requested model is missing.
     pub fn from_config(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let policy = Self::chosen(config, cache)?;
         let trains = match &policy {

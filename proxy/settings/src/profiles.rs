@@ -20,7 +20,7 @@ const KEY: &str = "llm.api_key";
 ///
 /// # Errors
 ///
-/// Returns [`ConfigError::Read`] if the file exists and cannot be read.
+/// Returns [`SettingsError::Read`] if the file exists and cannot be read.
 pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, SettingsError> {
     let profiles = Profiles::load(path).map_err(|source| SettingsError::Read {
         path: path.to_owned(),

@@ -49,7 +49,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Llm {
-    /// The address of an OpenAI-compatible API, as in https://api.openai.com/v1.
+    /// The address of an OpenAI-compatible API, as in `https://api.openai.com/v1`.
     #[schemars(url)]
     pub api_base: Option<String>,
     /// The model to ask for. Without it, the caller's model name is passed on.
@@ -109,7 +109,7 @@ pub struct OpdSettings {
     /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
     /// with rl.method metaclaw, binary_rl and grpo (docs/training/external-teacher.md).
     pub enabled: bool,
-    /// The address of that model's API, as in http://127.0.0.1:8082/v1. It must have POST /completions with echo and
+    /// The address of that model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with echo and
     /// logprobs, as vLLM does.
     #[schemars(url)]
     pub teacher_url: Option<String>,
@@ -158,7 +158,7 @@ pub struct Backend {
     /// (docs/operating/vllm.md).
     #[serde(rename = "inference_backend")]
     pub inference: InferenceBackend,
-    /// The address of a running vLLM server on this machine that has the policy model, as in http://127.0.0.1:8001.
+    /// The address of a running vLLM server on this machine that has the policy model, as in `http://127.0.0.1:8001`.
     #[schemars(url)]
     pub inference_url: Option<String>,
     /// The key of that vLLM server.

@@ -26,7 +26,7 @@ use crate::{
 /// Seeds are passed on within what every server takes.
 const SEEDS: u64 = 0x7fff_ffff;
 
-/// [`ServerSampler`] of a [`TinkerBackend`].
+/// The [`Sampler`] of a [`TinkerBackend`].
 #[derive(Debug, Clone)]
 pub struct TinkerSampler(TinkerBackend);
 
