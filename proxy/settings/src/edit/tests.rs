@@ -196,7 +196,7 @@ fn answers_are_written_with_what_they_are_for() {
     # When weights are trained: skills_only never trains, rl trains whenever a batch is ready, and auto trains when a batch is ready and you are away.
     mode: skills_only
     llm:
-      # The address of an OpenAI-compatible API, as in https://api.openai.com/v1.
+      # The address of an OpenAI-compatible API, as in `https://api.openai.com/v1`.
       api_base: https://a.example/v1
       # The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is passed on and never kept.
       api_key: sk-1
