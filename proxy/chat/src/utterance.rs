@@ -123,8 +123,8 @@ impl<'t> Utterance<'t> {
         }
     }
 
-    /// Removes the time, the context and the line about itself that OpenClaw writes around a text, whoever wrote the
-    /// text.
+    /// Removes what OpenClaw writes around a text: the time, the context, and the line about itself. The author of the
+    /// text may be anybody.
     pub fn undecorated(text: &'t str) -> Cow<'t, str> {
         openclaw::undecorated(text).0
     }

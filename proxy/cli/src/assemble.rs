@@ -349,7 +349,7 @@ fn housekeeping(
     tasks.spawn(retention::run(log.clone(), turns.clone(), ending.clone()));
 }
 
-/// What is known of the training server and its adapters, as whoever follows it finds it.
+/// The state of the training server and of its adapters, which the task that follows the server keeps up to date.
 #[derive(Default)]
 struct FollowedServer {
     lost: LostAdapters,

@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     loop {
         let began = Instant::now();
         let mut child = start(arguments, stdout)?;
-        // The line that says that it listens comes from the first proxy alone. If this process kept the pipe, whoever
-        // waits for that line would not notice that the proxy ended without it.
+        // The first proxy writes one line to this pipe when it listens, and `start -d` waits for the line. If this process
+        // kept the pipe open, `start -d` would not notice a proxy that ends without writing the line.
         silence_stdout()?;
         stdout = Stdio::null();
         let status = child.wait().context("cannot wait for the proxy")?;

@@ -29,12 +29,12 @@ pub(crate) fn pieces(log: TurnLog, note: fn(&str)) -> impl Stream<Item = io::Res
     let pieces = stream::try_unfold(reader, |mut reader| async move {
         Ok(piece(&mut reader).await?.map(|piece| (piece, reader)))
     });
-    // Driven by whoever reads the pieces, and so ended with the reading.
+    // The export runs only while somebody reads the pieces, so it ends when the reading ends.
     let export = stream::once(export).filter_map(|failed| async { failed });
     stream::select(pieces, export)
 }
 
-/// What is said of turns that do not read back.
+/// Returns the warning about turns that cannot be read from the log.
 fn missing(exported: &Exported) -> Option<String> {
     let ids: Vec<String> = exported
         .unreadable

@@ -172,7 +172,7 @@ pub enum LogOpening {
 #[derive(Debug)]
 struct OpenedFiles {
     opener: Arc<dyn OpenParts>,
-    /// The command, as whoever wants the home meanwhile is told.
+    /// The name of the command. Another command that needs the home meanwhile names it in its error.
     doing: &'static str,
     opening: LogOpening,
     log: OnceCell<LockedLog>,

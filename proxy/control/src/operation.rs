@@ -7,9 +7,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::instance::Instance;
 
-/// One thing that a command can have done.
+/// One thing that a command does, as a request. The running process carries it out if there is one, else the command
+/// itself, by the same function.
 pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
-    /// Where the running process takes it, below the address of its control listener.
+    /// The path of the request at the control listener of the running process.
     const PATH: &'static str;
     /// The longest request in bytes.
     const MAX_BODY: usize = 2 << 20;
@@ -17,16 +18,16 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     const DEADLINE: Duration = Duration::from_secs(30);
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 
-    /// Does it.
+    /// Carries out the operation on the running process, or on the files of a home.
     fn perform(
         self,
         instance: &Instance,
     ) -> impl Future<Output = Result<Self::Reply, OperationFailure>> + Send;
 }
 
-/// An operation that answers in lines, each as soon as it is there.
+/// An operation whose reply is a stream of lines. Each line is sent as soon as it exists.
 pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
-    /// Where the running process takes it, below the address of its control listener.
+    /// The path of the request at the control listener of the running process.
     const PATH: &'static str;
 
     /// Does it while somebody reads the pieces; the last one is an error if the operation fails. `note` is told what is
@@ -48,7 +49,7 @@ pub struct OperationFailure {
 /// What a failure is due to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// What is asked cannot be done as things stand.
+    /// The request cannot be carried out in the present state, for example because nothing can be undone.
     Refused,
     /// A part of the process does not answer now.
     Unavailable,

@@ -17,7 +17,7 @@ pub struct SchedulerConfig {
     pub idle_minutes: u64,
     /// When you go to bed, in the local time of this machine. If it equals sleep_end, there are no sleep hours.
     pub sleep_start: TimeOfDay,
-    /// When you get up. Whoever chats in sleep hours counts as awake.
+    /// When you get up. If you chat during sleep hours, you count as awake.
     pub sleep_end: TimeOfDay,
     /// How many minutes of sleep or of a meeting must be left for learning to begin.
     #[schemars(range(max = 1_440), extend("format" = "minutes"))]

@@ -1,4 +1,4 @@
-//! Tests of sending the numbers of steps to Weights & Biases: what is missing is reported, and what is there is sent.
+//! Tests of sending the numbers of steps to Weights & Biases: the numbers that exist are sent, and missing ones are named.
 
 use std::os::unix::fs::PermissionsExt as _;
 

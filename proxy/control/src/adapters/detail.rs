@@ -35,7 +35,7 @@ pub struct AdapterView {
 // === impl AdapterView ===
 
 impl AdapterView {
-    /// One that nobody is known to be served with.
+    /// Creates the entry of an adapter that no agent is known to use.
     pub fn named(name: String) -> Self {
         Self {
             name,

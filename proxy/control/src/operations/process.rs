@@ -103,7 +103,7 @@ impl Operation for SwitchChange {
         let now = self.applied(switch.off())?;
         switch.set(now.clone());
         let told = privacy::told(&now);
-        let told = told.unwrap_or_else(|| "on again: nobody is only relayed any more".to_owned());
+        let told = told.unwrap_or_else(|| "on again for every agent".to_owned());
         info!("{told}");
         let (home, kept) = (home.clone(), now.clone());
         tokio::task::spawn_blocking(move || {

@@ -256,7 +256,7 @@ impl StreamedOperation for ReplayAsked {
             let line = told.recv().await?;
             Some((Ok(line), told))
         });
-        // Driven by whoever reads the lines, and so ended with the reading.
+        // The replay runs only while somebody reads the lines, so it ends when the reading ends.
         let work = stream::once(replay(instance, self, tell)).filter_map(|()| async { None });
         stream::select(lines, work)
     }

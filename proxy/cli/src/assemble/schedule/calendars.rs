@@ -23,7 +23,7 @@ struct CalendarSource {
 
 enum CalendarPlace {
     File(PathBuf),
-    /// Whoever knows the address can read the calendar, so it is never shown.
+    /// The address is never shown, because knowing it is enough to read the calendar.
     Address(Secret),
 }
 
