@@ -1,4 +1,4 @@
-//! Where a command has its operations done.
+//! How a command calls an operation: in the running process, or in its own.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     operation::{Operation, StreamedOperation},
 };
 
-/// Who does what a command wants: the process that runs, or this one on the files.
+/// The place where operations are carried out: the running process, or this process on the files of the home.
 #[derive(Debug)]
 pub enum ControlCaller {
     Process(ControlClient),
@@ -20,23 +20,23 @@ pub enum ControlCaller {
 // === impl ControlCaller ===
 
 impl ControlCaller {
-    /// Whether a process runs and is asked.
+    /// Whether operations go to a running process.
     pub fn is_process(&self) -> bool {
         matches!(self, Self::Process(_))
     }
 
-    /// Has an operation done.
+    /// Calls an operation and waits for its reply.
     ///
     /// # Errors
-    /// Why it is not done, or that the running process does not answer.
+    /// If the operation fails, or the running process does not answer.
     pub async fn call<O: Operation>(&self, operation: O) -> anyhow::Result<O::Reply> {
         self.call_within(operation, O::DEADLINE).await
     }
 
-    /// The same, where the running process may take until `deadline`.
+    /// Calls an operation. The running process has until `deadline` to reply.
     ///
     /// # Errors
-    /// Why it is not done, or that the running process does not answer.
+    /// If the operation fails, or the running process does not answer.
     pub async fn call_within<O: Operation>(
         &self,
         operation: O,
@@ -51,10 +51,10 @@ impl ControlCaller {
         }
     }
 
-    /// Has an operation done that answers in pieces, and passes each on. `note` is told what is worth a warning.
+    /// Calls an operation whose reply is a stream, and calls `each` with each piece. `note` gets the warnings.
     ///
     /// # Errors
-    /// Why it was not done to its end, or why a piece cannot be passed on.
+    /// If the operation fails before its end, or `each` fails.
     pub async fn stream<O: StreamedOperation>(
         &self,
         operation: O,
@@ -73,7 +73,7 @@ impl ControlCaller {
         }
     }
 
-    /// Lets go of the files.
+    /// Closes the files of the home, if this process has opened them.
     pub async fn close(&self) {
         if let Self::Files(instance) = self {
             instance.close().await;
@@ -81,7 +81,7 @@ impl ControlCaller {
     }
 }
 
-/// Puts pieces of a stream together to lines, and passes each whole line on.
+/// Joins the pieces of a stream into lines, and calls `each` with each complete line.
 ///
 /// # Errors
 /// Those of `each`.

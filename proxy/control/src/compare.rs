@@ -7,6 +7,7 @@
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
 use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
+use metaclaw_settings::address::host;
 use metaclaw_skills::{Lessons, Library};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -27,8 +28,6 @@ pub const BASE: &str = "base";
 pub struct Comparer {
     pub http: reqwest::Client,
     pub whom: ComparedModel,
-    /// The host of an address, as people are told of it.
-    pub host: fn(&str) -> &str,
     /// How it is asked.
     pub params: AskParams,
 }
@@ -126,7 +125,7 @@ impl Comparer {
             question,
         };
         Ok(ComparisonPlan {
-            model: format!("{} at {}", config.model, (self.host)(&config.url)),
+            model: format!("{} at {}", config.model, host(&config.url)),
             adapter: adapter.map(|name| name.to_string()),
             questions: questions.into_iter().map(planned).collect(),
         })

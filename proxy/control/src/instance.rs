@@ -1,4 +1,4 @@
-//! What operations work on: the parts of the running process, or those of a home where nothing runs.
+//! The parts that operations use: those of the running process, or the files of a home in which no process runs.
 
 use std::{
     fmt,
@@ -55,28 +55,28 @@ enum InstanceParts {
 
 /// The parts of a process that serves chats.
 pub struct RunningProcess {
-    /// What serves, what learns, what leaves the machine.
+    /// Which model serves, what learns, and which data leaves the machine.
     pub about: RunSummary,
-    /// Who is only relayed, and what is off the record.
+    /// Which agents are only relayed, and which turns are off the record.
     pub privacy: Arc<Privacy>,
-    /// Where agents talk to us.
+    /// The address at which agents reach the proxy.
     pub proxy: SocketAddr,
-    /// When we began to listen, in milliseconds since 1970.
+    /// The time at which the proxy began to listen, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Reads the settings' file: its path, where it says something else now than at the start.
+    /// Returns the path of the settings file if the file has changed since the start.
     pub changed_settings: Arc<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
     /// Whether weights learn here.
     pub trains: bool,
-    /// Asks with and without what was learned.
+    /// Sends questions to the model with and without the learned lessons and weights.
     pub comparer: Comparer,
-    /// Which adapter to ask for.
+    /// The adapter of each agent.
     pub serving: Arc<Serving>,
-    /// Who trains; none where no weights learn.
+    /// The training server. `None` if no weights learn.
     pub backend: Option<Arc<dyn TrainingBackend>>,
-    /// The loop behind the chat.
+    /// The learner, which judges turns and makes training steps.
     pub learner: Learner,
     /// Replays of what it learned from.
     pub replays: Replays,

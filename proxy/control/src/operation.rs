@@ -1,4 +1,4 @@
-//! What an operation is, and why one is not done.
+//! The traits of operations, and their failures.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
     /// The path of the request at the control listener of the running process.
     const PATH: &'static str;
 
-    /// Does it while somebody reads the pieces; the last one is an error if the operation fails. `note` is told what is
-    /// worth a warning.
+    /// Carries out the operation while the stream is read. If it fails, the last piece is an error. `note` gets the
+    /// warnings.
     fn stream(
         self,
         instance: Arc<Instance>,
@@ -39,14 +39,14 @@ pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
     ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static;
 }
 
-/// Why an operation is not done.
+/// Why an operation failed.
 #[derive(Debug)]
 pub struct OperationFailure {
     pub kind: FailureKind,
     pub error: anyhow::Error,
 }
 
-/// What a failure is due to.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The request cannot be carried out in the present state, for example because nothing can be undone.

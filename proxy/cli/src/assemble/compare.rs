@@ -2,7 +2,7 @@
 
 use metaclaw_control::compare::{ComparedModel, Comparer, MAX_ANSWER, PolicyAddress};
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
-use metaclaw_settings::{Policy, address::host};
+use metaclaw_settings::Policy;
 
 use super::{plan::StartPlan, trainer::TrainingSide};
 
@@ -21,12 +21,7 @@ pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Res
     };
     let http = policy_client(plan)?;
     let params = params(plan, &whom);
-    Ok(Comparer {
-        http,
-        whom,
-        host,
-        params,
-    })
+    Ok(Comparer { http, whom, params })
 }
 
 /// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
