@@ -29,7 +29,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 metaclaw \
-    && install -d -o metaclaw /data /models
+    && install -d -m 700 -o metaclaw /data /models
 USER 1000
 ENV METACLAW_HOME=/data METACLAW_CACHE=/models
 VOLUME ["/data", "/models"]

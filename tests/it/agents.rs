@@ -4,3 +4,4 @@ mod chat_alone;
 mod conversations;
 mod review;
 mod subagents;
+mod wired;

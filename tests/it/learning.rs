@@ -13,9 +13,12 @@ use serde_json::Value;
 
 use crate::chat::laptop_home;
 
+mod commands;
+mod data_set;
 mod examples;
 mod methods;
 mod remote;
+mod rollouts;
 mod swap;
 mod tinker;
 mod two_machines;

@@ -7,12 +7,14 @@ use std::{
 };
 
 use metaclaw_tests::{
+    background::Processes,
     external,
+    home::signal,
     openclaw::{Api, OpenClaw, Run},
     upstream::{Asked, Play, Upstream},
     wait::until,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -54,28 +56,18 @@ impl MetaClaw {
         said
     }
 
-    /// The proxy's process and its parent, which keeps the port.
-    fn processes(&self) -> [Pid; 2] {
-        let run = std::fs::read(self.home().join("run.json")).expect("it runs");
-        let run: Value = serde_json::from_slice(&run).expect("JSON");
-        let proxy = i32::try_from(run["pid"].as_i64().expect("a pid")).expect("a pid");
-        let status = std::fs::read_to_string(format!("/proc/{proxy}/status")).expect("it lives");
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-        let parent = parent.and_then(|it| it.trim().parse().ok());
-        [parent.expect("a parent"), proxy].map(|pid| Pid::from_raw(pid).expect("a pid"))
-    }
-
     /// Kills the proxy: its parent starts it again.
     fn kill(&self) {
-        let [_, proxy] = self.processes();
-        kill_process(proxy, Signal::KILL).expect("killed");
-        println!("$ kill -9 {proxy:?}");
+        let Processes { proxy, .. } = Processes::of(&self.home()).expect("it runs");
+        signal(proxy, Signal::KILL).expect("killed");
+        println!("$ kill -9 {proxy}");
     }
 
     /// Kills both, so that nothing starts again.
     fn kill_all(&self) {
-        for pid in self.processes() {
-            kill_process(pid, Signal::KILL).expect("killed");
+        let Processes { parent, proxy } = Processes::of(&self.home()).expect("it runs");
+        for pid in [parent, proxy] {
+            signal(pid, Signal::KILL).expect("killed");
         }
     }
 }

@@ -6,6 +6,7 @@ mod hermes;
 mod nanobot;
 mod opencode;
 mod room;
+mod wired;
 
 pub use self::{
     claude_code::{ClaudeCode, ClaudeCodeTalk},
@@ -14,4 +15,5 @@ pub use self::{
     nanobot::Nanobot,
     opencode::OpenCode,
     room::Room,
+    wired::{NOTE, SetUp, WiredAgent},
 };

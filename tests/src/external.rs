@@ -7,6 +7,13 @@ use std::{fmt::Write as _, path::PathBuf, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
+/// A browser, and the npm project of its driver.
+#[derive(Debug, Clone)]
+pub struct ChromiumPlaces {
+    pub program: PathBuf,
+    pub driver: PathBuf,
+}
+
 /// Returns the folder with the built `metaclaw` and `metaclaw-trainer`.
 ///
 /// # Panics
@@ -72,6 +79,23 @@ pub fn openclaw() -> (PathBuf, PathBuf) {
     )
 }
 
+/// Returns the folder of the Node that runs OpenClaw and the browser's driver.
+pub fn node() -> PathBuf {
+    needed("METACLAW_TEST_NODE")
+}
+
+/// Returns Chromium and its driver, or `None` where there is none and xtask could not install it.
+pub fn chromium() -> Option<ChromiumPlaces> {
+    let program = place("METACLAW_TEST_CHROMIUM")?;
+    let driver = needed("METACLAW_TEST_PLAYWRIGHT");
+    Some(ChromiumPlaces { program, driver })
+}
+
+/// Returns the folder for pictures of the page, if they are wanted.
+pub fn screenshots() -> Option<PathBuf> {
+    place("METACLAW_TEST_SCREENSHOTS")
+}
+
 /// Returns Claude Code: the folder of its npm project. It runs with OpenClaw's Node.
 pub fn claude_code() -> PathBuf {
     needed("METACLAW_TEST_CLAUDE_CODE")
@@ -92,6 +116,28 @@ pub fn hermes() -> PathBuf {
 
 pub fn nanobot() -> PathBuf {
     needed("METACLAW_TEST_NANOBOT")
+}
+
+/// Returns the virtual environment with the package verifiers.
+pub fn verifiers() -> PathBuf {
+    needed("METACLAW_TEST_VERIFIERS")
+}
+
+/// CoPaw: the folder of its virtual environment; none but in `cargo xtask agents`. So are the next three.
+pub fn copaw() -> Option<PathBuf> {
+    place("METACLAW_TEST_COPAW")
+}
+
+pub fn qwenpaw() -> Option<PathBuf> {
+    place("METACLAW_TEST_QWENPAW")
+}
+
+pub fn aider() -> Option<PathBuf> {
+    place("METACLAW_TEST_AIDER")
+}
+
+pub fn llm() -> Option<PathBuf> {
+    place("METACLAW_TEST_LLM")
 }
 
 /// nginx, for `cargo xtask bench relay`.

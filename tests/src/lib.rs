@@ -6,12 +6,15 @@
 //! needs it prints why and passes: plain `cargo test` must work on a bare checkout.
 
 pub mod agents;
+pub mod background;
+pub mod browser;
 pub mod client;
 pub mod echo;
 pub mod external;
 pub mod home;
 pub mod judge;
 pub mod laptop;
+pub mod lived_in;
 pub mod openclaw;
 pub mod prompts;
 pub mod questions;

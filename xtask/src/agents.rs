@@ -10,7 +10,7 @@ use crate::npm;
 
 /// Each takes up to half a minute to download, and two minutes if pip compiles, so they are downloaded at the same
 /// time.
-const AGENTS: [Agent; 5] = [
+const AGENTS: [Agent; 6] = [
     Agent {
         folder: "claude-code",
         variable: "METACLAW_TEST_CLAUDE_CODE",
@@ -29,12 +29,42 @@ const AGENTS: [Agent; 5] = [
     Agent {
         folder: "hermes",
         variable: "METACLAW_TEST_HERMES",
-        source: Source::Pip("hermes-agent==0.19.0"),
+        source: Source::Pip(&["hermes-agent==0.19.0"]),
     },
     Agent {
         folder: "nanobot",
         variable: "METACLAW_TEST_NANOBOT",
-        source: Source::Pip("nanobot-ai==0.3.5"),
+        source: Source::Pip(&["nanobot-ai==0.3.5"]),
+    },
+    // No agent, but it runs them: environments for tasks.
+    Agent {
+        folder: "verifiers",
+        variable: "METACLAW_TEST_VERIFIERS",
+        source: Source::Pip(&["verifiers==0.3.1"]),
+    },
+];
+
+/// Those that `cargo xtask agents` wires as well: 4 GB, too much for every run of CI.
+const MORE: [Agent; 4] = [
+    Agent {
+        folder: "copaw",
+        variable: "METACLAW_TEST_COPAW",
+        source: Source::Pip(&["copaw==1.0.2", "mcp<2", "openai<3"]),
+    },
+    Agent {
+        folder: "qwenpaw",
+        variable: "METACLAW_TEST_QWENPAW",
+        source: Source::Pip(&["qwenpaw==2.2.2.post1"]),
+    },
+    Agent {
+        folder: "aider",
+        variable: "METACLAW_TEST_AIDER",
+        source: Source::Pip(&["aider-chat==0.86.2"]),
+    },
+    Agent {
+        folder: "llm",
+        variable: "METACLAW_TEST_LLM",
+        source: Source::Pip(&["llm==0.36"]),
     },
 ];
 
@@ -48,20 +78,43 @@ struct Agent {
 
 enum Source {
     Npm(&'static str),
-    Pip(&'static str),
+    /// The agent first, then what it needs in another version than its newest.
+    Pip(&'static [&'static str]),
 }
 
 /// The packages, for the report.
 pub(crate) fn names() -> String {
-    let names = AGENTS.iter().map(|agent| agent.source.package());
+    packages(&AGENTS)
+}
+
+/// The same of those that `cargo xtask agents` adds.
+pub(crate) fn names_of_more() -> String {
+    packages(&MORE)
+}
+
+fn packages(agents: &[Agent]) -> String {
+    let names = agents.iter().map(|agent| agent.source.package());
     names.collect::<Vec<_>>().join(", ")
 }
 
 /// Installs missing agents below `folder`. `node` is the folder of the Node to install under. Returns each agent's
 /// folder with the variable that gives it to the tests.
 pub(crate) fn ensure(folder: &Path, node: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    install(&AGENTS, folder, node)
+}
+
+/// The same for those that `cargo xtask agents` adds.
+pub(crate) fn ensure_more(folder: &Path, node: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    install(&MORE, folder, node)
+}
+
+fn install(
+    agents: &'static [Agent],
+    folder: &Path,
+    node: &Path,
+) -> Result<Vec<(&'static str, PathBuf)>> {
     thread::scope(|scope| {
-        let started: Vec<_> = AGENTS
+        let started: Vec<_> = agents
             .iter()
             .map(|agent| scope.spawn(|| agent.install(folder, node)))
             .collect();
@@ -80,9 +133,9 @@ impl Agent {
         let folder = folder.join(self.folder);
         match self.source {
             Source::Npm(package) => npm::install(&folder, package, Some(node))?,
-            Source::Pip(package) => {
-                pip::environment(&folder, &[package])
-                    .with_context(|| format!("cannot install {package}"))?;
+            Source::Pip(packages) => {
+                pip::environment(&folder, packages)
+                    .with_context(|| format!("cannot install {}", packages[0]))?;
             }
         }
         Ok((self.variable, folder))
@@ -94,7 +147,8 @@ impl Agent {
 impl Source {
     fn package(&self) -> &'static str {
         match self {
-            Self::Npm(package) | Self::Pip(package) => package,
+            Self::Npm(package) => package,
+            Self::Pip(packages) => packages[0],
         }
     }
 }

@@ -6,11 +6,16 @@ use std::path::PathBuf;
 use anyhow::Result;
 use metaclaw_fetch::pip;
 
+use crate::chromium::Chromium;
 use crate::places::Places;
 use crate::report::{Stage, StageReport};
-use crate::{agents, npm, vllm};
+use crate::{agents, chromium, npm, vllm};
 
-const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
+const PYTHON: [&str; 3] = [
+    "openai==3.51.0",
+    "anthropic==2.10.0",
+    "openai-agents==0.24.0",
+];
 /// The imports of Tinker's SDK except transformers, which reads tokenizers and has 160 MB. Our tests send ids.
 const TINKER_NEEDS: [&str; 11] = [
     "click==8.5.1",
@@ -45,9 +50,11 @@ pub(crate) struct Clients {
     /// A Python that runs vLLM, where the machine allows it.
     vllm: Option<PathBuf>,
     /// The folder that holds `node`.
-    node: PathBuf,
+    pub(crate) node: PathBuf,
     /// The folder whose `node_modules/.bin` holds `openclaw`.
     openclaw: PathBuf,
+    /// A browser with its driver, where the machine has one or could install it.
+    chromium: Option<Chromium>,
     /// The other agents' folders, each with the variable that names it.
     agents: Vec<(&'static str, PathBuf)>,
 }
@@ -62,12 +69,38 @@ impl Clients {
             ("METACLAW_TEST_OPENCLAW", self.openclaw),
         ];
         variables.extend(self.agents);
+        variables.extend(browser(self.chromium));
         let wandb = self.wandb;
         variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
         let vllm = self.vllm;
         variables.extend(vllm.map(|python| ("METACLAW_TEST_VLLM", python)));
         variables
     }
+}
+
+/// The environment variables for the tests in a browser.
+fn browser(chromium: Option<Chromium>) -> Vec<(&'static str, PathBuf)> {
+    let both = chromium.map(|it| {
+        [
+            ("METACLAW_TEST_CHROMIUM", it.program),
+            ("METACLAW_TEST_PLAYWRIGHT", it.driver),
+        ]
+    });
+    both.into_iter().flatten().collect()
+}
+
+/// Installs the browser and its driver alone, and the Node that runs the driver.
+///
+/// # Errors
+/// In words that say why this machine has no browser.
+pub(crate) fn browser_alone(places: &Places) -> Result<Vec<(&'static str, PathBuf)>> {
+    let home = places.cache.join("openclaw").join("node");
+    npm::install(&home, NODE, None)?;
+    let node = home.join("node_modules").join("node").join("bin");
+    let chromium = chromium::ensure(&places.cache.join("browser"), &node)?;
+    let mut variables = browser(Some(chromium));
+    variables.push(("METACLAW_TEST_NODE", node));
+    Ok(variables)
 }
 
 /// Installs the Python packages alone, and returns the Python that imports them.
@@ -106,6 +139,11 @@ pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Client
         OPENCLAW.clone_into(&mut stage.note);
         npm::install(&openclaw, OPENCLAW, Some(&node))
     })?;
+    let chromium = report.stage("Chromium", |stage| {
+        let folder = places.cache.join("browser");
+        let installed = chromium::ensure(&folder, &node);
+        Ok(or_none(stage, chromium::DRIVER, installed))
+    })?;
     let agents = report.stage("agents", |stage| {
         stage.note = agents::names();
         agents::ensure(&places.cache.join("agents"), &node)
@@ -117,16 +155,17 @@ pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Client
         vllm,
         node,
         openclaw,
+        chromium,
         agents,
     })
 }
 
 /// The installed program, or none with the reason in the stage's note. Tests that need it print that they do without.
-fn or_none(stage: &mut Stage, package: &str, installed: Result<PathBuf>) -> Option<PathBuf> {
+fn or_none<T>(stage: &mut Stage, package: &str, installed: Result<T>) -> Option<T> {
     match installed {
-        Ok(python) => {
+        Ok(installed) => {
             package.clone_into(&mut stage.note);
-            Some(python)
+            Some(installed)
         }
         Err(error) => {
             stage.note = format!("not installed, and its tests are left out: {error:#}");

@@ -100,7 +100,11 @@ impl DistOptions {
         }
         let all = !named("proxy") && !named("trainer");
         Ok(Self {
-            profile: if named("--quick") { "release" } else { "dist" },
+            profile: if named("--quick") {
+                "release"
+            } else {
+                "archive"
+            },
             proxy: all || named("proxy"),
             trainer: all || named("trainer"),
         })
@@ -306,7 +310,7 @@ mod tests {
             let args: Vec<String> = args.iter().map(ToString::to_string).collect();
             DistOptions::from_args(&args).map(|it| (it.profile, it.proxy, it.trainer))
         };
-        assert_eq!(options(&[]).unwrap(), ("dist", true, true));
+        assert_eq!(options(&[]).unwrap(), ("archive", true, true));
         let quick = options(&["trainer", "--quick"]).unwrap();
         assert_eq!(quick, ("release", false, true));
         assert!(options(&["--fast"]).is_err());

@@ -5,6 +5,7 @@ use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
 use crate::circles;
+use crate::docs;
 use crate::names;
 use crate::parameters;
 use crate::places::Places;
@@ -14,10 +15,11 @@ use crate::tools;
 type LintCheck = (&'static str, fn(&Places) -> Result<()>);
 
 /// All checks, the quickest first.
-const CHECKS: [LintCheck; 6] = [
+const CHECKS: [LintCheck; 7] = [
     ("circles of files", circles::run),
     ("tuple parameters", parameters::run),
     ("repeated type names", names::run),
+    ("commands of the pages", docs::check),
     ("unused dependencies", unused_dependencies),
     (
         "licences, banned crates and sources",

@@ -11,9 +11,11 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use metaclaw_fetch::command;
 
+use crate::bubblewrap;
 use crate::cargo::{self, cargo_with_clippy, has_nextest};
 use crate::circles;
 use crate::clients;
+use crate::docs;
 use crate::fuzz;
 use crate::lint;
 use crate::places::Places;
@@ -46,6 +48,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     // Needs nothing fetched and nothing built.
     command::run(&mut cargo::cargo(places, &["fmt", "--all", "--check"]))?;
     circles::run(places)?;
+    docs::check(places)?;
     let model = crate::setup::prepare(places, &mut report)?;
     let variables = environment(places, &model, extent, &mut report)?;
     // Binaries and tests are built by one call, because cargo combines the features of what is built together, so that
@@ -70,6 +73,9 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
                 places,
                 &[&args[..], &ALL_FEATURES].concat(),
             ))
+        })?;
+        report.stage("commands of the pages", |_| {
+            docs::run_commands(places, &places.target.join("debug"))
         })?;
     }
     report.print();
@@ -175,6 +181,7 @@ fn environment(
     report: &mut StageReport,
 ) -> Result<Vec<(&'static str, PathBuf)>> {
     let _lock = places.lock()?;
+    report.stage("bubblewrap", |_| bubblewrap::ensure())?;
     let mut variables = vec![
         ("METACLAW_CACHE", places.cache.clone()),
         ("METACLAW_TEST_BIN_DIR", places.target.join("debug")),

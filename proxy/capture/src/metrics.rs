@@ -24,6 +24,10 @@ pub struct CaptureMetrics {
     pub overflowed: Counter,
     /// Turns without their reply, because it was compressed in an unsupported or invalid way.
     pub undecodable: Counter,
+    /// Tokens of prompts, cached ones included, as upstreams count them.
+    pub prompt_tokens: Counter,
+    /// Tokens of prompts that came from a provider's cache.
+    pub cached_tokens: Counter,
     /// Turns that are not in the log because a number of the request fits in no `f64`.
     pub unreadable: Counter,
 }

@@ -56,6 +56,9 @@ impl Recording {
         turn.meta.reply_id = reply.id;
         turn.meta.finish_reason = reply.finish_reason;
         turn.meta.usage = reply.usage;
+        let usage = reply.usage.unwrap_or_default();
+        metrics.prompt_tokens.add(usage.prompt_tokens);
+        metrics.cached_tokens.add(usage.cached_tokens);
         turn.meta.end = end;
         turn.meta.first_byte_ms = self.first_byte_ms;
         turn.meta.ended_ms = self.ended_ms;

@@ -1,4 +1,4 @@
-//! Names of agents, sessions and turns.
+//! Names of agents, sessions, turns and rollouts.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
@@ -11,6 +11,11 @@ use crate::excerpt::excerpt;
 const MAX_AGENT: usize = 64;
 /// The longest session name, in bytes. Longer ones are refused and not cut, because two names could become the same.
 const MAX_SESSION: usize = 256;
+
+/// The longest name of a task or a group, in bytes.
+const MAX_TASK: usize = 200;
+/// The digits of a rollout's id: 12 of its time and 8 random ones.
+const ROLLOUT_DIGITS: usize = 20;
 
 /// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +37,20 @@ pub enum NameError {
     /// The text is not a valid turn id.
     #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
     Turn {
+        /// The beginning of the text.
+        value: String,
+    },
+    /// The text is not a valid name of a task or a group of rollouts.
+    #[error("the name {value:?} is not allowed: 1 to 200 bytes, no control characters")]
+    Task {
+        /// The beginning of the text.
+        value: String,
+    },
+    /// The text is not a valid id of a rollout.
+    #[error(
+        "rollout id {value:?} is not allowed: 20 hexadecimal digits, as `metaclaw rollout list` shows them"
+    )]
+    Rollout {
         /// The beginning of the text.
         value: String,
     },
@@ -68,6 +87,20 @@ pub struct TurnId {
     /// The turn's place in its session, from 0.
     pub seq: u32,
 }
+
+/// The name of a task that rollouts try. The program that opens the rollouts chooses it. It is never used as a path.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(Arc<str>);
+
+/// The name of a group: the rollouts of one task whose outcomes are compared with each other.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(Arc<str>);
+
+/// The id of a rollout: 20 hexadecimal digits. Ids are ordered by the time at which the rollouts were opened.
+///
+/// It is part of the address that the rollout's agent talks to, and of the name of its session.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RolloutId(Arc<str>);
 
 // === impl AgentId ===
 
@@ -134,6 +167,92 @@ impl FromStr for SessionId {
     }
 }
 
+// === impl TaskId ===
+
+impl TaskId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        task_name(value).map(Self)
+    }
+}
+
+// === impl GroupId ===
+
+impl GroupId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for GroupId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        task_name(value).map(Self)
+    }
+}
+
+fn task_name(value: &str) -> Result<Arc<str>, NameError> {
+    let value = value.trim();
+    if (1..=MAX_TASK).contains(&value.len()) && !value.chars().any(char::is_control) {
+        Ok(Arc::from(value))
+    } else {
+        Err(NameError::Task {
+            value: excerpt(value).into_owned(),
+        })
+    }
+}
+
+// === impl RolloutId ===
+
+impl RolloutId {
+    /// The beginning of the name of a rollout's session.
+    const SESSION: &'static str = "rollout:";
+
+    /// Makes the id of a rollout that is opened at a time in Unix milliseconds.
+    pub fn new(opened_ms: u64, random: u32) -> Self {
+        let opened = opened_ms & 0xffff_ffff_ffff;
+        Self(format!("{opened:012x}{random:08x}").into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the session in which the rollout's turns are.
+    pub fn session(&self) -> SessionId {
+        SessionId(format!("{}{}", Self::SESSION, self.0).into())
+    }
+
+    /// Returns the rollout whose session has this name.
+    pub fn of_session(session: &SessionId) -> Option<Self> {
+        let id = session.as_str().strip_prefix(Self::SESSION)?;
+        id.parse().ok()
+    }
+}
+
+impl FromStr for RolloutId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if value.len() == ROLLOUT_DIGITS && value.bytes().all(is_digit) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(NameError::Rollout {
+                value: excerpt(value).into_owned(),
+            })
+        }
+    }
+}
+
 // === impl TurnId ===
 
 impl fmt::Display for TurnId {
@@ -185,6 +304,9 @@ macro_rules! text_name {
 }
 text_name!(AgentId);
 text_name!(SessionId);
+text_name!(TaskId);
+text_name!(GroupId);
+text_name!(RolloutId);
 
 macro_rules! serde_as_text {
     ($name:ident) => {
@@ -205,6 +327,9 @@ macro_rules! serde_as_text {
 serde_as_text!(AgentId);
 serde_as_text!(SessionId);
 serde_as_text!(TurnId);
+serde_as_text!(TaskId);
+serde_as_text!(GroupId);
+serde_as_text!(RolloutId);
 
 #[cfg(test)]
 mod tests {
@@ -266,5 +391,33 @@ mod tests {
                 .contains("agent name \"../x\" is not allowed"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_rollouts_id_is_ordered_by_time_and_names_its_session() {
+        let (first, second) = (RolloutId::new(1_000, u32::MAX), RolloutId::new(1_001, 0));
+        assert!(first < second);
+        assert_eq!(first.as_str().parse::<RolloutId>().unwrap(), first);
+        assert_eq!(RolloutId::of_session(&first.session()), Some(first));
+        let named = "rollout:somebody".parse().unwrap();
+        assert_eq!(RolloutId::of_session(&named), None);
+        for bad in [
+            "",
+            "../../v1",
+            "0000000003E8ffffffff",
+            "0000000003e8fffffff",
+        ] {
+            assert!(bad.parse::<RolloutId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_task_may_be_named_in_any_script_and_within_bounds() {
+        let long = "x".repeat(MAX_TASK + 1);
+        assert_eq!(
+            " Aufgabe 7 ".parse::<TaskId>().unwrap().as_str(),
+            "Aufgabe 7"
+        );
+        assert!(long.parse::<GroupId>().is_err() && "a\nb".parse::<TaskId>().is_err());
     }
 }

@@ -37,6 +37,8 @@ pub enum JudgedBy {
     Owner,
     /// The judge of the system from which the turn was imported.
     Import,
+    /// The outcome of the turn's rollout, and the reward of its step.
+    Rollout,
 }
 
 /// The verdict on one turn. It is never changed.
@@ -57,6 +59,10 @@ pub struct Verdict {
     /// Its weight, in 0..=1: 1 if the owner or a tool reacted, less if nobody did, and the reward function's value if
     /// that judged.
     pub weight: f32,
+    /// The reward of a turn of a rollout: the rollout's outcome plus the reward of its step, if one was given. It is in
+    /// -2..=2. Only a verdict by [`JudgedBy::Rollout`] has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f32>,
     /// Whether nothing had followed: the turn was judged by request and reply alone when its session had ended. If the
     /// session continues, a verdict by the reaction replaces it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -75,6 +81,7 @@ impl Verdict {
             hint: None,
             judge_hints: Vec::new(),
             weight: 1.0,
+            reward: None,
             at_session_end: false,
         }
     }

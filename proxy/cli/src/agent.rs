@@ -1,16 +1,14 @@
 //! The agent that may be pointed at the proxy: from when it listens until it ends.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use metaclaw_control::home::Home;
-use metaclaw_settings::{Config, Policy, address::user_folder};
+use metaclaw_settings::{Config, Policy};
 use metaclaw_wiring::{Agent, DetectError, Found, Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
-use crate::environment::Environment;
-
-/// Whose key is taken where several callers have one.
-const MAIN_AGENT: &str = "main";
+pub(crate) use crate::agent_target::{surroundings, target};
+use crate::{agent_target::origin, environment::Environment, wires::WireLinks};
 
 /// What is needed to point an agent at us, and to put it back.
 #[derive(Debug)]
@@ -19,6 +17,8 @@ pub(crate) struct AgentLink {
     surroundings: Surroundings,
     target: Target,
     is_wanted: bool,
+    /// The agents that `metaclaw wire` named.
+    others: WireLinks,
 }
 
 /// What became of the agent.
@@ -29,17 +29,9 @@ pub(crate) struct Pointed {
     pub asks_us: bool,
 }
 
-/// What is known of agents that are pointed at the proxy of a home.
+/// The record of OpenClaw's wiring in a home.
 pub(crate) fn wiring(home: &Home) -> Wiring {
     Wiring::new(home.wiring())
-}
-
-/// Where agents are looked for.
-pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
-    Surroundings {
-        variables: environment.variables().to_vec(),
-        home: user_folder(),
-    }
 }
 
 /// The first agent that has a configuration.
@@ -50,23 +42,6 @@ pub(crate) fn find(surroundings: &Surroundings) -> Result<Option<Found>, DetectE
         }
     }
     Ok(None)
-}
-
-/// The proxy as an agent reaches it.
-pub(crate) fn target(config: &Config, policy: &Policy, proxy: SocketAddr) -> Target {
-    let listen = &config.gateway.proxy;
-    let mut keys = listen.keys.values();
-    let is_main = |it: &&metaclaw_gateway::KeyConfig| {
-        it.agents.iter().any(|agent| agent.as_str() == MAIN_AGENT)
-    };
-    let named = keys.clone().find(is_main).or_else(|| keys.next());
-    let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
-    Target {
-        origin: origin(proxy),
-        key: (listen.api_key.clone()).or_else(|| named.map(|it| it.key.clone())),
-        has_provider_key: config.llm.api_key.is_some() || policy.is_some() || names_upstreams,
-        names_model: config.llm.model_id.is_some() || policy.is_some(),
-    }
 }
 
 // === impl AgentLink ===
@@ -85,6 +60,7 @@ impl AgentLink {
             surroundings: surroundings(environment),
             target: target(config, policy, config.gateway.proxy.address()),
             is_wanted: is_wanted && config.wires_agent(),
+            others: WireLinks::new(home, environment, config, policy, is_wanted),
         }
     }
 
@@ -94,14 +70,22 @@ impl AgentLink {
             origin: origin(proxy),
             ..self.target.clone()
         };
-        match self.pointed(&target) {
+        let pointed = match self.pointed(&target) {
             Ok(pointed) => pointed,
             Err(error) => Some(left_alone(not_pointed(&error))),
+        };
+        match (pointed, self.others.point(&target.origin)) {
+            (Some(mut pointed), Some(others)) => {
+                pointed.said = format!("{}\n            {others}", pointed.said);
+                Some(pointed)
+            }
+            (pointed, others) => pointed.or_else(|| others.map(left_alone)),
         }
     }
 
     /// Puts back what was there, if anything was changed.
     pub(crate) fn release(&self) {
+        self.others.release();
         match self.wiring.unwire() {
             Ok(outcome) => {
                 if let Some(said) = told(&outcome) {
@@ -151,15 +135,6 @@ impl AgentLink {
 fn left_alone(said: String) -> Pointed {
     let asks_us = false;
     Pointed { said, asks_us }
-}
-
-/// `http://` and the address at which this machine reaches us.
-fn origin(proxy: SocketAddr) -> String {
-    let ip = match proxy.ip() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        ip => ip,
-    };
-    format!("http://{}", SocketAddr::new(ip, proxy.port()))
 }
 
 /// What is said of an agent that is not pointed at us, with what to do by hand.

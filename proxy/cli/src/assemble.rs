@@ -6,7 +6,8 @@
 //! the trainer goes, the log is closed.
 
 use std::{
-    future::Future, net::Ipv4Addr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+    future::Future, io::ErrorKind, net::Ipv4Addr, path::PathBuf, process::ExitCode, sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -14,6 +15,7 @@ use jiff::tz::TimeZone;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
     adapters::LostAdapters,
+    browser_logins::BrowserLogins,
     cloud_spend::Meter,
     home::{Home, RunFile},
     instance::{Instance, RunningProcess},
@@ -24,6 +26,7 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
+use metaclaw_page::PageState;
 use metaclaw_settings::{Policy, fingerprint};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -48,6 +51,7 @@ use crate::{
 };
 
 mod adapters;
+mod advantages;
 mod base_model;
 mod budgeted_model;
 mod cloud;
@@ -76,6 +80,7 @@ mod turn_log;
 mod upstreams;
 
 pub(crate) use self::{
+    learner::{judge_client, step_figures},
     lessons::library,
     meter::{of_a_day, prices},
     offline::idle_learner,
@@ -143,7 +148,6 @@ impl ServingProcess {
     async fn build(plan: &StartPlan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
         let listener = gateway::listen(plan).await?;
-        let proxy = listener.local_addr()?;
         let changed_settings = changed_settings(plan);
         let (stores, mut warnings) = open_stores(plan).await?;
         let privacy = Arc::new(privacy::load(&plan.home)?);
@@ -160,22 +164,23 @@ impl ServingProcess {
         let comparer = compare::comparer(plan, &training)?;
         let state = GatewayState { serving, privacy };
         let learning = Learning::start(plan, &stores, &training, &state, &background).await?;
-        let Learning { learner, judge, .. } = &learning;
         let meter = meter::of(plan, training.cloud.as_ref());
         warnings.extend(meter::told(plan, meter.as_ref(), &stores.log).await);
         let token = plan::random_token();
+        let logins = Arc::new(BrowserLogins::open(&plan.home).context("cannot use page.key")?);
         let ready = services::ready(training.state.clone(), &state.serving);
-        let services = services::services(learner, judge.as_ref(), &stores.library, ready, &token);
-        let gateway =
-            gateway::gateway(plan, &stores.log, &stores.library, &state, services).await?;
+        let counted = counted(&learning, &stores);
+        let services = services::services(counted, ready, &token);
+        let gateway = gateway::gateway(plan, &stores, &state, services, &background).await?;
         let followed = follow(plan, &stores, &state, &training, &background);
         housekeeping(plan, &stores, &state, learning.trains, &background);
         let ending = CancellationToken::new();
         let dropped_lines = plan.dropped_lines.clone();
         let process = Arc::new(RunningProcess {
             about: learning.about,
+            step_figures: learner::figures(plan),
             privacy: state.privacy,
-            proxy,
+            proxy: listener.local_addr()?,
             since_ms: now_ms(),
             changed_settings,
             log: stores.log,
@@ -196,6 +201,7 @@ impl ServingProcess {
             metrics: gateway.metrics(),
             dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
             authenticator: gateway.authenticator(),
+            logins,
             ending: ending.clone(),
         });
         let training = TrainingTasks {
@@ -302,6 +308,16 @@ impl TrainingTasks {
         if let Some(supervisor) = self.supervisor {
             tasks.spawn(critical(process, supervisor.run(ending.clone())));
         }
+    }
+}
+
+/// The rooms whose counts `/metrics` shows.
+fn counted(learning: &Learning, stores: &Stores) -> metrics::MetricSources {
+    metrics::MetricSources {
+        learner: learning.learner.clone(),
+        judge: learning.judge.clone(),
+        library: stores.library.clone(),
+        log: stores.log.clone(),
     }
 }
 
@@ -431,7 +447,7 @@ async fn publish(
     token: String,
     background: &Background,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let listener = control_listener(plan).await?;
     let run = RunFile {
         pid: std::process::id(),
         control: listener.local_addr()?,
@@ -441,14 +457,35 @@ async fn publish(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let instance = Instance::of_process(plan.home.clone(), Arc::clone(process));
+    let instance = Arc::new(instance);
     let Background { tasks, ending } = background;
-    let serving = server::serve(listener, Arc::new(instance), token, ending.clone());
+    let logins = Arc::clone(&process.logins);
+    let page = PageState::new(Arc::clone(&instance), &token, logins, tasks.clone());
+    let page = metaclaw_page::router(page);
+    let serving = server::serve(listener, instance, token, page, ending.clone());
     tasks.spawn(async move {
         if let Err(error) = serving.await {
             warn!(%error, "the control listener ended: subcommands cannot ask any more");
         }
     });
     plan.home.publish(&run).context("cannot write run.json")
+}
+
+/// The socket of the control listener and the page. The page is no reason to keep an agent waiting: if another program
+/// has the port, a free one is taken.
+async fn control_listener(plan: &StartPlan) -> anyhow::Result<TcpListener> {
+    let config = &plan.loaded.config;
+    let port = config.ui.port_beside(config.gateway.proxy.port);
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            warn!(
+                port,
+                "another program has the port of the page (ui.port), so a free one is taken: `metaclaw ui` opens it"
+            );
+            Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
+        }
+        bound => bound.with_context(|| format!("cannot listen on 127.0.0.1:{port} (ui.port)")),
+    }
 }
 
 #[cfg(test)]

@@ -259,6 +259,7 @@ impl Banner<'_> {
         let off = privacy::told(self.off);
         lines.extend(off.map(|told| format!("  off       {told}")));
         lines.extend(self.without_effect());
+        lines.push("  look      metaclaw ui  (the page in your browser)".to_owned());
         lines.push(format!("  try       {}", self.try_line()));
         lines.join("\n")
     }

@@ -24,9 +24,11 @@ mod learn;
 mod lessons;
 mod logs;
 mod metrics;
+mod migrate;
 mod replay;
 mod report;
 mod restoring;
+mod rollout;
 mod scheduler;
 mod service;
 mod setup;
@@ -35,10 +37,13 @@ mod start;
 mod status;
 mod stop;
 mod switch;
+mod train;
 mod train_step;
 mod trainer;
 mod turns;
+mod ui;
 mod uninstall;
+mod wire;
 mod wishes;
 
 use self::context::Context;
@@ -78,18 +83,26 @@ enum MetaclawCommand {
     On(switch::SwitchArgs),
     /// How the running proxy is: what serves, what learns, how far turns got.
     Status(status::StatusArgs),
+    /// Point an agent at the proxy while it runs. Without a name, list the agents of this machine.
+    Wire(wire::WireArgs),
+    /// Restore the files of an agent, and leave it alone from now on. Without a name, those of all agents.
+    Unwire(wire::UnwireArgs),
     /// Look for what is wrong, and say what to do about it.
     Doctor(doctor::DoctorArgs),
     /// Start with this machine: a systemd user unit.
     Service(service::ServiceArgs),
     /// Put everything back and remove what MetaClaw made.
     Uninstall(uninstall::UninstallArgs),
+    /// Take over a home of the Python MetaClaw: settings, keys, skills, records, adapters.
+    Migrate(migrate::MigrateArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
     /// Keys and tokens of providers, kept apart from the settings.
     Auth(auth::AuthArgs),
     /// What was said, judged and trained.
     Turns(turns::TurnsArgs),
+    /// Runs of an agent on tasks: how each went.
+    Rollout(rollout::RolloutArgs),
     /// The skills that an agent may be given.
     Skills(skills::SkillsArgs),
     /// All that stands for an agent: what was learned here, and what the agent has learned by itself.
@@ -102,6 +115,8 @@ enum MetaclawCommand {
     Forget(forget::ForgetArgs),
     /// What happened today, or on another day: turns, lessons, verdicts, tokens, errors.
     Report(report::ReportArgs),
+    /// Open the page in a browser: what was said, learned and spent, with the buttons that decide.
+    Ui(ui::UiArgs),
     /// Look on while it learns.
     Learn(learn::LearnArgs),
     /// Your own questions, answered with and without what was learned.
@@ -120,6 +135,8 @@ enum MetaclawCommand {
     Keys(keys::KeysArgs),
     /// The weights that were learned.
     Adapters(adapters::AdaptersArgs),
+    /// Train an agent's weights from a data set: chats, or pairs of replies.
+    Train(train::TrainArgs),
     /// Train one batch now.
     TrainStep(train_step::TrainStepArgs),
     /// The training server, installed from a release archive.
@@ -146,6 +163,7 @@ impl Cli {
             | MetaclawCommand::Setup(_)
             | MetaclawCommand::Uninstall(_)
             | MetaclawCommand::Service(_)
+            | MetaclawCommand::Migrate(_)
             | MetaclawCommand::Trainer(_) => context,
             _ => context.at_proxy()?,
         };
@@ -156,13 +174,17 @@ impl Cli {
             MetaclawCommand::Trainer(args) => args.run(context),
             MetaclawCommand::Doctor(args) => wait(args.run(context)),
             MetaclawCommand::Uninstall(args) => wait(args.run(context)),
+            MetaclawCommand::Migrate(args) => wait(args.run(context)),
             MetaclawCommand::Auth(args) => args.run(context),
             MetaclawCommand::Setup(args) => wait(args.run(context)),
+            MetaclawCommand::Wire(args) => args.run(context),
+            MetaclawCommand::Unwire(args) => args.run(context),
             MetaclawCommand::Stop(args) => wait(args.run(context)),
             MetaclawCommand::Off(args) => wait(args.run(context, true)),
             MetaclawCommand::On(args) => wait(args.run(context, false)),
             MetaclawCommand::Status(args) => wait(args.run(context)),
             MetaclawCommand::Turns(args) => wait(args.run(context)),
+            MetaclawCommand::Rollout(args) => wait(args.run(context)),
             MetaclawCommand::Skills(args) => wait(args.run(context)),
             MetaclawCommand::Lessons(args) => wait(args.run(context)),
             MetaclawCommand::Wishes(args) => wait(args.run(context)),
@@ -171,8 +193,10 @@ impl Cli {
             MetaclawCommand::Scheduler(args) => wait(args.run(context)),
             MetaclawCommand::Keys(args) => wait(args.run(context)),
             MetaclawCommand::Adapters(args) => wait(args.run(context)),
+            MetaclawCommand::Train(args) => wait(args.run(context)),
             MetaclawCommand::TrainStep(args) => wait(args.run(context)),
             MetaclawCommand::Report(args) => wait(args.run(context)),
+            MetaclawCommand::Ui(args) => wait(args.run(context)),
             MetaclawCommand::Learn(args) => wait(args.run(context)),
             MetaclawCommand::Compare(args) => wait(args.run(context)),
             MetaclawCommand::Eval(args) => wait(args.run(context)),

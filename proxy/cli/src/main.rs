@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 mod agent;
+mod agent_target;
 mod assemble;
 mod banner;
 mod commands;
@@ -26,6 +27,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod traces;
+mod wires;
 
 use metaclaw_control::operation::with_causes;
 

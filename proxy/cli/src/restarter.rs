@@ -13,6 +13,7 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::process::ExitStatusExt as _,
     },
+    path::Path,
     process::{Command, ExitCode, ExitStatus, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -46,11 +47,14 @@ const PANICKED: i32 = 101;
 ///
 /// When the proxy cannot be started, or was killed too often.
 pub(crate) fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    // Looked up once: after an upgrade has replaced the file, this process would find its old file, which is deleted.
+    // The proxy is to be started from the new one.
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut attempts = PAUSES.iter();
     let mut stdout = Stdio::inherit();
     loop {
         let began = Instant::now();
-        let mut child = start(arguments, stdout)?;
+        let mut child = start(&program, arguments, stdout)?;
         // The first proxy writes one line to this pipe when it listens, and `start -d` waits for the line. If this process
         // kept the pipe open, `start -d` would not notice a proxy that ends without writing the line.
         silence_stdout()?;
@@ -78,18 +82,21 @@ pub(crate) fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the proxy. Its standard input is the socket, of which this process keeps a copy.
-fn start(arguments: &[OsString], stdout: Stdio) -> anyhow::Result<std::process::Child> {
+fn start(
+    program: &Path,
+    arguments: &[OsString],
+    stdout: Stdio,
+) -> anyhow::Result<std::process::Child> {
     let socket: OwnedFd = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
         .context("cannot copy the listening socket")?;
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
-    Command::new(own)
+    Command::new(program)
         .args(arguments)
         .stdin(socket)
         .stdout(stdout)
         .spawn()
-        .context("cannot start the proxy")
+        .with_context(|| format!("cannot start the proxy from {}", program.display()))
 }
 
 fn silence_stdout() -> anyhow::Result<()> {

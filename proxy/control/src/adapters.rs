@@ -18,7 +18,10 @@ mod manifest;
 
 pub use self::{
     detail::{AdapterDetail, AdapterView},
-    manifest::{BatchView, MadeView, ManifestView, MeanView, NumbersView, ReplayView, ShapeView},
+    manifest::{
+        BatchView, DataSetView, MadeView, ManifestView, MeanView, NumbersView, ReplayView,
+        ShapeView,
+    },
 };
 
 pub(crate) use self::detail::{add_outcomes, details, on_disk};

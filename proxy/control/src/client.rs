@@ -1,6 +1,6 @@
 //! How a command finds the running process and asks it.
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use anyhow::bail;
 use metaclaw_llm::{HttpError, loopback_client};
@@ -89,6 +89,11 @@ impl ControlClient {
                 ),
             }
         }
+    }
+
+    /// Where the control listener and the page are.
+    pub fn address(&self) -> SocketAddr {
+        self.run.control
     }
 
     /// Has it do an operation.

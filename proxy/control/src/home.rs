@@ -18,7 +18,7 @@ pub use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 19] = [
+const LAYOUT: [&str; 21] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
@@ -27,9 +27,11 @@ const LAYOUT: [&str; 19] = [
     "metaclaw.log",
     "off.json",
     "off_record.jsonl",
+    "page.key",
     "programs",
     "replay",
     "reports",
+    "rollouts",
     "run.json",
     "scheduler_state.json",
     "skills",
@@ -175,6 +177,11 @@ impl Home {
         self.dir.join("reports")
     }
 
+    /// The runs of `metaclaw rollout run`, a folder each.
+    pub fn rollouts(&self) -> PathBuf {
+        self.dir.join("rollouts")
+    }
+
     /// Who is only relayed: `metaclaw off`.
     pub fn off(&self) -> PathBuf {
         self.dir.join("off.json")
@@ -183,6 +190,11 @@ impl Home {
     /// The conversations that are off the record.
     pub fn off_record(&self) -> PathBuf {
         self.dir.join("off_record.jsonl")
+    }
+
+    /// The key of the cookies that browsers are signed in with.
+    pub fn page_key(&self) -> PathBuf {
+        self.dir.join("page.key")
     }
 
     /// What is known of when its owner is away.

@@ -27,6 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     adapters::LostAdapters,
+    browser_logins::BrowserLogins,
     cloud_spend::Meter,
     compare::Comparer,
     home::{Home, HomeLock},
@@ -57,6 +58,8 @@ enum InstanceParts {
 pub struct RunningProcess {
     /// Which model serves, what learns, and which data leaves the machine.
     pub about: RunSummary,
+    /// The folder with the figures of training steps.
+    pub step_figures: PathBuf,
     /// Which agents are only relayed, and which turns are off the record.
     pub privacy: Arc<Privacy>,
     /// The address at which agents reach the proxy.
@@ -100,6 +103,8 @@ pub struct RunningProcess {
     pub dropped_lines: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Who may come in.
     pub authenticator: Arc<Authenticator>,
+    /// The browsers that may see the page.
+    pub logins: Arc<BrowserLogins>,
     /// Cancelled when the process is to end.
     pub ending: CancellationToken,
 }
@@ -135,6 +140,12 @@ pub trait OpenParts: fmt::Debug + Send + Sync {
     /// # Errors
     /// Where a setting is refused.
     fn trains(&self) -> anyhow::Result<bool>;
+
+    /// The folder with the figures of training steps.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn step_figures(&self) -> anyhow::Result<PathBuf>;
 
     /// What learning may spend.
     ///
@@ -320,6 +331,17 @@ impl Instance {
         match &self.parts {
             InstanceParts::Process(_) => bail!("the training server knows its adapters"),
             InstanceParts::Files(files) => files.opener.checkpoints(),
+        }
+    }
+
+    /// The folder with the figures of training steps.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn step_figures(&self) -> anyhow::Result<PathBuf> {
+        match &self.parts {
+            InstanceParts::Process(process) => Ok(process.step_figures.clone()),
+            InstanceParts::Files(files) => files.opener.step_figures(),
         }
     }
 

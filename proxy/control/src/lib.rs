@@ -5,16 +5,19 @@
 //! the home. Both call the same function, which works on an [`instance::Instance`].
 
 pub mod adapters;
+pub mod browser_logins;
 pub mod caller;
 pub mod client;
 pub mod cloud_spend;
 pub mod compare;
+pub mod curves;
 mod export;
 pub mod home;
 pub mod instance;
 pub mod lesson_line;
 pub mod lesson_list;
 pub mod lessons;
+pub mod migration;
 pub mod operation;
 pub mod operations;
 pub mod policy_context;

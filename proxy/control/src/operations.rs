@@ -1,7 +1,11 @@
 //! The operations, by what they are about.
 
 pub mod compare;
+pub mod curves;
+mod data_set;
+mod events;
 pub mod lessons;
 pub mod process;
+pub mod rollouts;
 pub mod turns;
 pub mod weights;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::civil::Date;
 use metaclaw_skills::{Lesson, ProposalState};
+use metaclaw_turns::{BreakCounts, BrokenPrompt};
 use serde::{Deserialize, Serialize};
 
 mod counted;
@@ -56,6 +57,9 @@ pub struct PeriodReport {
     pub steps: Vec<StepTold>,
     /// The tokens of the chat.
     pub chat: ChatTokens,
+    /// The prompts that a provider's cache could not serve as far as it might have.
+    #[serde(default)]
+    pub prefix: PrefixReport,
     /// The tokens of model requests for learning, input and output.
     pub learning: u64,
     /// The rest of today's budget for learning; `None` for a period without today.
@@ -132,6 +136,15 @@ pub struct ChatTokens {
     pub n_uncounted: u64,
 }
 
+/// Prompts that broke with an earlier prompt of their session, so that a provider's cache served less of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefixReport {
+    /// How many there were, by who changed the prompt.
+    pub counts: BreakCounts,
+    /// The latest of them, the newest first.
+    pub latest: Vec<BrokenPrompt>,
+}
+
 /// The results of an upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamDay {
@@ -163,6 +176,15 @@ pub struct DayRow {
     pub lessons: u64,
     /// Tokens of the chat, input and output.
     pub tokens: u64,
+    /// Tokens of prompts, as a part of `tokens`.
+    #[serde(default)]
+    pub prompt: u64,
+    /// Tokens of prompts that came from the provider's cache.
+    #[serde(default)]
+    pub cached: u64,
+    /// Prompts that broke with an earlier one.
+    #[serde(default)]
+    pub breaks: BreakCounts,
     pub learning: u64,
 }
 
@@ -172,6 +194,56 @@ impl Verdicts {
     pub fn n(&self) -> u64 {
         self.good + self.unclear + self.bad
     }
+}
+
+// === impl ChatTokens ===
+
+impl ChatTokens {
+    /// Returns the share of prompt tokens that the provider's cache served, in percent. `None` without a prompt.
+    pub fn cached_percent(&self) -> Option<u64> {
+        percent(self.cached, self.prompt)
+    }
+}
+
+// === impl PrefixReport ===
+
+impl PrefixReport {
+    /// Returns how many prompts broke and by whom, or `None` if none did.
+    pub fn counts_line(&self) -> Option<String> {
+        let BreakCounts {
+            own,
+            client,
+            upstream,
+        } = self.counts;
+        let by = [
+            (own, "by a lesson or an adapter"),
+            (client, "by the client"),
+            (upstream, "by another upstream or model"),
+        ];
+        let by = by.into_iter().filter(|(n, _)| *n > 0);
+        let by: Vec<String> = by.map(|(n, whom)| format!("{n} {whom}")).collect();
+        let times = match self.counts.n() {
+            0 => return None,
+            1 => "once".to_owned(),
+            n => format!("{n} times"),
+        };
+        Some(format!(
+            "the prompt's prefix broke {times}: {}",
+            by.join(", ")
+        ))
+    }
+}
+
+/// Returns a broken prompt on one line, without the turn and the time.
+pub fn broken_line(broken: &BrokenPrompt) -> String {
+    let (agent, what) = (&broken.agent, &broken.what);
+    let words = match (broken.before.as_str(), broken.now.as_str()) {
+        ("", "") => String::new(),
+        ("", now) => format!(": \"{now}\""),
+        (before, "") => format!(": \"{before}\" is gone"),
+        (before, now) => format!(": \"{before}\" became \"{now}\""),
+    };
+    format!("{agent}: {what}{words}")
 }
 
 // === impl PeriodReport ===

@@ -11,9 +11,9 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{MethodRouter, post},
 };
-use metaclaw_learner::EvalWanted;
+use metaclaw_learner::{EvalWanted, SftWanted};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -23,14 +23,16 @@ use crate::{
     adapters::AdapterChoice,
     client::RefusedReply,
     compare::{ComparedQuestion, ComparisonWanted},
+    curves::CurvesWanted,
     instance::Instance,
     lessons::{Forget, SkillChange, WishChange},
     operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
-        process::{GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
-        turns::{Export, FindLacking, GetTurn, RaiseCounts, Restore, TurnsQuery},
-        weights::{ListAdapters, PreviewStep, PreviewTurn, RollBack, TrainStep},
+        process::{CreateLogin, GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
+        rollouts::{GetRollout, ListRollouts},
+        turns::{Export, FindLacking, GetTurn, RaiseCounts, RateReply, Restore, TurnsQuery},
+        weights::{ListAdapters, ListSteps, PreviewStep, PreviewTurn, RollBack, TrainStep},
     },
     privacy::SwitchChange,
     replays::ReplayAsked,
@@ -44,7 +46,7 @@ struct Control {
     token: Arc<str>,
 }
 
-/// Answers on `listener` until `ending`.
+/// Answers on `listener` until `ending`: every operation, and the routes of `page`, which admits browsers by itself.
 ///
 /// # Errors
 /// When the listener fails.
@@ -52,6 +54,7 @@ pub async fn serve(
     listener: TcpListener,
     instance: Arc<Instance>,
     token: String,
+    page: Router,
     ending: CancellationToken,
 ) -> std::io::Result<()> {
     let control = Control {
@@ -59,56 +62,87 @@ pub async fn serve(
         token: token.into(),
     };
     let routes = routes()
+        .router
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
-        .with_state(control);
+        .with_state(control)
+        .merge(page);
     axum::serve(listener, routes)
         .with_graceful_shutdown(ending.cancelled_owned())
         .await
 }
 
+/// The paths of all operations.
+pub fn operation_paths() -> Vec<&'static str> {
+    routes().paths
+}
+
 /// Every operation that a command can ask for.
-fn routes() -> Router<Control> {
-    let routes = Router::new();
-    let routes = route::<GetStatus>(routes);
-    let routes = route::<StopProcess>(routes);
-    let routes = route::<SwitchChange>(routes);
-    let routes = route::<KeyChange>(routes);
-    let routes = route::<GetSchedule>(routes);
-    let routes = route::<GetReport>(routes);
-    let routes = route::<TurnsQuery>(routes);
-    let routes = route::<GetTurn>(routes);
-    let routes = stream::<Export>(routes);
-    let routes = route::<RolloutImport>(routes);
-    let routes = route::<Restore>(routes);
-    let routes = route::<FindLacking>(routes);
-    let routes = route::<RaiseCounts>(routes);
-    let routes = route::<ListSkills>(routes);
-    let routes = route::<ListProposals>(routes);
-    let routes = route::<SkillChange>(routes);
-    let routes = route::<ListWishes>(routes);
-    let routes = route::<ListLessons>(routes);
-    let routes = route::<GetJournal>(routes);
-    let routes = route::<WishChange>(routes);
-    let routes = route::<Forget>(routes);
-    let routes = route::<ListAdapters>(routes);
-    let routes = route::<AdapterChoice>(routes);
-    let routes = route::<RollBack>(routes);
-    let routes = route::<TrainStep>(routes);
-    let routes = route::<PreviewStep>(routes);
-    let routes = route::<PreviewTurn>(routes);
-    let routes = route::<EvalWanted>(routes);
-    let routes = route::<ComparisonWanted>(routes);
-    let routes = route::<ComparedQuestion>(routes);
-    stream::<ReplayAsked>(routes)
+fn routes() -> OperationRoutes {
+    OperationRoutes::default()
+        .route::<GetStatus>()
+        .route::<StopProcess>()
+        .route::<SwitchChange>()
+        .route::<KeyChange>()
+        .route::<GetSchedule>()
+        .route::<GetReport>()
+        .route::<CreateLogin>()
+        .route::<CurvesWanted>()
+        .route::<TurnsQuery>()
+        .route::<ListRollouts>()
+        .route::<GetRollout>()
+        .route::<GetTurn>()
+        .route::<RateReply>()
+        .stream::<Export>()
+        .route::<RolloutImport>()
+        .route::<Restore>()
+        .route::<FindLacking>()
+        .route::<RaiseCounts>()
+        .route::<ListSkills>()
+        .route::<ListProposals>()
+        .route::<SkillChange>()
+        .route::<ListWishes>()
+        .route::<ListLessons>()
+        .route::<GetJournal>()
+        .route::<WishChange>()
+        .route::<Forget>()
+        .route::<ListAdapters>()
+        .route::<ListSteps>()
+        .route::<AdapterChoice>()
+        .route::<RollBack>()
+        .route::<TrainStep>()
+        .route::<PreviewStep>()
+        .route::<PreviewTurn>()
+        .route::<EvalWanted>()
+        .route::<ComparisonWanted>()
+        .route::<ComparedQuestion>()
+        .stream::<ReplayAsked>()
+        .stream::<SftWanted>()
 }
 
-fn route<O: Operation>(routes: Router<Control>) -> Router<Control> {
-    let limit = DefaultBodyLimit::max(O::MAX_BODY);
-    routes.route(&format!("/{}", O::PATH), post(perform::<O>).layer(limit))
+/// The routes of operations, and their paths.
+#[derive(Default)]
+struct OperationRoutes {
+    router: Router<Control>,
+    paths: Vec<&'static str>,
 }
 
-fn stream<O: StreamedOperation>(routes: Router<Control>) -> Router<Control> {
-    routes.route(&format!("/{}", O::PATH), post(pieces::<O>))
+// === impl OperationRoutes ===
+
+impl OperationRoutes {
+    fn route<O: Operation>(self) -> Self {
+        let limit = DefaultBodyLimit::max(O::MAX_BODY);
+        self.with(O::PATH, post(perform::<O>).layer(limit))
+    }
+
+    fn stream<O: StreamedOperation>(self) -> Self {
+        self.with(O::PATH, post(pieces::<O>))
+    }
+
+    fn with(mut self, path: &'static str, method: MethodRouter<Control>) -> Self {
+        self.router = self.router.route(&format!("/{path}"), method);
+        self.paths.push(path);
+        self
+    }
 }
 
 async fn perform<O: Operation>(State(control): State<Control>, body: Bytes) -> Response {

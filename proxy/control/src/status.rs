@@ -9,7 +9,12 @@ use metaclaw_trainer_api::wire::Inference;
 use metaclaw_turns::Funnel;
 use serde::{Deserialize, Serialize};
 
-use crate::{cloud_spend::CloudSpend, token_budget::Spend, waiting::WaitingReviews};
+use crate::{
+    cloud_spend::CloudSpend,
+    report::{ChatTokens, PrefixReport},
+    token_budget::Spend,
+    waiting::WaitingReviews,
+};
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +66,12 @@ pub struct ProcessStatus {
     pub learner: Option<LearnerStatus>,
     /// What was spent on asking models.
     pub spend: Spend,
+    /// The tokens of today's chat, by days of UTC. None where the log does not say.
+    pub chat: Option<ChatTokens>,
+    /// Today's prompts that a provider's cache could not serve as far as it might have. `latest` has up to eight since
+    /// the start.
+    #[serde(default)]
+    pub prefix: PrefixReport,
     /// What was used of a training server by Tinker's API; none where there is none.
     pub cloud: Option<CloudSpend>,
     /// What waits for the owner's look; none where the files do not say.

@@ -56,6 +56,10 @@ impl OpenParts for DefaultFiles {
         Ok(false)
     }
 
+    fn step_figures(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.0.learning())
+    }
+
     fn budget(&self) -> anyhow::Result<BudgetConfig> {
         Ok(BudgetConfig::default())
     }
@@ -106,7 +110,8 @@ async fn served<T>(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ending = CancellationToken::new();
-    let serving = server::serve(listener, Arc::clone(instance), TOKEN.to_owned(), ending);
+    let (token, page) = (TOKEN.to_owned(), Router::new());
+    let serving = server::serve(listener, Arc::clone(instance), token, page, ending);
     tokio::select! {
         ended = serving => panic!("{ended:?}"),
         done = test(address) => done,

@@ -64,11 +64,12 @@ impl TokenBudget {
         }
     }
 
-    /// Reads from the log what the chat has used on the day of `now_ms`, and what learning used before a kill.
+    /// Reads from the log what the chat has used on the day of `now_ms`, and what learning used before a kill. Returns
+    /// the log's counts of that day.
     ///
     /// # Errors
     /// Returns the log's errors; then the earlier count stays.
-    pub async fn look(&self, now_ms: u64) -> Result<(), LogError> {
+    pub async fn look(&self, now_ms: u64) -> Result<DailyCounts, LogError> {
         let day = day_of(now_ms);
         let mut today = DailyCounts::default();
         let counted = self.log.statistics(day).await?.into_iter();
@@ -78,7 +79,7 @@ impl TokenBudget {
         let mut budget = self.budget();
         budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
         budget.learning_is_at_least(now_ms, today.learning_tokens);
-        Ok(())
+        Ok(today)
     }
 
     /// Counts the tokens of an answered request, for today and permanently in the log.
@@ -137,7 +138,7 @@ pub async fn run(budget: Arc<TokenBudget>, ending: CancellationToken) {
         loop {
             tokio::time::sleep(EVERY).await;
             match budget.look(now_ms()).await {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(LogError::Closed) => return,
                 Err(error) => warn!(%error, "what the chat used today is not known"),
             }

@@ -1,57 +1,19 @@
 //! Authenticates callers, and decides for which agents they may speak.
 
-use std::{
-    future::ready,
-    sync::{Arc, Mutex},
-};
+pub(crate) mod caller;
+pub(crate) mod layer;
+
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use http::{Extensions, HeaderMap, HeaderName, Request, header};
-use metaclaw_chat::{AgentId, Secret};
-use tower::service_fn;
+use http::HeaderMap;
+use metaclaw_chat::Secret;
 
+use self::caller::{AuthError, Caller, shown_keys};
 use crate::{
     config::{ConfigError, KeyConfig, ProxyConfig},
-    handler::{Answer, Handler},
     lock::lock,
-    route::TRAIN_STEP,
 };
-
-/// Headers in which a caller may send a key. If keys are configured here, none of them is sent upstream.
-pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
-    header::AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("api-key"),
-];
-
-/// The agents for which a caller may speak.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Caller {
-    Any,
-    /// These agents. The first one is the default.
-    Of(Arc<[AgentId]>),
-}
-
-/// Why a caller is refused.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AuthError {
-    #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
-    NoKey,
-    #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
-    WrongKey,
-    #[error("this call needs the admin token of run.json, as authorization: Bearer TOKEN")]
-    NotAdmin,
-    #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
-    NotAll,
-}
-
-/// Accepts callers with a valid key, and tells the services below for which agents they may speak.
-#[derive(Debug, Clone)]
-pub(crate) struct AuthLayer {
-    pub authenticator: Arc<Authenticator>,
-    /// The token of the admin route only.
-    pub admin_token: Secret,
-}
 
 /// Knows the valid keys. The keys can be changed while it is in use.
 #[derive(Debug)]
@@ -59,15 +21,6 @@ pub struct Authenticator {
     /// The configured addresses and keys, with the present keys of single agents.
     config: Mutex<ProxyConfig>,
     keys: ArcSwap<Vec<(Secret, Caller)>>,
-}
-
-// === impl Caller ===
-
-impl Caller {
-    /// Returns the caller that [`AuthLayer`] accepted.
-    pub(crate) fn from_extensions(extensions: &Extensions) -> Result<Self, AuthError> {
-        extensions.get().cloned().ok_or(AuthError::NoKey)
-    }
 }
 
 // === impl Authenticator ===
@@ -123,34 +76,6 @@ impl Authenticator {
     }
 }
 
-// === impl AuthLayer ===
-
-impl AuthLayer {
-    fn caller<B>(&self, request: &Request<B>) -> Result<Caller, AuthError> {
-        let headers = request.headers();
-        if request.uri().path() != TRAIN_STEP {
-            return self.authenticator.authenticate(headers);
-        }
-        let is_admin = shown_keys(headers).any(|shown| self.admin_token.matches(shown));
-        is_admin.then_some(Caller::Any).ok_or(AuthError::NotAdmin)
-    }
-
-    pub(crate) fn around<B, E>(self, mut inner: impl Handler<B, E>) -> impl Handler<B, E>
-    where
-        E: From<AuthError> + Send + 'static,
-    {
-        service_fn(move |mut request: Request<B>| -> Answer<E> {
-            match self.caller(&request) {
-                Ok(caller) => {
-                    request.extensions_mut().insert(caller);
-                    inner.call(request)
-                }
-                Err(error) => Box::pin(ready(Err(error.into()))),
-            }
-        })
-    }
-}
-
 fn keys(config: &ProxyConfig) -> Vec<(Secret, Caller)> {
     let any = config.api_key.iter().map(|key| (key.clone(), Caller::Any));
     let single = config.keys.values().map(|key| {
@@ -160,29 +85,14 @@ fn keys(config: &ProxyConfig) -> Vec<(Secret, Caller)> {
     any.chain(single).collect()
 }
 
-/// Returns the keys that a caller sends in any header that clients of chat APIs use. Some clients fill two headers, one
-/// from their settings and one from their environment, and only one of the keys is ours.
-pub(crate) fn shown_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    KEY_HEADERS.into_iter().flat_map(|name| {
-        let is_bearer = name == header::AUTHORIZATION;
-        headers.get_all(name).iter().filter_map(move |value| {
-            let value = value.to_str().ok()?.trim();
-            if !is_bearer {
-                return Some(value);
-            }
-            let (scheme, key) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::str::FromStr;
 
-    use http::HeaderValue;
+    use http::{HeaderName, HeaderValue, header};
+    use metaclaw_chat::AgentId;
 
-    use super::*;
+    use super::{caller::KEY_HEADERS, *};
 
     fn authenticator() -> Authenticator {
         let config =

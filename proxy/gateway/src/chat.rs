@@ -16,12 +16,12 @@ use metaclaw_dialects::{
     vllm,
 };
 use metaclaw_skills::Lessons;
-use metaclaw_turns::{LessonRef, Served, TurnKind};
+use metaclaw_turns::{LessonRef, Rollout, Served, TurnKind};
 use tokio::sync::OnceCell;
 use tracing::{Span, field::display};
 
 use crate::{
-    auth::Caller,
+    auth::caller::Caller,
     body::{Body, guarded},
     gathered::Gathered,
     headers,
@@ -65,6 +65,8 @@ struct ChatTurn {
     start: ChainHash,
     keeping: Keeping,
     context: SessionContext,
+    /// The rollout that the turn belongs to.
+    rollout: Option<Arc<Rollout>>,
     started_ms: u64,
 }
 
@@ -114,21 +116,29 @@ impl Chat {
             chat: &chat,
             caller: &caller,
         };
-        let (who, start) = self.identifier.identify(&claims)?;
+        let rollout = head.extensions.get::<Arc<Rollout>>().cloned();
+        let (who, start) = match &rollout {
+            Some(rollout) => self.identifier.identify_rollout(&claims, rollout)?,
+            None => self.identifier.identify(&claims)?,
+        };
         let says_no = claims.says_no()?;
         metrics.set_agent(&who.agent);
         let span = Span::current();
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
-        let keeping = self.keeper.keeping(Asked {
-            who: &who,
-            chat: &chat,
-            start,
-            says_no,
-        });
-        let context = match keeping {
-            Keeping::Kept | Keeping::OffRecord => self.sessions.context(&who, &chat).await,
-            Keeping::RelayOnly => SessionContexts::nothing(),
+        let keeping = match &rollout {
+            Some(_) => self.keeper.keeping_of_rollout(&who),
+            None => self.keeper.keeping(Asked {
+                who: &who,
+                chat: &chat,
+                start,
+                says_no,
+            }),
+        };
+        let context = match (keeping, &rollout) {
+            (Keeping::RelayOnly, _) => SessionContexts::nothing(),
+            (_, Some(rollout)) => self.sessions.context_of_rollout(&who, rollout),
+            (Keeping::Kept | Keeping::OffRecord, None) => self.sessions.context(&who, &chat).await,
         };
         Ok(ChatTurn {
             route,
@@ -139,6 +149,7 @@ impl Chat {
             start,
             keeping,
             context,
+            rollout,
             started_ms,
         })
     }
@@ -163,7 +174,11 @@ impl ChatTurn {
     ) -> Result<Answer, GatewayError> {
         let upstreams = &server.upstreams;
         let has_media = || self.chat.has_media();
-        let candidates = upstreams.candidates(&self.who.agent, has_media);
+        let mut candidates = upstreams.candidates(&self.who.agent, has_media);
+        if let Some(rollout) = &self.rollout {
+            candidates
+                .keep_one_model(rollout.adapter.is_some() || upstreams.has_policy(&self.who.agent));
+        }
         let last_call = || self.last_call();
         let chat = routing::RoutedChat {
             api: self.chat.api(),
@@ -282,7 +297,7 @@ impl ChatTurn {
     /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.
     /// Nothing where our fields would make right what vLLM refuses.
     fn asked_for_ids(&self, is_recorded: bool) -> Option<vllm::RequestedIds> {
-        if !is_recorded || self.who.kind != TurnKind::Main {
+        if !is_recorded || self.who.kind == TurnKind::Side {
             return None;
         }
         // Its log-probabilities are not the model's own: nothing is to be trained on them.
@@ -415,6 +430,7 @@ impl ChatTurn {
             system_block: lessons.system_block.clone(),
             user_line: lessons.user_line.clone(),
             imported: None,
+            rollout: self.rollout.as_ref().map(|it| it.mark()),
         }
     }
 }

@@ -8,7 +8,7 @@ use metaclaw_chat::{AgentId, ChainHash, SessionId};
 use metaclaw_dialects::{Api, request::ChatRequest};
 
 use crate::{
-    auth::Caller,
+    auth::caller::Caller,
     config::CompatConfig,
     headers,
     identity::{Claims, Delegations, Identifier, Lineage, SidePatterns},

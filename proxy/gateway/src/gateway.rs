@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     accept::max_connections,
     admission::Admission,
-    auth::{AuthLayer, Authenticator},
+    auth::{Authenticator, layer::AuthLayer},
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
@@ -23,6 +23,7 @@ use crate::{
     past_replies::PastReplies,
     privacy::{Keeper, Privacy},
     probes::ProbesLayer,
+    rollouts::Rollouts,
     routing::Upstreams,
     services::Services,
     serving::Serving,
@@ -53,6 +54,8 @@ pub struct GatewayParts {
     pub privacy: Arc<Privacy>,
     /// Routes that other crates serve.
     pub services: Services,
+    /// The open rollouts, or none where nothing is recorded.
+    pub rollouts: Option<Arc<Rollouts>>,
 }
 
 /// A gateway that does not listen yet.
@@ -154,6 +157,7 @@ impl Gateway {
             auth: AuthLayer {
                 authenticator,
                 admin_token: parts.services.admin_token.clone(),
+                rollouts: parts.rollouts.clone(),
             },
             body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
             upstreams: Arc::clone(&upstreams),
@@ -168,6 +172,7 @@ impl Gateway {
                 recorder: (!config.unrecorded).then_some(recorder),
             }),
             services: parts.services,
+            rollouts: parts.rollouts,
         };
         Ok(Self {
             stack,

@@ -5,7 +5,7 @@ use metaclaw_chat::Secret;
 use metaclaw_dialects::Api;
 
 use crate::{
-    auth::{KEY_HEADERS, shown_keys},
+    auth::caller::{KEY_HEADERS, shown_keys},
     identity::OWN_HEADERS,
 };
 

@@ -21,10 +21,10 @@ use lru::LruCache;
 use metaclaw_capture::OnCalls;
 use metaclaw_chat::{AgentId, ChainHash, Mode, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
-use metaclaw_turns::TurnKind;
+use metaclaw_turns::{Rollout, TurnKind};
 
 pub(crate) use self::{
-    claims::{Claims, OWN_HEADERS, agent_of},
+    claims::{Claims, OWN_HEADERS, agent_of, may_speak_for},
     delegations::Delegations,
     error::IdentityError,
     lineage::Lineage,
@@ -40,7 +40,7 @@ use self::{
     shape::{Shape, Shapes},
 };
 use crate::{
-    auth::Caller,
+    auth::caller::Caller,
     config::{AgentRouting, CompatConfig},
     lock::lock,
 };
@@ -174,6 +174,36 @@ impl Identifier {
             is_last: claims.is_last()?,
             agent,
             session,
+        };
+        Ok((who, start))
+    }
+
+    /// The same of a request in a rollout, whose address says whose it is. A sub-agent's turns are steps of the rollout
+    /// too; a title or another errand is none.
+    pub(crate) fn identify_rollout(
+        &self,
+        claims: &Claims<'_>,
+        rollout: &Rollout,
+    ) -> Result<(Identity, ChainHash), IdentityError> {
+        let (agent, chat) = (rollout.agent.clone(), claims.chat);
+        let start = match self.replied(claims, &agent) {
+            Some(replied) => replied.chain,
+            None => ChainHash::start(&agent),
+        };
+        let is_errand =
+            || ErrandMark::of(claims.headers, chat).is_some() || self.side.is_side(chat);
+        let kind = if claims.is_main()?.unwrap_or_else(|| !is_errand()) {
+            TurnKind::Rollout
+        } else {
+            TurnKind::Side
+        };
+        let who = Identity {
+            kind,
+            naming: Naming::Unique,
+            is_new: false,
+            is_last: false,
+            session: rollout.id.session(),
+            agent,
         };
         Ok((who, start))
     }

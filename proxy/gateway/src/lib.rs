@@ -34,6 +34,7 @@ mod privacy;
 mod probes;
 mod relay;
 mod respond;
+mod rollouts;
 mod route;
 mod router;
 mod routing;
@@ -67,6 +68,7 @@ pub use self::{
     metrics::{Counts, Metrics, Series, SeriesValue, UpstreamAnswers},
     past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
+    rollouts::{RolloutError, Rollouts},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };

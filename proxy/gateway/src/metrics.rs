@@ -69,6 +69,12 @@ pub struct Counts {
     pub encoded: u64,
     /// Sessions whose lessons were chosen again after a pause, which invalidates the provider's prompt cache.
     pub cache_breaks: u64,
+    /// Tokens of recorded prompts, cached ones included, as upstreams count them.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Tokens of these that came from a provider's cache.
+    #[serde(default)]
+    pub cached_prompt_tokens: u64,
     /// Chats that were only relayed, while `metaclaw off` was in force.
     pub relayed_only: u64,
     /// Chats of which nothing was kept, because a header or the owner required that.
@@ -99,6 +105,8 @@ impl Metrics {
             unread: capture.unreadable.get(),
             encoded: self.encoded.get(),
             cache_breaks: self.cache_breaks.get(),
+            prompt_tokens: capture.prompt_tokens.get(),
+            cached_prompt_tokens: capture.cached_tokens.get(),
             relayed_only: self.relayed_only.get(),
             off_record: self.off_record.get(),
         }

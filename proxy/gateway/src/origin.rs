@@ -30,7 +30,7 @@ use http::{
 use tower::service_fn;
 
 use crate::{
-    auth::{Authenticator, KEY_HEADERS},
+    auth::{Authenticator, caller::KEY_HEADERS},
     body::{Body, full},
     config::ConfigError,
     handler::{Answer, Handler},

@@ -13,7 +13,7 @@ use metaclaw_dialects::Api;
 use tracing::{Span, field::display};
 
 use crate::{
-    auth::Caller,
+    auth::caller::Caller,
     body::Body,
     gathered::Gathered,
     headers, identity,

@@ -78,6 +78,15 @@ impl Keeper {
         })
     }
 
+    /// What becomes of a turn of a rollout: nobody speaks in it who could take it off the record.
+    pub(crate) fn keeping_of_rollout(&self, who: &Identity) -> Keeping {
+        if self.privacy.switch.is_off(&who.agent) {
+            self.metrics.relayed_only.inc();
+            return Keeping::RelayOnly;
+        }
+        Keeping::Kept
+    }
+
     /// What becomes of a turn. One that is not kept leaves a mark, by which its conversation is known later.
     pub(crate) fn keeping(&self, asked: Asked<'_>) -> Keeping {
         let Asked {

@@ -9,7 +9,10 @@ use tokio::task::spawn_blocking;
 use tower::service_fn;
 
 use crate::{
-    auth::{AuthError, Authenticator, Caller},
+    auth::{
+        Authenticator,
+        caller::{AuthError, Caller},
+    },
     body::{Body, full},
     handler::{Answer, Handler},
     metrics::{self, Metrics, Series},

@@ -5,16 +5,18 @@ use std::{convert::Infallible, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use metaclaw_dialects::{Api, OwnError, request::RequestError};
+use metaclaw_turns::LogError;
 use tower::service_fn;
 
 use crate::{
     admission::AdmissionError,
-    auth::AuthError,
+    auth::caller::AuthError,
     body::{Body, full},
     handler::{Answer, Handler},
     identity::IdentityError,
     metrics::Metrics,
     origin::OriginError,
+    rollouts::RolloutError,
     route::RouteError,
     services::ServiceError,
     timed_body::BodyError,
@@ -31,6 +33,7 @@ pub(crate) enum GatewayError {
     Body(#[from] BodyError),
     Route(#[from] RouteError),
     Service(#[from] ServiceError),
+    Rollout(#[from] RolloutError),
     Request(#[from] RequestError),
     Identity(#[from] IdentityError),
     Upstream(#[from] UpstreamError),
@@ -86,6 +89,7 @@ impl GatewayError {
             Self::Body(error) => body_status(error),
             Self::Route(error) => route_status(error),
             Self::Service(error) => (error.status, None),
+            Self::Rollout(error) => rollout_status(error),
             Self::Request(_) => (StatusCode::BAD_REQUEST, None),
             Self::Identity(error) => match error.code() {
                 Some(code) => (StatusCode::FORBIDDEN, Some(code)),
@@ -111,6 +115,7 @@ impl GatewayError {
             | Self::Body(_)
             | Self::Route(_)
             | Self::Service(_)
+            | Self::Rollout(_)
             | Self::Upstream(_) => None,
         }
     }
@@ -118,9 +123,9 @@ impl GatewayError {
     /// Returns the header of such an answer.
     fn header(&self) -> Option<(HeaderName, &'static str)> {
         match self {
-            Self::Admission(_) | Self::Body(BodyError::NoRoom { .. }) => {
-                Some((header::RETRY_AFTER, "1"))
-            }
+            Self::Admission(_)
+            | Self::Body(BodyError::NoRoom { .. })
+            | Self::Rollout(RolloutError::TooMany { .. }) => Some((header::RETRY_AFTER, "1")),
             Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
             Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
             // A 426 must name the protocol to use instead (RFC 9110 15.5.22).
@@ -130,6 +135,13 @@ impl GatewayError {
             | Self::Body(_)
             | Self::Route(RouteError::NotFound { .. } | RouteError::Memory { .. })
             | Self::Service(_)
+            | Self::Rollout(
+                RolloutError::Unknown { .. }
+                | RolloutError::WrongKey { .. }
+                | RolloutError::Invalid(_)
+                | RolloutError::Unrecorded
+                | RolloutError::Log(_),
+            )
             | Self::Request(_)
             | Self::Identity(_)
             | Self::Upstream(_) => None,
@@ -176,6 +188,22 @@ fn body_status(error: &BodyError) -> (StatusCode, Option<&'static str>) {
         BodyError::Stalled(_) | BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, None),
         BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large")),
         BodyError::NoRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_bytes")),
+    }
+}
+
+fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
+    match error {
+        RolloutError::Unknown { .. } => (StatusCode::NOT_FOUND, Some("no_such_rollout")),
+        RolloutError::WrongKey { .. } => (StatusCode::UNAUTHORIZED, Some("invalid_api_key")),
+        RolloutError::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts")),
+        RolloutError::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+        RolloutError::Log(LogError::NoSuchRollout { .. }) => {
+            (StatusCode::NOT_FOUND, Some("no_such_rollout"))
+        }
+        RolloutError::Log(LogError::RolloutClosed { .. }) => {
+            (StatusCode::CONFLICT, Some("rollout_closed"))
+        }
+        RolloutError::Unrecorded | RolloutError::Log(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
     }
 }
 

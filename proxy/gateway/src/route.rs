@@ -5,6 +5,8 @@ use http::{Method, Request, uri::PathAndQuery};
 /// The admin route of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
 pub(crate) const FEEDBACK: &str = "/v1/feedback";
+/// Rollouts are opened here, and looked at below it.
+pub(crate) const ROLLOUTS: &str = "/v1/rollouts";
 /// Anthropic's route for counting tokens.
 pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 /// The original's memory store.
@@ -36,6 +38,12 @@ impl RouteError {
         let (method, path) = (method.to_string(), path.to_owned());
         Self::NotFound { method, path }
     }
+}
+
+/// Returns whether a path is that of rollouts.
+pub(crate) fn is_rollouts(path: &str) -> bool {
+    let below = path.strip_prefix(ROLLOUTS);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Refuses a route that the original served and no upstream has.

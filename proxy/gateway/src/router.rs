@@ -12,31 +12,50 @@ use crate::{
     headers,
     metrics::Metrics,
     respond::GatewayError,
-    route::{COUNT_TOKENS, FEEDBACK, RouteError, TRAIN_STEP, allow, refuse_memory},
+    rollouts::RolloutPath,
+    route::{
+        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_rollouts, refuse_memory,
+    },
 };
 
 /// The handler of a request.
 enum Route {
     Chat,
     Service,
+    Rollouts,
     CountTokens,
     Passthrough,
 }
 
+/// The handlers of the routes.
+#[derive(Clone)]
+pub(crate) struct Routes<C, S, R, T, P> {
+    pub chat: C,
+    pub services: S,
+    pub rollouts: R,
+    pub count_tokens: T,
+    pub passthrough: P,
+}
+
 /// Makes the router for chats, routes of other crates, and everything that passes.
-pub(crate) fn router(
-    mut chat: impl Handler<Incoming, GatewayError>,
-    mut services: impl Handler<Incoming, GatewayError>,
-    mut count_tokens: impl Handler<Incoming, GatewayError>,
-    mut passthrough: impl Handler<Incoming, GatewayError>,
+pub(crate) fn router<C, S, R, T, P>(
+    mut to: Routes<C, S, R, T, P>,
     metrics: Arc<Metrics>,
-) -> impl Handler<Incoming, GatewayError> {
+) -> impl Handler<Incoming, GatewayError>
+where
+    C: Handler<Incoming, GatewayError>,
+    S: Handler<Incoming, GatewayError>,
+    R: Handler<Incoming, GatewayError>,
+    T: Handler<Incoming, GatewayError>,
+    P: Handler<Incoming, GatewayError>,
+{
     service_fn(move |request: Request<Incoming>| -> Answer<GatewayError> {
         match route(&request, &metrics) {
-            Ok(Route::Chat) => chat.call(request),
-            Ok(Route::Service) => services.call(request),
-            Ok(Route::CountTokens) => count_tokens.call(request),
-            Ok(Route::Passthrough) => passthrough.call(request),
+            Ok(Route::Chat) => to.chat.call(request),
+            Ok(Route::Service) => to.services.call(request),
+            Ok(Route::Rollouts) => to.rollouts.call(request),
+            Ok(Route::CountTokens) => to.count_tokens.call(request),
+            Ok(Route::Passthrough) => to.passthrough.call(request),
             Err(error) => Box::pin(ready(Err(error.into()))),
         }
     })
@@ -57,7 +76,16 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         let path = path.to_owned();
         return Err(RouteError::WebSocket { path });
     }
-    if matches!(path, FEEDBACK | TRAIN_STEP) {
+    let is_ours = matches!(path, FEEDBACK | TRAIN_STEP) || is_rollouts(path);
+    if is_ours && request.extensions().get::<RolloutPath>().is_some() {
+        // An agent that does a task does not say how well it did it.
+        return Err(RouteError::not_found(request.method(), path));
+    }
+    if is_rollouts(path) {
+        allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
+        return Ok(Route::Rollouts);
+    }
+    if is_ours {
         allow(request, "POST")?;
         return Ok(Route::Service);
     }

@@ -41,6 +41,8 @@ pub struct ServiceError {
 pub struct Services {
     /// `POST /v1/feedback`, with the proxy's key.
     pub feedback: Option<Arc<dyn Service>>,
+    /// `GET /v1/rollouts/wanted`, with the proxy's key: which held-out tasks the gate wants to be run.
+    pub wanted: Option<Arc<dyn Service>>,
     /// `POST /v1/admin/train_step` for old scripts, with the admin token.
     pub train_step: Option<Arc<dyn Service>>,
     /// For `GET /readyz` if nobody can answer: the reason why the policy model cannot answer yet, if that is the cause.
@@ -60,6 +62,7 @@ impl Services {
     pub fn none(admin_token: Secret) -> Self {
         Self {
             feedback: None,
+            wanted: None,
             train_step: None,
             ready: Arc::new(|| Ok(())),
             metrics: Arc::new(Vec::new),
@@ -73,6 +76,7 @@ impl fmt::Debug for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Services")
             .field("feedback", &self.feedback.is_some())
+            .field("wanted", &self.wanted.is_some())
             .field("train_step", &self.train_step.is_some())
             .finish_non_exhaustive()
     }

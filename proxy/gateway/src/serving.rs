@@ -216,6 +216,16 @@ impl Serving {
         lock(&self.adapters).lease(agent)
     }
 
+    /// Takes a lease on an adapter by name, whether or not it is an agent's current one.
+    pub(crate) fn lease_on(&self, agent: &AgentId, adapter: &str) -> Lease {
+        let mut adapters = lock(&self.adapters);
+        let held = adapters.hold(adapter, &self.on_idle);
+        Lease {
+            adapter: Some(held),
+            ..adapters.lease(agent)
+        }
+    }
+
     /// Returns a new lease, if the owner has chosen an adapter since this one was taken.
     pub fn renewed(&self, agent: &AgentId, lease: &Lease) -> Option<Lease> {
         let adapters = lock(&self.adapters);

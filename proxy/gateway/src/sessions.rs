@@ -16,7 +16,7 @@ use lru::LruCache;
 use metaclaw_chat::{AgentId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::{Lessons, Library, Refresh, host_part};
-use metaclaw_turns::TurnKind;
+use metaclaw_turns::{Rollout, TurnKind};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 
 use crate::{
@@ -90,7 +90,7 @@ impl SessionContexts {
     pub(crate) async fn context(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
         match who.kind {
             TurnKind::Main => self.of_turn(who, chat).await,
-            TurnKind::Side => self.of_errand(who),
+            TurnKind::Side | TurnKind::Rollout => self.of_errand(who),
         }
     }
 
@@ -112,6 +112,32 @@ impl SessionContexts {
             holders: Arc::default(),
         };
         self.keep(who, context)
+    }
+
+    /// What a request of a rollout takes along: no lessons, and the adapter that its first request got, so that all of
+    /// its turns are of one policy. If it went silent for a long time, it goes on with the adapter that serves then.
+    pub(crate) fn context_of_rollout(&self, who: &Identity, rollout: &Rollout) -> SessionContext {
+        if let Some(context) = self.pinned(who) {
+            return context;
+        }
+        let lease = match &rollout.adapter {
+            Some(adapter) => self.serving.lease_on(&who.agent, adapter),
+            None => self.serving.lease(&who.agent),
+        };
+        let context = SessionContext {
+            lessons: Arc::default(),
+            lease,
+            holders: Arc::default(),
+        };
+        self.keep(who, context)
+    }
+
+    /// What its session was given, whatever its owner chose since.
+    fn pinned(&self, who: &Identity) -> Option<SessionContext> {
+        let mut known = lock(&self.known);
+        let session = known.get_mut(&key(who))?;
+        session.last_used = Instant::now();
+        Some(session.context.clone())
     }
 
     /// The adapter of its session, whose cache may serve it, and nothing else.
@@ -255,7 +281,7 @@ impl SessionContexts {
         let mut known = lock(&self.known);
         if who.is_last {
             known.pop(&key(who));
-        } else if who.kind == TurnKind::Main
+        } else if who.kind != TurnKind::Side
             && let Some(session) = known.get_mut(&key(who))
         {
             session.last_used = Instant::now();

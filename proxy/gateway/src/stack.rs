@@ -11,7 +11,7 @@ use tracing::{Span, field::Empty};
 
 use crate::{
     admission::Admission,
-    auth::AuthLayer,
+    auth::layer::AuthLayer,
     body_limit::BodyLimitLayer,
     chat::Chat,
     count_tokens::count_tokens,
@@ -21,7 +21,8 @@ use crate::{
     passthrough::pass,
     probes::{ProbesLayer, is_probe},
     respond::{GatewayError, respond},
-    router::router,
+    rollouts::{Rollouts, serve_rollouts, strip_path},
+    router::{Routes, router},
     routing::Upstreams,
     serve_calls::serve_call,
     services::Services,
@@ -39,6 +40,8 @@ pub(crate) struct Stack {
     pub body_limit: BodyLimitLayer,
     pub chat: Arc<Chat>,
     pub services: Services,
+    /// None, where nothing is recorded.
+    pub rollouts: Option<Arc<Rollouts>>,
     /// The upstreams for requests that only pass.
     pub upstreams: Arc<Upstreams>,
 }
@@ -67,6 +70,7 @@ pub(crate) fn service(
         body_limit,
         chat,
         services,
+        rollouts,
         upstreams,
     } = stack;
     let set_parent = services.set_parent;
@@ -80,8 +84,16 @@ pub(crate) fn service(
         .on_request(())
         .on_response(())
         .on_failure(());
-    let routes = routes(body_limit, chat, services, upstreams, Arc::clone(&metrics));
+    let served = Served {
+        chat,
+        services,
+        rollouts,
+        upstreams,
+    };
+    let routes = routes(body_limit, served, Arc::clone(&metrics));
     ServiceBuilder::new()
+        // Below this, a request of a rollout has the path that it would have elsewhere.
+        .map_request(strip_path)
         .layer(trace)
         // It counts every answer, refusals too, and measures the duration of the reply's body.
         .layer_fn(|below| count_requests(Arc::clone(&metrics), below))
@@ -103,20 +115,40 @@ pub(crate) fn service(
         .service(routes)
 }
 
+/// What the handlers work on.
+struct Served {
+    chat: Arc<Chat>,
+    services: Services,
+    rollouts: Option<Arc<Rollouts>>,
+    upstreams: Arc<Upstreams>,
+}
+
 /// Returns the handlers. Chats, calls and conversations whose tokens are counted are read completely, once the caller
 /// is authorised. Bodies that only pass are not held.
 fn routes(
     body_limit: BodyLimitLayer,
-    chat: Arc<Chat>,
-    services: Services,
-    upstreams: Arc<Upstreams>,
+    served: Served,
     metrics: Arc<Metrics>,
 ) -> impl Handler<Incoming, GatewayError> {
+    let Served {
+        chat,
+        services,
+        rollouts,
+        upstreams,
+    } = served;
     let chat = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(Arc::clone(&chat).serve(request))
     });
+    let (for_rollouts, for_feedback) = (services.clone(), rollouts.clone());
+    let rollouts = service_fn(move |request| -> Answer<GatewayError> {
+        Box::pin(serve_rollouts(
+            rollouts.clone(),
+            for_rollouts.clone(),
+            request,
+        ))
+    });
     let services = service_fn(move |request| -> Answer<GatewayError> {
-        Box::pin(serve_call(services.clone(), request))
+        Box::pin(serve_call(services.clone(), for_feedback.clone(), request))
     });
     let counting = Arc::clone(&upstreams);
     let count_tokens = service_fn(move |request| -> Answer<GatewayError> {
@@ -125,10 +157,14 @@ fn routes(
     let passthrough = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(pass(Arc::clone(&upstreams), request))
     });
-    let chat = body_limit.clone().around(chat);
-    let services = body_limit.clone().around(services);
-    let count_tokens = body_limit.around(count_tokens);
-    router(chat, services, count_tokens, passthrough, metrics)
+    let to = Routes {
+        chat: body_limit.clone().around(chat),
+        services: body_limit.clone().around(services),
+        rollouts: body_limit.clone().around(rollouts),
+        count_tokens: body_limit.around(count_tokens),
+        passthrough,
+    };
+    router(to, metrics)
 }
 
 /// The fields of the span are filled in as they become known: `turn` by `metaclaw-capture`, when the log has the turn.

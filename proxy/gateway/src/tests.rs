@@ -25,6 +25,7 @@ mod refresh;
 mod relay;
 mod request;
 mod responses;
+mod rollouts;
 mod translation;
 mod vllm;
 mod ways;

@@ -5,6 +5,7 @@ mod collect;
 mod decision;
 mod groups;
 mod held_out;
+mod rollouts;
 mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -14,6 +15,7 @@ pub(crate) use self::{
     choose::MOST_AT_ONCE,
     collect::{FoundSamples, Reused, SeenTurns, assemble, collect, look, used},
     groups::{NoGroups, groups},
+    rollouts::{FoundGroups, RolloutTurns, complete_groups},
     stats::stats,
     waiting::Samples,
 };

@@ -5,6 +5,7 @@ mod judge;
 mod methods;
 mod policy_loss;
 mod rl;
+mod rollouts;
 mod words;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ pub use self::{
     methods::Methods,
     policy_loss::RlConfigError,
     rl::{RlConfig, TargetForm, Teacher},
+    rollouts::RolloutsConfig,
     words::Words,
 };
 

@@ -34,6 +34,11 @@ pub enum TrainError {
     /// The proxy only relays this agent's requests.
     #[error("agent {agent} is only relayed for now: `metaclaw on` first")]
     Off { agent: AgentId },
+    /// The agent's weights are being trained from a data set.
+    #[error(
+        "agent {agent} is being trained from a data set: wait until that `metaclaw train` has ended, or end it"
+    )]
+    DataSet { agent: AgentId },
     /// No agent is trained, because no training server is configured.
     #[error("no training server is configured: set trainer.model, or rl.remote_url")]
     NoBackend,
@@ -52,6 +57,9 @@ pub enum TrainError {
         /// The server's error message.
         why: String,
     },
+    /// The owner's own function gave no advantages; the rollouts wait.
+    #[error("the function of rl.advantages gives no advantages: {why}")]
+    NoAdvantages { why: String },
     /// The log could not record the beginning of the step.
     #[error("the step could not begin: {why}")]
     NotTaken { why: String },
@@ -77,9 +85,11 @@ impl TrainError {
             | Self::Interrupted => true,
             Self::Log(error) => *error == LogError::Closed,
             Self::Off { .. }
+            | Self::DataSet { .. }
             | Self::NoLoss { .. }
             | Self::Refused { .. }
             | Self::NoTeacher { .. }
+            | Self::NoAdvantages { .. }
             | Self::NotTaken { .. } => false,
         }
     }

@@ -128,6 +128,9 @@ async fn found(
 fn why_not(turn: &Turn) -> Option<&'static str> {
     match (turn.meta.kind, turn.meta.end) {
         (TurnKind::Side, _) => Some("it is the client's own errand and no reply to its owner"),
+        (TurnKind::Rollout, _) => {
+            Some("it is of a rollout, which is closed as a whole: give \"rollout\"")
+        }
         (TurnKind::Main, StreamEnd::Complete) => None,
         (TurnKind::Main, _) => Some("its reply did not come whole"),
     }

@@ -11,7 +11,7 @@ pub(crate) use self::{
     clip::RatioClip,
     kl::reverse_kl,
     learning_rate::{n_params, rate_for_size, warmed_up},
-    normalise::{by_batch, by_bucket},
+    normalise::{by_batch, by_bucket, by_bucket_double},
     top_k::{advantages, most_agreeing},
 };
 

@@ -25,6 +25,7 @@ mod reference;
 mod regression;
 mod report;
 mod series;
+mod tasks;
 mod tools;
 mod verdict_history;
 mod wishes;

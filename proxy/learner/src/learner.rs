@@ -19,9 +19,11 @@ use crate::{
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
     gate::{self, GateReport, Series},
+    held_out_rollouts::WantedRollouts,
     judging,
     metrics::Recorder,
     replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
+    sft::{self, SftError, SftEvent, SftReport, SftWanted},
     shared::{Parts, Shared},
     status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
     step::{self, StepPreview, TrainingContext, TurnPreview},
@@ -164,6 +166,23 @@ impl Learner {
         replay::replay(&self.shared, wanted, scratch, recorder, told).await
     }
 
+    /// Trains an agent's weights from a data set, and has the gate test what that came to. Whether it serves is for others
+    /// to do. No step of the agent's turns is made meanwhile. `told` hears how it goes.
+    ///
+    /// # Errors
+    /// [`SftError`]; the epochs that were made until then are there.
+    ///
+    /// # Cancel safety
+    /// A dropped training ends where it stands, and the same asked for again goes on after its last epoch.
+    pub async fn fine_tune(
+        &self,
+        wanted: &SftWanted,
+        told: impl FnMut(SftEvent) + Send,
+    ) -> Result<SftReport, SftError> {
+        let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
+        sft::fine_tune(&self.shared, backend, wanted, told).await
+    }
+
     /// Tests an adapter as a step's is before it serves; none where it has no checkpoint of ours, so that nothing tells
     /// whose it is. Whether it serves is for others to say.
     ///
@@ -175,6 +194,11 @@ impl Learner {
         let tested = context.test_adapter(adapter).await;
         context.close().await;
         tested
+    }
+
+    /// Returns which rollouts on held-out tasks the gate wants to be made now, and notes that a runner of this agent is there.
+    pub fn wanted_rollouts(&self, agent: &AgentId) -> WantedRollouts {
+        self.shared.rollout_requests.poll(agent)
     }
 
     pub fn config(&self) -> &LearnerConfig {

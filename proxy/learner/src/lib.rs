@@ -10,7 +10,10 @@
 //! turn -> (what follows) -> verdict -> sample -> batch -> step -> adapter -> served
 //! ```
 
+mod advantages;
+mod agent_locks;
 mod batch;
+mod calls;
 mod config;
 mod counts;
 mod error;
@@ -22,6 +25,7 @@ mod feed;
 mod feedback;
 mod formulas;
 mod gate;
+mod held_out_rollouts;
 mod host;
 mod judge;
 mod judging;
@@ -34,6 +38,7 @@ mod owner_text;
 mod policy;
 mod replay;
 mod sample;
+mod sft;
 mod shared;
 mod status;
 mod step;
@@ -46,9 +51,10 @@ mod training;
 mod wish_detection;
 
 pub use self::{
+    advantages::AdvantageFunction,
     config::{
         AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
-        RlConfig, RlConfigError, TargetForm, Teacher, Words,
+        RlConfig, RlConfigError, RolloutsConfig, TargetForm, Teacher, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
@@ -57,14 +63,19 @@ pub use self::{
     external_teacher::ExternalTeacher,
     feedback::{About, Feedback, FeedbackError, Rated},
     gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
+    held_out_rollouts::WantedRollouts,
     host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
-    lineage::{BatchStats, Drift, Numbers, Spread},
+    lineage::{BatchStats, Drift, Numbers, RolloutStats, Spread},
     listener::Listener,
-    metrics::{Recorder, ReportTo},
+    metrics::{Recorder, ReportTo, StepFigures, WandbClient},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
-    sample::POLICY_UPSTREAM,
+    sample::{AdvantageForm, POLICY_UPSTREAM},
+    sft::{
+        HeldOutRows, RateSchedule, SftEpoch, SftError, SftEvent, SftOrigin, SftPlanned, SftReport,
+        SftStep, SftWanted,
+    },
     shared::{IsOff, OnSwap, Parts},
     status::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,

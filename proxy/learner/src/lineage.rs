@@ -10,11 +10,11 @@ mod manifest;
 mod numbers;
 mod resume;
 
-pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
+pub use self::numbers::{BatchStats, Drift, Numbers, RolloutStats, Spread};
 pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
-    made::{Provenance, Replayed},
+    made::{DataSetUse, Provenance, Replayed},
     manifest::{CheckpointManifest, KnownCheckpoint, Shape, known, names},
     resume::{Candidate, ResumePoint, Resumed, WantedStart},
 };

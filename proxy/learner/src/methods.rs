@@ -12,6 +12,7 @@ mod metaclaw;
 mod method;
 mod opd;
 mod policy_gradient;
+mod rollouts;
 mod surrogate;
 
 pub(crate) use self::{
@@ -47,6 +48,8 @@ pub(crate) const METHOD_NAMES: &[&str] = &[
 ];
 /// The group that is of no method in `rl.method`: `rl.anchor`.
 pub(crate) const ANCHOR: &dyn Method = &anchor::Anchor;
+/// The method of rollouts, which does not depend on `rl.method`.
+pub(crate) const ROLLOUTS: &dyn Method = &rollouts::Rollouts;
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,14 @@
 
 mod crc32c;
 mod event_file;
+mod figures;
 mod record;
 mod recorder;
+mod wandb;
 
 pub(crate) use self::record::StepRecord;
-pub use self::recorder::{Recorder, ReportTo};
+pub use self::{
+    figures::StepFigures,
+    recorder::{Recorder, ReportTo},
+    wandb::WandbClient,
+};

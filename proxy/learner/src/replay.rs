@@ -218,6 +218,7 @@ fn again(of: &Shared, wanted: &ReplayWanted, log: TurnLog, recorder: Recorder) -
         // A replay hears nothing.
         listener: None,
         external_teacher: of.external_teacher.clone(),
+        advantages: of.advantages.clone(),
         schedule: of.schedule.clone(),
         library: of.library.clone(),
         is_off: Arc::new(|_| false),

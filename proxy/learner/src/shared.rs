@@ -20,10 +20,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    advantages::AdvantageFunction,
+    agent_locks::AgentLocks,
     config::{LearnerConfig, Mode},
     error::TrainError,
     evolver::Evolver,
     external_teacher::ExternalTeacher,
+    held_out_rollouts::RolloutRequests,
     judge::Judge,
     listener::Listener,
     metrics::Recorder,
@@ -52,6 +55,8 @@ pub struct Parts {
     pub listener: Option<Listener>,
     /// Who says how likely it finds what was sampled; none where the verdict alone pushes.
     pub external_teacher: Option<ExternalTeacher>,
+    /// Who computes the advantages of rollouts (`rl.advantages`); none where they are built in.
+    pub advantages: Option<AdvantageFunction>,
     /// When learning that costs something may run.
     pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
@@ -77,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) judge: Judge,
     pub(crate) listener: Option<Listener>,
     pub(crate) external_teacher: Option<ExternalTeacher>,
+    pub(crate) advantages: Option<AdvantageFunction>,
+    pub(crate) rollout_requests: RolloutRequests,
     pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
     pub(crate) skills_learn: bool,
@@ -85,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) cancel: CancellationToken,
+    /// Whose weights are being trained.
+    pub(crate) training: AgentLocks,
     /// Something new to train on.
     pub(crate) wake: Notify,
     pub(crate) status: StatusCell,
@@ -113,6 +122,8 @@ impl Shared {
             judge: parts.judge,
             listener: parts.listener,
             external_teacher: parts.external_teacher,
+            advantages: parts.advantages,
+            rollout_requests: RolloutRequests::default(),
             schedule: parts.schedule,
             library: parts.library,
             skills_learn: parts.evolver.is_some(),
@@ -121,6 +132,7 @@ impl Shared {
             recorder: parts.recorder,
             folder: parts.folder,
             cancel,
+            training: AgentLocks::default(),
             wake: Notify::new(),
             status: StatusCell::default(),
             without_ids: Mutex::default(),

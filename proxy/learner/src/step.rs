@@ -11,6 +11,7 @@ mod preview;
 mod promotion;
 mod recovery;
 mod retry;
+mod rollouts;
 mod start;
 mod train;
 mod transaction;

@@ -10,8 +10,8 @@ mod world;
 
 pub(crate) use self::{
     talk::{
-        Said, append, append_by, append_for, corrected_talk, judged_turn, new_turn, said, sampled,
-        turn_with,
+        Said, append, append_by, append_for, append_rollout, corrected_talk, judged_turn, new_turn,
+        said, sampled, turn_with,
     },
     world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };

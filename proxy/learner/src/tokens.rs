@@ -98,7 +98,7 @@ async fn fetch(
 
 /// Returns the reply to ask about, if the turn can be trained on and has no ids yet.
 fn wanted(turn: Turn) -> Option<String> {
-    let learnable = turn.meta.kind == TurnKind::Main
+    let learnable = turn.meta.kind != TurnKind::Side
         && turn.meta.end == StreamEnd::Complete
         && turn.served.upstream == POLICY_UPSTREAM
         && !turn.meta.masked

@@ -8,6 +8,7 @@ mod beginning;
 mod next;
 mod replaying;
 mod request;
+mod rollouts;
 mod scored;
 
 use std::{sync::Arc, time::Duration};
@@ -111,6 +112,10 @@ impl Training {
             if self.wanted.as_ref().is_some_and(|it| it.is_for(&agent)) {
                 continue;
             }
+            let shared = Arc::clone(&self.context.shared);
+            let Some(_lock) = shared.training.try_lock(&agent) else {
+                continue;
+            };
             match self.step_if_due(&agent).await {
                 Ok(turns) => unanswered.push((agent, turns)),
                 Err(error) if error.concerns_everyone() => return Err(error),

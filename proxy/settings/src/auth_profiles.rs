@@ -178,6 +178,21 @@ impl Profiles {
         }
     }
 
+    /// Adds a profile of another file with everything that stands there about it; one that is here already stays.
+    pub fn adopt(&mut self, other: &Self, id: &str) {
+        let is_it = |entry: &&Value| entry["profile_id"] == id;
+        let Some(entry) = other.entries().iter().find(is_it) else {
+            return;
+        };
+        if self.entries().iter().any(|entry| is_it(&entry)) {
+            return;
+        }
+        let list = self.root.entry("profiles").or_insert_with(|| json!([]));
+        if let Some(list) = list.as_array_mut() {
+            list.push(entry.clone());
+        }
+    }
+
     /// Takes a profile out; whether it was there.
     pub fn remove(&mut self, id: &str) -> bool {
         let list = self.root.get_mut("profiles").and_then(Value::as_array_mut);

@@ -106,15 +106,32 @@ pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<
             message,
         })?;
         let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
-        let after = new.fold(after, |text, (key, _)| {
-            let meaning = table::find(key).map_or("", |it| &*it.help);
-            comment::above(&text, key, meaning)
-                .filter(|commented| values(commented) == values(&text))
-                .unwrap_or(text)
-        });
+        let after = new.fold(after, |text, (key, _)| commented(text, key));
         starts(before, &after)?;
         Ok((after, ()))
     })
+}
+
+/// Returns the text with a comment above the key that says what it is for.
+fn commented(text: String, key: &str) -> String {
+    let meaning = table::find(key).map_or("", |it| &*it.help);
+    comment::above(&text, key, meaning)
+        .filter(|commented| values(commented) == values(&text))
+        .unwrap_or(text)
+}
+
+/// Returns the text with a new key in its normal form, and a comment above it.
+///
+/// # Errors
+///
+/// Returns [`EditError`] if a start with the key would be refused.
+pub(super) fn added(before: &str, key: &str, value: &Value) -> Result<String, EditError> {
+    let after = write(before, key, value, true).map_err(|message| EditError::Edit {
+        key: key.to_owned(),
+        message,
+    })?;
+    starts(before, &after)?;
+    Ok(commented(after, key))
 }
 
 /// Removes a key or a section from the file; returns whether it was there.

@@ -42,7 +42,7 @@ fn key_lines(keys: &[&Key]) -> Vec<String> {
         let indent = match chosen {
             Some(above) => format!("{}#     ", "  ".repeat(above.matches('.').count())),
             None if heading.is_empty() => String::new(),
-            None => "  ".to_owned(),
+            None => "  ".repeat(1 + heading.matches('.').count()),
         };
         let choice = key.choice().map(|it| format!(" ({it})"));
         let comment = format!("{}{}", key.help, choice.unwrap_or_default());
@@ -86,7 +86,10 @@ fn heading_lines(keys: &[&Key], heading: &str, open: &str) -> Vec<String> {
         parts.is_some_and(|(it, _)| it == heading)
     };
     let silent = keys.iter().filter(below).all(|key| key.default.is_empty());
-    vec![format!("{}{heading}:", mark(silent))]
+    // A section within a section stands below it.
+    let indent = "  ".repeat(heading.matches('.').count());
+    let name = heading.rsplit('.').next().unwrap_or(heading);
+    vec![format!("{indent}{}{name}:", mark(silent))]
 }
 
 /// What stands before a line that says nothing.

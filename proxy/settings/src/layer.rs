@@ -145,8 +145,15 @@ impl Layer {
         }
     }
 
-    /// Takes an unknown key.
+    /// Takes an unknown key. If it has keys below it, and one of these belongs to another system, each is answered by its
+    /// own name.
     fn set_foreign(&mut self, path: &str, value: &Value) {
+        if let Value::Dict(_, below) = value
+            && is_answered_below(path, below)
+        {
+            self.walk(path, below);
+            return;
+        }
         let given = ValueKind::Text.parse(value);
         let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
         if let Some(reason) = unsupported_keys::refusal(path, given) {
@@ -299,6 +306,17 @@ impl Layer {
             reason,
         });
     }
+}
+
+/// Returns whether another system's key is among the keys below `path`.
+fn is_answered_below(path: &str, dict: &Dict) -> bool {
+    dict.iter().any(|(name, value)| {
+        let path = format!("{path}.{name}");
+        match value {
+            Value::Dict(_, below) if !below.is_empty() => is_answered_below(&path, below),
+            _ => unsupported_keys::reason(&path).is_some(),
+        }
+    })
 }
 
 /// Returns a value in a form that a message may contain.

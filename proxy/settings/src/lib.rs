@@ -15,6 +15,7 @@ use metaclaw_reward::Rules;
 use serde::de::DeserializeOwned;
 
 pub mod address;
+pub mod adopt;
 pub mod auth_profiles;
 mod cloud;
 pub mod edit;
@@ -48,7 +49,7 @@ pub use self::{
     private_file::write_private,
     sections::{
         Backend, BackendKind, Config, Consent, EvolverSettings, Llm, ModelAddress, OpdSettings,
-        Trainer,
+        PageSettings, Trainer,
     },
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
@@ -89,7 +90,8 @@ pub struct Loaded {
 /// [`SettingsError`]: all values that are not allowed at once.
 pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
-    let misnamed = variables::misnamed_variables(&given.variables);
+    let mut unread = variables::misnamed_variables(&given.variables);
+    unread.extend(variables::foreign_variables(&given.variables));
     let of_services = given.variables.clone();
     let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
@@ -108,7 +110,7 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     loaded
         .notices
         .extend(readable_by_others(&given.profiles, true));
-    loaded.notices.extend(misnamed);
+    loaded.notices.extend(unread);
     Ok(loaded)
 }
 

@@ -37,6 +37,7 @@ pub struct Config {
     pub trainer: Trainer,
     pub scheduler: SchedulerConfig,
     pub privacy: Consent,
+    pub ui: PageSettings,
     /// Read from the root, as it has parts of many sections.
     #[serde(skip)]
     pub gateway: GatewayConfig,
@@ -132,6 +133,15 @@ pub struct Consent {
     pub cloud_training_ok: Option<bool>,
 }
 
+/// `ui.*`: the page that shows what was learned.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PageSettings {
+    /// The port of the page, at 127.0.0.1. Without it, the proxy's port plus 80, as in 30080. 0 takes a free port, which
+    /// `metaclaw ui` prints.
+    pub port: Option<u16>,
+}
+
 /// `rl.backend` and where it is.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -198,6 +208,10 @@ pub struct Backend {
     /// Where the metrics of each step are written. jsonl writes a line to steps.jsonl, tensorboard event files; an empty
     /// list writes nothing (docs/operating/metrics.md).
     pub report_to: Vec<ReportTo>,
+    /// The address of a function that computes the advantages of rollouts, in place of rl.rollouts.advantage
+    /// (docs/extending/advantages.md).
+    #[schemars(url)]
+    pub advantages: Option<String>,
 }
 
 /// Who answers chats with the policy model: `rl.inference_backend`.
@@ -309,6 +323,19 @@ impl Config {
     }
 }
 
+// === impl PageSettings ===
+
+impl PageSettings {
+    /// How far the page's port is from the proxy's.
+    const DISTANCE: u16 = 80;
+
+    /// The port of the page of a proxy whose own port is `proxy`; 0 takes a free one, as the proxy itself does with 0.
+    pub fn port_beside(&self, proxy: u16) -> u16 {
+        let beside = proxy.checked_add(Self::DISTANCE).filter(|_| proxy > 0);
+        self.port.or(beside).unwrap_or_default()
+    }
+}
+
 // === impl Trainer ===
 
 impl Trainer {
@@ -400,6 +427,7 @@ impl Default for Backend {
             price_currency: "USD".to_owned(),
             log_dir: None,
             report_to: vec![ReportTo::Jsonl],
+            advantages: None,
         }
     }
 }

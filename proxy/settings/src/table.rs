@@ -53,6 +53,7 @@ pub(crate) const SECTIONS: &[TableSection] = &[
         "When learning that costs something may run (docs/operating/scheduler.md)",
         &["scheduler"],
     ),
+    section("The page (docs/using/page.md)", &["ui"]),
     section("Single agents", &["agents"]),
 ];
 

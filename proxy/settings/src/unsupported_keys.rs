@@ -21,6 +21,8 @@ struct UnsupportedKeys {
     without_effect: Vec<KeysWithoutEffect>,
     values: BTreeMap<String, BTreeMap<String, KeyState>>,
     other_systems: Vec<ForeignNames>,
+    openclaw_rl: BTreeMap<String, String>,
+    variables: Vec<ForeignNames>,
     refused: Vec<ForeignNames>,
     off: Vec<String>,
 }
@@ -94,10 +96,20 @@ pub(crate) fn refusal(path: &str, given: &str) -> Option<&'static str> {
 
 /// Why a setting of another system does nothing here; none where nobody knows it at all.
 pub(crate) fn reason(path: &str) -> Option<&'static str> {
+    if let Some(reason) = UNSUPPORTED.openclaw_rl.get(path) {
+        return Some(reason);
+    }
     let name = path.rsplit('.').next().unwrap_or(path);
     let top = path.split('.').next().unwrap_or(path);
     let mut all = UNSUPPORTED.other_systems.iter();
     let found = all.find(|it| it.has(name) || it.has(top));
+    found.map(|it| &*it.reason)
+}
+
+/// Returns what says the same here as another system's variable, or why nothing does; none of a variable that nobody
+/// knows.
+pub(crate) fn variable_reason(name: &str) -> Option<&'static str> {
+    let found = UNSUPPORTED.variables.iter().find(|it| it.has(name));
     found.map(|it| &*it.reason)
 }
 

@@ -1,6 +1,6 @@
-//! Finds environment variables that look like MetaClaw's and that nothing reads.
+//! Finds environment variables that somebody may have set for MetaClaw, and that nothing reads.
 
-use super::{layer::ENV_PREFIX, table};
+use super::{layer::ENV_PREFIX, table, unsupported_keys};
 
 /// The prefix of all MetaClaw's variables, including those that stand for no key.
 const PREFIX: &str = "METACLAW_";
@@ -19,6 +19,15 @@ pub(super) fn misnamed_variables(variables: &[(String, String)]) -> Vec<String> 
             "{name} in the environment has no effect: {ENV_PREFIX}{right}, with two underscores each time, stands for {}",
             key.path
         ))
+    });
+    told.collect()
+}
+
+/// Returns the variables of other systems that are set, each with what says the same here.
+pub(super) fn foreign_variables(variables: &[(String, String)]) -> Vec<String> {
+    let told = variables.iter().filter_map(|(name, value)| {
+        let reason = unsupported_keys::variable_reason(name).filter(|_| !value.is_empty())?;
+        Some(format!("{name} in the environment has no effect: {reason}"))
     });
     told.collect()
 }
@@ -42,6 +51,24 @@ mod tests {
         METACLAW_LLM_API_BASE in the environment has no effect: METACLAW__LLM__API_BASE, with two underscores each time, stands for llm.api_base
         METACLAW_RL__BATCH_SIZE in the environment has no effect: METACLAW__RL__BATCH_SIZE, with two underscores each time, stands for rl.batch_size
         METACLAW_MODE in the environment has no effect: METACLAW__MODE, with two underscores each time, stands for mode
+        ");
+    }
+
+    #[test]
+    fn a_variable_of_another_system_is_answered_by_its_name() {
+        let given = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let told = foreign_variables(&[
+            given("PRM_M", "3"),
+            given("OPENCLAW_TOPK_K", "4"),
+            given("OPENCLAW_TOPK_W_RL", "1"),
+            given("OPENCLAW_GATEWAY_TOKEN", "t"),
+            given("SGLANG_API_KEY", ""),
+            given("PORT", "30000"),
+        ]);
+        insta::assert_snapshot!(told.join("\n"), @r"
+        PRM_M in the environment has no effect: judge.votes says how often the judge is asked
+        OPENCLAW_TOPK_K in the environment has no effect: hybrid has these fixed, as docs/training/hybrid.md says; rl.clip_low and rl.clip_high bound the ratio
+        OPENCLAW_TOPK_W_RL in the environment has no effect: rl.w_rl is the weight of verdicts
         ");
     }
 }

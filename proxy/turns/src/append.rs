@@ -2,16 +2,18 @@
 
 mod conversation;
 pub(crate) mod numbers;
+mod prefix;
 
 use metaclaw_chat::{AgentId, Message, Role, TurnId};
 use serde_json::Value;
 
-use self::conversation::PlacedConversation;
+use self::{conversation::PlacedConversation, prefix::SentPrompt};
 use crate::{
     error::LogError,
     journal, keys, lost,
     new_turn::NewTurn,
     record::{Record, damaged_turn},
+    rollouts::closing::arrived,
     session::{SessionIndex, SessionRecord},
     state,
     store::{StoreError, Table},
@@ -58,7 +60,11 @@ pub(crate) enum Arrival {
 
 /// Appends a turn, or finds it if the log has it already.
 pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
-    place(txn, key, new, &Arrival::New)
+    let id = place(txn, key, new, &Arrival::New)?;
+    if let Some(mark) = &new.served.rollout {
+        arrived(txn, id, mark)?;
+    }
+    Ok(id)
 }
 
 /// Writes a turn at its place.
@@ -215,6 +221,17 @@ impl Placing<'_> {
                 parent, new_from, ..
             } => PlacedConversation::as_it_was(txn, session, *parent, *new_from, new)?,
         };
+        let prompt = SentPrompt {
+            id,
+            new,
+            session,
+            places: &conversation.places,
+            own: &conversation.own,
+            parent: conversation.parent,
+            setup: &setup,
+            tools: tools.as_ref().map(|(text, _)| text.as_str()),
+        };
+        let prefix = values::readable(prompt.broken(txn))?.flatten();
         let reply = self.reply.map(|text| conversation.push(text));
         let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
         // Requests after a masked text may repeat that text.
@@ -253,13 +270,18 @@ impl Placing<'_> {
             is_answer: new.reply.as_ref().map(Message::role) == Some(Role::Assistant),
             setup,
             tools,
+            prefix,
         };
         let first = session.n_lines();
         record.put(txn, id, first, &own)?;
         for (line, text) in (first..).zip(&own) {
             session.put_line(line, hash(text.as_bytes()), id.seq);
         }
-        state::enter(txn, new)?;
+        let broken = record.prefix.map(|it| it.cause);
+        state::enter(txn, new, broken)?;
+        if let (Some(cause), Arrival::New) = (broken, self.arrival) {
+            txn.broken.push((id, cause));
+        }
         tokens::put_new(txn, id, new, &record)?;
         let mark = journal::mark(new.meta.reply_id.as_deref());
         txn.appended.push((id, mark));

@@ -8,6 +8,8 @@ use crate::error::OpenError;
 
 /// The smallest memory with which sled works. With less than 256 bytes it panics.
 const LEAST_CACHE: Size = Size(256 << 10);
+/// Shorter times are taken for a missing unit.
+const LEAST_RETENTION: Span = Span::hours(1);
 
 /// When a reply that the agent sees may end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +33,8 @@ pub struct TurnsConfig {
     pub durability: Durability,
     /// Memory for the pages of the store, at least 256 KiB.
     pub cache: Size,
-    /// How long sessions are kept after their end. What was learned from them stays, and so do the counts.
+    /// How long sessions are kept after their end, at least an hour. What was learned from them stays, and so do the
+    /// counts.
     pub retention: Span,
     /// How long counts by day and agent are kept (turns, verdicts, tokens, lessons). They hold no words of a chat.
     pub statistics_retention: Span,
@@ -59,7 +62,8 @@ impl TurnsConfig {
     /// Checks that a log can be opened with these settings.
     ///
     /// # Errors
-    /// Returns [`OpenError::Cache`] if the cache is too small.
+    /// Returns [`OpenError::Cache`] if the cache is too small, and [`OpenError::Retention`] if turns would be removed within
+    /// the hour, as by `14` where 14 days are meant.
     pub fn check(&self) -> Result<(), OpenError> {
         if self.cache < LEAST_CACHE {
             return Err(OpenError::Cache {
@@ -67,7 +71,18 @@ impl TurnsConfig {
                 least: LEAST_CACHE,
             });
         }
-        Ok(())
+        let spans = [
+            ("turns.retention", self.retention),
+            ("turns.statistics_retention", self.statistics_retention),
+        ];
+        match spans.into_iter().find(|(_, it)| *it < LEAST_RETENTION) {
+            Some((key, given)) => Err(OpenError::Retention {
+                key,
+                given,
+                least: LEAST_RETENTION,
+            }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -84,5 +99,9 @@ mod tests {
             serde_json::from_str(r#"{"durability":"strict","cache":"32 MiB"}"#).unwrap();
         assert_eq!(strict.durability, Durability::Strict);
         assert_eq!(strict.cache, Size::mib(32));
+        let bare: TurnsConfig = serde_json::from_str(r#"{"retention":"14"}"#).unwrap();
+        let error = bare.check().unwrap_err().to_string();
+        let refused = "turns.retention: 14 s is not allowed: at least 1 h";
+        assert!(error.starts_with(refused), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{RolloutId, TurnId};
 
 use crate::{
     error::LogError,
@@ -90,6 +90,12 @@ fn read(store: &Store, number: u64) -> Result<Option<CopiedSession>, TxnError> {
             pairs.push((table, key, value));
         }
     }
+    if let Some(rollout) = RolloutId::of_session(&of.session) {
+        for pair in store.range(Table::Rollouts, keys::under(&keys::rollout(&rollout))) {
+            let (key, value) = pair?;
+            pairs.push((Table::Rollouts, key, value));
+        }
+    }
     let (mut turns, mut used) = (Vec::new(), BTreeSet::new());
     for id in turn_ids(store, number)? {
         let (stored, mut record) = Stored::get_read(store, id)?
@@ -138,10 +144,12 @@ fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> Result<
         let (id, meta) = (turn.id, &turn.meta);
         txn.appended
             .push((id, journal::mark(meta.reply_id.as_deref())));
-        let is_whole = meta.is_whole_main();
+        let is_whole = meta.is_learnable();
         txn.count(&of.agent, |funnel| {
             funnel.turns += 1;
-            funnel.main += u64::from(meta.kind == crate::TurnKind::Main);
+            if let Some(n) = funnel.of_kind(meta.kind) {
+                *n += 1;
+            }
             funnel.complete += u64::from(is_whole);
             funnel.with_ids += u64::from(is_whole && turn.has_ids);
             funnel.judged += u64::from(turn.is_judged);

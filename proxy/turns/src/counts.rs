@@ -83,6 +83,7 @@ fn raise_funnel(it: &mut Funnel, other: &Funnel) {
     raise_all([
         (&mut it.turns, other.turns),
         (&mut it.main, other.main),
+        (&mut it.rollouts, other.rollouts),
         (&mut it.complete, other.complete),
         (&mut it.with_ids, other.with_ids),
         (&mut it.judged, other.judged),
@@ -109,6 +110,9 @@ fn raise_day(it: &mut DailyCounts, other: &DailyCounts) {
         (&mut it.tokens_out, other.tokens_out),
         (&mut it.learning_tokens, other.learning_tokens),
         (&mut it.lessons, other.lessons),
+        (&mut it.breaks.own, other.breaks.own),
+        (&mut it.breaks.client, other.breaks.client),
+        (&mut it.breaks.upstream, other.breaks.upstream),
     ]);
 }
 

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use metaclaw_chat::{AgentId, Score};
 use serde::{Deserialize, Serialize};
 
-use crate::turn::TurnKind;
+use crate::turn::{BreakCause, TurnKind};
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
@@ -17,6 +17,9 @@ pub struct DailyCounts {
     pub turns: u64,
     /// The client's internal requests.
     pub side_turns: u64,
+    /// Turns of rollouts. Their verdicts are not among the counts below.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rollout_turns: u64,
     /// Turns of that day with the valid verdict +1.
     pub good: u64,
     /// Turns of that day with the valid verdict -1.
@@ -32,6 +35,21 @@ pub struct DailyCounts {
     pub learning_tokens: u64,
     /// Lessons that came into force.
     pub lessons: u64,
+    /// Prompts that a provider's cache could not serve as far as it might have.
+    #[serde(skip_serializing_if = "BreakCounts::is_none")]
+    pub breaks: BreakCounts,
+}
+
+/// The number of prompts that broke with an earlier prompt of their session, by who changed it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BreakCounts {
+    /// `MetaClaw` itself changed it: a lesson, or another adapter.
+    pub own: u64,
+    /// The client changed it: its tools, its system prompt, or an earlier message.
+    pub client: u64,
+    /// Another upstream or another model answered.
+    pub upstream: u64,
 }
 
 /// The counts of one agent on one day, with both.
@@ -50,6 +68,57 @@ pub fn day_of(ms: u64) -> u32 {
     u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
 }
 
+/// The counts are written with every turn, so rare ones are left out when they are 0.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+// === impl BreakCounts ===
+
+impl BreakCounts {
+    /// Counts one prompt.
+    pub fn add(&mut self, cause: BreakCause) {
+        match cause {
+            BreakCause::Lesson | BreakCause::Adapter => self.own += 1,
+            BreakCause::Tools | BreakCause::System | BreakCause::History => self.client += 1,
+            BreakCause::Upstream => self.upstream += 1,
+        }
+    }
+
+    /// Subtracts the counts of prompts that are counted elsewhere.
+    pub fn less(&mut self, other: Self) {
+        self.own = self.own.saturating_sub(other.own);
+        self.client = self.client.saturating_sub(other.client);
+        self.upstream = self.upstream.saturating_sub(other.upstream);
+    }
+
+    pub fn n(&self) -> u64 {
+        self.own + self.client + self.upstream
+    }
+
+    /// The counts are written with every turn, so they are left out when all are 0.
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<BreakCause> for BreakCounts {
+    fn from(cause: BreakCause) -> Self {
+        let mut counts = Self::default();
+        counts.add(cause);
+        counts
+    }
+}
+
+impl AddAssign for BreakCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.own += other.own;
+        self.client += other.client;
+        self.upstream += other.upstream;
+    }
+}
+
 // === impl DailyCounts ===
 
 impl DailyCounts {
@@ -57,6 +126,7 @@ impl DailyCounts {
         match kind {
             TurnKind::Main => &mut self.turns,
             TurnKind::Side => &mut self.side_turns,
+            TurnKind::Rollout => &mut self.rollout_turns,
         }
     }
 
@@ -73,6 +143,7 @@ impl AddAssign for DailyCounts {
     fn add_assign(&mut self, other: Self) {
         self.turns += other.turns;
         self.side_turns += other.side_turns;
+        self.rollout_turns += other.rollout_turns;
         self.good += other.good;
         self.bad += other.bad;
         self.unclear += other.unclear;
@@ -81,5 +152,6 @@ impl AddAssign for DailyCounts {
         self.tokens_out += other.tokens_out;
         self.learning_tokens += other.learning_tokens;
         self.lessons += other.lessons;
+        self.breaks += other.breaks;
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     jobs::{Ack, Append, ReadJob, Write, answer},
     journal::MAX_TURNS,
     store::{StoreError, StoreTxn, panic_text},
+    turn::BreakCause,
     txn::Txn,
 };
 
@@ -41,7 +42,13 @@ pub(crate) struct FailedBatch {
     pub(crate) waiting: Vec<Append>,
 }
 
-type Appended = Vec<Result<TurnId, LogError>>;
+/// The results of a transaction.
+struct WrittenBatch {
+    ids: Vec<Result<TurnId, LogError>>,
+    acks: Vec<Ack>,
+    /// New turns whose prompts broke with an earlier one.
+    broken: Vec<(TurnId, BreakCause)>,
+}
 
 // === impl JobBatch ===
 
@@ -76,10 +83,11 @@ impl StoreEngine {
             reads,
         } = batch;
         let write = AssertUnwindSafe(|| self.write(&appends, writes));
-        let (ids, acks) = match flatten(catch_unwind(write)) {
+        let WrittenBatch { ids, acks, broken } = match flatten(catch_unwind(write)) {
             Ok(written) => written,
             Err(error) => return Err(error.with(appends)),
         };
+        state.prompts_broke(&broken);
         for (append, result) in appends.into_iter().zip(ids) {
             if let Ok(id) = &result {
                 // It is no error if nobody listens.
@@ -101,10 +109,14 @@ impl StoreEngine {
         &mut self,
         appends: &[Append],
         writes: Vec<Write>,
-    ) -> Result<(Appended, Vec<Ack>), StoreError> {
+    ) -> Result<WrittenBatch, StoreError> {
         let Self { opened, cache } = self;
         if appends.is_empty() && writes.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(WrittenBatch {
+                ids: Vec::new(),
+                acks: Vec::new(),
+                broken: Vec::new(),
+            });
         }
         let number = opened.counter.next();
         let write = |store: &StoreTxn<'_>| {
@@ -115,8 +127,8 @@ impl StoreEngine {
             }
             let acks = writes.into_iter().map(|write| write(&mut txn));
             let acks = acks.collect::<Result<_, _>>()?;
-            txn.finish(number)?;
-            Ok((ids, acks))
+            let broken = txn.finish(number)?;
+            Ok(WrittenBatch { ids, acks, broken })
         };
         let written = opened.store.transaction(write)?;
         opened.store.flush()?;

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use metaclaw_chat::{Size, TurnId};
+use metaclaw_chat::{RolloutId, Size, Span, TurnId};
 
 use crate::turn::TurnState;
 
@@ -11,6 +11,14 @@ use crate::turn::TurnState;
 pub enum OpenError {
     #[error("turns.cache: {given} is not allowed: at least {least}, as in \"8 MiB\"")]
     Cache { given: Size, least: Size },
+    #[error(
+        "{key}: {given} is not allowed: at least {least}, as in \"30 d\"; a number without a unit is in seconds"
+    )]
+    Retention {
+        key: &'static str,
+        given: Span,
+        least: Span,
+    },
     #[error("turns.mask: {pattern:?} is no regular expression that can be used: {why}")]
     Mask { pattern: String, why: String },
     #[error(
@@ -89,6 +97,10 @@ pub enum LogError {
     Broken { why: String },
     #[error("there is no turn {id} in the log")]
     NoSuchTurn { id: TurnId },
+    #[error("there is no rollout {id} in the log")]
+    NoSuchRollout { id: RolloutId },
+    #[error("rollout {id} is closed already: it keeps its outcome")]
+    RolloutClosed { id: RolloutId },
     #[error("{what} of {n_bytes} bytes is not stored: at most {max} bytes are")]
     TooLarge {
         what: &'static str,

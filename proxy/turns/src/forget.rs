@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 use crate::{
     error::LogError,
     jobs::LogJob,
-    keys, learning,
+    keys,
     log::TurnLog,
     read::turn_ids,
     record::{Record, Stored},
+    rollouts::closing,
     session::SessionRecord,
     state,
     store::{Store, Table},
@@ -21,6 +22,7 @@ use crate::{
     turn::TurnState,
     txn::Txn,
     values::{self, TxnError},
+    verdicts,
 };
 
 /// Returns a text with masks, or `None` if nothing has to be masked.
@@ -61,6 +63,7 @@ impl TurnLog {
         for (agent, session) in &old {
             self.forget(agent, session).await?;
         }
+        self.forget_rollouts_before(before_ms).await?;
         Ok(old.len() as u64)
     }
 
@@ -135,6 +138,7 @@ fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, T
     }
     values::remove(txn, Table::Sessions, &keys::session(number))?;
     txn.remove(Table::Names, &keys::name(agent, name))?;
+    closing::forget(txn, name)?;
     txn.cache.take(number);
     let n_turns = turns.len() as u64;
     txn.count(agent, |funnel| {
@@ -165,10 +169,10 @@ fn mask_session(
         let Some((stored, mut turn)) = Stored::get_read(txn, id)? else {
             break;
         };
-        let mut verdicts = learning::verdicts(txn, id)?;
+        let mut verdicts = verdicts::all(txn, id)?;
         let mut is_hint_told = false;
         for verdict in &mut verdicts {
-            is_hint_told |= learning::mask_hints(verdict, &|text| mask(text));
+            is_hint_told |= verdicts::mask_hints(verdict, &|text| mask(text));
         }
         if is_hint_told {
             judged.push((id, verdicts));

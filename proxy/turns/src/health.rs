@@ -1,7 +1,7 @@
 //! The state of the log, which others can read without waiting.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -10,8 +10,12 @@ use std::{
 use metaclaw_chat::TurnId;
 use tokio::sync::{broadcast, watch};
 
+use crate::{daily::BreakCounts, turn::BreakCause};
+
 /// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;
+/// Turns with a broken prompt that are remembered.
+const LATEST_BREAKS: usize = 8;
 
 /// The present state of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +54,14 @@ pub struct MovedAside {
     pub why: String,
 }
 
+/// Turns whose prompts broke with an earlier one, since the log was opened.
+#[derive(Debug, Default)]
+struct BreaksSeen {
+    counts: BreakCounts,
+    /// The latest of them, the oldest first. Their words are read from the log when they are asked for.
+    latest: VecDeque<TurnId>,
+}
+
 /// State that the log's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct LogState {
@@ -57,6 +69,7 @@ pub(crate) struct LogState {
     /// Since when each turn waits, with the turn's unique number.
     waiting: Mutex<BTreeSet<(Instant, u64)>>,
     pub(crate) appended: broadcast::Sender<TurnId>,
+    breaks: Mutex<BreaksSeen>,
 }
 
 // === impl LogState ===
@@ -67,6 +80,7 @@ impl LogState {
             broken: watch::Sender::new(None),
             waiting: Mutex::default(),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
+            breaks: Mutex::default(),
         }
     }
 
@@ -76,6 +90,32 @@ impl LogState {
             oldest_unflushed: waiting.first().map(|(since, _)| since.elapsed()),
             broken: self.broken.borrow().clone(),
         }
+    }
+
+    /// Remembers turns whose prompts broke.
+    pub(crate) fn prompts_broke(&self, turns: &[(TurnId, BreakCause)]) {
+        let mut breaks = self.breaks();
+        for (id, cause) in turns {
+            breaks.counts.add(*cause);
+            breaks.latest.push_back(*id);
+            if breaks.latest.len() > LATEST_BREAKS {
+                breaks.latest.pop_front();
+            }
+        }
+    }
+
+    /// Returns how many prompts broke since the log was opened.
+    pub(crate) fn break_counts(&self) -> BreakCounts {
+        self.breaks().counts
+    }
+
+    /// Returns the latest turns whose prompts broke, the newest first.
+    pub(crate) fn latest_breaks(&self) -> Vec<TurnId> {
+        self.breaks().latest.iter().rev().copied().collect()
+    }
+
+    fn breaks(&self) -> MutexGuard<'_, BreaksSeen> {
+        self.breaks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, BTreeSet<(Instant, u64)>> {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
-    append, error::LogError, learning, log::TurnLog, new_turn::NewTurn, store::StoreError, tokens,
-    txn::Txn, values::TxnError,
+    append, error::LogError, log::TurnLog, new_turn::NewTurn, store::StoreError, tokens, txn::Txn,
+    values::TxnError, verdicts,
 };
 
 /// The largest number of turns in one import, because the log's thread does nothing else in the meantime.
@@ -90,7 +90,7 @@ fn import(
         }
         outcome.n_new += 1;
         if let Some(verdict) = imported.verdict.clone() {
-            learning::add(txn, id, verdict).map_err(all_or_none)?;
+            verdicts::add(txn, id, verdict).map_err(all_or_none)?;
         }
     }
     Ok(outcome)

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use metaclaw_chat::{AgentId, SessionId, TurnId};
+use metaclaw_chat::{AgentId, RolloutId, SessionId, TurnId};
 
 use crate::{store::Bytes, text::Hash, turn::StateKind};
 
@@ -100,6 +100,11 @@ pub(crate) fn lesson(agent: &AgentId, name: &str) -> Vec<u8> {
 pub(crate) fn read_lesson(key: &[u8]) -> Option<&str> {
     let zero = key.iter().position(|byte| *byte == 0)?;
     str::from_utf8(&key[zero + 1..]).ok()
+}
+
+/// Returns the key of a rollout. Keys are in the order in which rollouts were opened.
+pub(crate) fn rollout(id: &RolloutId) -> Vec<u8> {
+    id.as_str().as_bytes().to_vec()
 }
 
 /// Returns the range of keys that begin with `prefix`.

@@ -5,15 +5,11 @@ use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
     error::LogError,
-    keys, lessons,
     log::TurnLog,
-    record::Record,
-    state,
-    store::{StoreSource, Table},
-    tokens,
+    state, tokens,
     turn::{Tokens, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    verdicts,
 };
 
 // === impl TurnLog ===
@@ -37,11 +33,11 @@ impl TurnLog {
     /// A captured turn becomes judged. An excluded or held-out one stays so.
     pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
         let judge = move |txn: &mut Txn<'_>| {
-            let before = verdicts(txn, id)?.pop();
+            let before = verdicts::all(txn, id)?.pop();
             let gives_way = |it: &Verdict| it.at_session_end && !verdict.at_session_end;
             let is_free = before.as_ref().is_none_or(gives_way);
             if is_free {
-                add(txn, id, verdict)?;
+                verdicts::add(txn, id, verdict)?;
             }
             Ok(is_free)
         };
@@ -50,7 +46,7 @@ impl TurnLog {
 
     /// Gives a turn a verdict that overrules the present one, which is kept. Returns whether there was one.
     pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| add(txn, id, verdict)).await
+        self.write(move |txn| verdicts::add(txn, id, verdict)).await
     }
 
     /// Makes a turn with a verdict that was excluded for one of these reasons a judged turn again. Returns false if it
@@ -61,7 +57,7 @@ impl TurnLog {
             let (agent, state) = state::of_turn(txn, id)?;
             let is_spent =
                 matches!(&state, TurnState::Spent { why } if reasons.iter().any(|it| it == why));
-            let reopens = is_spent && !verdicts(txn, id)?.is_empty();
+            let reopens = is_spent && !verdicts::all(txn, id)?.is_empty();
             if reopens {
                 state::advance(txn, &agent, id, &state, &TurnState::Judged)?;
             }
@@ -92,61 +88,4 @@ impl TurnLog {
         };
         self.write(set_aside).await
     }
-}
-
-/// Returns all verdicts on a turn, the oldest first.
-pub(crate) fn verdicts(source: &impl StoreSource, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
-    let verdicts = values::get_json(source, Table::Verdicts, &keys::turn(id))?;
-    Ok(verdicts.unwrap_or_default())
-}
-
-/// Masks a verdict before it is written, because its hints may be a person's words.
-fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
-    mask_hints(&mut verdict, &|text| txn.mask.text(text));
-    verdict
-}
-
-/// Masks the texts of a verdict. Returns whether there was something to mask.
-pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<String>) -> bool {
-    let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
-    let hints = votes.chain([&mut verdict.hint]).flatten();
-    let mut is_masked = false;
-    for hint in hints.chain(&mut verdict.judge_hints) {
-        if let Some(masked) = mask(hint) {
-            *hint = masked;
-            is_masked = true;
-        }
-    }
-    is_masked
-}
-
-/// Adds a verdict, which is valid from now on. Returns whether there was one before.
-pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<bool, TxnError> {
-    let (agent, state) = state::of_turn(txn, id)?;
-    let mut verdicts = verdicts(txn, id)?;
-    let before = verdicts.last().map(|it| (it.score, it.at_session_end));
-    let was_score = before.map(|it| it.0);
-    lessons::judged(txn, &agent, id, was_score, verdict.score)?;
-    if let Some(turn) = Record::get(txn, id)? {
-        txn.count_day(&agent, turn.meta.ended_ms, |it| {
-            if let Some(overruled) = was_score {
-                let n = it.with_score(overruled);
-                *n = n.saturating_sub(1);
-            }
-            *it.with_score(verdict.score) += 1;
-        })?;
-    }
-    let at_session_end = verdict.at_session_end;
-    verdicts.push(masked(txn, verdict));
-    values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;
-    if state == TurnState::Captured {
-        state::advance(txn, &agent, id, &state, &TurnState::Judged)?;
-    }
-    let was_at_end = before.is_some_and(|it| it.1);
-    txn.count(&agent, |funnel| {
-        funnel.judged += u64::from(before.is_none());
-        let n = funnel.judged_at_session_end + u64::from(at_session_end);
-        funnel.judged_at_session_end = n.saturating_sub(u64::from(was_at_end));
-    })?;
-    Ok(before.is_some())
 }

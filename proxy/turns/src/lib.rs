@@ -7,6 +7,7 @@
 //! One thread owns the store (`worker`, `engine`). The handle sends jobs to it (`log`). Only `store` names sled.
 
 mod append;
+mod broken;
 mod cache;
 mod codec;
 mod config;
@@ -32,12 +33,14 @@ mod lost;
 mod mask;
 mod mend;
 mod new_turn;
+mod prompt;
 mod query;
 mod read;
 mod record;
 mod replies;
 mod restore;
 mod roll_back;
+mod rollouts;
 mod serving;
 mod session;
 mod set_aside;
@@ -51,6 +54,7 @@ mod tokens;
 mod turn;
 mod txn;
 mod values;
+mod verdicts;
 mod view;
 mod worker;
 
@@ -58,9 +62,10 @@ mod worker;
 mod tests;
 
 pub use self::{
+    broken::BrokenPrompt,
     config::{Durability, TurnsConfig},
     counts::LogCounts,
-    daily::{DailyCounts, DayStatistics, day_of},
+    daily::{BreakCounts, DailyCounts, DayStatistics, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     export::{Exported, ExportedTurn},
     health::{LogHealth, MovedAside, OpenOutcome},
@@ -71,13 +76,17 @@ pub use self::{
     new_turn::{NewMessage, NewTurn},
     replies::Replied,
     restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
+    rollouts::{
+        RolloutFilter,
+        record::{Rollout, RolloutEnd, RolloutState},
+    },
     serving::Choice,
     set_aside::{AsideLog, SetAside},
     step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,
     turn::{
-        LessonRef, Request, Served, StateKind, StreamEnd, Tokens, Turn, TurnKind, TurnMeta,
-        TurnState, Use,
+        BreakCause, LessonRef, Request, RolloutMark, Served, StateKind, StreamEnd, Tokens, Turn,
+        TurnKind, TurnMeta, TurnState, Use,
     },
     view::{Funnel, MAX_LIST, TurnFilter, TurnSummary},
 };

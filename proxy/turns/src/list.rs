@@ -6,7 +6,7 @@ use metaclaw_chat::{LOOKED_BACK, Message, Role, TurnId, utterances};
 
 use crate::{
     error::LogError,
-    journal, keys, learning,
+    journal, keys,
     log::TurnLog,
     query::{in_session, moved},
     read::reply,
@@ -17,6 +17,7 @@ use crate::{
     texts, tokens,
     turn::{StateKind, TurnState},
     values::{self, TxnError},
+    verdicts,
     view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
@@ -118,7 +119,7 @@ fn summary(
     let setup = values::readable(texts::value(store, &turn.setup))?;
     let (_, served): Setup = setup.unwrap_or_default();
     let reply = values::readable(reply(store, id, &turn))?.flatten();
-    let verdict = learning::verdicts(store, id)?.pop();
+    let verdict = verdicts::all(store, id)?.pop();
     let meta = &turn.meta;
     Ok(Some(TurnSummary {
         id,
@@ -140,6 +141,7 @@ fn summary(
         has_ids: tokens::has(store, id)?,
         usage: meta.usage,
         skills: served.skills.into_iter().map(|it| it.name).collect(),
+        broken: turn.prefix.map(|it| it.cause),
     }))
 }
 

@@ -246,6 +246,10 @@ impl TurnLog {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
+    pub(crate) fn state(&self) -> &LogState {
+        &self.inner.state
+    }
+
     pub(crate) fn next_key(&self) -> &AtomicU64 {
         &self.inner.next_key
     }

@@ -3,7 +3,7 @@
 use metaclaw_chat::{Message, TurnId};
 
 use crate::{
-    keys, learning,
+    keys,
     record::{Record, Setup, damaged_turn, messages},
     session::SessionRecord,
     state, step,
@@ -11,6 +11,7 @@ use crate::{
     texts, tokens,
     turn::{Request, Turn},
     values::TxnError,
+    verdicts,
 };
 
 /// Returns one turn with everything that is stored about it.
@@ -22,7 +23,7 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> 
     let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
     let (params, served): Setup = texts::value(store, &record.setup)?;
     let tools = record.tools.as_deref();
-    let mut overruled = learning::verdicts(store, id)?;
+    let mut overruled = verdicts::all(store, id)?;
     Ok(Some(Turn {
         id,
         agent: session.agent,

@@ -15,7 +15,7 @@ use crate::{
     lost::LOST,
     store::{StoreError, StoreSource, StoreTxn, Table},
     texts,
-    turn::{Served, TurnMeta},
+    turn::{PrefixBreak, Served, TurnMeta},
     values::{self, TxnError, damaged},
 };
 
@@ -56,6 +56,9 @@ pub(crate) struct Record {
     /// The hash name of its tools in that table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tools: Option<String>,
+    /// Why a provider's cache could not serve the whole prompt of an earlier turn again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<PrefixBreak>,
 }
 
 // === impl Stored ===

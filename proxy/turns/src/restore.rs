@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     append::{self, Arrival},
     error::LogError,
-    journal, keys, learning,
+    journal, keys,
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
     read::turn_ids,
@@ -24,6 +24,7 @@ use crate::{
     turn::{Turn, TurnMeta, TurnState},
     txn::Txn,
     values::{self, TxnError},
+    verdicts,
 };
 
 /// Turns that one call restores.
@@ -310,7 +311,7 @@ fn restore(
         journal::put_back(txn, placed.after, placed.at_ms, entry)?;
     }
     for verdict in placed.verdicts {
-        learning::add(txn, id, verdict)?;
+        verdicts::add(txn, id, verdict)?;
     }
     let to = match (placed.state, placed.uses.last()) {
         // Its step belongs to another log, so it is treated as released.

@@ -123,6 +123,11 @@ impl SessionIndex {
             .is_some_and(|(it, _)| it == hash)
     }
 
+    /// Returns the turn that has a line.
+    pub(crate) fn turn_of(&self, line: u32) -> Option<u32> {
+        self.lines.get(line as usize).map(|(_, seq)| *seq)
+    }
+
     /// Adds a line of a turn.
     pub(crate) fn put_line(&mut self, line: u32, hash: Hash, seq: u32) {
         let n_lines = self.lines.len().max(line as usize + 1);

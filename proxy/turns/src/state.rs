@@ -5,13 +5,14 @@
 use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
+    daily::BreakCounts,
     error::LogError,
     keys, lessons,
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     session::SessionRecord,
     store::{StoreError, StoreSource, Table},
-    turn::{TurnKind, TurnState},
+    turn::{BreakCause, TurnState},
     txn::Txn,
     values::{self, TxnError},
     view::Funnel,
@@ -94,13 +95,19 @@ pub(crate) fn remove(
     Ok(())
 }
 
-/// Counts a new turn.
-pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
+/// Counts a new turn, and why its prompt broke with an earlier one.
+pub(crate) fn enter(
+    txn: &mut Txn<'_>,
+    turn: &NewTurn,
+    broken: Option<BreakCause>,
+) -> Result<(), StoreError> {
     lessons::served(txn, turn, 1)?;
     txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
-        funnel.main += u64::from(turn.meta.kind == TurnKind::Main);
-        funnel.complete += u64::from(turn.meta.is_whole_main());
+        if let Some(n) = funnel.of_kind(turn.meta.kind) {
+            *n += 1;
+        }
+        funnel.complete += u64::from(turn.meta.is_learnable());
     })?;
     let usage = turn.meta.usage.unwrap_or_default();
     txn.count_day(&turn.agent, turn.meta.ended_ms, |it| {
@@ -108,6 +115,7 @@ pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError>
         it.tokens_in += usage.prompt_tokens;
         it.tokens_cached += usage.cached_tokens;
         it.tokens_out += usage.completion_tokens;
+        it.breaks += broken.map(BreakCounts::from).unwrap_or_default();
     })
 }
 
@@ -136,12 +144,13 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
     }
     remove(txn, &new.agent, id, &state)?;
     values::remove(txn, Table::Tokens, &keys::turn(id))?;
-    // A retry has the same kind as the first try, which was not complete.
-    let is_main = u64::from(new.meta.kind == TurnKind::Main);
     lessons::served(txn, new, -1)?;
     txn.count(&new.agent, |funnel| {
         funnel.turns = funnel.turns.saturating_sub(1);
-        funnel.main = funnel.main.saturating_sub(is_main);
+        // A retry has the same kind as the first try, which was not complete.
+        if let Some(n) = funnel.of_kind(new.meta.kind) {
+            *n = n.saturating_sub(1);
+        }
         leave(funnel, &state);
     })
 }

@@ -51,11 +51,12 @@ pub(crate) enum Table {
     Serving,
     Statistics,
     Lessons,
+    Rollouts,
 }
 
 /// Names of the tables on disk, in the order of [`Table`].
 const NAMES: &str = "sessions names turns texts text_users tokens verdicts states index uses \
-    journal counts steps open_steps serving statistics lessons";
+    journal counts steps open_steps serving statistics lessons rollouts";
 
 /// The table that every database of sled has.
 const SLEDS_OWN: &str = "__sled__default";

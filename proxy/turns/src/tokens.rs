@@ -54,7 +54,7 @@ pub(crate) fn put_new(
         .map_err(TxnError::from)
         .and_then(|()| put(txn, id, record.parent, tokens));
     match stored {
-        Ok(()) if new.meta.is_whole_main() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
+        Ok(()) if new.meta.is_learnable() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),
         Err(TxnError::Store(error)) => Err(error),
         Err(TxnError::Refused(error)) => {
@@ -73,7 +73,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
         return Ok(false);
     }
     put(txn, id, turn.parent, tokens)?;
-    if turn.meta.is_whole_main() {
+    if turn.meta.is_learnable() {
         txn.count(&agent, |funnel| funnel.with_ids += 1)?;
     }
     Ok(true)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{
-    AgentId, ChainHash, Message, Role, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
-    utterance_at,
+    AgentId, ChainHash, GroupId, Message, Role, RolloutId, SessionId, Speaker, TaskId, TurnId,
+    Usage, Utterance, Verdict, utterance_at,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +17,9 @@ pub enum TurnKind {
     Main,
     /// The client's internal request (heartbeat, title, compaction). It is logged and never learned from.
     Side,
+    /// Part of a rollout: an agent does a task, and no owner speaks. Only the rollout's outcome judges it, and it is
+    /// never evidence about an owner.
+    Rollout,
 }
 
 /// How the reply's stream ended. Only [`StreamEnd::Complete`] replies are learned from.
@@ -33,6 +36,33 @@ pub enum StreamEnd {
     UpstreamError { status: u16 },
     /// The capture's memory ran out. The reply is incomplete here, although the agent has all of it.
     Overflowed,
+}
+
+/// Why a prompt is not the continuation of an earlier prompt of its session, so that a provider's prompt cache serves
+/// only a part of it or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakCause {
+    /// A wish or a skill came into the prompt, left it, or changed.
+    Lesson,
+    /// Another adapter answered.
+    Adapter,
+    /// Another upstream or another model answered.
+    Upstream,
+    /// The client changed its list of tools.
+    Tools,
+    /// The client changed its system prompt.
+    System,
+    /// The client changed or removed an earlier message.
+    History,
+}
+
+/// That a prompt broke with an earlier one of its session. It contains no text of either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PrefixBreak {
+    pub(crate) cause: BreakCause,
+    /// The earlier turn that was compared, by its number in the session.
+    pub(crate) before: u32,
 }
 
 /// A request as the client sent it, before lessons were added.
@@ -54,6 +84,16 @@ pub struct LessonRef {
     pub name: String,
     /// Its content hash, as the crate `skills` computes it.
     pub version: String,
+}
+
+/// The rollout that a turn belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutMark {
+    pub id: RolloutId,
+    pub task: TaskId,
+    pub group: GroupId,
+    /// The number of the try in its group, from 0.
+    pub attempt: u32,
 }
 
 /// How a turn was served: who answered, and what was added to the request.
@@ -89,6 +129,9 @@ pub struct Served {
     /// The file that the turn was imported from, or none for an own turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
+    /// The rollout that the turn belongs to, or none for a turn of a chat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutMark>,
 }
 
 /// Data about a turn besides its texts. It is the same on its way into the log and when it is read back.
@@ -263,9 +306,9 @@ impl TurnMeta {
         }
     }
 
-    /// Returns whether it is a main turn with a complete reply. Such a turn may be learned from.
-    pub(crate) fn is_whole_main(&self) -> bool {
-        self.kind == TurnKind::Main && self.end == StreamEnd::Complete
+    /// Returns whether it has a complete reply and is no side turn. Such a turn may be learned from.
+    pub(crate) fn is_learnable(&self) -> bool {
+        self.kind != TurnKind::Side && self.end == StreamEnd::Complete
     }
 }
 

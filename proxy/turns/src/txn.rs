@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     keys,
     mask::Mask,
     store::{Bytes, StoreError, StoreSource, StoreTxn, Table},
+    turn::BreakCause,
     values::{self, TxnError},
     view::Funnel,
 };
@@ -26,6 +27,8 @@ pub(crate) struct Txn<'a> {
     pub(crate) mask: &'a Mask,
     /// Turns that were added to the log.
     pub(crate) appended: Vec<JournalEntry>,
+    /// New turns whose prompts broke with an earlier one.
+    pub(crate) broken: Vec<(TurnId, BreakCause)>,
 }
 
 // === impl Txn ===
@@ -41,6 +44,7 @@ impl<'a> Txn<'a> {
             cache,
             mask,
             appended: Vec::new(),
+            broken: Vec::new(),
         }
     }
 
@@ -95,9 +99,10 @@ impl<'a> Txn<'a> {
         values::put_json(self.store, table, key, &counts)
     }
 
-    /// Ends the operations of the `number`th transaction.
-    pub(crate) fn finish(self, number: u64) -> Result<(), StoreError> {
-        journal::put(self.store, number, &self.appended)
+    /// Ends the operations of the `number`th transaction. Returns the new turns whose prompts broke.
+    pub(crate) fn finish(self, number: u64) -> Result<Vec<(TurnId, BreakCause)>, StoreError> {
+        journal::put(self.store, number, &self.appended)?;
+        Ok(self.broken)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::turn::{StateKind, StreamEnd, TurnKind, TurnState};
+use crate::turn::{BreakCause, StateKind, StreamEnd, TurnKind, TurnState};
 
 /// The largest number of turns in one list.
 pub const MAX_LIST: usize = 1_000;
@@ -64,11 +64,14 @@ pub struct TurnSummary {
     pub usage: Option<Usage>,
     /// The names of the skills in its prompt.
     pub skills: Vec<String>,
+    /// Why its prompt broke with an earlier one of its session, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<BreakCause>,
 }
 
 /// How many turns reached each stage, and why the others did not.
 ///
-/// `turns`, `main`, `complete`, `with_ids` and `judged` count every turn that ever reached this stage. `taken`,
+/// `turns`, `main`, `rollouts`, `complete`, `with_ids` and `judged` count every turn that ever reached this stage. `taken`,
 /// `trained`, `held_out` and `spent` count turns that are in this state now, or were when they were deleted. The counts
 /// are kept when the text is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +80,10 @@ pub struct Funnel {
     pub turns: u64,
     /// Main turns among those.
     pub main: u64,
-    /// Main turns with a complete reply.
+    /// Turns of rollouts among those.
+    #[serde(skip_serializing_if = "is_none")]
+    pub rollouts: u64,
+    /// Turns of both kinds with a complete reply.
     pub complete: u64,
     /// Turns whose token ids are known.
     pub with_ids: u64,
@@ -107,10 +113,20 @@ fn is_none(n: &u64) -> bool {
 // === impl Funnel ===
 
 impl Funnel {
+    /// Returns the count of a kind of turn, or `None` for side turns, which are counted among all turns alone.
+    pub(crate) fn of_kind(&mut self, kind: TurnKind) -> Option<&mut u64> {
+        match kind {
+            TurnKind::Main => Some(&mut self.main),
+            TurnKind::Rollout => Some(&mut self.rollouts),
+            TurnKind::Side => None,
+        }
+    }
+
     /// Adds another agent's counts.
     pub fn add(&mut self, other: &Self) {
         self.turns += other.turns;
         self.main += other.main;
+        self.rollouts += other.rollouts;
         self.complete += other.complete;
         self.with_ids += other.with_ids;
         self.judged += other.judged;

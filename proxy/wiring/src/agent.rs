@@ -48,6 +48,30 @@ impl Surroundings {
         Some(value).filter(|value| !value.is_empty())
     }
 
+    /// A folder that a variable names, else one below the user's own.
+    pub(crate) fn folder(&self, variable: &str, below_home: &str) -> PathBuf {
+        match self.get(variable) {
+            Some(named) => self.path(named),
+            None => self.home.join(below_home),
+        }
+    }
+
+    /// The first of these folders and files that is there, else the first.
+    pub(crate) fn first_of(folder: &Path, names: &[&str]) -> PathBuf {
+        let mut paths = names.iter().map(|name| folder.join(name));
+        let is_there = paths.clone().find(|path| path.exists());
+        is_there.or_else(|| paths.next()).unwrap_or_default()
+    }
+
+    /// Whether a program of this name is where programs are looked for.
+    pub(crate) fn has_program(&self, name: &str) -> bool {
+        let path = self.get("PATH").unwrap_or_default();
+        let folders = path.split(':').filter(|it| !it.is_empty());
+        folders
+            .map(|it| Path::new(it).join(name))
+            .any(|it| it.is_file())
+    }
+
     /// Expands a path as people write it: `~` is the home folder.
     pub(crate) fn path(&self, given: &str) -> PathBuf {
         match given.strip_prefix('~') {

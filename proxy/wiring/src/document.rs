@@ -24,6 +24,25 @@ const JSON5: ParseOptions = ParseOptions {
 /// Names from the outermost to the innermost.
 pub(crate) type Path = Vec<String>;
 
+/// As people write a path.
+pub(crate) fn named(path: &[String]) -> String {
+    if path.is_empty() {
+        "the file".to_owned()
+    } else {
+        path.join(".")
+    }
+}
+
+/// Owned names.
+pub(crate) fn path(names: &[&str]) -> Path {
+    names.iter().map(|it| (*it).to_owned()).collect()
+}
+
+/// That a layout is beyond an editor.
+pub(crate) fn beyond() -> PlaceError {
+    PlaceError::Beyond
+}
+
 /// Why a place in a document cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
@@ -39,6 +58,18 @@ pub(crate) enum PlaceError {
     /// The name occurs twice. The last one counts, and changing one of them would be unexpected.
     #[error("{0} stands twice")]
     Twice(String),
+    /// A list is needed there.
+    #[error("{0} is not a list")]
+    NoList(String),
+    /// A name of ours is somebody's already.
+    #[error("{0} is there already, and this MetaClaw did not write it")]
+    Taken(String),
+    /// The text is not what it should be.
+    #[error("it is not {0}: {1}")]
+    Format(&'static str, String),
+    /// An editor does not manage this layout.
+    #[error("its layout is beyond the editor")]
+    Beyond,
 }
 
 /// Parses a text into a tree that can be changed and printed again.

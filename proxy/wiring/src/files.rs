@@ -3,9 +3,11 @@
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
+
+use serde::{Serialize, de::DeserializeOwned};
 
 /// Returns the hash of a file's bytes.
 pub(crate) fn hash(bytes: &[u8]) -> String {
@@ -39,6 +41,59 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mode = fs::metadata(&path)?.permissions().mode();
     write(&path, bytes, mode & 0o7777)
+}
+
+/// The folders above a file that are not there, from the outside in.
+pub(crate) fn missing_folders(path: &Path) -> Vec<PathBuf> {
+    let above = path.ancestors().skip(1).take_while(|it| !it.exists());
+    let mut missing: Vec<PathBuf> = above.map(Path::to_owned).collect();
+    missing.retain(|it| !it.as_os_str().is_empty());
+    missing.reverse();
+    missing
+}
+
+/// Makes the folders above a file, for their owner alone.
+pub(crate) fn make_folders(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+}
+
+/// Removes a file. On the disk when this returns.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)?;
+    sync_folder(path)
+}
+
+/// Returns the record in a JSON file, or `None` if the file does not exist. `version_of` returns the record's version.
+///
+/// # Errors
+/// Returns the error of reading the file. Returns an error that names the file if its content is no such record, or has
+/// another version than `version`, which is the only one that this program reads.
+pub(crate) fn read_record<T: DeserializeOwned>(
+    path: &Path,
+    version: u32,
+    version_of: impl Fn(&T) -> u32,
+) -> io::Result<Option<T>> {
+    let Some(bytes) = read(path)? else {
+        return Ok(None);
+    };
+    let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
+    let record: T = serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
+    match version_of(&record) {
+        found if found == version => Ok(Some(record)),
+        other => Err(of_file(format!(
+            "version {other} is not known: this program reads version {version}"
+        ))),
+    }
+}
+
+/// Writes a record as JSON to a file that only its owner can read. The bytes are on the disk when this returns.
+pub(crate) fn write_record(path: &Path, record: &impl Serialize) -> io::Result<()> {
+    let bytes = serde_json::to_vec_pretty(record).map_err(io::Error::other)?;
+    write_private(path, &bytes)
 }
 
 /// Writes a file that only its owner can read. The bytes are on the disk when this returns.

@@ -5,18 +5,29 @@
 //! record of the change are on the disk before the change ([`Wiring`]). So after a crash at any point, the next start
 //! can restore a valid state.
 //!
-//! OpenClaw is the only agent so far. To add another one, add a variant of [`Agent`] and a module like `openclaw`.
+//! OpenClaw has a module of its own, because MetaClaw reads its model, relays to it, and makes it OpenClaw's fallback.
+//! The other agents are in `profiles`, one file for each: a profile says which keys of which files make the agent use
+//! the proxy. [`Wires`] sets these keys and restores the files.
 
 mod agent;
 mod by_hand;
 mod detect;
+mod diff;
 mod document;
 mod files;
+mod format;
 mod found;
+mod keys;
 mod openclaw;
 mod outcome;
+mod profile;
+mod profiles;
+mod rebase;
 mod record;
 mod target;
+mod tree;
+mod wire_record;
+mod wires;
 mod wiring;
 
 #[cfg(test)]
@@ -27,7 +38,11 @@ pub use self::{
     detect::detect,
     found::{Api, Credential, DetectError, Found},
     outcome::{Outcome, WiringError},
+    profile::{AgentProfile, Facts, Settings},
+    profiles::{PROFILES, profile},
     record::{Models, Record},
     target::Target,
+    wire_record::WireRecord,
+    wires::{WayBack, WirePlan, WireStanding, Wires},
     wiring::{Standing, Wiring},
 };

@@ -30,13 +30,19 @@ pub enum WiringError {
         /// What to add by hand.
         by_hand: String,
     },
+    /// MetaClaw does not change a file that has this form.
+    #[error("{} is left as it is: it has {what}", path.display())]
+    NotWritten { path: PathBuf, what: &'static str },
+    /// The file has no valid content for its format.
+    #[error("{}: {reason}", path.display())]
+    Unread { path: PathBuf, reason: String },
     /// The proxy has no key for the provider, and accepts only its own key from callers.
     #[error(
         "callers must show a key of ours (proxy.api_key, proxy.keys), so what the agent shows would not be passed on: set llm.api_key as well"
     )]
     KeyedLogin,
     /// The agent would use a name that the provider does not know.
-    #[error("llm.model_id is not set, and the agent is to ask for a name of ours: set it")]
+    #[error("llm.model_id is not set, and the agent names no model that we could ask for: set it")]
     NoModel,
     /// Another process wrote the file at the same moment.
     #[error("{} was written by somebody else at the same moment: try again", path.display())]

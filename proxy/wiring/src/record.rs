@@ -107,21 +107,10 @@ impl Record {
     }
 
     pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
-        let Some(bytes) = files::read(path)? else {
-            return Ok(None);
-        };
-        let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
-        let record: Self =
-            serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
-        if record.version == VERSION {
-            Ok(Some(record))
-        } else {
-            Err(of_file(format!("version {} is not known", record.version)))
-        }
+        files::read_record(path, VERSION, |it: &Self| it.version)
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
-        files::write_private(path, &bytes)
+        files::write_record(path, self)
     }
 }

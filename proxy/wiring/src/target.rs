@@ -17,8 +17,10 @@ pub struct Target {
     pub key: Option<Secret>,
     /// Whether the proxy has its own key for the provider. If not, it passes on the credential that the agent sends.
     pub has_provider_key: bool,
-    /// Whether the proxy replaces the agent's model name with its own.
-    pub names_model: bool,
+    /// The model that the proxy asks for, whatever name the agent sends. None if the agent's name is passed on.
+    pub model: Option<String>,
+    /// The address that the proxy relays to. None if there is not exactly one.
+    pub upstream: Option<String>,
 }
 
 // === impl Target ===
@@ -30,6 +32,11 @@ impl Target {
             Api::OpenaiCompletions | Api::OpenaiResponses => format!("{}/v1", self.origin),
             Api::AnthropicMessages => self.origin.clone(),
         }
+    }
+
+    /// Returns the key that an agent sends if it insists on sending one.
+    pub(crate) fn shown_key(&self) -> &str {
+        self.key.as_ref().map_or(NO_KEY, Secret::expose)
     }
 
     /// Returns the key that the agent sends: ours, or the provider's if the proxy passes it on.

@@ -64,7 +64,8 @@ fn target(port: u16) -> Target {
         origin: format!("http://127.0.0.1:{port}"),
         key: None,
         has_provider_key: true,
-        names_model: true,
+        model: Some("m".to_owned()),
+        upstream: None,
     }
 }
 
@@ -175,7 +176,7 @@ fn a_login_goes_on_with_its_own_provider() {
         ..bare.clone()
     };
     let nameless = Target {
-        names_model: false,
+        model: None,
         ..bare
     };
     for (target, why) in [(keyed, "set llm.api_key"), (nameless, "llm.model_id")] {

@@ -5,14 +5,18 @@
 //! a crash, the file itself shows how far the change came.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    by_hand, files,
+    by_hand, diff, files,
+    format::Format,
     found::Found,
-    openclaw::{change, entry::Entry},
+    openclaw::{
+        change::{self, Edit},
+        entry::Entry,
+    },
     outcome::{Outcome, WiringError},
     record::{Change, Record},
     target::Target,
@@ -132,14 +136,7 @@ impl Wiring {
         let path = &found.file;
         let before = fs::read(path).map_err(io_error(path))?;
         let text = String::from_utf8_lossy(&before);
-        let entry = Entry::new(found, target);
-        entry.check(target)?;
-        let (after, edit) =
-            change::wire(&text, entry.clone()).map_err(|error| WiringError::Layout {
-                path: path.clone(),
-                reason: error.to_string(),
-                by_hand: by_hand::text(&entry),
-            })?;
+        let (after, edit) = self.changed(found, target, &text)?;
         let mut record = Record::new(found);
         let copy = self.folder.join(COPY);
         record.change = Some(Change {
@@ -153,6 +150,34 @@ impl Wiring {
         self.write(&record)?;
         self.replace(path, &before, after.as_bytes())?;
         Ok(Outcome::Wired)
+    }
+
+    /// What [`Self::wire`] would change, as a diff in which no key is shown.
+    ///
+    /// # Errors
+    ///
+    /// [`WiringError`] where it would be refused.
+    pub fn diff(&self, found: &Found, target: &Target) -> Result<String, WiringError> {
+        let path = &found.file;
+        let before = fs::read(path).map_err(io_error(path))?;
+        let text = String::from_utf8_lossy(&before);
+        let (after, _) = self.changed(found, target, &text)?;
+        let mut secrets = diff::secrets(Format::Json, &text);
+        secrets.extend(target.key.as_ref().map(|it| it.expose().to_owned()));
+        Ok(diff::masked(path, &text, &after, &secrets))
+    }
+
+    /// Forgets that the owner said yes. The file has to be as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`WiringError::Io`] when the record cannot be removed.
+    pub fn forget(&self) -> Result<(), WiringError> {
+        let path = self.folder.join(RECORD);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&path)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Restores the former state. The owner's yes is kept.
@@ -172,6 +197,23 @@ impl Wiring {
         // The copy is no longer needed.
         fs::remove_file(&change.copy).ok();
         Ok(outcome)
+    }
+
+    /// The file's text with our keys in it.
+    #[expect(clippy::unused_self, reason = "reads as the other steps do")]
+    fn changed(
+        &self,
+        found: &Found,
+        target: &Target,
+        text: &str,
+    ) -> Result<(String, Edit), WiringError> {
+        let entry = Entry::new(found, target);
+        entry.check(target)?;
+        change::wire(text, entry.clone()).map_err(|error| WiringError::Layout {
+            path: found.file.clone(),
+            reason: error.to_string(),
+            by_hand: by_hand::text(&entry),
+        })
     }
 
     fn put_back(&self, path: &Path, change: &Change) -> Result<Outcome, WiringError> {
@@ -221,7 +263,7 @@ impl Wiring {
     }
 }
 
-fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> WiringError {
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WiringError {
     let path = path.to_owned();
     move |source| WiringError::Io { path, source }
 }

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 
+mod data_set;
 mod killed;
 mod refused;
 mod shapes;
@@ -167,17 +168,17 @@ async fn a_step_at_a_server_with_tinkers_api_serves_or_is_declined_with_its_reas
     talk(&proxy.client(), 1, 5).await;
     let step = known(&home, "last_step").await;
     assert_eq!(step["n"], 1, "{step}");
-    assert_no_use_trained_twice(folder.path(), 1);
-    assert_log_and_server_agree(&home, folder.path()).await;
     let adapter = step["adapter"].as_str().expect("an adapter").to_owned();
     if step["serves"] == json!(true) {
+        assert_no_use_trained_twice(folder.path(), 1);
+        assert_log_and_server_agree(&home, folder.path()).await;
         assert_eq!(answers(&proxy).await, Some(adapter), "{step}");
     } else {
+        // A declined step gives its turns back, and the next one begins at once, at half the rate.
         let declined = agent(&home).await["declined"].take();
-        assert_eq!(declined["adapter"], json!(adapter));
         let why = declined["why"].as_str().unwrap_or_default();
         assert!(!why.is_empty(), "{declined}");
-        assert_eq!(answers(&proxy).await, None, "{declined}");
+        assert_ne!(answers(&proxy).await, Some(adapter), "{declined}");
     }
     let status = home.ask(&["status", "--json"]).await.unwrap();
     let n_tokens = status["cloud"]["today"]["trained"].as_u64();

@@ -7,7 +7,10 @@ use axum::{
 };
 use metaclaw_trainer_api::{ErrorBody, ErrorDetail};
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
-use metaclaw_trainer_text::{template::RenderError, tokenizer::EncodeError};
+use metaclaw_trainer_text::{
+    template::RenderError,
+    tokenizer::{EncodeError, SplitReplyError},
+};
 
 /// Seconds after which to retry a sampler that is unavailable for now, if it does not say.
 const LATER_S: u32 = 5;
@@ -243,6 +246,20 @@ impl From<RenderError> for ApiError {
 impl From<EncodeError> for ApiError {
     fn from(error: EncodeError) -> Self {
         Self::bad(error.to_string())
+    }
+}
+
+impl From<SplitReplyError> for ApiError {
+    fn from(error: SplitReplyError) -> Self {
+        let text = error.to_string();
+        match error {
+            SplitReplyError::Render(error) => error.into(),
+            SplitReplyError::Encode(error) => error.into(),
+            SplitReplyError::NotAReply { .. } => Self::field("messages", text),
+            SplitReplyError::NotABeginning { .. } | SplitReplyError::NoEnd => {
+                Self::field("messages", text).with_code(ErrorCode::TemplateRefused)
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use metaclaw_trainer_text::{
     served::ServedTokenIndex,
     template::RenderRequest,
-    tokenizer::{ChatTokenizer, Rendered},
+    tokenizer::{ChatTokenizer, Rendered, SplitReply},
 };
 use serde_json::{Map, Value};
 
@@ -176,6 +176,29 @@ impl Model {
                 ids,
                 conversation: Some(Arc::new(conversation)),
             })
+        })
+        .await
+    }
+
+    /// Returns the ids of a conversation that ends with an assistant's message, split where that begins. They are the
+    /// same whatever was served before.
+    ///
+    /// # Errors
+    /// Answers 400 if the template refuses the conversation or does not show where the reply begins.
+    pub(crate) async fn split_reply(
+        self: &Arc<Self>,
+        conversation: Conversation,
+    ) -> Result<SplitReply, ApiError> {
+        self.aside(move |model| {
+            let rendered = model.tokenizer.render_reply(&RenderRequest {
+                messages: &conversation.messages,
+                tools: conversation.tools.as_ref(),
+                add_generation_prompt: false,
+                append_system: conversation.system_append.as_deref(),
+                extra: Some(&conversation.variables),
+            })?;
+            model.check_length(rendered.text())?;
+            Ok(model.tokenizer.encode_reply(&rendered)?)
         })
         .await
     }

@@ -11,7 +11,12 @@ pub(crate) async fn tokenize(
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Json<TokenizeReply>, ApiError> {
     let model = front.model()?;
+    let mut reply_start = None;
     let tokens = match (request.prompt, request.messages) {
+        (Some(_), None) if request.split_reply => {
+            let text = "split_reply is given with a prompt: it needs messages";
+            return Err(ApiError::field("split_reply", text));
+        }
         (Some(text), None) => model.encode(text).await?,
         (None, Some(messages)) => {
             chat::check_messages(&messages)?;
@@ -21,8 +26,14 @@ pub(crate) async fn tokenize(
                 variables: request.chat_template_kwargs,
                 system_append: None,
             };
-            let open = request.add_generation_prompt;
-            model.render(front.served(), conversation, open).await?.ids
+            if request.split_reply {
+                let split = model.split_reply(conversation).await?;
+                reply_start = u32::try_from(split.start).ok();
+                split.ids
+            } else {
+                let open = request.add_generation_prompt;
+                model.render(front.served(), conversation, open).await?.ids
+            }
         }
         (Some(_), Some(_)) => {
             let text = "prompt and messages are both given: one of them";
@@ -37,5 +48,6 @@ pub(crate) async fn tokenize(
         count: u32::try_from(tokens.len()).unwrap_or(u32::MAX),
         max_model_len: u32::try_from(model.context()).unwrap_or(u32::MAX),
         tokens,
+        reply_start,
     }))
 }

@@ -7,6 +7,7 @@ mod config;
 mod decoder;
 mod ranks;
 mod rendered;
+mod reply;
 mod text;
 mod vocabulary;
 
@@ -20,6 +21,7 @@ use self::decoder::TokenBytes;
 pub use self::decoder::{StreamDecoder, byte_letters};
 pub use self::rendered::Rendered;
 pub(crate) use self::rendered::{CONTROL_BYTES, KeyPart, parts, push_control};
+pub use self::reply::{RenderedReply, SplitReply, SplitReplyError};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::vocabulary::{Encoder, Vocabulary};

@@ -1,4 +1,4 @@
-//! Who writes skills from what went wrong.
+//! Who writes skills from turns that went wrong.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ pub(super) fn evolver(
         ..AskParams::default()
     };
     let told = format!(
-        ", what went wrong -> {} ({})",
+        ", skill writing -> {} ({})",
         elsewhere(asked.url),
         asked.model
     );

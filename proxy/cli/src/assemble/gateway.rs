@@ -4,13 +4,16 @@ use std::{io, net::SocketAddr, os::fd::AsFd as _, sync::Arc};
 
 use anyhow::{Context as _, anyhow, ensure};
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayParts, Services};
-use metaclaw_skills::Library;
+use metaclaw_gateway::{Gateway, GatewayParts, Rollouts, Services};
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use super::{parts::GatewayState, plan::StartPlan, upstreams};
+use super::{
+    parts::{Background, GatewayState, Stores},
+    plan::StartPlan,
+    upstreams,
+};
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
@@ -56,14 +59,34 @@ fn inherited(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(TcpListener::from_std(listener)?)
 }
 
+/// The open rollouts, each of which ends at its deadline; none where nothing is recorded.
+async fn rollouts(
+    plan: &StartPlan,
+    log: &TurnLog,
+    background: &Background,
+) -> anyhow::Result<Option<Arc<Rollouts>>> {
+    if !plan.loaded.config.turns.enabled {
+        return Ok(None);
+    }
+    let rollouts = Rollouts::load(log.clone()).await?;
+    let (late, ending) = (Arc::clone(&rollouts), background.ending.clone());
+    let end_late_ones = async move {
+        ending.run_until_cancelled(late.end_late_ones()).await;
+    };
+    background.tasks.spawn(end_late_ones);
+    Ok(Some(rollouts))
+}
+
 /// The gateway of the settings; it serves nobody yet.
 pub(super) async fn gateway(
     plan: &StartPlan,
-    log: &TurnLog,
-    library: &Library,
+    stores: &Stores,
     state: &GatewayState,
     services: Services,
+    background: &Background,
 ) -> anyhow::Result<Gateway> {
+    let log = &stores.log;
+    let rollouts = rollouts(plan, log, background).await?;
     let mut config = plan.loaded.config.gateway.clone();
     let turns = &plan.loaded.config.turns;
     config.strict = turns.durability == Durability::Strict;
@@ -81,11 +104,12 @@ pub(super) async fn gateway(
         past: Arc::new(log.clone()),
         known: log.recent_chains(KNOWN_CHAINS).await?,
         recent: recent_turns(log).await?,
-        library: library.clone(),
+        library: stores.library.clone(),
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(&state.serving),
         privacy: Arc::clone(&state.privacy),
         services,
+        rollouts,
     });
     gateway.map_err(|error| in_file(error.into()))
 }

@@ -4,9 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
-use metaclaw_control::{compare::PolicyAddress, replays::Replays, token_budget::TokenBudget};
+use metaclaw_control::{
+    compare::PolicyAddress, home::Home, replays::Replays, token_budget::TokenBudget,
+};
 use metaclaw_gateway::{LLM, Provider};
-use metaclaw_learner::{Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction};
+use metaclaw_learner::{
+    Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction, WandbClient,
+};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 use metaclaw_settings::{Config, ModelAddress, overridden};
@@ -104,6 +108,15 @@ pub(super) fn judge(
     Ok((judge, told, Some(client)))
 }
 
+/// A client of the model that judges by the settings, whatever else `judge.kind` says.
+pub(crate) fn judge_client(all: &Config, http: reqwest::Client) -> anyhow::Result<ChatClient> {
+    let asked = address(&all.judge, all).context(
+        "there is no model to judge with: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key",
+    )?;
+    let config = asked.config(all.learner.judge.timeout);
+    Ok(ChatClient::new(config, http)?)
+}
+
 /// Where to ask; none where there is no model, or only callers have its key.
 pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<AskAddress<'a>> {
     let llm = &config.llm;
@@ -138,34 +151,52 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
 
 impl AskAddress<'_> {
     pub(super) fn client(&self, plan: &StartPlan, timeout: Span) -> anyhow::Result<ChatClient> {
-        let config = LlmConfig {
+        Ok(ChatClient::new(
+            self.config(timeout),
+            http_client(&plan.roots)?,
+        )?)
+    }
+
+    fn config(&self, timeout: Span) -> LlmConfig {
+        LlmConfig {
             url: self.url.to_owned(),
             model: self.model.to_owned(),
             key: self.key.cloned(),
             timeout,
             azure: self.azure,
             api_version: self.api_version.map(str::to_owned),
-        };
-        Ok(ChatClient::new(config, http_client(&plan.roots)?)?)
+        }
     }
 }
 
-/// Where the numbers of steps are written.
+/// Where the numbers of steps are written. With a key of Weights & Biases they go there too.
 pub(super) fn recorder(plan: &StartPlan) -> Recorder {
-    Recorder::new(numbers(plan), &plan.loaded.config.rl.report_to)
+    let has_key = plan.environment.get("WANDB_API_KEY").is_some();
+    let client = WandbClient {
+        python: "python3".into(),
+        project: "metaclaw".to_owned(),
+        folder: figures(plan),
+    };
+    let report_to = &plan.loaded.config.rl.report_to;
+    Recorder::with_live(figures(plan), report_to, has_key.then_some(client))
 }
 
 /// Replays of this home.
 pub(super) fn replays(plan: &StartPlan) -> Replays {
     let report_to = &plan.loaded.config.rl.report_to;
-    let numbers = numbers(plan).join("replays");
+    let numbers = figures(plan).join("replays");
     Replays::new(plan.home.replay(), numbers, report_to, overridden)
 }
 
-/// The folder of the numbers of steps.
-fn numbers(plan: &StartPlan) -> PathBuf {
-    let named = plan.loaded.config.rl.log_dir.clone();
-    named.unwrap_or_else(|| plan.home.learning())
+/// The folder of the figures of steps.
+pub(super) fn figures(plan: &StartPlan) -> PathBuf {
+    step_figures(&plan.loaded.config, &plan.home)
+}
+
+/// The folder of the figures of steps, by the settings of a home.
+pub(crate) fn step_figures(config: &Config, home: &Home) -> PathBuf {
+    let named = config.rl.log_dir.clone();
+    named.unwrap_or_else(|| home.learning())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use metaclaw_schedule::Schedule;
 use metaclaw_trainer_api::AdapterName;
 
 use super::{
+    advantages::advantages,
     compare, evolver,
     external_teacher::external_teacher,
     learner,
@@ -84,6 +85,7 @@ impl Learning {
             judge,
             listener,
             external_teacher,
+            advantages: advantages(plan)?,
             schedule: schedule.clone(),
             library: Some(library.clone()).filter(|_| wishes.enabled),
             evolver: evolver.map(|evolver| (library.clone(), evolver)),

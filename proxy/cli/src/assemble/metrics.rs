@@ -6,6 +6,7 @@ use metaclaw_gateway::{Series, SeriesValue};
 use metaclaw_learner::{Learner, LearnerCounts, StepReport};
 use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{LessonState, Library};
+use metaclaw_turns::{BreakCounts, TurnLog};
 
 /// A metric: its name, what it says, and what may become of it.
 type Metric = (&'static str, &'static str, MetricKind);
@@ -56,6 +57,11 @@ const LESSONS: Metric = (
     SeriesValue::Gauge,
 );
 
+const PREFIX_BREAKS: Metric = (
+    "prefix_breaks",
+    "Prompts that broke with an earlier prompt of their session, by who changed them",
+    SeriesValue::Counter,
+);
 const TRAINED_SAMPLES: Metric = (
     "trained_samples",
     "Samples that steps were made of",
@@ -123,6 +129,7 @@ pub(super) struct MetricSources {
     /// The judge's model, where one is asked.
     pub(super) judge: Option<ChatClient>,
     pub(super) library: Library,
+    pub(super) log: TurnLog,
 }
 
 // === impl MetricSources ===
@@ -134,6 +141,7 @@ impl MetricSources {
         let mut series = of_learner(&self.learner.counts(), &asked.unwrap_or_default());
         series.extend(of_steps(&self.learner.last_steps()));
         series.extend(of_lessons(&self.library));
+        series.extend(of_prompts(self.log.break_counts()));
         series
     }
 }
@@ -151,6 +159,15 @@ fn of_steps(steps: &[StepReport]) -> Vec<Series> {
         steps.iter().map(series)
     };
     LAST_STEP.into_iter().flat_map(of).collect()
+}
+
+/// Prompts that a provider's cache could serve only in part, by who changed them.
+fn of_prompts(counts: BreakCounts) -> [Series; 3] {
+    [
+        one(PREFIX_BREAKS, Some(("by", "own")), counts.own),
+        one(PREFIX_BREAKS, Some(("by", "client")), counts.client),
+        one(PREFIX_BREAKS, Some(("by", "upstream")), counts.upstream),
+    ]
 }
 
 fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
@@ -292,6 +309,7 @@ mod tests {
         let mut series = of_learner(&counts.0, &counts.1);
         series.extend(of_steps(&[step()]));
         series.extend(of_lessons(&library));
+        series.extend(of_prompts(BreakCounts::default()));
         let shown = series.iter().map(|it| {
             let (end, kind) = match it.value {
                 SeriesValue::Counter(_) => ("_total", "counter"),

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    compare, external_teacher::external_teacher, learner, lessons, plan::StartPlan,
-    trainer::TrainingSide,
+    advantages::advantages, compare, external_teacher::external_teacher, learner, lessons,
+    plan::StartPlan, trainer::TrainingSide,
 };
 
 /// Makes a learner over `log`, and waits until the policy server answers.
@@ -70,6 +70,7 @@ async fn learner_of(
         // Nobody says anything to it.
         listener: None,
         external_teacher,
+        advantages: advantages(plan)?,
         schedule: Schedule::local(SchedulerConfig::default(), None),
         library: Some(library).filter(|_| wishes.enabled),
         is_off: Arc::new(|_| false),

@@ -6,33 +6,22 @@ use http::StatusCode;
 use metaclaw_control::status::TrainerState;
 use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
 use metaclaw_learner::Learner;
-use metaclaw_llm::ChatClient;
-use metaclaw_skills::Library;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{feedback::OwnersFeedback, metrics};
+use super::{feedback::OwnersFeedback, metrics::MetricSources};
 use crate::traces;
 
 /// Whether requests are served as they will be; why not, otherwise.
 pub(super) type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The services of the gateway. `judge` is the judge's model, where one is asked.
-pub(super) fn services(
-    learner: &Learner,
-    judge: Option<&ChatClient>,
-    library: &Library,
-    ready: ReadyCheck,
-    token: &str,
-) -> Services {
-    let counted = metrics::MetricSources {
-        learner: learner.clone(),
-        judge: judge.cloned(),
-        library: library.clone(),
-    };
+/// The services of the gateway. `counted` are the parts whose counts `/metrics` shows.
+pub(super) fn services(counted: MetricSources, ready: ReadyCheck, token: &str) -> Services {
+    let learner = counted.learner.clone();
     Services {
         feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),
-        train_step: Some(Arc::new(TrainStepService(learner.clone()))),
+        wanted: Some(Arc::new(WantedRolloutsService(learner.clone()))),
+        train_step: Some(Arc::new(TrainStepService(learner))),
         ready,
         metrics: Arc::new(move || counted.series()),
         admin_token: token.into(),
@@ -81,5 +70,18 @@ impl Service for TrainStepService {
             })?;
             Ok(json!({"steps": steps}))
         })
+    }
+}
+
+/// `GET /v1/rollouts/wanted`: which held-out tasks the gate wants to be tried now.
+#[derive(Clone)]
+struct WantedRolloutsService(Learner);
+
+// === impl WantedRolloutsService ===
+
+impl Service for WantedRolloutsService {
+    fn call(&self, call: Call) -> Answering<'_> {
+        let wanted = self.0.wanted_rollouts(&call.agent);
+        Box::pin(async move { Ok(json!({"adapter": wanted.adapter, "held_out": wanted.held_out})) })
     }
 }

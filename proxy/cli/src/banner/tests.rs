@@ -34,6 +34,7 @@ fn a_laptop_keeps_everything() {
       serves    demo.gguf on the local trainer
       learns    weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
+      look      metaclaw ui  (the page in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
 }
@@ -65,6 +66,7 @@ fn auto_without_a_model_says_that_no_weights_learn() {
       leaves    chat -> api.example, judge -> api.example (big-1), training -> nowhere
       no effect memory.enabled, memory.dir: no memory
       no effect wechat.enabled: nothing
+      look      metaclaw ui  (the page in your browser)
       try       metaclaw config llm.api_key KEY  (yours at api.example: callers show one of ours, which goes nowhere; then start again)
     "#);
 }
@@ -367,6 +369,7 @@ fn a_service_that_may_be_sent_texts_serves_and_is_named_wherever_they_go() {
       serves    Qwen/Qwen3-8B at tinker.example (a server with Tinker's API)
       learns    weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> tinker.example, and api.example where the policy model cannot answer, judge -> tinker.example (the base model), training -> tinker.example (conversations as token ids, wishes, and the adapters made of them)
+      look      metaclaw ui  (the page in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
 }
@@ -380,6 +383,7 @@ fn a_service_that_may_be_sent_nothing_serves_nothing_and_others_answer() {
       serves    big-1 at api.example; Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
       learns    no weights (privacy.cloud_training_ok is not true); wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> api.example, judge -> nowhere (privacy.cloud_training_ok is not true), training -> nowhere (privacy.cloud_training_ok is not true)
+      look      metaclaw ui  (the page in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
     for consent in [REFUSED, ""] {
@@ -399,6 +403,7 @@ fn where_nobody_answers_without_the_service_the_banner_says_what_to_do() {
       serves    nothing yet: set llm.api_base, or allow the training server (metaclaw config privacy.cloud_training_ok true); Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
       learns    no weights (privacy.cloud_training_ok is not true); wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (privacy.cloud_training_ok is not true), training -> nowhere (privacy.cloud_training_ok is not true)
+      look      metaclaw ui  (the page in your browser)
       try       metaclaw setup  (asks for your provider; then start again)
     ");
 }

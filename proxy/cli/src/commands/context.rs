@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use metaclaw_control::home::Home;
-use metaclaw_settings::{Loaded, SettingsError, Sources, load};
+use metaclaw_settings::{Config, Loaded, Policy, SettingsError, Sources, load};
 
 use crate::environment::Environment;
 
@@ -84,6 +84,17 @@ impl Context {
     pub(crate) fn demo(&self) -> Option<Home> {
         let demo = Home::at(self.environment.cache().join("demo-home"));
         (demo != self.home).then_some(demo)
+    }
+
+    /// Whether the settings name a model to relay to.
+    ///
+    /// # Errors
+    ///
+    /// When what they say of the policy model cannot be.
+    pub(super) fn relays(&self, config: &Config) -> anyhow::Result<bool> {
+        let policy = Policy::from_config(config, &self.environment.cache())?;
+        let has_upstream = config.llm.api_base.is_some() || !config.gateway.upstreams.is_empty();
+        Ok(policy.is_some() || has_upstream)
     }
 
     /// The settings: from the file named, else from the one in the home.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use metaclaw_settings::{Loaded, Policy};
+use metaclaw_settings::Loaded;
 
 use super::context::Context;
 use crate::out;
@@ -15,6 +15,7 @@ mod home;
 mod proxy;
 mod turns;
 mod upstream;
+mod wires;
 
 use self::check::{CheckOutcome, DoctorCheck};
 
@@ -65,6 +66,7 @@ impl DoctorArgs {
         checks.extend(context::check(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
+        checks.extend(wires::checks(context, running.is_some(), self.fix));
         checks.push(upstream::check(&loaded).await);
         checks.push(DoctorCheck::note(
             "service",
@@ -82,19 +84,31 @@ fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
         Ok(loaded) => loaded,
         Err(error) => return DoctorCheck::bad(NAME, error, "mend the keys that are named"),
     };
-    let policy = Policy::from_config(&loaded.config, &context.environment.cache());
-    if let Err(error) = policy {
-        return DoctorCheck::bad(NAME, error.to_string(), "mend the key that is named");
-    }
+    let relays = match context.relays(&loaded.config) {
+        Ok(relays) => relays,
+        Err(error) => {
+            return DoctorCheck::bad(NAME, error.to_string(), "mend the key that is named");
+        }
+    };
     let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
     let mode = loaded.config.learner.mode.as_str();
     match (path.exists(), unknown.is_empty()) {
-        (false, _) => DoctorCheck::bad(
+        (false, true) if relays => DoctorCheck::fine(
             NAME,
-            format!("{} is not there", path.display()),
-            "`metaclaw start` writes one from OpenClaw's own, `metaclaw setup` asks",
+            format!(
+                "from the environment, without {} (mode {mode})",
+                path.display()
+            ),
         ),
-        (true, false) => DoctorCheck::note(NAME, unknown.join("; ")),
-        (true, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
+        (false, _) if !relays => DoctorCheck::bad(
+            NAME,
+            format!(
+                "{} is not there, so there is no model to relay to",
+                path.display()
+            ),
+            "`metaclaw setup` asks for one and writes the file; with OpenClaw, `metaclaw start` uses OpenClaw's model",
+        ),
+        (_, false) => DoctorCheck::note(NAME, unknown.join("; ")),
+        (_, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
     }
 }

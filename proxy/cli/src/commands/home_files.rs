@@ -95,6 +95,11 @@ impl OpenParts for HomeFiles {
         Ok(has_model && loaded.config.learner.learns())
     }
 
+    fn step_figures(&self) -> anyhow::Result<PathBuf> {
+        let loaded = self.settings()?;
+        Ok(assemble::step_figures(&loaded.config, &self.context.home))
+    }
+
     fn budget(&self) -> anyhow::Result<BudgetConfig> {
         Ok(self.settings()?.config.budget)
     }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use tokio::process::Command;
 
 use super::context::Context;
-use crate::out;
+use crate::{assemble, out};
 
 /// Sends the lines to Weights & Biases.
 const WANDB: &str = include_str!("metrics/wandb.py");
@@ -84,11 +84,7 @@ impl MetricsArgs {
 /// Where the numbers of steps are.
 fn folder(context: &Context) -> anyhow::Result<PathBuf> {
     let loaded = context.settings(None, Vec::new())?;
-    Ok(loaded
-        .config
-        .rl
-        .log_dir
-        .unwrap_or_else(|| context.home.learning()))
+    Ok(assemble::step_figures(&loaded.config, &context.home))
 }
 
 /// The version of the client.

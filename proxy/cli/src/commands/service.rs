@@ -23,8 +23,7 @@ const SOCKET: &str = "metaclaw.socket";
 /// Its first line, by which a unit is known to be ours.
 const MARK: &str = "# Written by `metaclaw service install`; `metaclaw service remove` removes it.";
 /// What the proxy has to know of its surroundings, as it was at the install.
-const VARIABLES: [&str; 6] = [
-    "METACLAW_HOME",
+const VARIABLES: [&str; 5] = [
     "METACLAW_CACHE",
     "OPENCLAW_CONFIG_PATH",
     "OPENCLAW_STATE_DIR",
@@ -84,17 +83,29 @@ pub(super) fn status(environment: &Environment) -> String {
         let said = said.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned());
         said.unwrap_or_default()
     };
-    format!("{path}: {}, {}", word("is-enabled"), word("is-active"))
+    let active = word("is-active");
+    let hint = if active == "failed" {
+        " (`journalctl --user -u metaclaw -n 20` says why; `metaclaw service install` starts it again)"
+    } else {
+        ""
+    };
+    format!("{path}: {}, {active}{hint}", word("is-enabled"))
 }
 
-/// Closes the socket that systemd keeps, if there is one: a request would start the proxy again that is about to be
-/// stopped.
-pub(super) fn close_socket(environment: &Environment) -> anyhow::Result<()> {
-    let socket = unit_path(environment).with_file_name(SOCKET);
-    if socket.exists() && has_systemd() {
+/// Closes the socket that systemd keeps for this home's proxy, if there is one: a request would start the proxy again
+/// that is about to be stopped.
+pub(super) fn close_socket(context: &Context) -> anyhow::Result<()> {
+    let socket = unit_path(&context.environment).with_file_name(SOCKET);
+    if socket.exists() && is_of(context) && has_systemd() {
         run(&["stop", SOCKET])?;
     }
     Ok(())
+}
+
+/// Whether the unit starts the proxy of this home, and not that of another home or port.
+pub(super) fn is_of(context: &Context) -> bool {
+    let text = fs::read_to_string(unit_path(&context.environment));
+    text.is_ok_and(|text| text.contains(&format!(" {}\n", home_flag(context.home.dir()))))
 }
 
 /// Switches the unit off and removes it, if it is ours; where it was.
@@ -149,7 +160,10 @@ fn install(context: &Context) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let units = [
         (&socket_path, socket(address)),
-        (&path, unit(&program, &context.environment)),
+        (
+            &path,
+            unit(&program, context.home.dir(), &context.environment),
+        ),
     ];
     for (path, _) in &units {
         if fs::read_to_string(path).is_ok_and(|text| !text.starts_with(MARK)) {
@@ -177,6 +191,10 @@ fn install(context: &Context) -> anyhow::Result<()> {
             "on from the next login; the proxy that runs now stays: `metaclaw stop && systemctl --user start metaclaw` replaces it",
         )?;
     } else {
+        // Units that failed too often are not started otherwise; units that are new have nothing to forget.
+        systemctl(&["reset-failed", UNIT, SOCKET])
+            .stdout(Stdio::null())
+            .status()?;
         run(&["enable", "--now", UNIT])?;
         out::line("on, and started")?;
     }
@@ -200,7 +218,7 @@ fn socket(address: SocketAddr) -> String {
 }
 
 /// The text of the unit that starts the proxy.
-fn unit(program: &Path, environment: &Environment) -> String {
+fn unit(program: &Path, home: &Path, environment: &Environment) -> String {
     let variables = VARIABLES.iter().filter_map(|name| {
         let value = environment.get(name)?;
         Some(format!(
@@ -210,16 +228,26 @@ fn unit(program: &Path, environment: &Environment) -> String {
     });
     format!(
         "{MARK}\n[Unit]\nDescription=MetaClaw, a learning proxy for this user's agent\n\
-         Requires={SOCKET}\nAfter={SOCKET}\n\n\
-         [Service]\nExecStart={} start {}\n{}\
+         Requires={SOCKET}\nAfter={SOCKET}\n\
+         # A proxy that crashes at each start: the port is closed, and agents use their fallback.\n\
+         StartLimitIntervalSec=20\nStartLimitBurst=10\n\n\
+         [Service]\nExecStart={} start {} {}\n{}\
          StandardInput=socket\nStandardOutput=journal\nStandardError=journal\n\
-         # A crash is over in two seconds; `metaclaw stop` is meant.\nRestart=on-failure\nRestartSec=2\n\
+         # It is started again after a crash, but not after `metaclaw stop` or a start that was refused (exit code 1).\n\
+         Restart=on-failure\nRestartSec=1\nRestartPreventExitStatus=1\n\
          # Replies under way may finish.\nTimeoutStopSec=60\n\n\
          [Install]\nWantedBy=default.target\nAlso={SOCKET}\n",
         quoted(&program.display().to_string()),
         restarter::LISTENER,
+        home_flag(home),
         variables.collect::<String>()
     )
+}
+
+/// The flag that names a home, which may have been named relative to a folder that systemd does not know.
+fn home_flag(home: &Path) -> String {
+    let home = std::path::absolute(home).unwrap_or_else(|_| home.to_owned());
+    format!("--home {}", quoted(&home.display().to_string()))
 }
 
 /// As systemd reads it: `%` and `$` would stand for something else.
@@ -264,11 +292,37 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_as_systemd_reads_it() {
-        let text = unit(Path::new("/a b/100%/meta\"claw"), &Environment::default());
+        let program = Path::new("/a b/100%/meta\"claw");
+        let text = unit(program, Path::new("/my home"), &Environment::default());
         assert!(
-            text.contains("ExecStart=\"/a b/100%%/meta\\\"claw\" start --listen-on-stdin\n"),
+            text.contains(
+                "ExecStart=\"/a b/100%%/meta\\\"claw\" start --listen-on-stdin --home \"/my home\"\n"
+            ),
             "{text}"
         );
         assert!(text.starts_with(MARK));
+    }
+
+    #[test]
+    fn a_unit_belongs_to_one_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment =
+            Environment::from_pairs([("XDG_CONFIG_HOME", folder.path().to_str().unwrap())]);
+        let of = |home: &str| {
+            let home = Some(PathBuf::from(home));
+            Context::new(environment.clone(), home, None)
+        };
+        assert!(!is_of(&of("/homes/a")));
+        let path = unit_path(&environment);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = unit(
+            Path::new("/bin/metaclaw"),
+            Path::new("/homes/a"),
+            &environment,
+        );
+        fs::write(&path, text).unwrap();
+        assert!(is_of(&of("/homes/a")));
+        assert!(!is_of(&of("/homes")));
+        assert!(!is_of(&of("/homes/a/instances/30001")));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct SetupArgs {
     /// The model to ask for.
     #[arg(long, value_name = "ID")]
     model: Option<String>,
-    /// The variable of the environment that holds the key.
+    /// The environment variable with the key. Its value is stored in config.yaml, which only you can read.
     #[arg(long, value_name = "VARIABLE", conflicts_with = "api_key_stdin")]
     api_key_env: Option<String>,
     /// The key comes on standard input.

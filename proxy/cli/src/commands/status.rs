@@ -9,6 +9,7 @@ use metaclaw_control::{
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
+    report::broken_line,
     status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
     token_budget::Spend,
     waiting::WaitingReviews,
@@ -135,6 +136,7 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     lines.extend(log(&status.log));
     lines.extend(status.learner.iter().flat_map(|it| learner(it, now_ms)));
     lines.push(format!("today:   {}", spend(&status.spend)));
+    lines.extend(prompt_cache(status, now_ms));
     let cloud = status.cloud.as_ref();
     lines.extend(cloud.map(|it| format!("cloud:   {}", it.line())));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
@@ -228,9 +230,13 @@ fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
 
 /// How far turns came on their way to the weights, from all of them on.
 pub(super) fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
+    let main = match funnel.rollouts {
+        0 => format!("main {}", funnel.main),
+        n => format!("main {} + of rollouts {n}", funnel.main),
+    };
     let mut stages = vec![
-        funnel.turns.to_string(),
-        format!("main {}", funnel.main),
+        format!("recorded {}", funnel.turns),
+        main,
         format!("complete {}", funnel.complete),
     ];
     if trains {
@@ -305,6 +311,28 @@ pub(super) fn spend(spend: &Spend) -> String {
     )
 }
 
+/// How much of today's prompts came from the provider's cache, and what prevented more.
+fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
+    let Some((chat, share)) = status.chat.and_then(|it| Some((it, it.cached_percent()?))) else {
+        return Vec::new();
+    };
+    let share = match chat.cached {
+        0 => "the provider reports none".to_owned(),
+        _ => format!("{share} %"),
+    };
+    let broke = status.prefix.counts_line().map(|it| format!("; {it}"));
+    let mut lines = vec![format!(
+        "cache:   {share} of today's {} prompt tokens from the provider's cache{}",
+        chat.prompt,
+        broke.unwrap_or_default()
+    )];
+    if let Some(last) = status.prefix.latest.first() {
+        let ago = out::span(now_ms.saturating_sub(last.started_ms));
+        lines.push(format!("         {ago} ago, {}", broken_line(last)));
+    }
+    lines
+}
+
 #[cfg(test)]
 pub(super) mod testing;
 
@@ -342,7 +370,7 @@ mod tests {
         serves:  m at x
         learns:  wishes
         leaves:  chat
-        turns:   5 -> main 5 -> complete 4 -> judged 3
+        turns:   recorded 5 -> main 5 -> complete 4 -> judged 3
         learner: no weights are trained; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         today:   0 tokens of chat; 0 of learning (0 questions; 50000 left)
@@ -473,7 +501,7 @@ mod tests {
         learns:  weights
         leaves:  nothing
         trainer: ready at 127.0.0.1:1 (PID=8)
-        turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
+        turns:   recorded 5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
                  1 not used: unclear
         log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
         learner: collecting; turns that wait for a verdict: 1

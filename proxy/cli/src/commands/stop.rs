@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{context::Context, service};
 use crate::{
     agent::{told, wiring},
-    out,
+    out, wires,
 };
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -40,6 +40,11 @@ impl StopArgs {
         if let Some(said) = told(&outcome).or(by_itself).filter(|_| !self.json) {
             out::line(format!("OpenClaw: {said}"))?;
         }
+        for said in wires::release(&wires::wires(&context.home))? {
+            if !self.json {
+                out::line(said)?;
+            }
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -61,11 +66,13 @@ impl StopArgs {
 ///
 /// When it is still there after `timeout`.
 pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<Option<u32>> {
-    service::close_socket(&context.environment)?;
     let Some(holder) = context.home.holder()? else {
+        service::close_socket(context)?;
         return Ok(None);
     };
-    if !ordered(context).await {
+    // Where systemd keeps the socket, it stops the proxy too, and waits for its end.
+    service::close_socket(context)?;
+    if context.home.holder()?.is_some() && !ordered(context).await {
         let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| anyhow::anyhow!("process {} cannot be asked", holder.pid))?;
         kill_process(pid, Signal::TERM)?;

@@ -8,7 +8,7 @@ use metaclaw_control::operations::{
     turns::{Export, GetTurn, TurnsQuery},
     weights::PreviewTurn,
 };
-use metaclaw_turns::{StateKind, TurnSummary};
+use metaclaw_turns::{StateKind, Turn, TurnSummary};
 
 use self::outcome::outcome;
 pub(super) use self::outcome::score;
@@ -161,6 +161,11 @@ pub(super) fn short(text: &str, width: usize) -> String {
     }
     let cut: String = line.chars().take(width - 1).collect();
     format!("{cut}…")
+}
+
+/// Returns a turn as it is shown to a person.
+pub(super) fn shown(turn: &Turn, full: bool) -> String {
+    show::text(turn, full)
 }
 
 /// How a turn is shown.

@@ -7,10 +7,9 @@ use clap::Args;
 use metaclaw_control::home::Home;
 
 use super::{context::Context, service, stop};
-
 use crate::{
     agent::{told, wiring},
-    out,
+    out, wires,
 };
 
 /// For replies that are under way.
@@ -44,7 +43,10 @@ impl UninstallArgs {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        if let Some(path) = service::remove(&context.environment)? {
+        // The unit of another home stays.
+        if service::is_of(context)
+            && let Some(path) = service::remove(&context.environment)?
+        {
             out::line(format!("removed {}", path.display()))?;
         }
         for proxy in home.all() {
@@ -68,7 +70,7 @@ impl UninstallArgs {
 
 /// Stops one proxy of the home and puts back what it changed.
 async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
-    let wiring = wiring(&home);
+    let (wiring, wires) = (wiring(&home), wires::wires(&home));
     let of_proxy = Context {
         environment: context.environment.clone(),
         home,
@@ -82,6 +84,9 @@ async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
     if let Some(said) = told(&outcome) {
         out::line(format!("OpenClaw: {said}"))?;
     }
+    for said in wires::release(&wires)? {
+        out::line(said)?;
+    }
     Ok(())
 }
 
@@ -93,7 +98,7 @@ fn plan(home: &Home, ours: &[String]) -> String {
         format!("removes from {dir}: {}", ours.join(", "))
     };
     format!(
-        "stops MetaClaw, puts OpenClaw's file back, takes away the service unit, where there are any;\n{what}"
+        "stops MetaClaw, puts the files of OpenClaw and other agents back, takes away the service unit, where there are any;\n{what}"
     )
 }
 
@@ -122,6 +127,11 @@ fn last_words(home: &Home, context: &Context) -> io::Result<String> {
             cache.display()
         ));
     }
+    let program = std::env::current_exe()?;
+    lines.push(format!(
+        "the program is still {}: remove it as you installed it (pipx, pip, npm), or delete it",
+        program.display()
+    ));
     Ok(lines.join("\n"))
 }
 

@@ -62,7 +62,7 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     let upstream = Upstream::new().await.unwrap();
     let (home, proxy) = after_a_failure(&upstream, &evolver).await.unwrap();
     assert!(
-        proxy.banner.contains("what went wrong -> nowhere"),
+        proxy.banner.contains("skill writing -> nowhere"),
         "{}",
         proxy.banner
     );

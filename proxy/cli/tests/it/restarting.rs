@@ -60,6 +60,30 @@ async fn a_killed_proxy_is_started_again_and_the_next_request_waits_for_it() {
 }
 
 #[tokio::test]
+async fn after_an_upgrade_the_proxy_is_started_again_from_the_new_program() {
+    let upstream = Upstream::new().await.unwrap();
+    // With a trainer, which nothing asks for here, the home has a copy of the program.
+    let home = TestHome::before(&upstream)
+        .unwrap()
+        .with_trainer("exit 1")
+        .unwrap();
+    home.ask(&START).await.unwrap();
+    let run = run_file(&home).unwrap();
+    let program = home.path().join("bin/metaclaw");
+    let new = home.path().join("bin/new");
+    std::fs::copy(&program, &new).unwrap();
+    std::fs::rename(&new, &program).unwrap();
+
+    kill_process(process(&run).unwrap(), Signal::KILL).unwrap();
+    let reply = chat(&run).await.unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    let again = process(&run_file(&home).unwrap()).unwrap().as_raw_nonzero();
+    let runs = std::fs::read_link(format!("/proc/{again}/exe")).unwrap();
+    assert_eq!(runs, program.canonicalize().unwrap());
+    home.ask(&["stop"]).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_proxy_that_cannot_start_is_not_started_again() {
     let upstream = Upstream::new().await.unwrap();
     let home = TestHome::before(&upstream).unwrap();

@@ -42,7 +42,7 @@ async fn the_digest_says_what_happened_whether_or_not_it_runs() {
         "{running}"
     );
     assert!(
-        running.contains("Chat: 2 in (0 of them from the provider's cache), 4 out."),
+        running.contains("Chat: 2 in (0 of them, 0 %, from the provider's cache), 4 out."),
         "{running}"
     );
     let json = home.json(&["report", "--json"]).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_lesson_is_seen_on_a_pipe_as_it_is_heard_and_the_view_ends_with_the_pr
     let first = lines.next_line().await.unwrap().unwrap();
     assert_eq!(
         first,
-        "turns 0 -> main 0 -> complete 0 -> judged 0  (no weights are trained)"
+        "turns recorded 0 -> main 0 -> complete 0 -> judged 0  (no weights are trained)"
     );
     let spent = lines.next_line().await.unwrap().unwrap();
     assert_eq!(

@@ -122,7 +122,8 @@ async fn what_was_installed_is_started_and_can_be_taken_away() {
     CUDA      HOME/cuda/lib
     ");
     let proxy = home.start().await.unwrap();
-    until(async || Ok(note.exists())).await.unwrap();
+    let is_written = || fs::read_to_string(&note).is_ok_and(|it| !it.is_empty());
+    until(async || Ok(is_written())).await.unwrap();
     let started = fs::read_to_string(&note).unwrap();
     assert_eq!(
         home.neutral(started.trim()),

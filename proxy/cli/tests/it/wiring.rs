@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{TestHome, Upstream, exchange},
+    harness::{TestHome, Upstream, exchange, until},
     output::terminal,
 };
 
@@ -79,8 +79,8 @@ impl Person {
         Ok((output.status.success(), checks))
     }
 
-    /// Kills the proxy, and before it the parent that would start it again.
-    fn kill(&self) -> Result<()> {
+    /// Kills the proxy, and before it the parent that would start it again. Returns when it has released its home.
+    async fn kill(&self) -> Result<()> {
         let run: Value =
             serde_json::from_slice(&std::fs::read(self.home.path().join("run.json"))?)?;
         let proxy = i32::try_from(run["pid"].as_i64().context("no pid")?)?;
@@ -90,7 +90,11 @@ impl Person {
         for pid in [parent, proxy] {
             kill_process(Pid::from_raw(pid).context("no pid")?, Signal::KILL)?;
         }
-        Ok(())
+        let has_ended = || {
+            let status = std::fs::read_to_string(format!("/proc/{proxy}/status"));
+            status.map_or(true, |it| it.contains("State:\tZ"))
+        };
+        until(async || Ok(has_ended())).await
     }
 }
 
@@ -166,7 +170,7 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     home.ask(&["start", "-d", "--port", "0", "--yes"])
         .await
         .unwrap();
-    person.kill().unwrap();
+    person.kill().await.unwrap();
     assert!(person.asks_us());
     let (is_well, checks) = person.doctor(&[]).await.unwrap();
     assert!(!is_well && verdict(&checks, "agent") == "bad", "{checks}");
@@ -175,11 +179,11 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     assert_eq!(person.text(), person.before);
 
     home.ask(&START).await.unwrap();
-    person.kill().unwrap();
+    person.kill().await.unwrap();
     // The next start goes on from there, at another port, and keeps what was there at the beginning.
     home.ask(&START).await.unwrap();
     assert!(person.turn().await.unwrap().contains("answer to 1"));
-    person.kill().unwrap();
+    person.kill().await.unwrap();
     let said = home.ask(&["stop"]).await.unwrap();
     assert!(said.contains("byte for byte"), "{said}");
     assert_eq!(person.text(), person.before);
@@ -299,7 +303,7 @@ async fn a_service_unit_comes_and_goes() {
         "{text}"
     );
     assert!(
-        text.contains(&format!("METACLAW_HOME={}", home.path().display())),
+        text.contains(&format!("--home \"{}\"", home.path().display())),
         "{text}"
     );
     let socket = unit.with_file_name("metaclaw.socket");

@@ -80,6 +80,8 @@ pub struct MadeView {
     pub seed: u64,
     /// The replay that made it; none of a step that was made beside the chat.
     pub replay: Option<ReplayView>,
+    /// The data set that it was trained from; none of a step on turns.
+    pub data: Option<DataSetView>,
     /// `rl.*` as it was in force, by key.
     pub config: Map<String, Value>,
 }
@@ -88,6 +90,19 @@ pub struct MadeView {
 #[serde(default)]
 pub struct ReplayView {
     pub name: Option<String>,
+}
+
+/// A data set, and the epoch of it that a checkpoint is of.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DataSetView {
+    pub file: String,
+    pub n_rows: u64,
+    pub n_held_out: u64,
+    pub epoch: u64,
+    pub epochs: u64,
+    pub held_out_before: Option<f64>,
+    pub held_out_loss: Option<f64>,
 }
 
 // === impl ManifestView ===

@@ -12,11 +12,12 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::{
+    browser_logins::CODE_LIFETIME,
     home::Home,
     instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure},
     privacy::{self, SwitchChange},
-    report::{self, Period, PeriodReport},
+    report::{self, ChatTokens, Period, PeriodReport, PrefixReport},
     schedule_state,
     status::{LogStatus, ProcessStatus},
     waiting::{self, WaitingReviews},
@@ -46,6 +47,21 @@ pub struct GetSchedule;
 /// What happened in some days.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct GetReport(pub Period);
+
+/// A code that signs one browser in to the page.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct CreateLogin {
+    /// Whether all browsers that are signed in are signed out first.
+    pub ends_others: bool,
+}
+
+/// A code that signs one browser in.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct LoginCode {
+    pub code: String,
+    /// How many seconds it is good for.
+    pub seconds: u64,
+}
 
 /// A key of the proxy that comes or goes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -163,6 +179,28 @@ impl Operation for GetReport {
     }
 }
 
+impl Operation for CreateLogin {
+    const PATH: &'static str = "login";
+    type Reply = LoginCode;
+
+    async fn perform(self, instance: &Instance) -> Result<LoginCode, OperationFailure> {
+        let logins = &instance.process()?.logins;
+        if self.ends_others {
+            logins.end_all().context("nobody was signed out")?;
+        }
+        Ok(LoginCode {
+            code: logins.new_code(now_ms()),
+            seconds: CODE_LIFETIME.as_secs(),
+        })
+    }
+}
+
+impl fmt::Debug for LoginCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginCode").finish_non_exhaustive()
+    }
+}
+
 impl Operation for KeyChange {
     const PATH: &'static str = "key";
     type Reply = ();
@@ -192,9 +230,11 @@ impl RunningProcess {
         let funnel = timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
         let learner = timeout(STATUS_TIMEOUT, self.learner.status()).await;
         let looked = timeout(STATUS_TIMEOUT, self.budget.look(now_ms())).await;
-        if let Ok(Err(error)) = looked {
+        if let Ok(Err(error)) = &looked {
             warn!(%error, "what the chat used today is not known");
         }
+        let today = looked.ok().and_then(Result::ok);
+        let latest = timeout(STATUS_TIMEOUT, self.log.latest_breaks()).await;
         let serving = timeout(STATUS_TIMEOUT, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
         let lost = timeout(STATUS_TIMEOUT, self.lost()).await;
@@ -221,6 +261,16 @@ impl RunningProcess {
             log: self.log_status(),
             learner: learner.ok().and_then(Result::ok),
             spend: self.budget.spend(now_ms()),
+            chat: today.map(|it| ChatTokens {
+                prompt: it.tokens_in,
+                cached: it.tokens_cached,
+                completion: it.tokens_out,
+                n_uncounted: 0,
+            }),
+            prefix: PrefixReport {
+                counts: today.unwrap_or_default().breaks,
+                latest: latest.ok().and_then(Result::ok).unwrap_or_default(),
+            },
             cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
             waiting: self.waiting().await,
         }

@@ -2,9 +2,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use futures_util::{Stream, StreamExt as _, future::Either, stream};
-use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
+use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
+use metaclaw_learner::{About, Feedback};
 use metaclaw_turns::{
     Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome, RestoredTurn, StateKind, Turn,
     TurnFilter, TurnSummary,
@@ -43,6 +44,23 @@ pub struct TurnsQuery {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct GetTurn(pub TurnId);
 
+/// The owner's own verdict on a reply, which overrules every other one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateReply {
+    pub turn: TurnId,
+    pub score: Score,
+    /// The reason in the owner's words. It is searched for wishes like a message in the chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// What a rating changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RatedReply {
+    /// Whether the turn had another verdict before.
+    pub overruled: bool,
+}
+
 /// Every turn, whole, one JSON object a line.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Export;
@@ -76,6 +94,27 @@ impl Operation for GetTurn {
     async fn perform(self, instance: &Instance) -> Result<Option<Turn>, OperationFailure> {
         let turn = instance.log().await?.get(self.0).await;
         turn.map_err(OperationFailure::unavailable)
+    }
+}
+
+impl Operation for RateReply {
+    const PATH: &'static str = "rate";
+    type Reply = RatedReply;
+
+    async fn perform(self, instance: &Instance) -> Result<RatedReply, OperationFailure> {
+        let learner = &instance.process()?.learner;
+        let turn = instance.log().await?.get(self.turn).await;
+        let turn = turn.map_err(OperationFailure::unavailable)?;
+        let turn = turn.with_context(|| format!("there is no turn {}", self.turn))?;
+        let feedback = Feedback {
+            about: About::Turn(self.turn),
+            score: self.score,
+            text: self.text,
+        };
+        let rated = learner.rate(&turn.agent, &feedback).await?;
+        Ok(RatedReply {
+            overruled: rated.n_overruled > 0,
+        })
     }
 }
 

@@ -3,14 +3,15 @@
 use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::Stream;
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_learner::{EvalReport, EvalWanted, ReplayEvent, StepPreview, StepReport, TurnPreview};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
+use metaclaw_turns::Step;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tracing::info;
 
+use super::events::{EventTeller, event_lines};
 use crate::{
     adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
     instance::{Instance, RunningProcess},
@@ -18,12 +19,13 @@ use crate::{
     replays::ReplayAsked,
 };
 
-/// Events that may wait to be read. More come only where nobody reads, and those are not told.
-const EVENTS: usize = 1_000;
-
 /// The adapters that there are, and what each comes from.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct ListAdapters;
+
+/// The training steps of the log, of one agent or of all, the oldest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListSteps(pub Option<AgentId>);
 
 /// Serves an agent with what its adapter was trained from; without one, the only agent that is served with an adapter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,6 +55,28 @@ impl Operation for ListAdapters {
             }
             None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
         }
+    }
+}
+
+impl Operation for ListSteps {
+    const PATH: &'static str = "steps";
+    type Reply = Vec<Step>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<Step>, OperationFailure> {
+        let Some(log) = instance.log_if_any().await? else {
+            return Ok(Vec::new());
+        };
+        let agents = match self.0 {
+            Some(agent) => vec![agent],
+            None => log.agents().await.map_err(OperationFailure::unavailable)?,
+        };
+        let mut steps = Vec::new();
+        for agent in agents {
+            let own = log.steps(&agent).await;
+            steps.extend(own.map_err(OperationFailure::unavailable)?);
+        }
+        steps.sort_by_key(|step| step.taken_ms);
+        Ok(steps)
     }
 }
 
@@ -245,50 +269,18 @@ impl Operation for EvalWanted {
 impl StreamedOperation for ReplayAsked {
     const PATH: &'static str = "replay";
 
-    /// A line for each event, as they come; the last one of a replay that fails says why. Whoever hangs up ends it.
+    /// A line for each event, as they come; the last one of a replay that fails says why. The
+    /// replay ends if the client disconnects.
     fn stream(
         self,
         instance: Arc<Instance>,
         _note: fn(&str),
     ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
-        let (tell, told) = mpsc::channel(EVENTS);
-        let lines = stream::unfold(told, |mut told: mpsc::Receiver<Vec<u8>>| async {
-            let line = told.recv().await?;
-            Some((Ok(line), told))
-        });
-        // The replay runs only while somebody reads the lines, so it ends when the reading ends.
-        let work = stream::once(replay(instance, self, tell)).filter_map(|()| async { None });
-        stream::select(lines, work)
+        let replay = |instance: Arc<Instance>, teller: EventTeller| async move {
+            let parts = instance.learner().await?;
+            let told = move |event: ReplayEvent| teller.tell(&event);
+            parts.replays.run(parts.learner, self, told).await.map(drop)
+        };
+        event_lines(instance, replay, |why| ReplayEvent::Failed { why })
     }
-}
-
-async fn replay(instance: Arc<Instance>, asked: ReplayAsked, tell: mpsc::Sender<Vec<u8>>) {
-    let each = tell.clone();
-    let told = move |event: ReplayEvent| drop(each.try_send(line(&event)));
-    let work = async {
-        let parts = instance.learner().await?;
-        parts.replays.run(parts.learner, asked, told).await
-    };
-    let ending = async {
-        match instance.running() {
-            Some(process) => process.ending.cancelled().await,
-            None => std::future::pending().await,
-        }
-    };
-    let replayed = tokio::select! {
-        replayed = work => replayed.map(drop),
-        () = ending => Err(anyhow::anyhow!("metaclaw is ending")),
-    };
-    if let Err(error) = replayed {
-        let why = format!("{error:#}");
-        // Nobody listening is no error.
-        tell.send(line(&ReplayEvent::Failed { why })).await.ok();
-    }
-}
-
-fn line(event: &ReplayEvent) -> Vec<u8> {
-    // Of numbers, words and lists, which JSON can hold.
-    let mut line = serde_json::to_vec(event).unwrap_or_default();
-    line.push(b'\n');
-    line
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::{civil::Date, tz::TimeZone};
 use metaclaw_chat::{AgentId, Score};
-use metaclaw_turns::{DailyCounts, DayStatistics, TurnKind, TurnSummary, day_of as utc_day};
+use metaclaw_turns::{
+    BreakCounts, DailyCounts, DayStatistics, TurnKind, TurnSummary, day_of as utc_day,
+};
 
 use super::days::day_of;
 
@@ -31,9 +33,12 @@ impl CountedDays {
         let of_kind = match turn.kind {
             TurnKind::Main => &mut counts.turns,
             TurnKind::Side => &mut counts.side_turns,
+            TurnKind::Rollout => &mut counts.rollout_turns,
         };
         less(of_kind, 1);
-        match turn.score {
+        // The verdicts of rollouts are not in the counts of days.
+        let score = turn.score.filter(|_| turn.kind != TurnKind::Rollout);
+        match score {
             Some(Score::Good) => less(&mut counts.good, 1),
             Some(Score::Bad) => less(&mut counts.bad, 1),
             Some(Score::Unclear) => less(&mut counts.unclear, 1),
@@ -43,6 +48,9 @@ impl CountedDays {
         less(&mut counts.tokens_in, usage.prompt_tokens);
         less(&mut counts.tokens_cached, usage.cached_tokens);
         less(&mut counts.tokens_out, usage.completion_tokens);
+        counts
+            .breaks
+            .less(turn.broken.map(BreakCounts::from).unwrap_or_default());
     }
 
     /// Returns the rest by the day of UTC, as if it were a day of the owner's clock, because nothing more exact is

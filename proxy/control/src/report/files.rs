@@ -61,7 +61,12 @@ fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
 }
 
 async fn write_one(sources: &ReportSources, folder: &Path, day: Date) -> anyhow::Result<()> {
-    let report = gather(sources, Period::day(day), now_ms()).await?;
+    let mut report = gather(sources, Period::day(day), now_ms()).await?;
+    // Words of prompts are deleted with their turns, and this file stays.
+    for broken in &mut report.prefix.latest {
+        broken.before.clear();
+        broken.now.clear();
+    }
     if report.is_empty() {
         return Ok(());
     }

@@ -92,8 +92,8 @@ pub(super) fn failure(end: StreamEnd) -> Option<String> {
 fn early(turn: &TurnSummary) -> Option<Fate> {
     match (turn.kind, failure(turn.end)) {
         (TurnKind::Side, _) => Some((0, Some(ERRANDS.to_owned()))),
-        (TurnKind::Main, Some(why)) => Some((1, Some(why))),
-        (TurnKind::Main, None) => None,
+        (TurnKind::Main | TurnKind::Rollout, Some(why)) => Some((1, Some(why))),
+        (TurnKind::Main | TurnKind::Rollout, None) => None,
     }
 }
 

@@ -11,7 +11,7 @@ use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
 use metaclaw_turns::{Step, StepOutcome, TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
 
 use super::{
-    BudgetLeft, DayRow, InForce, Period, PeriodReport, StepTold, WrittenSkill,
+    BudgetLeft, DayRow, InForce, Period, PeriodReport, PrefixReport, StepTold, WrittenSkill,
     counted::CountedDays,
     days::{begin_ms, day_of},
     tally::TurnTally,
@@ -94,6 +94,10 @@ pub async fn gather(
     };
     let steps = steps(&sources.log, is_told).await?;
     let in_force = in_force(sources, &mut tally.skills).await?;
+    let prefix = PrefixReport {
+        latest: sources.log.broken_prompts(tally.take_broken()).await?,
+        ..PrefixReport::default()
+    };
     Ok(tally.report(PeriodReport {
         period,
         heard,
@@ -103,6 +107,7 @@ pub async fn gather(
         steps,
         in_force,
         waiting,
+        prefix,
         days: days.into_values().collect(),
         ..PeriodReport::default()
     }))

@@ -6,7 +6,7 @@ use metaclaw_skills::ProposalState;
 
 use super::{
     DayRow, FunnelStage, InForce, Period, PeriodReport, StepTold, UpstreamDay, WrittenSkill,
-    percent,
+    broken_line, percent,
 };
 use crate::lesson_line::{lesson_line, one_line};
 
@@ -20,6 +20,7 @@ pub fn text(report: &PeriodReport, picture: Option<&str>) -> String {
         Some(section("How far turns came", &funnel(report))),
         steps(report),
         Some(section("Tokens", &tokens(report))),
+        prefix(report),
         Some(section("Upstreams", &upstreams(report))),
         Some(section("In force", &in_force(&report.in_force))),
         waiting(report),
@@ -160,10 +161,12 @@ fn steps(report: &PeriodReport) -> Option<String> {
 
 fn tokens(report: &PeriodReport) -> Vec<String> {
     let chat = &report.chat;
+    let share = chat.cached_percent().map(|share| format!(", {share} %,"));
     let mut line = format!(
-        "Chat: {} in ({} of them from the provider's cache), {} out",
+        "Chat: {} in ({} of them{} from the provider's cache), {} out",
         grouped(chat.prompt),
         grouped(chat.cached),
+        share.unwrap_or_default(),
         grouped(chat.completion)
     );
     if chat.n_uncounted > 0 {
@@ -186,6 +189,26 @@ fn tokens(report: &PeriodReport) -> Vec<String> {
         );
     }
     vec![line + ".", String::new(), learning + "."]
+}
+
+/// Lists what a provider's cache could not serve, and why.
+fn prefix(report: &PeriodReport) -> Option<String> {
+    let counts = report.prefix.counts_line()?;
+    let mut first = counts.chars();
+    let first: String = first
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .chain(first)
+        .collect();
+    let latest = report.prefix.latest.iter();
+    let latest = latest.map(|it| format!("- turn {}: {}", it.turn, plain(&broken_line(it))));
+    let mut lines = vec![format!("{first}.")];
+    if !report.prefix.latest.is_empty() {
+        lines.push(String::new());
+    }
+    lines.extend(latest);
+    Some(section("Prompt cache", &lines))
 }
 
 fn upstreams(report: &PeriodReport) -> Vec<String> {
@@ -245,19 +268,21 @@ fn days(report: &PeriodReport, picture: Option<&str>) -> Option<String> {
 
 fn table(report: &PeriodReport) -> String {
     let mut lines = vec![
-        "| day | turns | judged | good | lessons | tokens | learning |".to_owned(),
-        "|---|---|---|---|---|---|---|".to_owned(),
+        "| day | turns | judged | good | lessons | tokens | cached | learning |".to_owned(),
+        "|---|---|---|---|---|---|---|---|".to_owned(),
     ];
     let row = |it: &DayRow| {
         let good = percent(it.good, it.judged).map(|share| format!("{share} %"));
+        let cached = percent(it.cached, it.prompt).map(|share| format!("{share} %"));
         format!(
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
             it.day,
             it.turns,
             it.judged,
             good.unwrap_or_default(),
             it.lessons,
             grouped(it.tokens),
+            cached.unwrap_or_default(),
             grouped(it.learning)
         )
     };

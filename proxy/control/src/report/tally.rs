@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metaclaw_chat::{AgentId, Score};
-use metaclaw_turns::{DailyCounts, TurnSummary};
+use metaclaw_chat::{AgentId, Score, TurnId};
+use metaclaw_turns::{BreakCounts, DailyCounts, TurnSummary};
 
 use super::{
-    ChatTokens, DayRow, PeriodReport, UpstreamDay, Verdicts,
+    ChatTokens, DayRow, PeriodReport, PrefixReport, UpstreamDay, Verdicts,
     funnel::{FunnelTally, failure},
 };
+
+/// The number of broken prompts that a report shows with their words.
+const SHOWN_BREAKS: usize = 20;
 
 /// The counts of a period's turns.
 #[derive(Debug)]
@@ -20,6 +23,9 @@ pub(super) struct TurnTally {
     chat: ChatTokens,
     gone: u64,
     learning: u64,
+    breaks: BreakCounts,
+    /// The newest turns whose prompts broke, the newest first.
+    broken: Vec<TurnId>,
     upstreams: BTreeMap<String, UpstreamDay>,
     /// The skills that each agent got.
     pub(super) skills: BTreeMap<String, BTreeMap<String, u64>>,
@@ -37,6 +43,8 @@ impl TurnTally {
             chat: ChatTokens::default(),
             gone: 0,
             learning: 0,
+            breaks: BreakCounts::default(),
+            broken: Vec::new(),
             upstreams: BTreeMap::new(),
             skills: BTreeMap::new(),
         }
@@ -62,6 +70,12 @@ impl TurnTally {
             // A failed reply has no cost.
             (None, None) => self.chat.n_uncounted += 1,
             (None, Some(_)) => {}
+        }
+        if let Some(cause) = turn.broken {
+            self.breaks.add(cause);
+            if self.broken.len() < SHOWN_BREAKS {
+                self.broken.push(turn.id);
+            }
         }
         let upstream = self.upstreams.entry(turn.upstream.clone()).or_default();
         upstream.turns += 1;
@@ -89,6 +103,12 @@ impl TurnTally {
         self.chat.cached += counts.tokens_cached;
         self.chat.completion += counts.tokens_out;
         self.learning += counts.learning_tokens;
+        self.breaks += counts.breaks;
+    }
+
+    /// Returns the turns whose broken prompts are shown with their words.
+    pub(super) fn take_broken(&mut self) -> Vec<TurnId> {
+        std::mem::take(&mut self.broken)
     }
 
     /// Writes the counts into a report that has the other fields.
@@ -102,6 +122,10 @@ impl TurnTally {
             funnel: self.funnel.stages(),
             chat: self.chat,
             learning: self.learning,
+            prefix: PrefixReport {
+                counts: self.breaks,
+                latest: rest.prefix.latest,
+            },
             upstreams: self.upstreams,
             ..rest
         }
@@ -117,6 +141,9 @@ impl DayRow {
         self.good += u64::from(turn.score == Some(Score::Good));
         let usage = turn.usage.unwrap_or_default();
         self.tokens += usage.prompt_tokens + usage.completion_tokens;
+        self.prompt += usage.prompt_tokens;
+        self.cached += usage.cached_tokens;
+        self.breaks += turn.broken.map(BreakCounts::from).unwrap_or_default();
     }
 
     /// Adds counts of an agent in addition to existing turns.
@@ -126,6 +153,9 @@ impl DayRow {
         self.good += counts.good;
         self.lessons += counts.lessons;
         self.tokens += counts.tokens_in + counts.tokens_out;
+        self.prompt += counts.tokens_in;
+        self.cached += counts.tokens_cached;
+        self.breaks += counts.breaks;
         self.learning += counts.learning_tokens;
     }
 }

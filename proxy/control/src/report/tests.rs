@@ -182,7 +182,7 @@ async fn a_day_is_told_in_words() {
 
     ## Tokens
 
-    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
+    Chat: 4,000 in (2,400 of them, 60 %, from the provider's cache), 200 out; of 1 reply the upstream said no number.
 
     Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
 
@@ -250,10 +250,10 @@ async fn several_days_have_a_row_each() {
     let text = markdown(&report, None);
     let days = text.split("## Days").nth(1).unwrap();
     insta::assert_snapshot!(days.trim(), @r"
-    | day | turns | judged | good | lessons | tokens | learning |
-    |---|---|---|---|---|---|---|
-    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 | 0 |
-    | 2026-11-22 | 7 | 2 | 50 % | 1 | 4,200 | 1,234 |
+    | day | turns | judged | good | lessons | tokens | cached | learning |
+    |---|---|---|---|---|---|---|---|
+    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 | 60 % | 0 |
+    | 2026-11-22 | 7 | 2 | 50 % | 1 | 4,200 | 60 % | 1,234 |
     ");
     let svg = curve::svg(&report.days);
     assert_eq!(svg.matches("fill=\"#9bc\"").count(), 14);
@@ -319,7 +319,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
 
     ## Tokens
 
-    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out.
+    Chat: 4,000 in (2,400 of them, 60 %, from the provider's cache), 200 out.
 
     Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
 

@@ -6,7 +6,7 @@ use metaclaw_dialects::request::ChatRequest;
 use serde_json::Value;
 
 use super::error::IdentityError;
-use crate::auth::Caller;
+use crate::auth::caller::Caller;
 
 /// Headers that are only for this proxy. No upstream sees them. `x-session-id` is not among them, because opencode
 /// sends it to each provider, and some keep a conversation together by it.
@@ -101,6 +101,20 @@ pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, 
         (_, named) => named,
     };
     Ok(agent.unwrap_or_else(AgentId::default_agent))
+}
+
+/// Checks that a caller may speak for an agent.
+pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), IdentityError> {
+    if agent.is_shared() {
+        return Err(IdentityError::SharedAgent);
+    }
+    match caller {
+        Caller::Of(agents) if !agents.contains(agent) => {
+            let agent = agent.clone();
+            Err(IdentityError::ForeignAgent { agent })
+        }
+        Caller::Of(_) | Caller::Any => Ok(()),
+    }
 }
 
 /// Returns a header as text, or `None` for an empty one.

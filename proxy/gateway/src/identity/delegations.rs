@@ -18,7 +18,7 @@ use metaclaw_turns::{Turn, TurnKind};
 use serde_json::{Map, Value};
 
 use super::shape::begins;
-use crate::{auth::Caller, lock::lock};
+use crate::{auth::caller::Caller, lock::lock};
 
 /// How long after a call a conversation may begin with what stood in it.
 const RECENT_MS: u64 = 60 * 60 * 1_000;

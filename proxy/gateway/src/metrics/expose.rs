@@ -208,6 +208,16 @@ fn counters(registry: &mut Registry, counts: &Counts) {
             counts.cache_breaks,
         ),
         (
+            "prompt_tokens",
+            "Tokens of recorded prompts, cached ones included, as upstreams count them",
+            counts.prompt_tokens,
+        ),
+        (
+            "cached_prompt_tokens",
+            "Tokens of recorded prompts that came from a provider's cache",
+            counts.cached_prompt_tokens,
+        ),
+        (
             "relayed_only_turns",
             "Chats that were only relayed, while metaclaw off was in force",
             counts.relayed_only,

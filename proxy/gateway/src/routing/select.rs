@@ -34,6 +34,19 @@ pub(crate) struct Candidates {
     pub nobody: UpstreamError,
 }
 
+// === impl Candidates ===
+
+impl Candidates {
+    /// Lets one model answer, so that an outcome is that of one model: the policy model, or the first of the others.
+    pub(crate) fn keep_one_model(&mut self, by_policy: bool) {
+        if by_policy {
+            self.upstreams.retain(|upstream| upstream.is_policy());
+        } else {
+            self.upstreams.truncate(1);
+        }
+    }
+}
+
 // === impl Upstreams ===
 
 impl Upstreams {

@@ -55,6 +55,7 @@ pub(super) struct SetUp {
     pub wishes: WishesConfig,
     pub skills: SkillsConfig,
     pub services: Option<Services>,
+    pub rollouts: Option<Arc<crate::Rollouts>>,
     pub privacy: Arc<Privacy>,
     pub no_llm: bool,
     /// Turns that may wait for the log; all that may, where it is not said.
@@ -108,6 +109,7 @@ impl Harness {
             serving: Arc::clone(&serving),
             privacy: Arc::clone(&set_up.privacy),
             services,
+            rollouts: set_up.rollouts,
         };
         let library = parts.library.clone();
         let at_once = set_up.at_once.unwrap_or(QUEUE);

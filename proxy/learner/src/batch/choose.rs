@@ -55,8 +55,8 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
     Batch {
         samples: own.into_iter().chain(answered).chain(again).collect(),
         counted,
-        anchors: Vec::new(),
         spent,
+        ..Batch::default()
     }
 }
 
@@ -72,7 +72,7 @@ fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
     for (sample, advantage) in all.zip(advantages) {
         let push = Push {
             advantage,
-            teacher_delta: None,
+            ..Push::default()
         };
         let is_pushed = advantage != 0.0 || !sample.hinted.is_empty();
         sample.push =

@@ -7,12 +7,13 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnState};
+use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnKind, TurnState};
 
 use super::{
     choose::{Choosing, choose},
     decision::DecisionRules,
     held_out::is_held_out,
+    rollouts::RolloutTurns,
     waiting::Samples,
 };
 use crate::{
@@ -34,6 +35,10 @@ pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
     /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
+    /// Turns of rollouts, which come into steps of their own,
+    pub(crate) rollouts: RolloutTurns,
+    /// and the base model that these were sampled from.
+    pub(crate) rollout_base: Option<BaseModel>,
     /// Turns of no use, and why.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
@@ -55,22 +60,22 @@ pub(crate) struct Reused<'a> {
     pub(crate) base: &'a BaseModel,
 }
 
-/// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
+/// What an agent has to train on, and the base models that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn collect(
     shared: &Shared,
     seen: &mut SeenTurns,
     agent: &AgentId,
     teaching: Teaching<'_>,
-) -> Result<(Samples, Option<BaseModel>), LogError> {
-    let found = look(shared, seen, agent, teaching).await?;
-    for (id, why) in found.spent {
+) -> Result<FoundSamples, LogError> {
+    let mut found = look(shared, seen, agent, teaching).await?;
+    for (id, why) in std::mem::take(&mut found.spent) {
         if why == ExcludeReason::HeldOut {
             shared.persist(|| shared.log.hold_out(id)).await?;
         } else {
             shared.spend(id, why).await?;
         }
     }
-    Ok((found.samples, found.base))
+    Ok(found)
 }
 
 /// The same, with nothing spent.
@@ -87,8 +92,17 @@ pub(crate) async fn look(
     let rules = rules(shared, &without_ids, teaching);
     let share = shared.config.gate.held_out_share();
     let (mut found, mut spent) = (Vec::new(), Vec::new());
+    let (mut of_rollouts, mut coming) = (Vec::new(), BTreeSet::new());
     for turn in judged {
         let decision = rules.decision(&turn);
+        if let Some(mark) = &turn.served.rollout {
+            match decision {
+                Want::Never(why) => spent.push((turn.id, why)),
+                Want::Own => of_rollouts.push(turn),
+                Want::Wait | Want::Target | Want::Hint => drop(coming.insert(mark.group.clone())),
+            }
+            continue;
+        }
         match decision {
             Want::Never(why) => spent.push((turn.id, why)),
             Want::Wait => {}
@@ -100,7 +114,12 @@ pub(crate) async fn look(
             }
         }
     }
-    Ok(of_one_base(found, spent, teaching))
+    let (ready, rollout_base) = rollouts_of_one_base(of_rollouts, &mut spent);
+    Ok(FoundSamples {
+        rollouts: RolloutTurns { ready, coming },
+        rollout_base,
+        ..of_one_base(found, spent, teaching)
+    })
 }
 
 /// Turns that earlier steps used and that may be used again: those that were least, then the newest.
@@ -172,7 +191,28 @@ fn of_one_base(
         samples,
         base: newest,
         spent,
+        ..FoundSamples::default()
     }
+}
+
+/// The same of turns of rollouts.
+fn rollouts_of_one_base(
+    turns: Vec<Arc<Turn>>,
+    spent: &mut Vec<(TurnId, ExcludeReason)>,
+) -> (Vec<Arc<Turn>>, Option<BaseModel>) {
+    let base = |turn: &Arc<Turn>| turn.tokens.as_ref().map(BaseModel::of);
+    let newest = turns.iter().max_by_key(|turn| turn.meta.ended_ms);
+    let Some(newest) = newest.and_then(base) else {
+        return (Vec::new(), None);
+    };
+    let is_its = |turn: &Arc<Turn>| base(turn).is_some_and(|own| own.is(&newest));
+    let (own, others): (Vec<_>, Vec<_>) = turns.into_iter().partition(is_its);
+    spent.extend(
+        others
+            .iter()
+            .map(|turn| (turn.id, ExcludeReason::OtherBase)),
+    );
+    (own, Some(newest))
 }
 
 /// The batch of an agent's next step: of these samples, at most `limit` of each method, with those of `again`.
@@ -206,6 +246,7 @@ async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogErr
     let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
     let judged = listed
         .into_iter()
+        .filter(|turn| turn.kind == TurnKind::Main)
         .filter_map(|turn| Some((turn.id, turn.score?.value())));
     let (mut tool, mut chat) = (Vec::new(), Vec::new());
     for (id, reward) in judged.take(MEMORY) {

@@ -8,7 +8,7 @@ use metaclaw_turns::Turn;
 
 use crate::{
     config::Methods,
-    methods::Want,
+    methods::{ROLLOUTS, Want},
     sample::{ExcludeReason, POLICY_UPSTREAM, Teaching, is_usable, score},
 };
 
@@ -41,6 +41,13 @@ enum Readiness {
 impl DecisionRules<'_> {
     /// Decides what a judged turn is used for.
     pub(crate) fn decision(self, turn: &Turn) -> Want {
+        if turn.served.rollout.is_some() {
+            return match self.readiness(turn) {
+                Readiness::Never(why) => Want::Never(why),
+                Readiness::Coming => Want::Wait,
+                Readiness::Ready => ROLLOUTS.wants(turn, self.teaching),
+            };
+        }
         let wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
         let wants: Vec<Want> = wants.collect();
         let is_wanted = wants.iter().any(|want| !matches!(want, Want::Never(_)));
@@ -56,6 +63,9 @@ impl DecisionRules<'_> {
 
     /// Returns whether a turn that was trained on may be answered again.
     pub(crate) fn is_answered_again(self, turn: &Turn) -> bool {
+        if turn.served.rollout.is_some() {
+            return false;
+        }
         let mut wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
         wants.any(|want| want == Want::Target) && self.readiness(turn) == Readiness::Ready
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{RlConfig, RlConfigError},
-    methods::{ANCHOR, Group, NotAnExample},
+    methods::{ANCHOR, Group, Method, NotAnExample, ROLLOUTS},
     sample::Batch,
 };
 
@@ -15,13 +15,19 @@ pub(crate) enum NoGroups {
     Config(#[from] RlConfigError),
 }
 
-/// Returns one group for each method; the server adds up their gradients.
+/// Returns one group for each method; the server adds up their gradients. Rollouts have a method of their own, whatever
+/// `rl.method` is.
 ///
 /// # Errors
 /// Returns [`NoGroups`] for the first sample that is not a sequence, and for settings that contradict each other.
 pub(crate) fn groups(batch: &Batch, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
     let objective = config.objective()?;
-    let methods = config.method.iter().chain([ANCHOR]);
+    let methods: Vec<&'static dyn Method> = if batch.is_of_rollouts() {
+        vec![ROLLOUTS]
+    } else {
+        config.method.iter().collect()
+    };
+    let methods = methods.into_iter().chain([ANCHOR]);
     let groups = methods.map(|method| method.group(batch, &objective));
     let groups: Vec<Group> = groups.collect::<Result<_, _>>()?;
     let is_there = |group: &Group| !group.examples.is_empty();

@@ -6,9 +6,9 @@ use metaclaw_chat::Score;
 use metaclaw_turns::{Tokens, Turn};
 
 use crate::{
-    lineage::{BatchStats, Spread},
+    lineage::{BatchStats, RolloutStats, Spread},
     methods::{Group, TrainingSignal},
-    sample::{Batch, score},
+    sample::{Batch, GroupOutcomes, score},
 };
 
 /// Returns the statistics of a batch; `groups` are the groups that it makes.
@@ -29,18 +29,41 @@ pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
     let pushes = batch.pushed().filter_map(|it| it.push.as_ref());
     let advantages = pushes.map(|push| f64::from(push.advantage));
     let advantages = advantages.filter(|given| *given != 0.0);
-    let scores: Vec<Score> = turns().filter_map(score).collect();
-    let is_good = |score: &Score| f64::from(u8::from(*score == Score::Good));
+    let rollouts = batch.is_of_rollouts().then(|| rollouts(&batch.groups));
+    let rewards: Vec<f32> = if batch.is_of_rollouts() {
+        batch.outcomes().collect()
+    } else {
+        turns().filter_map(score).map(Score::value).collect()
+    };
+    let is_good = |reward: &f32| f64::from(u8::from(*reward > 0.0));
     let is_cut = |turn: &Turn| turn.meta.finish_reason.as_deref() == Some("length");
     BatchStats {
         samples,
-        reward: Spread::of(scores.iter().map(|score| f64::from(score.value()))),
-        success_rate: Spread::of(scores.iter().map(is_good)).mean,
+        reward: Spread::of(rewards.iter().copied().map(f64::from)),
+        success_rate: Spread::of(rewards.iter().map(is_good)).mean,
         advantage: Spread::of(advantages),
         response_len: Spread::of(tokens().map(|it| it.ids.len() as f64)),
         logprob: Spread::of(tokens().filter_map(mean_logprob)),
         truncated_ratio: Spread::of(turns().map(|it| f64::from(u8::from(is_cut(it))))).mean,
         version: Spread::of(tokens().filter_map(|it| it.version).map(|it| it as f64)),
+        rollouts,
+    }
+}
+
+fn rollouts(groups: &[GroupOutcomes]) -> RolloutStats {
+    let outcomes = groups.iter().flat_map(|it| &it.outcomes);
+    let n = outcomes.clone().count();
+    let n_good = outcomes.filter(|it| **it > 0.0).count();
+    let passed = groups
+        .iter()
+        .filter(|it| it.outcomes.iter().any(|it| *it > 0.0));
+    let n_groups = groups.len();
+    RolloutStats {
+        n,
+        n_groups,
+        n_without_difference: groups.iter().filter(|it| !it.is_trained).count(),
+        success: n_good as f64 / n.max(1) as f64,
+        pass_at_k: passed.count() as f64 / n_groups.max(1) as f64,
     }
 }
 

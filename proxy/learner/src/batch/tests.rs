@@ -18,6 +18,8 @@ use crate::{
     },
 };
 
+mod rollouts;
+
 fn turns(batch: &Batch) -> Vec<TurnId> {
     batch.turns().into_keys().collect()
 }

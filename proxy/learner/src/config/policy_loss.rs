@@ -89,6 +89,7 @@ impl RlConfig {
             w_rl: self.w_rl,
             anchor: self.anchor,
             policy_loss: self.policy_loss()?,
+            rollout_loss: self.loss(self.loss_fn.unwrap_or(LossFn::Cispo))?,
             clip: self.surrogate_clip()?,
         })
     }
@@ -121,6 +122,11 @@ impl RlConfig {
         if usual == LossFn::Ppo && loss != usual {
             return Err(RlConfigError::NotHybrids { loss });
         }
+        self.loss(loss)
+    }
+
+    /// Returns a loss for advantages with its bounds.
+    fn loss(&self, loss: LossFn) -> Result<PolicyLoss, RlConfigError> {
         let config = match loss {
             LossFn::Cispo => self.bounds(loss, CISPO)?,
             LossFn::Ppo => self.bounds(loss, PPO)?,

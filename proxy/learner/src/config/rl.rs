@@ -1,11 +1,11 @@
 //! `rl.*`: how weights are trained.
 
 use metaclaw_chat::Span;
-use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn};
+use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn, wire::AdamSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{methods::Methods, words::Words};
+use super::{methods::Methods, rollouts::RolloutsConfig, words::Words};
 use crate::methods::TrainingSignal;
 
 /// `rl.*`, but for the training server's address.
@@ -98,6 +98,7 @@ pub struct RlConfig {
     pub anchor: f32,
     /// The most steps that are made for one agent. 0 means no limit.
     pub max_steps: u64,
+    pub rollouts: RolloutsConfig,
 }
 
 /// The projections that `rl.targets` may name.
@@ -139,6 +140,18 @@ pub enum TargetForm {
 // === impl RlConfig ===
 
 impl RlConfig {
+    /// The optimiser's settings, but for the learning rate.
+    pub(crate) fn adam(&self) -> AdamSettings {
+        AdamSettings {
+            beta1: Some(self.beta1),
+            beta2: Some(self.beta2),
+            eps: Some(self.eps),
+            weight_decay: Some(self.weight_decay),
+            grad_clip_norm: Some(self.clip_norm),
+            skip_over: None,
+        }
+    }
+
     /// Steps that are taken on each batch. Targets of redo stay what they are while the weights move, and what has to be tested
     /// is one adapter a batch: terse, three right in a row with session 12 in place of 20. The published forms of the other
     /// methods take one.
@@ -149,6 +162,11 @@ impl RlConfig {
             1
         };
         self.epochs.unwrap_or(default).max(1)
+    }
+
+    /// Steps that are taken on each batch of rollouts: one, as published, unless `rl.epochs` says otherwise.
+    pub(crate) fn rollout_epochs(&self) -> u64 {
+        self.epochs.unwrap_or(1).max(1)
     }
 }
 
@@ -175,6 +193,7 @@ impl Default for RlConfig {
             targets: Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()),
             anchor: 0.0,
             max_steps: 0,
+            rollouts: RolloutsConfig::default(),
             epochs: None,
             batch_size: 4,
             max_wait: Span::mins(8 * 60),

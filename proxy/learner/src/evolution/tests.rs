@@ -98,6 +98,7 @@ impl Rig {
             backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
             external_teacher: None,
+            advantages: None,
             library: None,
             evolver: Some((library.clone(), evolver)),
             is_off: Arc::new(|_| false),

@@ -48,6 +48,7 @@ impl Room {
             backend: None,
             judge: Judge::Rules(Rules::default()),
             external_teacher: None,
+            advantages: None,
             library: Some(library.clone()),
             evolver: None,
             recorder: crate::metrics::Recorder::default(),

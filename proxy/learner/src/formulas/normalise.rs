@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// Added to the standard deviation of a bucket, as in slime.
 const BUCKET_EPS: f32 = 1e-6;
+/// The same in double precision.
+const BUCKET_EPS_DOUBLE: f64 = 1e-6;
 /// Added to the standard deviation of a batch, as in the Python original.
 const BATCH_EPS: f32 = 1e-8;
 
@@ -20,6 +22,31 @@ pub(crate) fn by_bucket<K: Ord>(rewards: &[(K, f32)]) -> Vec<f32> {
     }
     let advantage = |(bucket, reward): &(K, f32)| match buckets.get(bucket) {
         Some(of) if of.len() > 1 => scaled(*reward, of, BUCKET_EPS),
+        Some(_) | None => *reward,
+    };
+    rewards.iter().map(advantage).collect()
+}
+
+/// Returns the same as [`by_bucket`], computed in double precision: a function of the owner's that computes the same in
+/// any language then gives the same numbers in single precision.
+pub(crate) fn by_bucket_double<K: Ord>(rewards: &[(K, f64)]) -> Vec<f64> {
+    let mut buckets: BTreeMap<&K, Vec<f64>> = BTreeMap::new();
+    for (bucket, reward) in rewards {
+        buckets.entry(bucket).or_default().push(*reward);
+    }
+    let advantage = |(bucket, reward): &(K, f64)| match buckets.get(bucket) {
+        Some(of) if of.len() > 1 => {
+            let n = of.len() as f64;
+            let mean = of.iter().sum::<f64>() / n;
+            let square = of.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / n;
+            let gap = reward - mean;
+            // Equal rewards may differ from their mean by a rounding error.
+            if gap.abs() < f64::from(f32::EPSILON) {
+                0.0
+            } else {
+                gap / (square.sqrt() + BUCKET_EPS_DOUBLE)
+            }
+        }
         Some(_) | None => *reward,
     };
     rewards.iter().map(advantage).collect()

@@ -5,11 +5,13 @@ use std::time::Duration;
 use metaclaw_chat::now_ms;
 use metaclaw_trainer_api::{AdapterName, BackendError, RunId};
 use metaclaw_turns::LogError;
+use tokio::time::Instant;
 
 use super::{
     evaluation::{Gate, TestSubject},
     pairs::pairs,
     report::GateReport,
+    tasks::{TaskTest, learned_from},
     wishes::wishes,
 };
 use crate::{
@@ -144,6 +146,7 @@ impl CandidateTest<'_> {
         let standing = standing.unwrap_or_default();
         let wishes = wishes(shared, candidate).await?;
         let pairs = pairs(shared, candidate, base).await?;
+        let learned = learned_from(shared, candidate).await?;
         let mut patience = TrainerPatience::default();
         loop {
             shared.status.phase(self.phase());
@@ -160,6 +163,7 @@ impl CandidateTest<'_> {
                         judge: &shared.judge,
                         pairs: &pairs,
                         steps: candidate.point.steps,
+                        has_chats: learned.chats,
                     };
                     gate.test(subject).await.map_err(|error| {
                         run.failed(&error);
@@ -168,7 +172,15 @@ impl CandidateTest<'_> {
                 }
             };
             let failed = match tested {
-                Ok(report) => return Ok(Ok(report)),
+                Ok(mut report) => {
+                    if learned.rollouts && report.passed() {
+                        let began = Instant::now();
+                        let test = TaskTest { shared, candidate };
+                        report.tests.push(test.run().await?);
+                        report.seconds += began.elapsed().as_secs_f64();
+                    }
+                    return Ok(Ok(report));
+                }
                 Err(failed) => failed,
             };
             if failed.error.is_of_weights() {

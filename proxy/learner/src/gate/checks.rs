@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
-/// The marks at the beginning of a call in text, which differ by model family.
-const CALL_MARKS: [&str; 4] = [CALL.0, "[TOOL_CALLS]", "<|python_tag|>", "<function="];
+use crate::calls::{Type, fit, only_call, parameters};
+
 const FENCE: &str = "```";
 
 /// What a reply must be.
@@ -25,20 +24,6 @@ pub(super) enum ProbeCheck {
         #[serde(default)]
         json: bool,
     },
-}
-
-/// The type of a JSON value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Type {
-    String,
-    Number,
-    Integer,
-    Boolean,
-    Object,
-    Array,
-    /// A list of strings that is not empty.
-    Strings,
 }
 
 // === impl ProbeCheck ===
@@ -71,83 +56,6 @@ impl ProbeCheck {
             },
         }
     }
-}
-
-// === impl Type ===
-
-impl Type {
-    fn is_of(self, value: &Value) -> bool {
-        match self {
-            Self::String => value.is_string(),
-            Self::Number => value.is_number(),
-            Self::Integer => value.is_i64() || value.is_u64(),
-            Self::Boolean => value.is_boolean(),
-            Self::Object => value.is_object(),
-            Self::Array => value.is_array(),
-            Self::Strings => {
-                let list = value.as_array();
-                list.is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string))
-            }
-        }
-    }
-}
-
-/// A call in the form in which models write it.
-#[derive(Debug, Deserialize)]
-struct ParsedCall {
-    name: String,
-    #[serde(default)]
-    arguments: Map<String, Value>,
-}
-
-/// Returns whether a reply contains a sign of a call.
-pub(super) fn mentions_call(reply: &str) -> bool {
-    CALL_MARKS.iter().any(|mark| reply.contains(mark)) || reply.contains(CALL.1)
-}
-
-/// Returns whether a reply contains a call that cannot be carried out: unclosed, not JSON, or of a tool that is not in
-/// `tools`.
-pub(super) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
-    let mut pieces = reply.split(CALL.0);
-    let before = pieces.next().unwrap_or_default();
-    let is_broken = |piece: &str| {
-        let Some((call, rest)) = piece.split_once(CALL.1) else {
-            return true;
-        };
-        let call = serde_json::from_str::<ParsedCall>(call.trim());
-        let fits = |call: ParsedCall| {
-            parameters(tools, &call.name).is_some_and(|it| fit(&call.arguments, it))
-        };
-        rest.contains(CALL.1) || !call.is_ok_and(fits)
-    };
-    before.contains(CALL.1) || pieces.any(is_broken)
-}
-
-/// Returns the call of a reply that has exactly one.
-fn only_call(reply: &str) -> Option<ParsedCall> {
-    let (_, after) = reply.split_once(CALL.0)?;
-    let (call, rest) = after.split_once(CALL.1)?;
-    let is_alone = !rest.contains(CALL.0);
-    serde_json::from_str(call.trim()).ok().filter(|_| is_alone)
-}
-
-/// Returns the parameters of the tool of this name.
-fn parameters<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
-    let mut functions = tools.iter().map(|tool| &tool["function"]);
-    let found = functions.find(|function| function["name"] == name)?;
-    Some(&found["parameters"])
-}
-
-/// Returns whether arguments fit: all required ones, each of its type, and no others.
-fn fit(arguments: &Map<String, Value>, parameters: &Value) -> bool {
-    let required = parameters["required"].as_array();
-    let mut required = required.into_iter().flatten().filter_map(Value::as_str);
-    let of_type = |(key, value): (&String, &Value)| {
-        let schema = &parameters["properties"][key.as_str()];
-        let named = Type::deserialize(&schema["type"]);
-        schema.is_object() && named.is_ok_and(|named| named.is_of(value))
-    };
-    required.all(|key| arguments.contains_key(key)) && arguments.iter().all(of_type)
 }
 
 /// Returns a text without the spaces around it, and without one code fence around all of it.
@@ -243,29 +151,6 @@ mod tests {
         ] {
             assert!(!check.passes(&reply, &tools), "{reply}");
         }
-    }
-
-    #[test]
-    fn a_call_that_nobody_can_carry_out_is_broken() {
-        let parameters = json!({"type": "object", "properties": {"minutes": {"type": "integer"}}, "required": ["minutes"]});
-        let tools = [
-            json!({"type": "function", "function": {"name": "set_timer", "parameters": parameters}}),
-        ];
-        let good = r#"<tool_call>{"name": "set_timer", "arguments": {"minutes": 5}}</tool_call>"#;
-        for whole in ["", "I set it.", good, &format!("{good}\n{good}")] {
-            assert!(!has_broken_call(whole, &tools), "{whole}");
-        }
-        for broken in [
-            good.replace("</tool_call>", ""),
-            good.replace("<tool_call>", ""),
-            good.replace('5', "\"5\""),
-            good.replace("set_timer", "other"),
-            format!("{good}<tool_call>"),
-            format!("{good}</tool_call>"),
-        ] {
-            assert!(has_broken_call(&broken, &tools), "{broken}");
-        }
-        assert!(has_broken_call(good, &[]), "no tool was offered");
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use metaclaw_reward::count_words;
 
-use super::checks::mentions_call;
-use crate::policy::DrawnReply;
+use crate::{calls::mentions_call, policy::DrawnReply};
 
 /// A reply with fewer words is no answer.
 const FEW_WORDS: usize = 3;

@@ -81,7 +81,7 @@ async fn margins<'a>(
 }
 
 /// The mean of what lies behind some values is below this by 90 %: Student's one-sided bound.
-fn upper(values: &[f64]) -> f64 {
+pub(super) fn upper(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let middle = mean(values);
     let squares = values.iter().map(|value| (value - middle).powi(2));

@@ -18,7 +18,7 @@ pub struct GateReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateTest {
     /// `answers`, `relevance`, `fluency`, `short`, `distinct`, `length`, `questions`, `calls`, `capability`, `margin`, `tools`,
-    /// `broken_calls` or `preference`.
+    /// `broken_calls`, `preference` or `tasks`; or `replies`, where that was skipped as a whole.
     pub name: String,
     /// What was measured; none where the test was skipped.
     pub value: Option<f64>,

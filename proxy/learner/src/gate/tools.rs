@@ -7,11 +7,13 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    checks::has_broken_call,
     probes::ToolPrompt,
     report::{GateLimit, GateTest},
 };
-use crate::policy::{DrawRequest, PolicyModel};
+use crate::{
+    calls::has_broken_call,
+    policy::{DrawRequest, PolicyModel},
+};
 
 /// The seed of what is drawn greedily, where it decides nothing.
 const NO_SEED: u64 = 0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
-use metaclaw_turns::{LogError, Step, TurnFilter, TurnSummary};
+use metaclaw_turns::{LogError, Step, TurnFilter, TurnKind, TurnSummary};
 
 use crate::{
     sample::{POLICY_UPSTREAM, is_tool_turn},
@@ -56,7 +56,9 @@ pub(crate) async fn verdicts(
     };
     let mut listed = shared.persist(|| shared.log.list(filter.clone())).await?;
     listed.retain(|turn| {
-        turn.upstream == POLICY_UPSTREAM && settled_ms.is_none_or(|ms| turn.started_ms > ms)
+        turn.kind == TurnKind::Main
+            && turn.upstream == POLICY_UPSTREAM
+            && settled_ms.is_none_or(|ms| turn.started_ms > ms)
     });
     listed.sort_by_key(|turn| turn.ended_ms);
     let judged = listed.iter().filter_map(judged);

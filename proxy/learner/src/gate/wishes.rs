@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use metaclaw_chat::{Score, TurnId};
-use metaclaw_turns::{LogError, Step, Turn, TurnFilter};
+use metaclaw_turns::{LogError, Step, Turn, TurnFilter, TurnKind, TurnSummary};
 
 use crate::{
     lineage::{Ancestry, Candidate, ResumePoint},
@@ -73,7 +73,8 @@ async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnI
         ..TurnFilter::default()
     };
     let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
-    let judged = listed.into_iter().filter(|turn| turn.score.is_some());
+    let is_judged = |turn: &TurnSummary| turn.kind == TurnKind::Main && turn.score.is_some();
+    let judged = listed.into_iter().filter(is_judged);
     Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
 }
 

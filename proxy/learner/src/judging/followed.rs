@@ -52,8 +52,8 @@ async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, Log
     for id in ids.into_iter().rev().take(MOST_ERRANDS) {
         let before = shared.persist(|| shared.log.get(id)).await?;
         let Some(before) = before else { continue };
-        if before.meta.kind == TurnKind::Side {
-            has_errand = true;
+        if before.meta.kind != TurnKind::Main {
+            has_errand |= before.meta.kind == TurnKind::Side;
             continue;
         }
         // Without an errand between them, it is another conversation of the same name.

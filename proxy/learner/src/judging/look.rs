@@ -59,6 +59,10 @@ pub(super) async fn look_at_follower(
         shared.spend(id, ExcludeReason::Side).await?;
         return Ok(done);
     }
+    if turn.meta.kind == TurnKind::Rollout {
+        // Its rollout's outcome judges it.
+        return Ok(LookResult::Done);
+    }
     let worth = price(shared, &turn, why);
     if !shared.judge.judges(worth) {
         return Ok(done);

@@ -98,6 +98,7 @@ impl Room {
             listener: None,
             judge: judge(&config),
             external_teacher: None,
+            advantages: None,
             config,
             log: log.clone(),
             backend: trains.then(|| Arc::new(world) as _),

@@ -23,6 +23,7 @@ use crate::{
     testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 
+mod data_set;
 mod dry_run;
 mod external_teacher;
 mod faults;
@@ -39,6 +40,7 @@ mod records;
 mod replaying;
 mod reuse;
 mod rig;
+mod rollouts;
 mod server_away;
 mod session_teacher;
 mod steps;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use metaclaw_trainer_api::wire::Health;
 use metaclaw_turns::Tokens;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,14 @@ impl BaseModel {
         Self {
             name: tokens.base.clone(),
             fingerprint: tokens.base_fingerprint.clone(),
+        }
+    }
+
+    /// Returns the model that a training server has loaded.
+    pub(crate) fn served(health: &Health) -> Self {
+        Self {
+            name: health.model.clone(),
+            fingerprint: health.base_fingerprint.clone(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Records how a checkpoint was made, so that it can be made again.
 
+use metaclaw_trainer_api::CheckpointName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,6 +18,9 @@ pub(crate) struct Provenance {
     /// The replay that made it, or `None` for a step during normal use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay: Option<Replayed>,
+    /// The data set that it was trained from, or `None` if it was trained from turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<DataSetUse>,
     /// The settings `rl.*` with their names at that time, so that the checkpoint can be read even after the settings
     /// change.
     pub(crate) config: Value,
@@ -35,6 +39,28 @@ pub(crate) struct Replayed {
     pub(crate) since_ms: Option<u64>,
 }
 
+/// A data set, as the checkpoint of an epoch records it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DataSetUse {
+    pub(crate) file: String,
+    /// The hash of the files, in hexadecimal.
+    pub(crate) hash: String,
+    pub(crate) n_rows: usize,
+    pub(crate) n_held_out: usize,
+    /// From 1.
+    pub(crate) epoch: u64,
+    pub(crate) epochs: u64,
+    /// The loss on the held-out rows before the first epoch; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_out_before: Option<f64>,
+    /// The same after this epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_out_loss: Option<f64>,
+    /// The checkpoint that the first epoch started from; `None` for the base model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<CheckpointName>,
+}
+
 // === impl Provenance ===
 
 impl Provenance {
@@ -44,6 +70,7 @@ impl Provenance {
             commit: option_env!("METACLAW_COMMIT").map(str::to_owned),
             seed,
             replay,
+            data: None,
             // It contains numbers and words, which JSON can store.
             config: serde_json::to_value(config).unwrap_or_default(),
         }

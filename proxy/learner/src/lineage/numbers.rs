@@ -21,6 +21,9 @@ pub struct Numbers {
     /// The number of ids that the model read.
     #[serde(default)]
     pub n_tokens: usize,
+    /// The number of ids that a server computes for it that shares the beginnings of sequences, as MetaClaw's own does.
+    #[serde(default)]
+    pub n_computed: usize,
     #[serde(default)]
     pub train_seconds: f64,
     /// The distance between the weights before the step and those that had sampled, or `None` if it is not known.
@@ -56,6 +59,23 @@ pub struct BatchStats {
     pub truncated_ratio: f64,
     /// The number of optimiser steps behind the weights that sampled its turns, if it is known.
     pub version: Spread,
+    /// The groups of a step of rollouts; none for other steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollouts: Option<RolloutStats>,
+}
+
+/// Statistics of the rollouts of a step, those of groups that are not trained on among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RolloutStats {
+    /// Rollouts with an outcome.
+    pub n: usize,
+    pub n_groups: usize,
+    /// Groups whose outcomes say nothing, because they do not differ.
+    pub n_without_difference: usize,
+    /// The share of rollouts with an outcome above 0.
+    pub success: f64,
+    /// The share of groups in which at least one rollout has an outcome above 0.
+    pub pass_at_k: f64,
 }
 
 /// A summary of some numbers. All fields are 0 if there are no numbers.
@@ -77,6 +97,7 @@ impl Numbers {
         self.grad_norm = later.grad_norm;
         self.skipped |= later.skipped;
         self.n_tokens += later.n_tokens;
+        self.n_computed += later.n_computed;
         self.train_seconds += later.train_seconds;
     }
 }

@@ -29,20 +29,20 @@ impl Method for ContextDistillation {
         &[TrainingSignal::Target]
     }
 
-    /// A turn that calls tools is not used, because wishes are about the text of replies.
+    /// An accepted turn that calls tools is not used, because wishes are about the text of replies.
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want {
         if let Some(why) = teaching.targets.declined(turn) {
             return Want::Never(why);
         }
         let score = score(turn);
-        let is_wanted = teaching.consolidates || score == Some(Score::Bad);
-        if is_wanted && !is_tool_turn(turn) {
+        let consolidates = teaching.consolidates && !is_tool_turn(turn);
+        if consolidates || score == Some(Score::Bad) {
             return Want::Target;
         }
-        Want::Never(match score {
-            None | Some(Score::Unclear) => ExcludeReason::Unclear,
-            Some(Score::Bad) => ExcludeReason::ToolFailed,
-            Some(Score::Good) => ExcludeReason::Accepted,
+        Want::Never(if score == Some(Score::Good) {
+            ExcludeReason::Accepted
+        } else {
+            ExcludeReason::Unclear
         })
     }
 

@@ -126,6 +126,8 @@ pub(crate) struct Objective {
     /// The setting `rl.anchor`.
     pub(crate) anchor: f32,
     pub(crate) policy_loss: PolicyLoss,
+    /// The loss for rollouts, which does not depend on `rl.method`.
+    pub(crate) rollout_loss: PolicyLoss,
     /// Bounds of the ratio in hybrid and opd.
     pub(crate) clip: RatioClip,
 }

@@ -162,6 +162,18 @@ impl StepRecord {
             let behind = self.step.saturating_sub(1) as f64;
             scalars.push(("rollout/staleness", behind - batch.version.mean));
         }
+        if let Some(rollouts) = batch.rollouts {
+            scalars.extend([
+                ("rollout/success", rollouts.success),
+                ("rollout/pass@k", rollouts.pass_at_k),
+                ("rollout/n", rollouts.n as f64),
+                ("rollout/groups", rollouts.n_groups as f64),
+                (
+                    "rollout/groups_without_difference",
+                    rollouts.n_without_difference as f64,
+                ),
+            ]);
+        }
         scalars
     }
 
@@ -184,6 +196,10 @@ impl StepRecord {
                     drift.logprob_abs_diff,
                 ),
             ]);
+        }
+        if numbers.n_computed > 0 {
+            let computed = numbers.n_computed as f64 / numbers.n_tokens.max(1) as f64;
+            scalars.push(("perf/shared_tokens", 1.0 - computed));
         }
         if numbers.train_seconds > 0.0 {
             let pace = numbers.n_tokens as f64 / numbers.train_seconds;
@@ -219,6 +235,7 @@ pub(super) mod tests {
                 learning_rate: 5e-4,
                 skipped: false,
                 n_tokens: 200,
+                n_computed: 150,
                 train_seconds: 2.0,
                 drift: Some(Drift {
                     logprob_abs_diff: 0.1,
@@ -256,6 +273,7 @@ pub(super) mod tests {
             ("rollout/staleness", 1.0),
             ("perf/actor_train_tok_per_s", 100.0),
             ("perf/step_time", 3.0),
+            ("perf/shared_tokens", 0.25),
         ] {
             let given = scalars.get(name).copied();
             assert!(

@@ -12,11 +12,15 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{event_file::EventFile, record::StepRecord};
+use super::{
+    event_file::EventFile,
+    record::StepRecord,
+    wandb::{LiveRun, WandbClient},
+};
 
 /// The lines, and those of before.
-const LINES: &str = "steps.jsonl";
-const OLD_LINES: &str = "steps.1.jsonl";
+pub(super) const LINES: &str = "steps.jsonl";
+pub(super) const OLD_LINES: &str = "steps.1.jsonl";
 /// Bytes of lines after which a new file begins; the one of before goes.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -38,6 +42,8 @@ pub struct Recorder(Option<Arc<RecorderInner>>);
 struct RecorderInner {
     dir: PathBuf,
     to: Vec<ReportTo>,
+    /// Who is told of each step at once, if anybody is.
+    live: Option<LiveRun>,
     /// What is open for TensorBoard, by run.
     files: Mutex<BTreeMap<PathBuf, EventFile>>,
 }
@@ -47,12 +53,19 @@ struct RecorderInner {
 impl Recorder {
     /// Into files of a folder, which is made with the first of them.
     pub fn new(dir: PathBuf, to: &[ReportTo]) -> Self {
+        Self::with_live(dir, to, None)
+    }
+
+    /// The same, and each step goes to Weights & Biases as it is made, if a client is given.
+    pub fn with_live(dir: PathBuf, to: &[ReportTo], client: Option<WandbClient>) -> Self {
+        let is_any = !to.is_empty() || client.is_some();
         let inner = RecorderInner {
             dir,
             to: to.to_vec(),
+            live: client.map(LiveRun::new),
             files: Mutex::default(),
         };
-        Self((!to.is_empty()).then(|| Arc::new(inner)))
+        Self(is_any.then(|| Arc::new(inner)))
     }
 
     /// Writes a step down. What cannot be written is said, and missing there.
@@ -82,13 +95,30 @@ impl RecorderInner {
                 tracing::warn!(%file, adapter, %error, "the numbers of a step are missing there");
             }
         }
+        let sent = self
+            .live
+            .as_ref()
+            .map_or(Ok(()), |live| self.tell(live, record));
+        if let Err(error) = sent {
+            let adapter = &record.adapter;
+            tracing::warn!(adapter, %error, "the numbers of a step are missing at Weights & Biases");
+        }
     }
 
-    fn line(&self, record: &StepRecord) -> io::Result<()> {
+    fn tell(&self, live: &LiveRun, record: &StepRecord) -> io::Result<()> {
+        self.make_folder()?;
+        live.send(format!("{}\n", record.json()))
+    }
+
+    fn make_folder(&self) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&self.dir)?;
+            .create(&self.dir)
+    }
+
+    fn line(&self, record: &StepRecord) -> io::Result<()> {
+        self.make_folder()?;
         let path = self.dir.join(LINES);
         let mut line = record.json().to_string();
         line.push('\n');

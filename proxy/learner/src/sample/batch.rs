@@ -21,6 +21,17 @@ pub(crate) struct Batch {
     pub(crate) anchors: Vec<Arc<AnchorReply>>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
+    /// The groups of a step of rollouts, those without difference among them; none of a step of chats.
+    pub(crate) groups: Vec<GroupOutcomes>,
+}
+
+/// The outcomes of a group of rollouts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct GroupOutcomes {
+    /// The outcomes of those that have one.
+    pub(crate) outcomes: Vec<f32>,
+    /// Whether the group is trained on.
+    pub(crate) is_trained: bool,
 }
 
 // === impl Batch ===
@@ -75,8 +86,24 @@ impl Batch {
         all.map(|turn| (turn.id, &**turn)).collect()
     }
 
-    /// Returns the mean score of its turns, and the share of good ones.
+    /// Returns whether it is of rollouts, which never come into a step with other turns.
+    pub(crate) fn is_of_rollouts(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Returns the outcome of every rollout of its groups.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = f32> {
+        let groups = self.groups.iter();
+        groups.flat_map(|group| group.outcomes.iter().copied())
+    }
+
+    /// Returns the mean score of its turns and the share of good ones; of rollouts, that of their outcomes.
     pub(crate) fn rewards(&self) -> (f32, f32) {
+        if self.is_of_rollouts() {
+            let n = self.outcomes().count().max(1) as f32;
+            let n_good = self.outcomes().filter(|it| *it > 0.0).count();
+            return (self.outcomes().sum::<f32>() / n, n_good as f32 / n);
+        }
         let scores: Vec<Score> = self.turns().into_values().filter_map(score).collect();
         let n = scores.len().max(1) as f32;
         let good = scores.iter().filter(|score| **score == Score::Good).count();
@@ -130,6 +157,7 @@ impl Batch {
             counted: counted.cloned().collect(),
             anchors: self.anchors.clone(),
             spent: Vec::new(),
+            groups: self.groups.clone(),
         }
     }
 }

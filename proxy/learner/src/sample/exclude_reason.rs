@@ -34,6 +34,10 @@ pub(crate) enum ExcludeReason {
     BadSampling,
     NoAdvantage,
     OtherBase,
+    /// Too few rollouts of its group have an outcome.
+    SmallGroup,
+    NoDifference,
+    Lagging,
     /// The session is held out, but its turns are not spent.
     HeldOut,
     /// The training server refused the turn by name, or when it was sent alone.
@@ -95,6 +99,9 @@ impl ExcludeReason {
             Self::BadSampling => "sampled too cold, too hot or cut off",
             Self::NoAdvantage => "as good as usual: no advantage",
             Self::OtherBase => "sampled from another base model",
+            Self::SmallGroup => "fewer than two rollouts of its group have an outcome",
+            Self::NoDifference => "no difference in the group",
+            Self::Lagging => "sampled more steps ago than rl.rollouts.max_lag",
             Self::HeldOut => "held out, for the gate to ask about",
             Self::Refused => "refused by the training server",
             Self::Fails => "the training server fails at it",

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Score, TurnId, Verdict};
-use metaclaw_turns::{Request, Served, Tokens, Turn, TurnMeta, TurnState};
+use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, RolloutId, Score, TurnId, Verdict};
+use metaclaw_turns::{
+    Request, Rollout, RolloutState, Served, Tokens, Turn, TurnKind, TurnMeta, TurnState,
+};
 
 use super::{
+    rollouts::{RolloutGroup, RolloutStep},
     target::{Form, Target, TargetReply},
     types::Sample,
 };
@@ -64,4 +67,73 @@ pub(crate) fn own(turn: Arc<Turn>) -> Sample {
 pub(crate) fn hinted(seq: u32, score: Score, n_ids: u32) -> Sample {
     let prompt = vec![100 + seq, 1, 7, 8];
     Sample::own(turn(seq, score, n_ids), Arc::new(vec![prompt]))
+}
+
+/// Returns a closed rollout with this outcome and these step rewards; its group has four.
+pub(crate) fn rollout(group: &str, attempt: u32, outcome: f32, steps: &[f32]) -> Rollout {
+    let id = RolloutId::new(u64::from(group.as_bytes()[0]), attempt);
+    Rollout {
+        agent: AgentId::default_agent(),
+        task: format!("task of {group}").parse().unwrap(),
+        group: group.parse().unwrap(),
+        group_size: 4,
+        attempt,
+        held_out: false,
+        adapter: None,
+        run: None,
+        key_hash: String::new(),
+        opened_ms: 0,
+        deadline_ms: 0,
+        state: RolloutState::Scored {
+            outcome,
+            steps: steps.to_vec(),
+            closed_ms: 0,
+        },
+        id,
+    }
+}
+
+/// Returns a complete group: an outcome, step rewards and a number of ids for each turn of each rollout.
+pub(crate) fn rollout_group(group: &str, rollouts: &[(f32, &[f32], &[u32])]) -> RolloutGroup {
+    let (mut closed, mut steps) = (Vec::new(), Vec::new());
+    for (attempt, (outcome, rewards, n_ids)) in (0..).zip(rollouts) {
+        let rollout = rollout(group, attempt, *outcome, rewards);
+        for (step, n_ids) in n_ids.iter().enumerate() {
+            steps.push(rollout_step(&rollout, step, *n_ids));
+        }
+        closed.push(rollout);
+    }
+    RolloutGroup {
+        rollouts: closed,
+        steps,
+    }
+}
+
+/// A turn's prompt has the ids of the turn before it, which begins with those of the task.
+fn rollout_step(rollout: &Rollout, step: usize, n_ids: u32) -> RolloutStep {
+    let (mark, outcome) = (rollout.mark(), rollout.outcome().unwrap());
+    let RolloutState::Scored { steps, .. } = &rollout.state else {
+        panic!("{rollout:?}");
+    };
+    let reward = outcome + steps.get(step).copied().unwrap_or(0.0);
+    let seq = u32::try_from(step).unwrap();
+    let mut turn = Arc::unwrap_or_clone(turn(seq, Score::Good, n_ids));
+    let session = u64::from(rollout.group.as_str().as_bytes()[0]) * 100;
+    turn.id.session = session + u64::from(rollout.attempt);
+    turn.meta.kind = TurnKind::Rollout;
+    turn.served.rollout = Some(mark.clone());
+    turn.verdict = Some(Verdict {
+        reward: Some(reward),
+        ..Verdict::new(Score::Good, JudgedBy::Rollout)
+    });
+    let tokens = turn.tokens.as_mut().unwrap();
+    tokens.prompt_ids = vec![100, rollout.attempt, 7];
+    tokens.prompt_ids.truncate(1 + usize::from(step > 0) * 2);
+    RolloutStep {
+        turn: turn.into(),
+        mark,
+        step,
+        outcome,
+        reward,
+    }
 }

@@ -37,6 +37,17 @@ pub(crate) struct Push {
     /// `[R]`: what an external teacher adds to the advantage of each id. None where there is no such teacher, or it was not
     /// asked.
     pub(crate) teacher_delta: Option<Arc<[f32]>>,
+    /// What is different for a turn of a rollout; none for others.
+    pub(crate) rollout: Option<RolloutPush>,
+}
+
+/// How the ids of a turn of a rollout are pushed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RolloutPush {
+    /// The weight of each id: 1 / (rollouts of the step · ids of the rollout).
+    pub(crate) share: f32,
+    /// `[R]`: the advantages that `rl.advantages` gives each id, in place of the turn's own. None where it gives one number.
+    pub(crate) by_id: Option<Arc<[f32]>>,
 }
 
 /// A reply of the base model to a question of ours, with its wishes in the prompt: the weights are held at it.
@@ -110,6 +121,10 @@ impl Push {
     pub(crate) fn advantages(&self, n: usize, most: f32) -> impl Iterator<Item = f32> + '_ {
         let deltas = self.teacher_delta.iter().flat_map(|it| it.iter().copied());
         let deltas = deltas.chain(std::iter::repeat(0.0)).take(n);
-        deltas.map(move |delta| (self.advantage + delta).clamp(-most, most))
+        let by_id = self.rollout.as_ref().and_then(|it| it.by_id.as_ref());
+        deltas.enumerate().map(move |(at, delta)| {
+            let own = by_id.and_then(|it| it.get(at)).unwrap_or(&self.advantage);
+            (own + delta).clamp(-most, most)
+        })
     }
 }

@@ -290,6 +290,16 @@ impl TrainingContext {
         TrainError::NoTeacher { why }
     }
 
+    /// The function of `rl.advantages` cannot be used for now: it is left alone for a while.
+    pub(crate) fn no_advantages(&mut self, why: String) -> TrainError {
+        tracing::warn!(why, "rollouts wait for the function of rl.advantages");
+        let shown = format!("the function of rl.advantages gives no advantages: {why}");
+        self.teacher_pause = Some(TeacherPause::begin(shown.clone()));
+        let waits = Phase::WaitingForTrainer { why: shown };
+        self.shared.status.waits_for(waits);
+        TrainError::NoAdvantages { why }
+    }
+
     /// Whether the teacher is left alone, which is shown.
     pub(crate) fn teacher_rests(&self) -> bool {
         let pause = self.teacher_pause.as_ref();

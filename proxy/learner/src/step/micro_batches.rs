@@ -13,27 +13,53 @@ pub(crate) struct MicroBatch {
     range: Range<usize>,
 }
 
-/// Splits groups into calls of at most this many tokens; a longer example has a call of its own.
+/// Splits groups into calls of at most this many computed tokens; a longer example has a call of its own.
+///
+/// Within a call, what an example begins with in common with the one before it is computed once. So the turns of a rollout,
+/// or of a session, cost little more than the longest of them, and are best in one call.
 pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<MicroBatch> {
     let mut calls: Vec<MicroBatch> = Vec::new();
     for (group, examples) in groups.iter().enumerate() {
         let mut room = 0;
         for (at, example) in examples.examples.iter().enumerate() {
-            let n_tokens = example.n_tokens();
+            let before = at.checked_sub(1).and_then(|at| examples.examples.get(at));
+            let n_added = n_added(before, example);
             match calls.last_mut() {
-                Some(call) if call.group == group && n_tokens <= room => {
+                Some(call) if call.group == group && n_added <= room => {
                     call.range.end = at + 1;
-                    room -= n_tokens;
+                    room -= n_added;
                 }
                 Some(_) | None => {
                     let range = at..at + 1;
                     calls.push(MicroBatch { group, range });
-                    room = most_tokens.saturating_sub(n_tokens);
+                    room = most_tokens.saturating_sub(example.n_tokens());
                 }
             }
         }
     }
     calls
+}
+
+/// Returns how many tokens of a call's examples a server computes that shares their beginnings, as MetaClaw's own does.
+pub(crate) fn n_computed(examples: &[Example]) -> usize {
+    let first = examples.first().map_or(0, |first| n_added(None, first));
+    let rest = examples.windows(2).map(|both| match both {
+        [before, example] => n_added(Some(before), example),
+        _ => 0,
+    });
+    first + rest.sum::<usize>()
+}
+
+/// Returns how many of an example's tokens are not the beginning of the example before it.
+fn n_added(before: Option<&Example>, example: &Example) -> usize {
+    let own = ids(example).iter();
+    let before = before.map(ids).unwrap_or_default();
+    let shared = own.zip(before).take_while(|(one, other)| one == other);
+    example.n_tokens() - shared.count()
+}
+
+fn ids(example: &Example) -> &[u32] {
+    &example.datum.parts().model_input_tokens
 }
 
 /// Splits a call into two; returns `false` if it has a single example.
@@ -81,17 +107,44 @@ mod tests {
     use crate::methods::ALL;
 
     fn group(lengths: &[usize]) -> Group {
-        let example = |n: &usize| Example {
-            datum: Datum::cross_entropy(vec![1; *n], vec![1; *n], vec![1.0; *n]).unwrap(),
-            turns: Vec::new(),
-            state: None,
+        // No two begin with the same id.
+        let ids = (0..).zip(lengths).map(|(first, n)| vec![first; *n]);
+        of(ids)
+    }
+
+    fn of(ids: impl Iterator<Item = Vec<u32>>) -> Group {
+        let example = |ids: Vec<u32>| {
+            let n = ids.len();
+            Example {
+                datum: Datum::cross_entropy(ids, vec![1; n], vec![1.0; n]).unwrap(),
+                turns: Vec::new(),
+                state: None,
+            }
         };
         Group {
             method: ALL[0],
             loss: LossFn::CrossEntropy,
             loss_config: LossConfig::new(),
-            examples: lengths.iter().map(example).collect(),
+            examples: ids.map(example).collect(),
         }
+    }
+
+    /// Eight rollouts of four turns: 200 ids of a task, and 60 more from turn to turn.
+    #[test]
+    fn the_turns_of_a_rollout_are_computed_as_one_sequence() {
+        let turn = |rollout: u32, turn: u32| {
+            let task = std::iter::repeat_n(7, 200);
+            let own = (0..60 * (turn + 1)).map(move |at| 1_000 * (rollout + 1) + at);
+            task.chain(own).collect::<Vec<u32>>()
+        };
+        let all = (0..8).flat_map(|rollout| (0..4).map(move |at| (rollout, at)));
+        let group = of(all.map(|(rollout, at)| turn(rollout, at)));
+        let apart: usize = group.examples.iter().map(Example::n_tokens).sum();
+        // The task once, and each rollout's own ids once.
+        let shared = 200 + 8 * 240;
+        assert_eq!((apart, n_computed(&group.examples)), (11_200, shared));
+        let calls = cut(&[group], shared);
+        assert_eq!(shown(&calls), [(0, 0..32)], "one call");
     }
 
     fn shown(calls: &[MicroBatch]) -> Vec<(usize, Range<usize>)> {

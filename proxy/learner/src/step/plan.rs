@@ -112,7 +112,11 @@ impl Plan {
             n_again: batch.n_again(),
             mean_reward,
             success_rate,
-            epochs: rl.epochs(),
+            epochs: if batch.is_of_rollouts() {
+                rl.rollout_epochs()
+            } else {
+                rl.epochs()
+            },
             rate_factor: series.rate_factor(),
         };
         plan.hash = plan.digest();

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{context::TrainingContext, plan::Plan};
 use crate::{
-    batch::{self, FoundSamples, MOST_AT_ONCE, SeenTurns, groups},
+    batch::{self, FoundSamples, MOST_AT_ONCE, SeenTurns, complete_groups, groups},
     error::TrainError,
     lineage::{BaseModel, BatchStats},
     methods::{Example, Group},
-    sample::{Batch, Hints, Sample, Targets, Teaching},
+    sample::{Batch, ExcludeReason, Hints, MOST_ROLLOUTS, Sample, Targets, Teaching},
     shared::Shared,
     teacher,
 };
@@ -103,7 +103,7 @@ pub struct TurnPreview {
 }
 
 /// What a step that is asked for now would have to take.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Prospect {
     batch: Batch,
     base: Option<BaseModel>,
@@ -121,13 +121,10 @@ pub(crate) async fn dry_run(
     agent: &AgentId,
 ) -> Result<Option<StepPreview>, TrainError> {
     let found = look(context, agent).await?;
-    let used = match &found.base {
-        Some(base) => context.used(agent, base).await?,
-        None => Vec::new(),
+    let next = match Prospect::of_rollouts(context, agent, &found).await? {
+        Some(next) => next,
+        None => Prospect::of_chats(context, agent, found).await?,
     };
-    let shared = Arc::clone(&context.shared);
-    let targets = &context.agent(agent).teacher.targets;
-    let next = Prospect::of(&shared, agent, found, used, targets).await?;
     let is_empty = next.batch.is_empty() && next.unanswered.is_empty();
     let Some(base) = next.base.as_ref().filter(|_| !is_empty) else {
         return Ok(None);
@@ -162,6 +159,11 @@ pub(crate) async fn turn_preview(
     id: TurnId,
 ) -> Result<TurnPreview, TrainError> {
     let found = look(context, agent).await?;
+    if found.rollouts.ready.iter().any(|turn| turn.id == id) {
+        let next = Prospect::of_rollouts(context, agent, &found).await?;
+        let next = next.unwrap_or_default();
+        return Ok(next.turn(&Arc::clone(&context.shared), agent, id).await?);
+    }
     let used = match &found.base {
         Some(base) => context.used(agent, base).await,
         None => Ok(Vec::new()),
@@ -208,6 +210,46 @@ async fn look(context: &mut TrainingContext, agent: &AgentId) -> Result<FoundSam
 // === impl Prospect ===
 
 impl Prospect {
+    /// The step of rollouts, if there are some to make one of. Such a step comes before one of chats.
+    async fn of_rollouts(
+        context: &mut TrainingContext,
+        agent: &AgentId,
+        found: &FoundSamples,
+    ) -> Result<Option<Self>, TrainError> {
+        let Some(base) = &found.rollout_base else {
+            return Ok(None);
+        };
+        let shared = Arc::clone(&context.shared);
+        let groups = complete_groups(&shared, agent, &found.rollouts).await?;
+        if groups.groups.is_empty() {
+            return Ok(None);
+        }
+        let batch = context
+            .rollout_batch(agent, base, groups, MOST_ROLLOUTS)
+            .await?;
+        Ok((!batch.is_empty()).then(|| Self {
+            spends: spends(&found.spent, &batch),
+            base: Some(base.clone()),
+            batch,
+            unanswered: Vec::new(),
+        }))
+    }
+
+    /// The step of chats.
+    async fn of_chats(
+        context: &mut TrainingContext,
+        agent: &AgentId,
+        found: FoundSamples,
+    ) -> Result<Self, TrainError> {
+        let used = match &found.base {
+            Some(base) => context.used(agent, base).await?,
+            None => Vec::new(),
+        };
+        let shared = Arc::clone(&context.shared);
+        let targets = &context.agent(agent).teacher.targets;
+        Ok(Self::of(&shared, agent, found, used, targets).await?)
+    }
+
     /// What there is to take of what was found, and of what was used before and may serve again. What the teacher has still
     /// to answer is listed.
     async fn of(
@@ -233,13 +275,8 @@ impl Prospect {
         }
         unanswered.extend(samples.unhinted.iter().map(|turn| turn.id));
         let batch = batch::assemble(shared, agent, samples, again, limit).await?;
-        let spent = found.spent.iter().chain(&batch.spent);
-        let spends = spent.map(|(turn, why)| SpentTurn {
-            turn: *turn,
-            why: why.to_string(),
-        });
         Ok(Self {
-            spends: spends.collect(),
+            spends: spends(&found.spent, &batch),
             base: found.base,
             batch,
             unanswered,
@@ -327,6 +364,16 @@ impl SamplePreview {
             tokens: Vec::new(),
         }
     }
+}
+
+/// The turns that are set aside with a batch.
+fn spends(found: &[(TurnId, ExcludeReason)], batch: &Batch) -> Vec<SpentTurn> {
+    let spent = found.iter().chain(&batch.spent);
+    let spent = spent.map(|(turn, why)| SpentTurn {
+        turn: *turn,
+        why: why.to_string(),
+    });
+    spent.collect()
 }
 
 /// Every position of an example.

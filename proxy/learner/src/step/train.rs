@@ -10,13 +10,16 @@ use std::{collections::BTreeMap, time::Duration};
 use metaclaw_trainer_api::{
     AdapterName, BackendError, Datum, LossConfig, LossFn, RunId,
     wire::{
-        AdamSettings, ForwardBackwardReply, ForwardBackwardRequest, LossFnOutput, OptimStepReply,
+        ForwardBackwardReply, ForwardBackwardRequest, LossFnOutput, OptimStepReply,
         OptimStepRequest,
     },
 };
 use tokio::time::Instant;
 
-use super::{micro_batches::MicroBatch, plan::Plan};
+use super::{
+    micro_batches::{MicroBatch, n_computed},
+    plan::Plan,
+};
 use crate::{
     config::Teacher,
     lineage::{Drift, KnownCheckpoint, Numbers, known},
@@ -48,6 +51,7 @@ struct PassSums {
     loss: f64,
     losses: BTreeMap<String, f64>,
     n_tokens: usize,
+    n_computed: usize,
     time: Duration,
     drift: DriftSums,
 }
@@ -155,8 +159,7 @@ impl Attempt<'_> {
             // cross_entropy has the gradient of such a loss and not its value.
             reply.loss = loss_here.unwrap_or(reply.loss);
             let took = began.elapsed();
-            let n_tokens = examples.iter().map(Example::n_tokens).sum();
-            self.run.passed(n_tokens, took);
+            self.run.passed(n_computed(examples), took);
             sums.add(method.name(), examples, &reply, took);
         }
         Ok(sums)
@@ -193,14 +196,7 @@ impl Attempt<'_> {
         OptimStepRequest {
             session_id: id.clone(),
             learning_rate: self.plan.rate(rl, self.run.n_params),
-            adam: AdamSettings {
-                beta1: Some(rl.beta1),
-                beta2: Some(rl.beta2),
-                eps: Some(rl.eps),
-                weight_decay: Some(rl.weight_decay),
-                grad_clip_norm: Some(rl.clip_norm),
-                skip_over: None,
-            },
+            adam: rl.adam(),
         }
     }
 
@@ -284,6 +280,7 @@ impl PassSums {
         self.loss += reply.loss;
         *self.losses.entry(method.to_owned()).or_default() += reply.loss;
         self.n_tokens += examples.iter().map(Example::n_tokens).sum::<usize>();
+        self.n_computed += n_computed(examples);
         self.time += time;
         for (example, output) in examples.iter().zip(&reply.loss_fn_outputs) {
             for moved in moved(example, output) {
@@ -308,6 +305,7 @@ impl PassSums {
             learning_rate,
             skipped: stepped.skipped,
             n_tokens: self.n_tokens,
+            n_computed: self.n_computed,
             train_seconds: self.time.as_secs_f64(),
             drift: (n > 0).then_some(drift),
         }

@@ -1,10 +1,13 @@
 //! Chooses which of the replies become targets.
 
-use metaclaw_chat::{Message, Score};
+use metaclaw_chat::Score;
 use metaclaw_turns::Turn;
 
 use super::draws::{TeacherAnswers, TeacherReply};
-use crate::judge::{AskFailed, Judge};
+use crate::{
+    calls::reply_message,
+    judge::{AskFailed, Judge},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoChoice {
@@ -32,16 +35,21 @@ pub(super) async fn choose<'a>(
     least: f64,
 ) -> Result<Result<Vec<&'a TeacherReply>, NoChoice>, AskFailed> {
     let wished = std::slice::from_ref(&answers.asked);
-    let is_relevant = |it: &&TeacherReply| it.relevance >= least;
+    // A call repeats little of the question, however well it answers it.
+    let is_relevant = |it: &&TeacherReply| {
+        let least = if it.is_call { least.min(0.0) } else { least };
+        it.relevance >= least
+    };
     let mut chosen: Vec<&TeacherReply> = Vec::new();
     for candidate in answers.candidates.iter().filter(is_relevant) {
         if chosen.iter().any(|it| it.ids == candidate.ids) {
             continue;
         }
-        let reply = Message::assistant(candidate.text.clone());
+        let reply = reply_message(&candidate.text);
         let passes = match judge.of_reply(turn, &reply, wished).await? {
             Some(score) => score == Score::Good,
-            None => !judge.praises_replies(),
+            // What rules praise is what is said, of which a call may have nothing.
+            None => candidate.is_call || !judge.praises_replies(),
         };
         if passes {
             chosen.push(candidate);

@@ -3,6 +3,7 @@
 use metaclaw_chat::{Message, owners_words};
 use metaclaw_reward::{Evidence, count_words};
 use metaclaw_turns::Turn;
+use serde_json::Value;
 
 use super::{
     after::after,
@@ -11,8 +12,9 @@ use super::{
     error::TeachError,
 };
 use crate::{
+    calls::{has_broken_call, mentions_call, reply_message},
     policy::{By, DrawRequest, DrawnReply, PolicyModel, ScoredPair, distinct_share, relevance},
-    sample::{ExcludeReason, MIN_TARGET_WORDS},
+    sample::{ExcludeReason, MIN_TARGET_WORDS, is_tool_turn},
     shared::Shared,
 };
 
@@ -37,6 +39,8 @@ const SCORED: usize = 64;
 pub(super) struct TeacherReply {
     pub(super) ids: Vec<u32>,
     pub(super) text: String,
+    /// Whether it calls tools, each of which was offered and can be carried out.
+    pub(super) is_call: bool,
     /// In nat a token.
     pub(super) relevance: f64,
     /// Whether the teacher said it; else it is the session's own, which was accepted.
@@ -71,7 +75,11 @@ impl Draws<'_> {
         wishes: Option<&str>,
     ) -> Result<Result<TeacherAnswers, ExcludeReason>, TeachError> {
         let after = after(self.shared, turn).await?;
-        let Some(asked) = line(wishes, after.hint.as_deref()) else {
+        let calls = is_tool_turn(turn);
+        // Wishes are about the text of replies: they do not say what was wrong with a call.
+        let is_hinted = after.hint.is_some() || !calls;
+        let asked = line(wishes, after.hint.as_deref()).filter(|_| is_hinted);
+        let Some(asked) = asked else {
             return Ok(Err(ExcludeReason::NotHinted));
         };
         let Some(conversation) = TeacherConversation::of(turn) else {
@@ -83,7 +91,10 @@ impl Draws<'_> {
             .render_for(turn, conversation.told(&asked))
             .await?;
         let mut candidates = self.draw(turn, &told).await?;
-        candidates.extend(after.accepted.and_then(TeacherReply::accepted));
+        if !calls {
+            // After a call, it answers the tool's result as well, which is not in this prompt.
+            candidates.extend(after.accepted.and_then(TeacherReply::accepted));
+        }
         self.weigh(turn, &conversation, &prompt, &mut candidates)
             .await?;
         Ok(Ok(TeacherAnswers {
@@ -118,7 +129,11 @@ impl Draws<'_> {
             seed: seed(turn.id),
         });
         let drawn = draws.await?.into_iter();
-        Ok(drawn.filter_map(TeacherReply::drawn).collect())
+        let tools = turn.request.tools.as_deref().and_then(Value::as_array);
+        let tools = tools.map(Vec::as_slice).unwrap_or_default();
+        Ok(drawn
+            .filter_map(|draw| TeacherReply::drawn(draw, tools))
+            .collect())
     }
 
     /// Works out how relevant each is: under the same conversation with another question at its end it is less likely.
@@ -175,7 +190,20 @@ impl TeacherReply {
     /// What the teacher said. One that was cut has no end among its ids, so that what is taught is how to begin, and not to
     /// stop there: a wish for steps or for simple words is seldom done within what the client allows, and the few that are
     /// short enough are not what it is about.
-    fn drawn(draw: DrawnReply) -> Option<Self> {
+    /// One that calls a tool has to be whole, and each call one that can be carried out; it needs no words.
+    fn drawn(draw: DrawnReply, tools: &[Value]) -> Option<Self> {
+        if mentions_call(&draw.text) {
+            let is_whole = draw.ended && !draw.ids.is_empty();
+            let calls = reply_message(&draw.text).tool_calls();
+            let can_be_carried_out = !calls.is_empty() && !has_broken_call(&draw.text, tools);
+            return (is_whole && can_be_carried_out).then_some(Self {
+                ids: draw.ids,
+                text: draw.text,
+                is_call: true,
+                relevance: 0.0,
+                is_teachers: true,
+            });
+        }
         if draw.ended {
             return Self::whole(draw.ids, draw.text, true);
         }
@@ -204,6 +232,7 @@ impl TeacherReply {
         says_something.then_some(Self {
             ids,
             text,
+            is_call: false,
             relevance: 0.0,
             is_teachers,
         })
@@ -217,22 +246,25 @@ impl TeacherAnswers {
         self.candidates.iter().map(|it| it.relevance).collect()
     }
 
-    /// Of each that the teacher said.
+    /// Of each that the teacher said in words. The marks and braces of a call are as likely after any question.
     pub(super) fn own_relevances(&self) -> impl Iterator<Item = f64> + '_ {
-        let own = self.candidates.iter().filter(|it| it.is_teachers);
+        let is_own = |it: &&TeacherReply| it.is_teachers && !it.is_call;
+        let own = self.candidates.iter().filter(is_own);
         own.map(|it| it.relevance)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_says_too_little_or_goes_round_is_never_taught() {
         let of = |ids: &[u32], text: &str, ended| {
             let (ids, text) = (ids.to_vec(), text.to_owned());
-            TeacherReply::drawn(DrawnReply { ids, text, ended })
+            TeacherReply::drawn(DrawnReply { ids, text, ended }, &[])
         };
         let many: Vec<u32> = (0..64).collect();
         let drawn = |text: &str, ended| of(&many, text, ended);
@@ -245,6 +277,40 @@ mod tests {
         for unfinished in ["You freeze berries by...", "To freeze berries:\n"] {
             assert!(drawn(unfinished, true).is_none(), "{unfinished}");
         }
-        assert!(TeacherReply::drawn(DrawnReply::nothing()).is_none());
+        assert!(TeacherReply::drawn(DrawnReply::nothing(), &[]).is_none());
+    }
+
+    #[test]
+    fn a_call_that_can_be_carried_out_is_taught_and_no_other() {
+        let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+        let tools =
+            [json!({"type": "function", "function": {"name": "ls", "parameters": parameters}})];
+        let of = |text: &str, ended, tools: &[Value]| {
+            let draw = DrawnReply {
+                ids: vec![1, 2],
+                text: text.to_owned(),
+                ended,
+            };
+            TeacherReply::drawn(draw, tools)
+        };
+        let call = r#"<tool_call>{"name": "ls", "arguments": {"path": "/"}}</tool_call>"#;
+        assert!(of(call, true, &tools).is_some_and(|it| it.is_call));
+        let text = of("I cannot see that folder.", true, &tools);
+        assert!(
+            text.is_some_and(|it| !it.is_call),
+            "text may be the better reply"
+        );
+        assert!(of(call, true, &[]).is_none(), "no tool was offered");
+        assert!(of(call, false, &tools).is_none(), "it was cut");
+        for broken in [
+            call.replace("ls", "rm"),
+            call.replace("path", "folder"),
+            call.replace("</tool_call>", ""),
+            format!("{call}<tool_call>"),
+            // The form of another family, which is not read.
+            r#"[TOOL_CALLS][{"name": "ls", "arguments": {"path": "/"}}]"#.to_owned(),
+        ] {
+            assert!(of(&broken, true, &tools).is_none(), "{broken}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     memory::TeacherMemory,
 };
 use crate::{
-    sample::{ExcludeReason, Form, Target, TargetReply, Taught},
+    sample::{ExcludeReason, Form, Target, TargetReply, Taught, is_tool_turn},
     shared::Shared,
 };
 
@@ -37,6 +37,10 @@ pub(crate) async fn from_sessions(
 
 /// Returns the result of a failed turn's session, or `None` while there may still be one.
 pub(super) async fn came_to(shared: &Shared, turn: &Turn) -> Result<Option<Taught>, LogError> {
+    if is_tool_turn(turn) {
+        // The reply that was accepted answers the tool's result as well.
+        return Ok(Some(Taught::Declined(ExcludeReason::ToolFailed)));
+    }
     let After {
         accepted, is_open, ..
     } = after(shared, turn).await?;

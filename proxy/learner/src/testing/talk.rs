@@ -2,7 +2,10 @@
 
 use metaclaw_chat::{AgentId, ChainHash, Message, TurnId, now_ms};
 use metaclaw_trainer_api::wire::Sampled;
-use metaclaw_turns::{NewMessage, NewTurn, Request, Served, Turn, TurnLog, TurnMeta, TurnState};
+use metaclaw_turns::{
+    NewMessage, NewTurn, Request, Rollout, RolloutMark, Served, Turn, TurnKind, TurnLog, TurnMeta,
+    TurnState,
+};
 
 use super::{
     World,
@@ -54,8 +57,26 @@ pub(crate) async fn append_for(
     let author = Author {
         agent: agent.clone(),
         adapter: None,
+        rollout: None,
     };
     append_of(&author, log, world, session, talk).await;
+}
+
+/// The same of a rollout, which this adapter replied in.
+pub(crate) async fn append_rollout(
+    rollout: &Rollout,
+    adapter: Option<&str>,
+    log: &TurnLog,
+    world: &World,
+    talk: &[Said],
+) {
+    let author = Author {
+        agent: rollout.agent.clone(),
+        adapter: adapter.map(str::to_owned),
+        rollout: Some(rollout.mark()),
+    };
+    let session = rollout.id.session();
+    append_of(&author, log, world, session.as_str(), talk).await;
 }
 
 /// The same of a conversation that this adapter replied in.
@@ -69,6 +90,7 @@ pub(crate) async fn append_by(
     let author = Author {
         agent: AgentId::default_agent(),
         adapter: Some(adapter.to_owned()),
+        rollout: None,
     };
     append_of(&author, log, world, session, talk).await;
 }
@@ -78,6 +100,8 @@ struct Author {
     agent: AgentId,
     /// None is the base model.
     adapter: Option<String>,
+    /// The rollout that it is of, if it is of one.
+    rollout: Option<RolloutMark>,
 }
 
 async fn append_of(author: &Author, log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
@@ -90,6 +114,10 @@ async fn append_of(author: &Author, log: &TurnLog, world: &World, session: &str,
         let reply = Message::assistant(said.reply.clone());
         let mut turn = turn_of(&author.agent, session, &reply_id, &messages, reply);
         turn.served.adapter = author.adapter.clone();
+        if author.rollout.is_some() {
+            turn.meta.kind = TurnKind::Rollout;
+            turn.served.rollout = author.rollout.clone();
+        }
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
     }

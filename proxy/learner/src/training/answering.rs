@@ -1,6 +1,8 @@
 //! What the training task is asked from outside: a step now, in pieces between which others have their turn, and what one
 //! would be.
 
+use std::sync::Arc;
+
 use metaclaw_chat::AgentId;
 
 use super::{
@@ -98,6 +100,11 @@ impl Training {
     }
 
     async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<StepPiece, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let Some(_lock) = shared.training.try_lock(agent) else {
+            let agent = agent.clone();
+            return Err(TrainError::DataSet { agent });
+        };
         let next = self
             .next_batch(agent)
             .next(BatchReason::AskedFor { may_teach });

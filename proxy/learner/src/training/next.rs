@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, TurnId, now_ms};
 use tracing::Instrument as _;
 
 use crate::{
-    batch::{self, MOST_AT_ONCE, Samples},
+    batch::{self, FoundSamples, MOST_AT_ONCE, Samples},
     config::{RlConfig, Teacher},
     error::TrainError,
     lineage::BaseModel,
@@ -60,7 +60,13 @@ impl<'a> NextBatch<'a> {
 
     /// What is to be done for the agent next. Nothing of it takes long: what does is said, so that others come between.
     pub(super) async fn next(mut self, why: BatchReason) -> Result<NextAction, TrainError> {
-        let (mut samples, mut base) = self.collect().await?;
+        let FoundSamples {
+            mut samples,
+            mut base,
+            rollouts,
+            rollout_base,
+            ..
+        } = self.collect().await?;
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
         let forced = why != BatchReason::Due;
@@ -68,6 +74,11 @@ impl<'a> NextBatch<'a> {
             let most = rl.max_steps;
             let why = format!("rl.max_steps is {most}, and so many are made: 0 is no bound");
             return Err(TrainError::NotTaken { why });
+        }
+        if let Some(of) = rollout_base
+            && let Some(next) = self.rollouts(&rollouts, &of, why).await?
+        {
+            return Ok(next);
         }
         let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin().await?);
         if !may_begin {
@@ -81,7 +92,7 @@ impl<'a> NextBatch<'a> {
             for turn in samples.unhinted.iter().take(MOST_AT_ONCE) {
                 self.hint(turn.id).await?;
             }
-            (samples, base) = self.collect().await?;
+            FoundSamples { samples, base, .. } = self.collect().await?;
         }
         // What it is to be answered with comes first, so that a step has both.
         let room = limit(rl, why).saturating_sub(samples.answered.len());
@@ -193,7 +204,7 @@ impl<'a> NextBatch<'a> {
     }
 
     /// The batch with what holds the weights, where something is to.
-    async fn held(&mut self, batch: Batch) -> Result<Batch, TrainError> {
+    pub(super) async fn held(&mut self, batch: Batch) -> Result<Batch, TrainError> {
         if self.context.shared.config.rl.anchor <= 0.0 {
             return Ok(batch);
         }
@@ -208,7 +219,7 @@ impl<'a> NextBatch<'a> {
     }
 
     /// What an agent has to train on now.
-    async fn collect(&mut self) -> Result<(Samples, Option<BaseModel>), TrainError> {
+    async fn collect(&mut self) -> Result<FoundSamples, TrainError> {
         let agent = self.agent;
         let shared = Arc::clone(&self.context.shared);
         let state = self.context.agent(agent);
@@ -218,15 +229,18 @@ impl<'a> NextBatch<'a> {
             let teaching = state.teacher.teaching(rl);
             batch::collect(&shared, &mut state.seen, agent, teaching).await
         };
-        let (mut samples, mut base) = collect(state).await?;
+        let mut found = collect(state).await?;
+        let unanswered = &found.samples.unanswered;
         if rl.teacher == Teacher::Session
-            && teacher::from_sessions(&shared, &mut state.teacher, &samples.unanswered).await?
+            && teacher::from_sessions(&shared, &mut state.teacher, unanswered).await?
         {
-            (samples, base) = collect(state).await?;
+            found = collect(state).await?;
         }
         let not_taught = state.teacher.targets.n_declined();
-        shared.status.counts(agent, samples.counts(), not_taught);
-        Ok((samples, base))
+        let mut counts = found.samples.counts();
+        counts.binary_rl += found.rollouts.ready.len();
+        shared.status.counts(agent, counts, not_taught);
+        Ok(found)
     }
 
     /// As many samples again that earlier steps had as are new, the least used first; and where the teacher has to

@@ -34,7 +34,7 @@ fn other(key: &'static Key) -> Option<Value> {
             let more = default.unwrap_or(low) / 2.0 + 0.2;
             more.clamp(low, high).into()
         }
-        ValueKind::Span => "77 s".into(),
+        ValueKind::Span => "77 h".into(),
         ValueKind::Size => "77 MiB".into(),
         ValueKind::Time => "01:23".into(),
         ValueKind::OneOf(words) => {
@@ -154,4 +154,61 @@ fn what_the_learner_does_not_do_stops_the_start() {
     ] {
         assert!(error.contains(said), "{said}: {error}");
     }
+}
+
+/// The paths of all leaves of a file, by our own reader of YAML.
+fn leaves(path: &str, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Dict(_, below) => {
+            for (name, value) in below {
+                let path = [path, name.as_str()].join(".");
+                leaves(path.trim_start_matches('.'), value, found);
+            }
+        }
+        _ => found.push(path.to_owned()),
+    }
+}
+
+/// Each key of OpenClaw-RL's files, from the first to the last, is answered by its own name, and what is named as the key
+/// here exists.
+#[test]
+fn every_key_of_openclaw_rls_files_is_answered_by_its_name() {
+    for (text, n_keys) in [
+        (include_str!("openclaw_rl/training_config.yaml"), 25),
+        (include_str!("openclaw_rl/rollout_config.json"), 9),
+    ] {
+        let mut keys = Vec::new();
+        leaves(
+            "",
+            &crate::yaml::parse(text, &|_| false).unwrap(),
+            &mut keys,
+        );
+        assert_eq!(keys.len(), n_keys, "{keys:?}");
+        let given = loaded(text);
+        assert_eq!(given.unknown, []);
+        for key in keys {
+            let answer = given.inert.iter().find(|it| it.key == key);
+            let answer = answer.unwrap_or_else(|| panic!("nobody answers {key}"));
+            let words = answer.reason.split([' ', ',', ':', ';', '(', ')', '`']);
+            for word in words.filter(|word| word.contains('.')) {
+                let word = word.trim_end_matches('.');
+                let is_known = word.is_empty()
+                    || !word.contains('.')
+                    || word.parse::<f64>().is_ok()
+                    || table::find(word).is_some_and(|it| it.state == KeyState::Works);
+                assert!(is_known, "{key}: {word} is no key: {}", answer.reason);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_section_that_nobody_knows_is_one_warning_and_a_mixed_one_names_each_key() {
+    let given = loaded("skils: {top_k: 3, dir: x}\n");
+    let unknown: Vec<&str> = given.unknown.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(unknown, ["skils"]);
+    let given = loaded("training: {learning_rate: 1e-6, of_somebody: 1}\n");
+    let unknown: Vec<&str> = given.unknown.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(unknown, ["training.of_somebody"]);
+    assert_eq!(given.inert[0].key, "training.learning_rate");
 }

@@ -91,6 +91,7 @@ pub(super) fn served() -> Served {
         system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
         user_line: None,
         imported: None,
+        rollout: None,
     }
 }
 

@@ -90,7 +90,7 @@ impl Entry {
             return Err(WiringError::KeyedLogin);
         }
         let is_renamed = matches!(self.place, Place::Model { .. });
-        if is_renamed && !target.names_model {
+        if is_renamed && target.model.is_none() {
             return Err(WiringError::NoModel);
         }
         Ok(())

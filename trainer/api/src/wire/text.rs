@@ -143,6 +143,10 @@ pub struct TokenizeRequest {
     /// Variables of the template, such as `enable_thinking`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub chat_template_kwargs: Map<String, Value>,
+    /// Whether to split the messages where the last one, an assistant's, begins: `tokens` ends with the token that ends
+    /// it, and the answer has `reply_start`. Not in vLLM's API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub split_reply: bool,
 }
 
 // === impl TokenizeRequest ===
@@ -166,6 +170,7 @@ impl TokenizeRequest {
             tools: None,
             add_generation_prompt: true,
             chat_template_kwargs: Map::new(),
+            split_reply: false,
         }
     }
 }
@@ -176,6 +181,9 @@ pub struct TokenizeReply {
     pub count: u32,
     pub max_model_len: u32,
     pub tokens: Vec<u32>,
+    /// The number of tokens before the last message, if `split_reply` was set. Not in vLLM's API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_start: Option<u32>,
 }
 
 /// `GET /v1/sampled/{reply id}`: the exact sampled ids of a reply. Not in the fork's API.

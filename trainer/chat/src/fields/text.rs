@@ -216,6 +216,10 @@ pub const TOKENIZE: &[Field] = &[
         "whether it ends where the assistant begins; default true",
     ),
     done("chat_template_kwargs", "variables of the template"),
+    done(
+        "split_reply",
+        "ours: the messages end with the assistant's, and the answer has reply_start, the number of tokens before that; default false",
+    ),
     no_effect("model", "there is one tokenizer"),
     refused(
         "add_special_tokens",

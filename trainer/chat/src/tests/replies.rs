@@ -41,6 +41,41 @@ async fn ids_become_a_reply_and_its_record() {
     assert_eq!(prompt["max_model_len"], CONTEXT);
 }
 
+#[tokio::test]
+async fn a_conversation_with_its_reply_is_split_where_the_reply_begins() {
+    let rig = rig(|_| answer(says(0, "unused")));
+    let (asked, reply) = (
+        json!({"role": "user", "content": "hi"}),
+        json!({"role": "assistant", "content": "Yes"}),
+    );
+    let (_, prompt) = read(rig.post("/tokenize", &json!({"messages": [asked]})).await).await;
+    let talk = json!({"messages": [asked, reply], "split_reply": true});
+    let (_, split) = read(rig.post("/tokenize", &talk).await).await;
+    let start = usize::try_from(split["reply_start"].as_u64().unwrap()).unwrap();
+    let tokens = split["tokens"].as_array().unwrap();
+    assert_eq!(json!(tokens[..start]), prompt["tokens"]);
+    assert_eq!(
+        json!(tokens[start..]),
+        json!([letters("Yes"), vec![END]].concat())
+    );
+    assert!(prompt.get("reply_start").is_none(), "{prompt}");
+    for (body, said) in [
+        (
+            json!({"messages": [asked], "split_reply": true}),
+            "the last message has role user",
+        ),
+        (
+            json!({"prompt": "hi", "split_reply": true}),
+            "split_reply is given with a prompt",
+        ),
+    ] {
+        let (status, refused) = read(rig.post("/tokenize", &body).await).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{message}");
+    }
+}
+
 /// A sampler that returns only ids does not know stop texts.
 #[tokio::test]
 async fn a_stop_text_ends_the_reply_and_cancels_what_is_still_drawn() {

@@ -123,3 +123,18 @@ fn what_cannot_be_is_refused_in_words() {
         .is_ok()
     );
 }
+
+/// The page about other programs names flags of the fork's server that this one takes.
+#[test]
+fn every_flag_that_people_from_the_fork_are_told_is_understood() {
+    let page = include_str!("../../../../docs/using/coming-from-elsewhere.md");
+    let spans = page.split('`').skip(1).step_by(2);
+    let lines: Vec<&str> = spans
+        .filter(|it| it.starts_with("metaclaw-trainer --"))
+        .collect();
+    assert!(lines.len() >= 5, "{lines:?}");
+    for line in lines {
+        let parsed = Args::try_parse_from(line.split_whitespace());
+        assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+    }
+}

@@ -1,7 +1,7 @@
 //! `metaclaw adapters show`: where an adapter comes from, and with what it was made.
 
 use metaclaw_chat::now_ms;
-use metaclaw_control::adapters::{AdapterDetail, MadeView, ManifestView, ShapeView};
+use metaclaw_control::adapters::{AdapterDetail, DataSetView, MadeView, ManifestView, ShapeView};
 use serde_json::Value;
 
 use crate::out;
@@ -42,6 +42,8 @@ pub(super) fn text(adapter: &AdapterDetail) -> String {
     let replay = says.made.as_ref().and_then(|it| it.replay.as_ref());
     let replay = replay.and_then(|it| it.name.as_ref());
     lines.extend(replay.map(|name| format!("replay    {name}: no step of the log")));
+    let data = says.made.as_ref().and_then(|it| it.data.as_ref());
+    lines.extend(data.map(data_set));
     lines.push(shape(&says.shape));
     lines.extend(numbers(&says));
     lines.push(turns(adapter));
@@ -51,6 +53,23 @@ pub(super) fn text(adapter: &AdapterDetail) -> String {
     lines.extend(adapter.sha256.iter().map(|it| format!("sha256    {it}")));
     lines.extend(says.made.iter().flat_map(settings));
     lines.join("\n")
+}
+
+fn data_set(data: &DataSetView) -> String {
+    let held_out = match (data.held_out_before, data.held_out_loss) {
+        (Some(before), Some(after)) => format!(
+            "; held-out loss {after:.4}, before training {before:.4}, on {}",
+            out::count(data.n_held_out, "row")
+        ),
+        _ => String::new(),
+    };
+    format!(
+        "data      {} of {}, epoch {} of {}{held_out}",
+        out::count(data.n_rows, "row"),
+        data.file,
+        data.epoch,
+        data.epochs,
+    )
 }
 
 fn made_ago(at_ms: u64) -> String {

@@ -58,8 +58,11 @@ async fn ready(run: &RunFile) -> DoctorCheck {
     match client.get(&url).send().await {
         Ok(answer) if answer.status().is_success() => DoctorCheck::fine(NAME, at),
         Ok(answer) => {
-            let text = answer.text().await.unwrap_or_default();
-            let said = format!("{at}, and not ready: {}", text.trim());
+            let answer: serde_json::Value = answer.json().await.unwrap_or_default();
+            let reason = answer["reason"]
+                .as_str()
+                .unwrap_or("it says why only to callers with a key");
+            let said = format!("{at}, and not ready: {reason}");
             DoctorCheck::bad(NAME, said, "`metaclaw status` says what is missing")
         }
         Err(error) => DoctorCheck::bad(

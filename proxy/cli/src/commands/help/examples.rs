@@ -42,6 +42,37 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "wire",
+        &[
+            (
+                "metaclaw wire",
+                "the agents of this machine, and what each asks",
+            ),
+            (
+                "metaclaw wire codex --dry-run",
+                "what would change in its files, as a diff without keys",
+            ),
+            (
+                "metaclaw wire codex",
+                "Codex asks the proxy whenever the proxy runs",
+            ),
+            (
+                "metaclaw wire --show my-agent",
+                "what to set in any other agent, by hand",
+            ),
+        ],
+    ),
+    (
+        "unwire",
+        &[
+            (
+                "metaclaw unwire codex",
+                "its files are as they were, and stay so",
+            ),
+            ("metaclaw unwire", "all agents that were wired"),
+        ],
+    ),
+    (
         "doctor",
         &[
             ("metaclaw doctor", "exit code 1 where something is wrong"),
@@ -68,6 +99,19 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY",
                 "asks nothing",
+            ),
+        ],
+    ),
+    (
+        "migrate",
+        &[
+            (
+                "metaclaw migrate ~/.metaclaw-python --dry-run",
+                "says what would be taken, what not, and why",
+            ),
+            (
+                "metaclaw migrate ~/.metaclaw-python --records ~/agent/records",
+                "takes it, and the records that the old program wrote in ~/agent",
             ),
         ],
     ),
@@ -219,6 +263,17 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "ui",
+        &[
+            ("metaclaw ui", "opens the page in your browser, signed in"),
+            (
+                "metaclaw ui --no-open",
+                "prints the link, as for another machine",
+            ),
+            ("metaclaw ui --sign-out", "signs every browser out first"),
+        ],
+    ),
+    (
         "report",
         &[
             ("metaclaw report", "today so far"),
@@ -281,6 +336,23 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "train",
+        &[
+            (
+                "metaclaw train chats.jsonl --dry-run",
+                "rows, tokens, steps and cost, and nothing is trained",
+            ),
+            (
+                "metaclaw train chats.jsonl --agent main --epochs 2 --held-out 0.2",
+                "the epoch with the lowest held-out loss passes the gate, and serves",
+            ),
+            (
+                "metaclaw train pairs.jsonl --beta 0.2 --no-serve",
+                "DPO on pairs of replies; the adapter waits for `metaclaw adapters use`",
+            ),
+        ],
+    ),
+    (
         "replay",
         &[
             (
@@ -290,6 +362,27 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "metaclaw replay --since \"7 d\" --steps 4 --json",
                 "of a week, four steps at most, for a program",
+            ),
+        ],
+    ),
+    (
+        "rollout",
+        &[
+            (
+                "metaclaw rollout run tasks.yaml --dry-run",
+                "what would be run, with the environment of the first program",
+            ),
+            (
+                "metaclaw rollout run tasks.yaml",
+                "runs and trains; after Ctrl-C the same line goes on",
+            ),
+            (
+                "metaclaw rollout run tasks.yaml --eval --tries 4",
+                "pass@1 to pass@4 of what serves; nothing is trained",
+            ),
+            (
+                "metaclaw rollout serve tasks.yaml --listen 127.0.0.1:30100",
+                "runs the programs for a run on another machine",
             ),
         ],
     ),
@@ -364,15 +457,15 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "completions",
         &[
             (
-                "metaclaw completions bash > ~/.local/share/bash-completion/completions/metaclaw",
+                "mkdir -p ~/.local/share/bash-completion/completions && metaclaw completions bash > ~/.local/share/bash-completion/completions/metaclaw",
                 "for bash",
             ),
             (
-                "metaclaw completions zsh > ~/.zfunc/_metaclaw",
+                "mkdir -p ~/.zfunc && metaclaw completions zsh > ~/.zfunc/_metaclaw",
                 "for zsh, with ~/.zfunc in fpath",
             ),
             (
-                "metaclaw completions fish > ~/.config/fish/completions/metaclaw.fish",
+                "mkdir -p ~/.config/fish/completions && metaclaw completions fish > ~/.config/fish/completions/metaclaw.fish",
                 "for fish",
             ),
         ],

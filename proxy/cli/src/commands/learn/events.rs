@@ -76,7 +76,7 @@ mod tests {
         now.turns[0].asked = Some("雨是什么？".to_owned());
         let first = lines(None, &now);
         insta::assert_snapshot!(first.join("\n"), @r"
-        turns 3 -> main 2 -> complete 2 -> judged 2  (no weights are trained)
+        turns recorded 3 -> main 2 -> complete 2 -> judged 2  (no weights are trained)
         today 9000 tokens of chat; 300 of learning (2 questions; 49700 left)
         review 1 skill that a model wrote waits for your look  (metaclaw skills review)
         ");

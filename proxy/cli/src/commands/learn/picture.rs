@@ -205,7 +205,7 @@ mod tests {
         insta::assert_snapshot!(shown.join("\n"), @r#"
         MetaClaw  skills_only at 127.0.0.1:30000
         learns    wishes from what you say
-        turns     3 -> main 2 -> complete 2 -> judged 2  (no weights are traine…
+        turns     recorded 3 -> main 2 -> complete 2 -> judged 2  (no weights a…
         not used  1 side turn
         waiting   1 for a verdict; the judge does not answer: timeout
         today     9000 tokens of chat; 300 of learning (2 questions; 49700 left)

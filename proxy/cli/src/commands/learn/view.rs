@@ -25,7 +25,7 @@ impl LearnView {
         self.turns.iter().filter(|turn| turn.score.is_some())
     }
 
-    /// How far turns came, as `12 -> main 10 -> ..`.
+    /// How far turns came, as `recorded 12 -> main 10 -> ..`.
     pub(super) fn funnel(&self) -> String {
         let trains = self.status.learner.is_some() && trains(&self.status);
         let end = if trains {

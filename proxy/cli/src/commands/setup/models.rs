@@ -8,7 +8,7 @@ use metaclaw_settings::address::host;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
-use crate::roots;
+use crate::{out, roots};
 
 /// The timeout of the whole request.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -69,7 +69,11 @@ impl OfferedModels {
 impl fmt::Display for OfferedModels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listed(models) => write!(f, "it answers, and has {} models", models.len()),
+            Self::Listed(models) => {
+                let n_models = u64::try_from(models.len()).unwrap_or(u64::MAX);
+                let models = out::count(n_models, "model");
+                write!(f, "it answers, and has {models}")
+            }
             Self::NoList { host, status } => write!(
                 f,
                 "{host} answers, and has no list of models ({status}): neither key nor model could be tried"

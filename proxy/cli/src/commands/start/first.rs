@@ -40,7 +40,8 @@ pub(super) fn prepare(
     file_named: bool,
     args: &AgentArgs,
 ) -> anyhow::Result<()> {
-    let is_first = !file_named && !context.home.config().exists() && !relays(context, loaded)?;
+    let is_first =
+        !file_named && !context.home.config().exists() && !context.relays(&loaded.config)?;
     let wiring = wiring(home);
     let record = wiring.record()?;
     let is_asked_for = args.yes || record.is_some();
@@ -78,13 +79,6 @@ pub(super) fn prepare(
         wiring.accept(&found)?;
     }
     Ok(())
-}
-
-/// Whether the environment or the flags say whom to relay to.
-fn relays(context: &Context, loaded: &Loaded) -> anyhow::Result<bool> {
-    let config = &loaded.config;
-    let policy = Policy::from_config(config, &context.environment.cache())?;
-    Ok(policy.is_some() || config.llm.api_base.is_some() || !config.gateway.upstreams.is_empty())
 }
 
 fn nothing_found(error: DetectError) -> anyhow::Error {

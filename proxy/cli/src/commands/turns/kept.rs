@@ -12,6 +12,7 @@ pub(super) fn rest(turn: &Turn) -> Vec<String> {
     let kind = match meta.kind {
         TurnKind::Main => "main",
         TurnKind::Side => "side: an errand of the agent",
+        TurnKind::Rollout => "rollout: a step of a task",
     };
     let mut lines = vec![
         fact("kind", kind),
@@ -115,6 +116,7 @@ fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
         JudgedBy::Http => "your reward function",
         JudgedBy::Owner => "the owner",
         JudgedBy::Import => "the file that it is from",
+        JudgedBy::Rollout => "the outcome of its rollout",
     };
     let at_end = if verdict.at_session_end {
         " at the session's end"

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use metaclaw_chat::{Message, Role, Speaker, now_ms, utterance_at};
 use metaclaw_learner::POLICY_UPSTREAM;
-use metaclaw_turns::{Served, Turn};
+use metaclaw_turns::{RolloutMark, Served, Turn};
 
 use super::{
     kept,
@@ -61,6 +61,17 @@ fn facts(turn: &Turn) -> Vec<String> {
     if let Some(file) = &served.imported {
         lines.push(format!("origin    imported from {file}"));
     }
+    if let Some(rollout) = &served.rollout {
+        let RolloutMark {
+            id,
+            task,
+            group,
+            attempt,
+        } = rollout;
+        lines.push(format!(
+            "rollout   {id}: task {task}, try {attempt} in group {group}"
+        ));
+    }
     lines.extend(tokens(turn));
     let skills: Vec<&str> = served.skills.iter().map(|it| it.name.as_str()).collect();
     if !skills.is_empty() {
@@ -75,7 +86,9 @@ fn facts(turn: &Turn) -> Vec<String> {
     }
     if let Some(verdict) = &turn.verdict {
         let hint = verdict.hint.as_deref().unwrap_or_default();
-        let line = format!("verdict   {} {hint}", score(verdict.score));
+        let reward = verdict.reward.map(|it| format!("reward {it} "));
+        let reward = reward.unwrap_or_default();
+        let line = format!("verdict   {} {reward}{hint}", score(verdict.score));
         lines.push(line.trim_end().to_owned());
     }
     lines
@@ -178,7 +191,8 @@ mod tests {
             "reply": {"role": "assistant", "content": "ok", "reasoning_content": "thought"},
             "served": {"api": "/v1/messages", "upstream": "policy", "model": "demo", "adapter": "main-3",
                 "skills": [{"name": "brief", "version": "9f2c"}], "wishes": "77ab",
-                "system_block": "block text", "user_line": "line text", "imported": "rollouts.jsonl"},
+                "system_block": "block text", "user_line": "line text", "imported": "rollouts.jsonl",
+                "rollout": {"id": "0199a0b1c2d3deadbeef", "task": "t-1", "group": "g-1", "attempt": 2}},
             "state": {"is": "trained", "n": 4},
             "verdict": verdict(1, "good hint"), "overruled": [verdict(-1, "old hint")],
             "uses": [{"lineage": "main-a", "n": 4}],

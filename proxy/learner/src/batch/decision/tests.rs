@@ -165,13 +165,16 @@ fn what_the_teacher_declined_is_left_to_the_verdict() {
 }
 
 #[test]
-fn a_turn_that_calls_tools_is_not_answered_again() {
+fn a_turn_that_calls_tools_is_answered_again_if_it_failed() {
     let mut calls = bad(0);
     let reply = json!({"role": "assistant", "content": null, "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
     ]});
     calls.reply = Some(serde_json::from_value(reply).unwrap());
-    assert_eq!(with("redo", true, &calls), Never(ExcludeReason::ToolFailed));
+    assert_eq!(with("redo", false, &calls), Target);
+    assert_eq!(with("opd", false, &calls), Hint);
+    calls.verdict = Some(Verdict::new(Score::Good, JudgedBy::Rules));
+    assert_eq!(with("redo", true, &calls), Never(ExcludeReason::Accepted));
     assert_eq!(with("redo+binary_rl", true, &calls), Own);
 }
 

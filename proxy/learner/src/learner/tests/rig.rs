@@ -123,6 +123,7 @@ impl Rig {
             folder: Some(dir.join("learning")),
             judge,
             external_teacher,
+            advantages: None,
             config,
             log: log.clone(),
             schedule: away(),

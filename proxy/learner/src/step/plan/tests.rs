@@ -1,23 +1,32 @@
 //! A step's digest covers every number that goes to the training server, so equal digests prove that a rewrite of the way
 //! from turns to datums changed none.
 
-use std::sync::Arc;
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
 
+use futures_util::future::{BoxFuture, ready};
 use metaclaw_turns::Turn;
 use serde_json::Value;
 
 use super::*;
 use crate::{
+    advantages::AdvantageFunction,
     batch::{
         Samples, choose,
         testing::{by, config},
     },
     config::Methods,
     gate::Series,
+    judge::{Post, PostFailed},
     lineage::{Ancestry, BaseModel},
     sample::{
-        AnchorReply, Form, Sample, Target, TargetReply,
-        testing::{answered, answered_by, hinted, own, turn},
+        AnchorReply, Form, RolloutGroup, Sample, Target, TargetReply, rollout_batch,
+        step_advantages,
+        testing::{answered, answered_by, hinted, own, rollout_group, turn},
     },
 };
 
@@ -134,6 +143,11 @@ fn digest(rl: Value) -> String {
     });
     let batch = batch.with_deltas(&pulls.into_iter().collect());
     let batch = batch.held_at((rl.anchor > 0.0).then_some(anchor).into_iter().collect());
+    planned(&batch, &rl)
+}
+
+/// The digest of the step that a batch makes.
+fn planned(batch: &Batch, rl: &RlConfig) -> String {
     let point = ResumePoint {
         lineage: "0123abcd".to_owned(),
         n: 2,
@@ -154,7 +168,7 @@ fn digest(rl: Value) -> String {
         attempt: 1,
         series: Series::default(),
     };
-    Plan::new(&AgentId::default_agent(), start, &batch, &rl)
+    Plan::new(&AgentId::default_agent(), start, batch, rl)
         .unwrap()
         .hash
 }
@@ -170,4 +184,89 @@ fn a_step_of_every_method_sends_the_same_numbers_as_ever() {
     });
     let [found, expected] = [0, 1].map(|at| lines.each_ref().map(|it| it[at].as_str()).concat());
     assert!(found == expected, "found:\n{found}");
+}
+
+/// The function in the examples, in a process of its own.
+#[derive(Debug)]
+struct PythonFunction {
+    process: Child,
+    /// Host and port.
+    address: String,
+}
+
+impl PythonFunction {
+    fn start() -> Self {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../examples/rollouts/advantages/grpo.py"
+        );
+        let mut process = Command::new("python3")
+            .args([file, "0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let stdout = process.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut said).unwrap();
+        let address = said.trim().trim_start_matches("http://");
+        let address = address.trim_end_matches('/').to_owned();
+        Self { process, address }
+    }
+
+    fn ask(&self, body: &Value) -> String {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = format!("POST / HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, answer) = answer.split_once("\r\n\r\n").unwrap();
+        answer.to_owned()
+    }
+}
+
+impl Post for PythonFunction {
+    fn post<'a>(&'a self, body: &'a Value) -> BoxFuture<'a, Result<String, PostFailed>> {
+        Box::pin(ready(Ok(self.ask(body))))
+    }
+}
+
+impl Drop for PythonFunction {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn rollout_groups() -> Vec<RolloutGroup> {
+    vec![
+        rollout_group(
+            "a",
+            &[(0.1, &[], &[2, 3]), (0.7, &[], &[4]), (-1.0, &[], &[1])],
+        ),
+        // Thirds and tenths are no binary numbers.
+        rollout_group("b", &[(0.1, &[], &[1]), (0.1, &[], &[1]), (0.1, &[], &[1])]),
+        rollout_group(
+            "c",
+            &[
+                (1.0, &[], &[5]),
+                (0.0, &[], &[1, 1, 1]),
+                (0.333_333, &[], &[2]),
+            ],
+        ),
+    ]
+}
+
+/// This is the acceptance test of `rl.advantages`.
+#[tokio::test]
+async fn the_function_in_the_examples_makes_the_same_step_as_the_built_in() {
+    let (rl, groups) = (config(serde_json::json!({})), rollout_groups());
+    let built_in = rollout_batch(&groups, &step_advantages(&groups, rl.rollouts.advantage));
+    let function = AdvantageFunction::new(Arc::new(PythonFunction::start()));
+    let given = rollout_batch(&groups, &function.of(&groups).await.unwrap());
+    assert_eq!((built_in.samples.len(), built_in.spent.len()), (9, 3));
+    assert_eq!(planned(&given, &rl), planned(&built_in, &rl));
+    let other = config(serde_json::json!({"rollouts": {"advantage": "step"}}));
+    let by_step = rollout_batch(&groups, &step_advantages(&groups, other.rollouts.advantage));
+    assert_ne!(planned(&by_step, &other), planned(&built_in, &rl));
 }

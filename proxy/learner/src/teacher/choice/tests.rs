@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
+use metaclaw_chat::Message;
 use metaclaw_reward::{Policy, Rules};
 use serde_json::json;
 
@@ -11,6 +12,7 @@ fn candidate(text: &str, relevance: f64) -> TeacherReply {
     TeacherReply {
         ids: text.bytes().map(u32::from).collect(),
         text: text.to_owned(),
+        is_call: false,
         relevance,
         is_teachers: true,
     }
@@ -35,7 +37,7 @@ fn brief() -> Judge {
 
 /// Returns the chosen ones of these replies, as text.
 async fn chosen(judge: &Judge, of: &TeacherAnswers, least: f64) -> Result<Vec<String>, NoChoice> {
-    let asked = metaclaw_chat::Message::user("Where?");
+    let asked = Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);
     let chosen = choose(judge, &turn, of, least).await.unwrap();
     chosen.map(|all| all.iter().map(|it| it.text.clone()).collect())
@@ -109,4 +111,25 @@ async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
     let asked = model.1.lock().unwrap();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked[0].contains("Be brief.") && asked[0].contains("Where?"));
+}
+
+/// Rules that praise short replies, and a mean of relevance that only text reaches, say nothing about calls.
+#[tokio::test]
+async fn a_call_is_not_held_to_what_is_asked_of_words() {
+    let call = |relevance| TeacherReply {
+        is_call: true,
+        ..candidate(
+            r#"<tool_call>{"name": "ls", "arguments": {}}</tool_call>"#,
+            relevance,
+        )
+    };
+    let praised = Judge::Rules(rules(json!([
+        {"on": "reply", "pattern": "^It is", "score": 1},
+    ])));
+    let of = answers(vec![call(0.05), candidate("It is Paris.", 0.2)]);
+    let found = chosen(&praised, &of, 0.4).await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("<tool_call>"), "{found:?}");
+    let of = answers(vec![call(-0.05)]);
+    assert_eq!(chosen(&praised, &of, 0.4).await, Err(NoChoice::NotRelevant));
 }

@@ -328,6 +328,7 @@ impl TrainingBackend for World {
             Ok(TokenizeReply {
                 count: u32::try_from(tokens.len()).unwrap(),
                 max_model_len: 8_192,
+                reply_start: request.split_reply.then(|| model::reply_start(&request)),
                 tokens,
             })
         })

@@ -54,6 +54,14 @@ pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     ids(request.prompt.as_ref().unwrap_or(&rendered))
 }
 
+/// Returns the number of ids before the last message and what parts it from them.
+pub(super) fn reply_start(request: &TokenizeRequest) -> u32 {
+    let messages = request.messages.clone().unwrap_or_default();
+    let last = messages.last().map(|it| content(&it["content"]));
+    let n_all = tokenize(request).len();
+    u32::try_from(n_all - ids(&last.unwrap_or_default()).len()).unwrap()
+}
+
 fn content(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,0 +1,3 @@
+def rolling_mean(values, size):
+    """Returns the mean of each window of `size` neighbours."""
+    return [sum(values[i : i + size]) / size for i in range(len(values) - size)]

@@ -1,0 +1,2 @@
+set -e
+[ "$(bash wordcount.sh)" = 0 ]

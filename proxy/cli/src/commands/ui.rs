@@ -1,0 +1,145 @@
+//! `metaclaw ui`: a link that signs a browser in to the page, opened where a browser can be.
+
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    process::{Command, ExitCode, Stdio},
+};
+
+use clap::Args;
+use metaclaw_control::{client::ControlClient, operations::process::CreateLogin};
+use serde::Serialize;
+
+use super::{context::Context, status::not_running};
+use crate::{environment::Environment, out};
+
+/// Programs that open an address in the person's browser, on Linux, in WSL and on macOS.
+const OPENERS: [&str; 3] = ["xdg-open", "wslview", "open"];
+
+/// Arguments of `ui`.
+#[derive(Debug, Args)]
+pub(crate) struct UiArgs {
+    /// Only print the link.
+    #[arg(long)]
+    no_open: bool,
+    /// Sign out every browser first.
+    #[arg(long)]
+    sign_out: bool,
+    /// As JSON; nothing is opened.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The link as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct LoginLink {
+    running: bool,
+    /// The address that signs one browser in.
+    link: String,
+    /// The page itself, for a browser that is signed in.
+    page: String,
+    /// How many seconds the link is good for.
+    seconds: u64,
+}
+
+// === impl UiArgs ===
+
+impl UiArgs {
+    /// Asks the running process for a link.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let Some(client) = ControlClient::of_running(&context.home).await? else {
+            return not_running(context, self.json);
+        };
+        let ends_others = self.sign_out;
+        let login = client.call(&CreateLogin { ends_others }).await?;
+        let address = client.address();
+        let link = LoginLink {
+            running: true,
+            link: format!("http://{address}/ui/login?code={}", login.code),
+            page: format!("http://{address}/ui"),
+            seconds: login.seconds,
+        };
+        if self.json {
+            out::json(&link)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if ends_others {
+            out::aside("Every browser was signed out.");
+        }
+        out::line(&link.link)?;
+        let is_opened = !self.no_open && out::can_ask() && opens(&context.environment, &link.link);
+        out::aside(told(
+            &link,
+            address,
+            is_opened,
+            is_remote(&context.environment),
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What to do with the link.
+fn told(link: &LoginLink, address: SocketAddr, is_opened: bool, is_remote: bool) -> String {
+    let first = if is_opened {
+        "The link was opened in your browser."
+    } else {
+        "Open the link in a browser on this machine."
+    };
+    let mut text = format!(
+        "{first} It works once, for {} minutes; the browser then stays signed in at {} for 30 days.",
+        link.seconds / 60,
+        link.page
+    );
+    if is_remote {
+        let port = address.port();
+        let _ = write!(
+            text,
+            "\nYou are here over SSH: `ssh -L {port}:127.0.0.1:{port} HOST` on your own machine makes the link work there."
+        );
+    }
+    text
+}
+
+fn is_remote(environment: &Environment) -> bool {
+    environment.get("SSH_CONNECTION").is_some()
+}
+
+/// Has a browser open an address; false if no program for that is found, or no screen is there.
+fn opens(environment: &Environment, link: &str) -> bool {
+    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"]
+        .iter()
+        .any(|name| environment.get(name).is_some());
+    if is_remote(environment) || !(has_screen || cfg!(target_os = "macos")) {
+        return false;
+    }
+    OPENERS.iter().any(|opener| {
+        let mut command = Command::new(opener);
+        command.arg(link);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_is_told_with_what_to_do() {
+        let link = LoginLink {
+            running: true,
+            link: "http://127.0.0.1:30080/ui/login?code=7".to_owned(),
+            page: "http://127.0.0.1:30080/ui".to_owned(),
+            seconds: 120,
+        };
+        let address = "127.0.0.1:30080".parse().unwrap();
+        assert_eq!(
+            told(&link, address, false, true),
+            "Open the link in a browser on this machine. It works once, for 2 minutes; the browser then stays signed in at http://127.0.0.1:30080/ui for 30 days.\nYou are here over SSH: `ssh -L 30080:127.0.0.1:30080 HOST` on your own machine makes the link work there."
+        );
+        assert!(told(&link, address, true, false).starts_with("The link was opened"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Agents that `metaclaw wire` named. They use the proxy while it listens.
+
+use metaclaw_control::home::Home;
+use metaclaw_settings::{Config, Policy};
+use metaclaw_wiring::{AgentProfile, PROFILES, Surroundings, Target, WayBack, Wires, WiringError};
+use tracing::{info, warn};
+
+use crate::{
+    agent_target::{surroundings, target_of},
+    environment::Environment,
+};
+
+/// Points the agents at the proxy, and restores their files.
+#[derive(Debug)]
+pub(crate) struct WireLinks {
+    wires: Wires,
+    surroundings: Surroundings,
+    /// The agents, each with the proxy as it reaches it. Empty at a start that changes no agent (`--no-wire`).
+    targets: Vec<(&'static dyn AgentProfile, Target)>,
+}
+
+/// Returns the records of wired agents in a home.
+pub(crate) fn wires(home: &Home) -> Wires {
+    Wires::new(home.wiring())
+}
+
+// === impl WireLinks ===
+
+impl WireLinks {
+    /// `is_wanted` is false with `--no-wire`.
+    pub(crate) fn new(
+        home: &Home,
+        environment: &Environment,
+        config: &Config,
+        policy: &Policy,
+        is_wanted: bool,
+    ) -> Self {
+        let is_wanted = is_wanted && wires_others(config);
+        let targets = PROFILES.into_iter().filter(|_| is_wanted).map(|agent| {
+            let target = target_of(agent.id(), config, policy, config.gateway.proxy.address());
+            (agent, target)
+        });
+        Self {
+            wires: wires(home),
+            surroundings: surroundings(environment),
+            targets: targets.collect(),
+        }
+    }
+
+    /// Points the wired agents at the proxy. Returns lines for the banner.
+    pub(crate) fn point(&self, origin: &str) -> Option<String> {
+        if self.targets.is_empty() {
+            self.release();
+        }
+        let mut asking = Vec::new();
+        let mut lines = Vec::new();
+        for (agent, target) in &self.targets {
+            let target = Target {
+                origin: origin.to_owned(),
+                ..target.clone()
+            };
+            match self.pointed(*agent, &target) {
+                Ok(true) => asking.push(agent.name()),
+                Ok(false) => {}
+                Err(error) => {
+                    warn!(agent = agent.id(), %error, "an agent does not ask us");
+                    lines.push(format!("{} does not ask MetaClaw: {error}", agent.name()));
+                }
+            }
+        }
+        if !asking.is_empty() {
+            let verb = if asking.len() == 1 { "asks" } else { "ask" };
+            lines.push(format!(
+                "{} {verb} MetaClaw; `metaclaw stop` puts the files back",
+                asking.join(", ")
+            ));
+        }
+        (!lines.is_empty()).then(|| lines.join("\n            "))
+    }
+
+    /// Restores the agents' files.
+    pub(crate) fn release(&self) {
+        match release(&self.wires) {
+            Ok(lines) => lines.iter().for_each(|said| info!("{said}")),
+            Err(error) => {
+                warn!(%error, "an agent's files are not put back: `metaclaw doctor --fix`");
+            }
+        }
+    }
+
+    fn pointed(&self, agent: &dyn AgentProfile, target: &Target) -> Result<bool, WiringError> {
+        if self.wires.record(agent)?.is_none() {
+            return Ok(false);
+        }
+        if !self.wires.is_wired_to(agent, target)? {
+            self.wires.wire(agent, &self.surroundings, target)?;
+            info!(agent = agent.id(), "an agent asks us");
+        }
+        Ok(true)
+    }
+}
+
+/// Returns whether the settings allow that agents are wired.
+pub(crate) fn wires_others(config: &Config) -> bool {
+    config.claw_type.as_deref() != Some("none")
+}
+
+/// Restores the files of all agents. Returns a line for each agent that was changed. An error is returned after all
+/// agents were tried.
+pub(crate) fn release(wires: &Wires) -> Result<Vec<String>, WiringError> {
+    let mut lines = Vec::new();
+    let mut failure = None;
+    for agent in PROFILES {
+        match wires.unwire(agent) {
+            Ok(back) => lines.extend(told(agent, &back)),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(lines), Err)
+}
+
+/// Describes what was done to an agent's files. Returns none if nothing was done.
+pub(crate) fn told(agent: &dyn AgentProfile, back: &WayBack) -> Option<String> {
+    let mut said = Vec::new();
+    if !back.restored.is_empty() {
+        said.push(format!(
+            "{} as before, byte for byte",
+            named(&back.restored)
+        ));
+    }
+    if !back.taken_back.is_empty() {
+        said.push(format!(
+            "{} written by others since: only MetaClaw's keys were taken out",
+            named(&back.taken_back)
+        ));
+    }
+    if !back.left.is_empty() {
+        let left = back.left.join(", ");
+        said.push(format!(
+            "{left}: changed by others since, and left as it is"
+        ));
+    }
+    if !back.gone.is_empty() {
+        said.push(format!("{} gone, nothing to put back", named(&back.gone)));
+    }
+    (!said.is_empty()).then(|| format!("{}: {}", agent.name(), said.join("; ")))
+}
+
+/// Returns the paths of the files, followed by "is" or "are".
+fn named(files: &[std::path::PathBuf]) -> String {
+    let paths = files.iter().map(|it| it.display().to_string());
+    let verb = if files.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", paths.collect::<Vec<_>>().join(", "))
+}

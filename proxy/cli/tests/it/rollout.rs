@@ -1,0 +1,196 @@
+//! `metaclaw rollout run` and `serve`: real programs talk to a real proxy before a scripted upstream.
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    time::timeout,
+};
+
+use crate::harness::{TestHome, Upstream};
+
+/// Succeeds if the reply contains the task's answer. The upstream answers "answer to 1".
+const AGENT: &str = r#"
+import json, os, sys, urllib.request
+task = json.load(open(os.environ["METACLAW_TASK"]))
+body = {"model": "policy", "max_tokens": 9, "messages": [{"role": "user", "content": task["question"]}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+    {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+reply = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+print(reply)
+sys.exit(0 if task["answer"] in reply else 1)
+"#;
+
+const TASKS: &str = "{\"id\": \"good\", \"question\": \"one?\", \"answer\": \"to 1\"}\n{\"id\": \"bad\", \"question\": \"two?\", \"answer\": \"to 2\"}\n";
+
+/// Writes the files of a run; the path of its file.
+fn write(home: &TestHome, more: &str) -> Result<String> {
+    let path = |name: &str| home.path().join(name);
+    std::fs::write(path("agent.py"), AGENT)?;
+    std::fs::write(path("tasks.jsonl"), TASKS)?;
+    let file = format!("tasks: tasks.jsonl\ngroup_size: 2\nresample: 0\n{more}\n");
+    std::fs::write(path("tasks.yaml"), file)?;
+    Ok(path("tasks.yaml").to_string_lossy().into_owned())
+}
+
+#[tokio::test]
+async fn tasks_are_measured_and_each_episode_is_in_the_log() -> Result<()> {
+    let upstream = Upstream::new().await?;
+    let home = TestHome::before(&upstream)?;
+    let file = write(&home, "command: [python3, agent.py]")?;
+    let refused = home.refusal(&["rollout", "run", &file]).await?;
+    assert!(refused.contains("`metaclaw start -d` first"), "{refused}");
+    let dry = home.ask(&["rollout", "run", &file, "--dry-run"]).await?;
+    assert!(
+        dry.contains("command:  python3 agent.py") && dry.contains("OPENAI_BASE_URL="),
+        "{dry}"
+    );
+
+    let _proxy = home.start().await?;
+    let run = ["rollout", "run", &file, "--eval", "--tries", "2", "--json"];
+    let measured = home.json(&run).await?;
+    let measured = &measured["measurements"][0];
+    assert_eq!(
+        (&measured["n_tasks"], &measured["n_tries"]),
+        (&2.into(), &4.into()),
+        "{measured}"
+    );
+    assert_eq!(measured["pass"][0]["estimate"], 0.5);
+    assert_eq!(upstream.n_asked(), 4);
+    let listed = home.ask(&["rollout", "list"]).await?;
+    assert_eq!(
+        (
+            listed.matches("good").count(),
+            listed.matches("bad").count()
+        ),
+        (2, 2),
+        "{listed}"
+    );
+
+    // Each task has the same end in every try, so there is nothing to learn.
+    let ran = home
+        .ask(&["rollout", "run", &file, "--run", "train"])
+        .await?;
+    assert!(ran.contains("nothing was trained"), "{ran}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_programs_run_in_another_process_that_serves_them() -> Result<()> {
+    let upstream = Upstream::new().await?;
+    let home = TestHome::before(&upstream)?.with_variable("METACLAW_ENVIRONMENT_KEY", "k".as_ref());
+    let served = TestHome::bare()?.with_variable("METACLAW_ENVIRONMENT_KEY", "k".as_ref());
+    let file = write(&served, "command: [python3, agent.py]")?;
+    let mut serving = served
+        .command(&["rollout", "serve", &file, "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let out = serving.stdout.take().context("a pipe")?;
+    let line = BufReader::new(out)
+        .lines()
+        .next_line()
+        .await?
+        .context("no line")?;
+    let url = line.split_whitespace().find(|it| it.starts_with("http://"));
+    let url = url.with_context(|| line.clone())?.trim_end_matches(',');
+    let file = write(&home, &format!("environments: ['{url}']"))?;
+    let _proxy = home.start().await?;
+    let measured = home
+        .json(&["rollout", "run", &file, "--eval", "--tries", "1", "--json"])
+        .await?;
+    assert_eq!(measured["measurements"][0]["pass"][0]["estimate"], 0.5);
+    let output = std::fs::read_dir(served.path().join("rollouts/serve/output"))?.count();
+    assert_eq!(output, 2, "the programs ran there");
+    let pid = serving
+        .id()
+        .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    kill_process(pid.context("it has ended")?, Signal::INT)?;
+    assert!(serving.wait().await?.success());
+    Ok(())
+}
+
+/// How long the twenty tasks of an example may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Shows and measures an example, as its README does. The upstream answers with a text that solves no task.
+async fn run_example(home: &TestHome, track: &str, n_tasks: usize) -> Result<()> {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rollouts");
+    let file = format!("{example}/{track}/run.yaml");
+    let dry = home.ask(&["rollout", "run", &file, "--dry-run"]).await?;
+    assert!(dry.contains(&format!("rollout agent {track}")), "{dry}");
+    let run = ["rollout", "run", &file, "--eval", "--tries", "1", "--json"];
+    let output = timeout(PATIENCE, home.command(&run).output()).await??;
+    let told = String::from_utf8_lossy(&output.stderr);
+    let measured: Value = serde_json::from_slice(&output.stdout).context(told.into_owned())?;
+    let measurement = &measured["measurements"][0];
+    assert_eq!(measurement["n_tasks"], n_tasks, "{measured}");
+    assert_eq!(measurement["n_tries"], n_tasks, "{measured}");
+    assert_eq!(measurement["pass"][0]["estimate"], 0.0, "{measured}");
+    // The run that trains, on one group of two.
+    let folder = home.path().join(track);
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(Path::new(example).join(track))
+        .arg(&folder)
+        .status()?;
+    assert!(copied.success());
+    let file = folder.join("run.yaml");
+    let whole = std::fs::read_to_string(&file)?;
+    let is_size =
+        |line: &&str| line.starts_with("group_size") || line.starts_with("tasks_per_step");
+    let rest: Vec<&str> = whole
+        .lines()
+        .filter(|line| !is_size(line) && !line.starts_with("eval_"))
+        .collect();
+    let small = "\ngroup_size: 2\ntasks_per_step: 1\nsteps: 1\nresample: 0\n";
+    std::fs::write(&file, rest.join("\n") + small)?;
+    let file = file.to_str().context("UTF-8")?;
+    let name = format!("{track}-train");
+    let ran = home.ask(&["rollout", "run", file, "--run", &name]).await?;
+    assert!(ran.contains("episodes: 2 opened = 2 scored"), "{ran}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_examples_of_tracks_are_shown_measured_and_trained_on() -> Result<()> {
+    if std::process::Command::new("bwrap")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("skipped: bubblewrap is not installed");
+        return Ok(());
+    }
+    let upstream = Upstream::new().await?;
+    let mut server = tokio::process::Command::new("python3")
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../examples/rollouts/gui/server.py"
+        ))
+        .args(["--port", "0"])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let out = server.stdout.take().context("a pipe")?;
+    // Without Chromium there is no address, and the example of the track `gui` is left out.
+    let address = BufReader::new(out).lines().next_line().await?;
+    let named = address.as_deref().unwrap_or_default();
+    let home = TestHome::before(&upstream)?.with_variable("METACLAW_GUI_SERVER", named.as_ref());
+    let _proxy = home.start().await?;
+    run_example(&home, "terminal", 5).await?;
+    run_example(&home, "toolcall", 5).await?;
+    run_example(&home, "swe", 20).await?;
+    if address.is_some() {
+        run_example(&home, "gui", 20).await?;
+        let pid = server
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        kill_process(pid.context("it has ended")?, Signal::INT)?;
+        server.wait().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Operations on rollouts: the runs of agents on tasks that the log has.
+
+use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId};
+use metaclaw_turns::{Rollout, RolloutFilter, Turn};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    instance::Instance,
+    operation::{Operation, OperationFailure},
+};
+
+/// Which rollouts to list, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListRollouts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupId>,
+    /// Only those of this run of `metaclaw rollout run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// At most this many; 0 means all.
+    pub limit: usize,
+}
+
+/// A rollout in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ListedRollout {
+    #[serde(flatten)]
+    pub rollout: Rollout,
+    /// How many turns of it are in the log, errands of its agent included.
+    pub n_turns: usize,
+}
+
+/// One rollout with its turns; none where there is no such rollout.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GetRollout(pub RolloutId);
+
+/// A rollout with its turns, in the order in which they came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownRollout {
+    pub rollout: Rollout,
+    pub turns: Vec<Turn>,
+}
+
+impl Operation for ListRollouts {
+    const PATH: &'static str = "rollouts";
+    type Reply = Vec<ListedRollout>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<ListedRollout>, OperationFailure> {
+        let log = instance.log().await?;
+        let filter = RolloutFilter {
+            agent: self.agent,
+            group: self.group,
+            task: self.task,
+            run: self.run,
+            only_open: false,
+            limit: self.limit,
+        };
+        let found = log.rollouts(filter).await;
+        let found = found.map_err(OperationFailure::unavailable)?;
+        let ids = found.iter().map(|it| it.id.clone()).collect();
+        let turns = log.rollout_turns(ids).await;
+        let turns = turns.map_err(OperationFailure::unavailable)?;
+        let listed = found.into_iter().map(|rollout| ListedRollout {
+            n_turns: turns.get(&rollout.id).map_or(0, Vec::len),
+            rollout: without_key(rollout),
+        });
+        Ok(listed.collect())
+    }
+}
+
+impl Operation for GetRollout {
+    const PATH: &'static str = "rollout";
+    type Reply = Option<ShownRollout>;
+
+    async fn perform(self, instance: &Instance) -> Result<Option<ShownRollout>, OperationFailure> {
+        let log = instance.log().await?;
+        let rollout = log.rollout(&self.0).await;
+        let Some(rollout) = rollout.map_err(OperationFailure::unavailable)? else {
+            return Ok(None);
+        };
+        let ids = log.rollout_turns(vec![self.0.clone()]).await;
+        let ids = ids.map_err(OperationFailure::unavailable)?.remove(&self.0);
+        let mut turns = Vec::new();
+        for id in ids.unwrap_or_default() {
+            let turn = log.get(id).await;
+            turns.extend(turn.map_err(OperationFailure::unavailable)?);
+        }
+        let rollout = without_key(rollout);
+        Ok(Some(ShownRollout { rollout, turns }))
+    }
+}
+
+/// Nobody who looks needs the hash of a rollout's key.
+fn without_key(rollout: Rollout) -> Rollout {
+    Rollout {
+        key_hash: String::new(),
+        ..rollout
+    }
+}

@@ -1,0 +1,59 @@
+//! Who calls, and with which keys.
+
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, HeaderName, header};
+use metaclaw_chat::AgentId;
+
+/// Headers in which a caller may send a key. If keys are configured here, none of them is sent upstream.
+pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
+    header::AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+];
+
+/// The agents for which a caller may speak.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    Any,
+    /// These agents. The first one is the default.
+    Of(Arc<[AgentId]>),
+}
+
+/// Why a caller is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthError {
+    #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
+    NoKey,
+    #[error("this key is not known here; the keys are proxy.api_key and proxy.keys")]
+    WrongKey,
+    #[error("this call needs the admin token of run.json, as authorization: Bearer TOKEN")]
+    NotAdmin,
+    #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
+    NotAll,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Returns the caller that [`AuthLayer`] accepted.
+    pub(crate) fn from_extensions(extensions: &Extensions) -> Result<Self, AuthError> {
+        extensions.get().cloned().ok_or(AuthError::NoKey)
+    }
+}
+
+/// Returns the keys that a caller sends in any header that clients of chat APIs use. Some clients fill two headers, one
+/// from their settings and one from their environment, and only one of the keys is ours.
+pub(crate) fn shown_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    KEY_HEADERS.into_iter().flat_map(|name| {
+        let is_bearer = name == header::AUTHORIZATION;
+        headers.get_all(name).iter().filter_map(move |value| {
+            let value = value.to_str().ok()?.trim();
+            if !is_bearer {
+                return Some(value);
+            }
+            let (scheme, key) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+        })
+    })
+}

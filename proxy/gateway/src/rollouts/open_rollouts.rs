@@ -1,0 +1,168 @@
+//! The open rollouts: who may talk as one, and when one has taken too long.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::HeaderMap;
+use metaclaw_chat::{RolloutId, Secret, now_ms};
+use metaclaw_turns::{LogError, Rollout, RolloutEnd, RolloutFilter, TurnLog};
+use tokio::sync::Notify;
+
+use super::path::RolloutPath;
+use crate::{auth::caller::shown_keys, lock::lock};
+
+/// Rollouts that may be open at once.
+const MAX_OPEN: usize = 4_096;
+/// How long to wait before a deadline is tried again that the log could not write.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Why a rollout cannot be opened, closed or talked to.
+#[derive(Debug, thiserror::Error)]
+pub enum RolloutError {
+    #[error(
+        "there is no rollout {id:?}, or it is closed: rollouts are opened with POST /v1/rollouts"
+    )]
+    Unknown { id: String },
+    #[error(
+        "the key is not that of rollout {id}: send the api_key that POST /v1/rollouts answered"
+    )]
+    WrongKey { id: RolloutId },
+    #[error("{n} rollouts are open, and no more may be at once: close some (POST /v1/feedback)")]
+    TooMany { n: usize },
+    #[error("{0}")]
+    Invalid(String),
+    #[error("rollouts need the turn log, and this proxy records nothing: turns.enabled is false")]
+    Unrecorded,
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// The rollouts that are open, in memory and in the log.
+#[derive(Debug)]
+pub struct Rollouts {
+    log: TurnLog,
+    open: Mutex<HashMap<RolloutId, Arc<Rollout>>>,
+    /// A rollout was opened, whose deadline may be the next.
+    opened: Notify,
+}
+
+// === impl Rollouts ===
+
+impl Rollouts {
+    /// Reads the rollouts that an earlier process left open: their agents go on.
+    ///
+    /// # Errors
+    /// Returns the log's error.
+    pub async fn load(log: TurnLog) -> Result<Arc<Self>, LogError> {
+        let filter = RolloutFilter {
+            only_open: true,
+            ..RolloutFilter::default()
+        };
+        let open = log.rollouts(filter).await?.into_iter();
+        let open = open.map(|it| (it.id.clone(), Arc::new(it))).collect();
+        Ok(Arc::new(Self {
+            log,
+            open: Mutex::new(open),
+            opened: Notify::new(),
+        }))
+    }
+
+    pub(crate) fn log(&self) -> &TurnLog {
+        &self.log
+    }
+
+    /// Returns the open rollout that a request is sent to, if it shows its key.
+    pub(crate) fn caller(
+        &self,
+        path: &RolloutPath,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Rollout>, RolloutError> {
+        let id = path.0.parse::<RolloutId>().ok();
+        let known = id.and_then(|id| lock(&self.open).get(&id).cloned());
+        let rollout = known.ok_or_else(|| RolloutError::Unknown { id: path.0.clone() })?;
+        // What is compared is a hash, so the time does not tell how much of a key was right.
+        if shown_keys(headers).any(|key| key_hash(key) == rollout.key_hash) {
+            Ok(rollout)
+        } else {
+            let id = rollout.id.clone();
+            Err(RolloutError::WrongKey { id })
+        }
+    }
+
+    /// Opens a rollout. `key` is its key's hash ([`key_hash`]).
+    pub(crate) async fn open(&self, rollout: Rollout) -> Result<(), RolloutError> {
+        let n = lock(&self.open).len();
+        if n >= MAX_OPEN {
+            return Err(RolloutError::TooMany { n });
+        }
+        self.log.open_rollout(rollout.clone()).await?;
+        lock(&self.open).insert(rollout.id.clone(), Arc::new(rollout));
+        self.opened.notify_one();
+        Ok(())
+    }
+
+    /// Closes a rollout: its outcome judges its turns.
+    ///
+    /// # Errors
+    /// Returns the log's error: it is unknown, or closed already.
+    pub async fn close(&self, id: &RolloutId, end: RolloutEnd) -> Result<Rollout, LogError> {
+        let closed = self.log.close_rollout(id, end, now_ms()).await?;
+        lock(&self.open).remove(id);
+        Ok(closed)
+    }
+
+    /// Ends rollouts at their deadlines. Runs until it is dropped.
+    pub async fn end_late_ones(&self) {
+        loop {
+            let opened = self.opened.notified();
+            match self.next_deadline() {
+                Some(wait) => tokio::select! {
+                    () = opened => {}
+                    () = tokio::time::sleep(wait) => {
+                        if let Err(error) = self.end_due().await {
+                            tracing::warn!(%error, "a rollout that took too long could not be ended");
+                            tokio::time::sleep(AGAIN).await;
+                        }
+                    }
+                },
+                None => opened.await,
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let deadlines = lock(&self.open);
+        let next = deadlines.values().map(|it| it.deadline_ms).min()?;
+        Some(Duration::from_millis(next.saturating_sub(now_ms())))
+    }
+
+    async fn end_due(&self) -> Result<(), LogError> {
+        let now_ms = now_ms();
+        let is_due = |it: &&Arc<Rollout>| it.deadline_ms <= now_ms;
+        let due: Vec<_> = lock(&self.open).values().filter(is_due).cloned().collect();
+        for rollout in due {
+            tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and counts for nothing");
+            match self.close(&rollout.id, RolloutEnd::Unfinished).await {
+                // Somebody closed it, or forgot it, in between.
+                Ok(_) | Err(LogError::RolloutClosed { .. } | LogError::NoSuchRollout { .. }) => {
+                    lock(&self.open).remove(&rollout.id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what the log keeps of a rollout's key.
+pub(super) fn key_hash(key: &str) -> String {
+    blake3::hash(key.as_bytes()).to_hex().to_string()
+}
+
+/// Makes a key, which nobody can guess.
+pub(super) fn new_key() -> Secret {
+    Secret::from(format!("sk-rollout-{:032x}", rand::random::<u128>()))
+}

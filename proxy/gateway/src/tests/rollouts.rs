@@ -1,0 +1,253 @@
+//! Tests of rollouts: opened over HTTP, talked to at an address and with a key of their own.
+
+use metaclaw_chat::Secret;
+use metaclaw_turns::{RolloutState, TurnKind, TurnLog, TurnsConfig};
+use serde_json::{Value, json};
+
+use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post};
+use crate::{Endpoint, Rollouts};
+
+/// A gateway whose rollouts are in a log in a temporary folder.
+struct WithRollouts {
+    harness: Harness,
+    policy: Upstream,
+    _dir: tempfile::TempDir,
+}
+
+impl WithRollouts {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+        let rollouts = Rollouts::load(log).await.unwrap();
+        let mut set_up = SetUp {
+            rollouts: Some(rollouts),
+            lessons: vec![("_default/WISHES.md", "- Be brief.\n")],
+            ..SetUp::default()
+        };
+        set_up.config.proxy.api_key = Some(Secret::from("sk-proxy"));
+        let harness = Harness::with(set_up).await;
+        let policy = Upstream::start(&harness.tasks).await;
+        let url = format!("http://{}", policy.address);
+        let endpoint = Endpoint::new(&url, Some(Secret::from("sk-trainer")), "base").unwrap();
+        harness.serving.set_policy(Some(endpoint));
+        Self {
+            harness,
+            policy,
+            _dir: dir,
+        }
+    }
+
+    async fn open(&self, body: &Value) -> (u16, Value) {
+        self.call("/v1/rollouts", "authorization: Bearer sk-proxy\r\n", body)
+            .await
+    }
+
+    async fn call(&self, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+        let request = post(path, headers, &body.to_string());
+        let seen = self.harness.refused(&request).await;
+        (seen.status(), serde_json::from_str(seen.text()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk-proxy\r\n\r\n"
+        );
+        let seen = self.harness.refused(request.as_bytes()).await;
+        (seen.status(), serde_json::from_str(seen.text()).unwrap())
+    }
+
+    /// Sends a chat to a rollout; what the policy model got of it.
+    async fn chat(&mut self, opened: &Value) -> (String, String) {
+        let path = format!("/rollout/{}/v1/chat/completions", text(opened, "id"));
+        let key = format!("authorization: Bearer {}\r\n", text(opened, "api_key"));
+        let mut client = self.harness.client().await;
+        client.send(&post(&path, &key, CHAT)).await;
+        let mut exchange = self.policy.next().await;
+        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        assert!(client.read().await.is_whole);
+        (exchange.head.clone(), exchange.body().to_owned())
+    }
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn the_address_says_whose_turn_it_is_and_nothing_is_put_into_its_prompt() {
+    let mut it = WithRollouts::start().await;
+    let (status, opened) = it
+        .open(
+            &json!({"agent": "coder", "task": "t-1", "group": "g", "group_size": 4, "attempt": 3}),
+        )
+        .await;
+    assert_eq!(status, 201, "{opened}");
+    let base = format!("http://localhost/rollout/{}", text(&opened, "id"));
+    assert_eq!(text(&opened, "base_url"), format!("{base}/v1"));
+    assert_eq!(text(&opened, "anthropic_base_url"), base);
+    assert!(opened.get("key_hash").is_none());
+    it.harness
+        .serving
+        .set(&"coder".parse().unwrap(), Some("a-1"));
+    let (head, body) = it.chat(&opened).await;
+    assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+    assert!(
+        head.contains("Bearer sk-trainer") && !head.contains("sk-rollout"),
+        "{head}"
+    );
+    assert!(!body.contains("Be brief."), "{body}");
+    assert!(body.contains("a-1"), "{body}");
+    // A new adapter is for the rollouts that begin after it.
+    it.harness
+        .serving
+        .set(&"coder".parse().unwrap(), Some("a-2"));
+    assert!(it.chat(&opened).await.1.contains("a-1"));
+    let turns = it.harness.log.wait(2).await;
+    let mark = turns[0].served.rollout.clone().unwrap();
+    assert_eq!(
+        (mark.task.as_str(), mark.group.as_str(), mark.attempt),
+        ("t-1", "g", 3)
+    );
+    for turn in &turns {
+        assert_eq!(turn.meta.kind, TurnKind::Rollout);
+        assert_eq!(turn.agent.as_str(), "coder");
+        assert_eq!(turn.session, mark.id.session());
+        assert_eq!(turn.served.adapter.as_deref(), Some("a-1"));
+    }
+    let (_, pinned) = it
+        .open(&json!({"agent": "coder", "task": "t-2", "adapter": "a-0"}))
+        .await;
+    assert!(it.chat(&pinned).await.1.contains("a-0"));
+}
+
+#[tokio::test]
+async fn only_its_own_key_opens_a_rollout_and_it_opens_nothing_else() {
+    let mut it = WithRollouts::start().await;
+    let (_, opened) = it.open(&json!({"task": "t-1"})).await;
+    let (_, other) = it.open(&json!({"task": "t-1"})).await;
+    let chat: Value = serde_json::from_str(CHAT).unwrap();
+    let path = format!("/rollout/{}/v1/chat/completions", text(&opened, "id"));
+    let key = |of: &Value| format!("x-api-key: {}\r\n", text(of, "api_key"));
+    for headers in [
+        key(&other),
+        "x-api-key: sk-proxy\r\n".to_owned(),
+        String::new(),
+    ] {
+        let (status, answer) = it.call(&path, &headers, &chat).await;
+        assert_eq!(status, 401, "{answer}");
+    }
+    let (status, answer) = it.call("/v1/chat/completions", &key(&opened), &chat).await;
+    assert_eq!(status, 401, "{answer}");
+    let score = json!({"rollout": text(&opened, "id"), "score": 1});
+    for route in ["feedback", "rollouts", "admin/train_step"] {
+        let path = format!("/rollout/{}/v1/{route}", text(&opened, "id"));
+        assert_eq!(
+            it.call(&path, &key(&opened), &score).await.0,
+            404,
+            "{route}"
+        );
+    }
+    let proxy = "authorization: Bearer sk-proxy\r\n";
+    let (status, closed) = it.call("/v1/feedback", proxy, &score).await;
+    assert_eq!(
+        (status, &closed["state"]),
+        (200, &json!("scored")),
+        "{closed}"
+    );
+    let (status, answer) = it.call("/v1/feedback", proxy, &score).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (409, &json!("rollout_closed"))
+    );
+    let id = text(&opened, "id");
+    let (status, answer) = it.call(&path, &key(&opened), &chat).await;
+    assert_eq!(status, 404, "{answer}");
+    assert_eq!(answer["error"]["code"], "no_such_rollout");
+    let (status, shown) = it.get(&format!("/v1/rollouts/{id}")).await;
+    assert_eq!(
+        (status, &shown["state"], &shown["outcome"]),
+        (200, &json!("scored"), &json!(1.0))
+    );
+    assert_eq!(it.get("/v1/rollouts/nonsense").await.0, 404);
+    let (status, wanted) = it.get("/v1/rollouts/wanted?agent=coder").await;
+    assert_eq!(
+        (status, wanted),
+        (200, json!({"adapter": null, "held_out": 0}))
+    );
+    assert!(it.chat(&other).await.0.starts_with("POST /v1/chat"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_said_by_field_value_and_what_is_allowed() {
+    let it = WithRollouts::start().await;
+    for (body, said) in [
+        (json!({}), "missing field `task`"),
+        (json!({"task": ""}), "the name \"\" is not allowed"),
+        (json!({"task": "t", "grup": "g"}), "unknown field `grup`"),
+        (
+            json!({"task": "t", "attempt": 1}),
+            "group_size 1 with attempt 1 is not allowed",
+        ),
+        (json!({"task": "t", "group_size": 0}), "group_size 0"),
+        (
+            json!({"task": "t", "timeout_s": 0}),
+            "timeout_s 0 is not allowed: 1 to 86400",
+        ),
+        (
+            json!({"task": "t", "agent": "_shared"}),
+            "_shared stands for all agents",
+        ),
+        (json!({"task": "t", "agent": "../x"}), "agent name"),
+    ] {
+        let (status, answer) = it.open(&body).await;
+        let message = text(&answer["error"], "message");
+        assert!(
+            status == 400 && message.contains(said),
+            "{status} {message}"
+        );
+    }
+    let (status, _) = it.call("/v1/rollouts", "", &json!({"task": "t"})).await;
+    assert_eq!(status, 401);
+    let unrecorded = Harness::start().await;
+    let seen = unrecorded.refused(&post("/v1/rollouts", "", "{}")).await;
+    assert_eq!(seen.status(), 503);
+}
+
+#[tokio::test]
+async fn a_rollout_that_nobody_closes_is_unfinished_even_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+    let first = Rollouts::load(log.clone()).await.unwrap();
+    let late = metaclaw_turns::Rollout {
+        id: metaclaw_chat::RolloutId::new(1, 1),
+        agent: "coder".parse().unwrap(),
+        task: "t".parse().unwrap(),
+        group: "g".parse().unwrap(),
+        group_size: 1,
+        attempt: 0,
+        held_out: false,
+        adapter: None,
+        run: None,
+        key_hash: String::new(),
+        opened_ms: 1,
+        deadline_ms: 2,
+        state: RolloutState::Open,
+    };
+    first.open(late.clone()).await.unwrap();
+    drop(first);
+    let second = Rollouts::load(log.clone()).await.unwrap();
+    let ended = async {
+        while log.rollout(&late.id).await.unwrap().unwrap().is_open() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = second.end_late_ones() => {}
+        ended = tokio::time::timeout(super::harness::SOON, ended) => ended.unwrap(),
+    }
+    let state = log.rollout(&late.id).await.unwrap().unwrap().state;
+    assert!(
+        matches!(state, RolloutState::Unfinished { .. }),
+        "{state:?}"
+    );
+}

@@ -1,0 +1,37 @@
+//! `rl.rollouts.*`: how turns of rollouts are learned from.
+
+use metaclaw_chat::Span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::AdvantageForm;
+
+/// `rl.rollouts.*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RolloutsConfig {
+    /// What a turn is compared with. group compares outcomes within the group, so that all turns of a rollout have the same
+    /// advantage. step compares outcome plus step reward among the turns of the same number. Without it, step for groups
+    /// with step rewards, else group (docs/training/grpo.md).
+    pub advantage: Option<AdvantageForm>,
+    /// How many rollouts make up one step that nobody asked for. A step has whole groups.
+    #[schemars(range(min = 2))]
+    pub batch_size: usize,
+    /// The age from which a turn is no longer used, in optimizer steps since the weights that sampled it.
+    pub max_lag: u64,
+    /// How long the gate waits for rollouts on held-out tasks.
+    pub gate_wait: Span,
+}
+
+// === impl RolloutsConfig ===
+
+impl Default for RolloutsConfig {
+    fn default() -> Self {
+        Self {
+            advantage: None,
+            batch_size: 32,
+            max_lag: 4,
+            gate_wait: Span::mins(10),
+        }
+    }
+}

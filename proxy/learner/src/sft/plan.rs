@@ -1,0 +1,370 @@
+//! The steps of a training from a data set: which rows, in which order, at which rate.
+//!
+//! The order is that of Fisher and Yates with the numbers of SplitMix64 (Steele, Lea, Flood 2014), so that another program
+//! can make the same batches from the same seed.
+
+use metaclaw_trainer_api::CheckpointName;
+
+use super::{
+    error::SftError,
+    examples::TokenRow,
+    objective::Objective,
+    types::{HeldOutRows, RateSchedule, SftPlanned, SftWanted},
+};
+use crate::{
+    config::RlConfig,
+    formulas::{rate_for_size, warmed_up},
+    lineage::Shape,
+};
+
+/// Of the rate of chats: a pair says which of two replies is better, and not what to say.
+const PAIR_RATE: f64 = 0.1;
+
+/// Everything that is trained. The same plan gives the same checkpoints.
+#[derive(Debug, Clone)]
+pub(super) struct SftPlan {
+    pub(super) objective: Objective,
+    pub(super) rows: Vec<TokenRow>,
+    pub(super) held_out: Vec<TokenRow>,
+    pub(super) epochs: u64,
+    pub(super) batch_size: usize,
+    learning_rate: Option<f64>,
+    schedule: RateSchedule,
+    seed: u64,
+    /// Hash of the files.
+    pub(super) data: String,
+    pub(super) shape: Shape,
+    pub(super) rl: RlConfig,
+}
+
+/// The rows of a data set, as ids.
+#[derive(Debug)]
+pub(super) struct DataSet {
+    pub(super) objective: Objective,
+    pub(super) rows: Vec<TokenRow>,
+    /// The rows of the other file, if one was named.
+    pub(super) held_out: Vec<TokenRow>,
+    pub(super) hash: String,
+}
+
+// === impl SftPlan ===
+
+impl SftPlan {
+    /// Plans the training of an adapter of this shape.
+    ///
+    /// # Errors
+    /// Returns [`SftError::Few`] if no row is left to train on.
+    pub(super) fn new(
+        wanted: &SftWanted,
+        data: DataSet,
+        shape: Shape,
+        rl: RlConfig,
+    ) -> Result<Self, SftError> {
+        let DataSet {
+            objective,
+            mut rows,
+            mut held_out,
+            hash,
+        } = data;
+        if let HeldOutRows::Share(share) = wanted.held_out
+            && share > 0.0
+        {
+            let n = rows.len();
+            if n < 2 {
+                return Err(SftError::Few { n });
+            }
+            let order = shuffled(n, wanted.seed, 0);
+            let mut is_held_out = vec![false; n];
+            for at in &order[..n_held_out(n, share)] {
+                is_held_out[*at] = true;
+            }
+            let each = rows.into_iter().zip(is_held_out);
+            let (held, kept): (Vec<_>, Vec<_>) = each.partition(|(_, held)| *held);
+            rows = kept.into_iter().map(|(row, _)| row).collect();
+            held_out = held.into_iter().map(|(row, _)| row).collect();
+        }
+        Ok(Self {
+            objective,
+            rows,
+            held_out,
+            epochs: wanted.epochs,
+            batch_size: wanted.batch_size.unwrap_or(rl.batch_size),
+            learning_rate: wanted.learning_rate,
+            schedule: wanted.schedule,
+            seed: wanted.seed,
+            data: hash,
+            shape,
+            rl,
+        })
+    }
+
+    /// The batches of an epoch, counted from 1, as places in `rows`.
+    pub(super) fn batches(&self, epoch: u64) -> Vec<Vec<usize>> {
+        let order = shuffled(self.rows.len(), self.seed, epoch);
+        order.chunks(self.batch_size).map(<[_]>::to_vec).collect()
+    }
+
+    pub(super) fn steps_per_epoch(&self) -> u64 {
+        self.rows.len().div_ceil(self.batch_size) as u64
+    }
+
+    pub(super) fn n_steps(&self) -> u64 {
+        self.epochs * self.steps_per_epoch()
+    }
+
+    /// The highest rate, for a model of that many parameters; the careful end where nobody tells the number.
+    pub(super) fn full_rate(&self, n_params: Option<f64>) -> f64 {
+        let by_size = || rate_for_size(n_params.unwrap_or(f64::INFINITY));
+        let given = self.learning_rate;
+        given.unwrap_or_else(|| self.rl.learning_rate.unwrap_or_else(by_size) * self.rate_share())
+    }
+
+    /// The rate of a step, counted from 1 over all epochs.
+    pub(super) fn rate(&self, step: u64, n_params: Option<f64>) -> f64 {
+        let (warmup, n) = (self.rl.warmup_steps, self.n_steps());
+        let rate = warmed_up(self.full_rate(n_params), step, warmup);
+        match self.schedule {
+            RateSchedule::Linear if step > warmup => {
+                // The step after the last would have none.
+                let left = (n + 1).saturating_sub(step) as f64;
+                rate * left / (n + 1).saturating_sub(warmup.max(1)) as f64
+            }
+            RateSchedule::Linear | RateSchedule::Constant => rate,
+        }
+    }
+
+    fn rate_share(&self) -> f64 {
+        match self.objective {
+            Objective::CrossEntropy => 1.0,
+            Objective::Preference { .. } => PAIR_RATE,
+        }
+    }
+
+    /// The hash of all that decides what the checkpoints are, for a start.
+    pub(super) fn hash(&self, agent: &str, from: Option<&CheckpointName>) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |part: &str| {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        };
+        add(agent);
+        add(&self.data);
+        add(from.map_or("", CheckpointName::as_str));
+        add(&format!("{:?}", self.objective));
+        add(&format!("{} {}", self.rows.len(), self.held_out.len()));
+        add(&format!(
+            "{} {} {}",
+            self.epochs, self.batch_size, self.seed
+        ));
+        add(&format!("{:?} {:?}", self.learning_rate, self.schedule));
+        // Of numbers, texts and lists, which JSON can hold.
+        add(&serde_json::to_string(&self.shape).unwrap_or_default());
+        let rl = &self.rl;
+        add(&format!("{:?} {}", rl.learning_rate, rl.warmup_steps));
+        let adam = [rl.beta1, rl.beta2, rl.eps, rl.weight_decay, rl.clip_norm];
+        add(&format!("{adam:?}"));
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// What is told of it, but for where it starts.
+    pub(super) fn planned(&self, wanted: &SftWanted) -> SftPlanned {
+        let sum = |rows: &[TokenRow]| rows.iter().map(TokenRow::n_tokens).sum::<usize>();
+        let (n_tokens, n_held_out_tokens) = (sum(&self.rows), sum(&self.held_out));
+        let all = self.rows.iter().chain(&self.held_out);
+        let lengths = all.flat_map(|row| row.examples.iter().map(|it| it.ids.len()));
+        let epochs = usize::try_from(self.epochs).unwrap_or(usize::MAX);
+        let n_trained_in_all = epochs.saturating_mul(n_tokens);
+        let held_out = n_held_out_tokens.saturating_mul(epochs.saturating_add(1));
+        let margins = match self.objective {
+            Objective::CrossEntropy => 0,
+            // The reference, and the margin before each step.
+            Objective::Preference { .. } => n_trained_in_all + n_tokens + n_held_out_tokens,
+        };
+        SftPlanned {
+            agent: wanted.agent.clone(),
+            method: self.objective.as_str().to_owned(),
+            n_rows: self.rows.len(),
+            n_held_out: self.held_out.len(),
+            n_tokens,
+            n_trained: self.rows.iter().map(TokenRow::n_trained).sum(),
+            n_held_out_tokens,
+            longest: lengths.max().unwrap_or(0),
+            epochs: self.epochs,
+            batch_size: self.batch_size,
+            n_steps: self.n_steps(),
+            learning_rate: self
+                .learning_rate
+                .or_else(|| Some(self.rl.learning_rate? * self.rate_share())),
+            n_trained_in_all,
+            n_scored_in_all: held_out.saturating_add(margins),
+            from: None,
+            begins_anew: None,
+            adapter: String::new(),
+        }
+    }
+}
+
+/// The number of rows that are held out: at least one, and never all.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a length, brought into its range"
+)]
+fn n_held_out(n: usize, share: f64) -> usize {
+    ((n as f64 * share).round() as usize).clamp(1, n - 1)
+}
+
+/// The numbers below `n` in an order that follows from a seed and a round.
+fn shuffled(n: usize, seed: u64, round: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut state = seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for at in (1..n).rev() {
+        let bound = at as u64 + 1;
+        // The product's upper half is below the bound.
+        let other = (u128::from(next(&mut state)) * u128::from(bound)) >> 64;
+        order.swap(at, usize::try_from(other).unwrap_or(at));
+    }
+    order
+}
+
+/// The next number of SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use metaclaw_chat::AgentId;
+
+    use super::{super::types::SftOrigin, *};
+    use crate::{lineage::BaseModel, sft::examples::TokenExample};
+
+    fn wanted(share: f64) -> SftWanted {
+        SftWanted {
+            agent: AgentId::default_agent(),
+            file: PathBuf::from("/data.jsonl"),
+            held_out: HeldOutRows::Share(share),
+            epochs: 2,
+            batch_size: Some(4),
+            learning_rate: Some(1e-3),
+            schedule: RateSchedule::Linear,
+            seed: 7,
+            beta: 0.1,
+            from: SftOrigin::Base,
+            serves: true,
+            dry_run: false,
+        }
+    }
+
+    fn plan(n: usize, wanted: &SftWanted) -> Result<SftPlan, SftError> {
+        let row = |line: usize| TokenRow {
+            line,
+            examples: vec![TokenExample {
+                ids: vec![1, 2, 3],
+                trained: std::iter::once(1..3).collect(),
+            }],
+        };
+        let data = DataSet {
+            objective: Objective::CrossEntropy,
+            rows: (1..=n).map(row).collect(),
+            held_out: Vec::new(),
+            hash: "h".to_owned(),
+        };
+        let rl = RlConfig::default();
+        let shape = Shape {
+            base: BaseModel::named("m"),
+            rank: rl.lora_rank,
+            alpha: rl.lora_alpha,
+            targets: rl.targets.0.clone(),
+        };
+        SftPlan::new(wanted, data, shape, rl)
+    }
+
+    #[test]
+    fn each_row_is_trained_once_an_epoch_or_held_out() {
+        let plan = plan(20, &wanted(0.1)).unwrap();
+        assert_eq!((plan.rows.len(), plan.held_out.len()), (18, 2));
+        let lines = |rows: &[TokenRow]| rows.iter().map(|it| it.line).collect::<Vec<_>>();
+        let mut all = [lines(&plan.rows), lines(&plan.held_out)].concat();
+        all.sort_unstable();
+        assert_eq!(all, (1..=20).collect::<Vec<_>>());
+        for epoch in 1..=2 {
+            let batches = plan.batches(epoch);
+            let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+            assert_eq!(sizes, [4, 4, 4, 4, 2]);
+            let mut places = batches.concat();
+            places.sort_unstable();
+            assert_eq!(places, (0..18).collect::<Vec<_>>());
+        }
+        assert_ne!(plan.batches(1), plan.batches(2));
+        assert_eq!(plan.batches(1), plan.clone().batches(1));
+    }
+
+    #[test]
+    fn one_row_is_held_out_at_least_and_never_all() {
+        let n_held_out = |n, share| plan(n, &wanted(share)).map(|plan| plan.held_out.len());
+        assert_eq!(n_held_out(5, 0.01).unwrap(), 1);
+        assert_eq!(n_held_out(5, 0.99).unwrap(), 4);
+        assert_eq!(n_held_out(1, 0.0).unwrap(), 0);
+        let error = n_held_out(1, 0.1).unwrap_err().to_string();
+        assert!(error.starts_with("1 row: at least 2"), "{error}");
+    }
+
+    #[test]
+    fn the_rate_rises_for_the_warm_up_and_falls_to_the_end() {
+        let linear = plan(20, &wanted(0.0)).unwrap();
+        let rate = |plan: &SftPlan, step| (plan.rate(step, None) * 1e6).round();
+        assert_eq!(linear.n_steps(), 10);
+        // A third each for three steps; then an eighth less each.
+        let rates: Vec<f64> = [1, 2, 3, 4, 7, 10].map(|step| rate(&linear, step)).into();
+        assert_eq!(rates, [333.0, 667.0, 1000.0, 875.0, 500.0, 125.0]);
+        let constant = SftWanted {
+            schedule: RateSchedule::Constant,
+            ..wanted(0.0)
+        };
+        let constant = plan(20, &constant).unwrap();
+        let rates: Vec<f64> = [3, 10].map(|step| rate(&constant, step)).into();
+        assert_eq!(rates, [1000.0; 2]);
+        let by_size = SftWanted {
+            learning_rate: None,
+            ..wanted(0.0)
+        };
+        let by_size = plan(20, &by_size).unwrap();
+        assert!((by_size.full_rate(Some(135e6)) - 5e-4).abs() < 1e-12);
+        assert!((by_size.full_rate(None) - 1e-4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn another_setting_is_another_training() {
+        let hash = |wanted: &SftWanted| plan(20, wanted).unwrap().hash("a", None);
+        let one = hash(&wanted(0.1));
+        assert_eq!(one, hash(&wanted(0.1)));
+        for other in [
+            wanted(0.2),
+            SftWanted {
+                seed: 8,
+                ..wanted(0.1)
+            },
+            SftWanted {
+                epochs: 3,
+                ..wanted(0.1)
+            },
+            SftWanted {
+                learning_rate: None,
+                ..wanted(0.1)
+            },
+        ] {
+            assert_ne!(one, hash(&other), "{other:?}");
+        }
+        let from = "main-0badcafe-000001".parse().unwrap();
+        let plan = plan(20, &wanted(0.1)).unwrap();
+        assert_ne!(one, plan.hash("a", Some(&from)));
+        assert_ne!(one, plan.hash("b", None));
+    }
+}

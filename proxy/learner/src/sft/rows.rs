@@ -1,0 +1,442 @@
+//! The rows of a data set: chats in the format of OpenAI's fine-tuning, TRL and Tinker's cookbook, or pairs of replies in
+//! the formats of TRL and OpenAI.
+
+use serde_json::{Map, Value, json};
+
+/// The roles that a message may have.
+const ROLES: [&str; 6] = [
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "tool",
+    "function",
+];
+/// What a line has to be.
+const TAKEN: &str = "a chat {\"messages\": [..]} whose assistant's messages are trained, or a pair {\"prompt\", \"chosen\", \"rejected\"} or {\"input\", \"preferred_output\", \"non_preferred_output\"}";
+
+/// A line of a data set.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DataRow {
+    /// From 1.
+    pub(super) line: usize,
+    pub(super) tools: Option<Value>,
+    /// Variables of the chat template (`chat_template_kwargs`).
+    pub(super) variables: Map<String, Value>,
+    pub(super) content: RowContent,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RowContent {
+    Chat {
+        messages: Vec<Value>,
+        /// The places of the assistant's messages that are trained, ascending.
+        trained: Vec<usize>,
+    },
+    /// Two conversations that end with the assistant's message.
+    Pair {
+        chosen: Vec<Value>,
+        rejected: Vec<Value>,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub struct RowError {
+    /// From 1.
+    pub line: usize,
+    pub why: String,
+}
+
+/// Reads every line that is not blank. All are of one kind.
+///
+/// # Errors
+/// Returns the first line that is not taken, with its field.
+pub(super) fn rows(text: &str) -> Result<Vec<DataRow>, RowError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rows: Vec<DataRow> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let told = |why: String| RowError { line: at + 1, why };
+        let mut row = row(line).map_err(told)?;
+        row.line = at + 1;
+        if let Some(first) = rows.first()
+            && first.content.kind() != row.content.kind()
+        {
+            let (kind, first_kind) = (row.content.kind(), first.content.kind());
+            return Err(told(format!(
+                "it is one of {kind}, and line {} one of {first_kind}: a file has one kind",
+                first.line
+            )));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn row(line: &str) -> Result<DataRow, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| {
+        let hint = if line.trim_start().starts_with('[') {
+            " (one JSON object a line, and no list around them)"
+        } else {
+            ""
+        };
+        format!("it is no JSON: {error}{hint}")
+    })?;
+    let Value::Object(object) = &value else {
+        return Err(format!("it is {}, and has to be {TAKEN}", kind_of(&value)));
+    };
+    let content = if object.contains_key("messages") {
+        chat(&object["messages"], "messages")?
+    } else if object.contains_key("chosen") || object.contains_key("rejected") {
+        trl_pair(object)?
+    } else if object.contains_key("preferred_output") {
+        openai_pair(object)?
+    } else {
+        return Err(foreign(object));
+    };
+    let of_input = object.get("input").and_then(|input| input.get("tools"));
+    let tools = of_input.or_else(|| object.get("tools"));
+    Ok(DataRow {
+        line: 0,
+        tools: tools.map(tool_list).transpose()?.flatten(),
+        variables: variables(object)?,
+        content,
+    })
+}
+
+/// A chat, of whose messages at least one is trained.
+fn chat(messages: &Value, field: &str) -> Result<RowContent, String> {
+    let mut messages = checked(messages, field)?;
+    let mut trained = Vec::new();
+    for (at, message) in messages.iter_mut().enumerate() {
+        let weight = message.as_object_mut().and_then(|it| it.remove("weight"));
+        let is_said = message["role"] == "assistant";
+        if let Some(weight) = &weight
+            && !is_said
+        {
+            return Err(format!(
+                "{field}[{at}].weight is {weight} and its role {}: only the assistant's messages are trained",
+                message["role"]
+            ));
+        }
+        let counts = match weight.as_ref().map_or(Some(1.0), Value::as_f64) {
+            Some(1.0) => true,
+            Some(0.0) => false,
+            Some(_) | None => {
+                let given = weight.unwrap_or_default();
+                return Err(format!("{field}[{at}].weight is {given}, allowed: 0 and 1"));
+            }
+        };
+        if is_said && counts {
+            trained.push(at);
+        }
+    }
+    if trained.is_empty() {
+        return Err(format!(
+            "{field} has no message of the assistant's that is trained (role assistant, without weight 0)"
+        ));
+    }
+    Ok(RowContent::Chat { messages, trained })
+}
+
+/// TRL's preference format: with a prompt, or with the whole conversation in both.
+fn trl_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
+    let prompt = match object.get("prompt") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => vec![json!({"role": "user", "content": text})],
+        Some(messages) => checked(messages, "prompt")?,
+    };
+    let one = |field: &str| reply_after(&prompt, object.get(field), field);
+    Ok(RowContent::Pair {
+        chosen: one("chosen")?,
+        rejected: one("rejected")?,
+    })
+}
+
+/// OpenAI's preference format.
+fn openai_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
+    let input = object.get("input").ok_or("input is missing")?;
+    let messages = input.get("messages").ok_or("input.messages is missing")?;
+    let prompt = checked(messages, "input.messages")?;
+    let one = |field: &str| reply_after(&prompt, object.get(field), field);
+    Ok(RowContent::Pair {
+        chosen: one("preferred_output")?,
+        rejected: one("non_preferred_output")?,
+    })
+}
+
+/// A conversation that ends with the assistant's message.
+fn reply_after(prompt: &[Value], reply: Option<&Value>, field: &str) -> Result<Vec<Value>, String> {
+    let reply = match reply {
+        None | Some(Value::Null) => return Err(format!("{field} is missing")),
+        Some(Value::String(text)) => vec![json!({"role": "assistant", "content": text})],
+        Some(messages) => checked(messages, field)?,
+    };
+    let Some((last, before)) = reply.split_last() else {
+        return Err(format!(
+            "{field} is empty: it ends with the assistant's message"
+        ));
+    };
+    if last["role"] != "assistant" {
+        let role = &last["role"];
+        return Err(format!(
+            "{field} ends with role {role}, and has to end with the assistant's message"
+        ));
+    }
+    if !prompt.is_empty() && !before.is_empty() {
+        return Err(format!(
+            "{field} has {} messages beside the prompt: one is taken, the assistant's",
+            reply.len()
+        ));
+    }
+    if prompt.is_empty() && before.is_empty() {
+        return Err(format!(
+            "prompt is missing, and {field} has no message before the assistant's"
+        ));
+    }
+    let mut whole = [prompt, &reply].concat();
+    for message in &mut whole {
+        message.as_object_mut().map(|it| it.remove("weight"));
+    }
+    Ok(whole)
+}
+
+/// A list of messages that each have a role and something in them.
+fn checked(messages: &Value, field: &str) -> Result<Vec<Value>, String> {
+    let Value::Array(messages) = messages else {
+        let kind = kind_of(messages);
+        return Err(format!(
+            "{field} is {kind}, and has to be a list of messages"
+        ));
+    };
+    if messages.is_empty() {
+        return Err(format!("{field} is empty"));
+    }
+    for (at, message) in messages.iter().enumerate() {
+        let Value::Object(message) = message else {
+            let kind = kind_of(message);
+            return Err(format!("{field}[{at}] is {kind}, and has to be an object"));
+        };
+        let role = message.get("role").unwrap_or(&Value::Null);
+        if !role.as_str().is_some_and(|role| ROLES.contains(&role)) {
+            let roles = ROLES.join(", ");
+            return Err(format!("{field}[{at}].role is {role}, allowed: {roles}"));
+        }
+        let content = message.get("content").unwrap_or(&Value::Null);
+        let calls = message.get("tool_calls").and_then(Value::as_array);
+        let has_calls = calls.is_some_and(|calls| !calls.is_empty());
+        let is_fine = match content {
+            Value::String(_) | Value::Array(_) => true,
+            Value::Null => has_calls && role == "assistant",
+            _ => false,
+        };
+        if !is_fine {
+            let kind = kind_of(content);
+            return Err(format!(
+                "{field}[{at}].content is {kind}, allowed: a text, a list of parts, or null beside tool_calls of the assistant's"
+            ));
+        }
+    }
+    Ok(messages.clone())
+}
+
+fn tool_list(tools: &Value) -> Result<Option<Value>, String> {
+    match tools {
+        Value::Null => Ok(None),
+        Value::Array(list) if list.is_empty() => Ok(None),
+        Value::Array(_) => Ok(Some(tools.clone())),
+        other => {
+            let kind = kind_of(other);
+            Err(format!(
+                "tools is {kind}, and has to be a list in OpenAI's format"
+            ))
+        }
+    }
+}
+
+fn variables(object: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    match object.get("chat_template_kwargs") {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(variables)) => Ok(variables.clone()),
+        Some(other) => {
+            let kind = kind_of(other);
+            Err(format!(
+                "chat_template_kwargs is {kind}, and has to be an object"
+            ))
+        }
+    }
+}
+
+/// What an object of another format has instead.
+fn foreign(object: &Map<String, Value>) -> String {
+    let keys: Vec<&str> = object.keys().take(6).map(String::as_str).collect();
+    format!("it has {}, and has to be {TAKEN}", keys.join(", "))
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "missing",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+// === impl RowContent ===
+
+impl RowContent {
+    /// The kind, in the plural.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Chat { .. } => "chats",
+            Self::Pair { .. } => "pairs",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(row: &Value) -> Result<DataRow, String> {
+        let read = rows(&row.to_string());
+        read.map(|mut rows| rows.remove(0))
+            .map_err(|error| error.to_string())
+    }
+
+    fn said(role: &str, content: &str) -> Value {
+        json!({"role": role, "content": content})
+    }
+
+    #[test]
+    fn what_the_assistant_says_is_trained_but_for_weight_0() {
+        let left_out = json!({"role": "assistant", "content": "b", "weight": 0});
+        let kept = json!({"role": "assistant", "content": "d", "weight": 1});
+        let row =
+            json!({"messages": [said("user", "a"), left_out, said("user", "c"), kept], "id": 7});
+        let row = only(&row).unwrap();
+        let RowContent::Chat { messages, trained } = row.content else {
+            panic!("{row:?}");
+        };
+        assert_eq!(trained, [3]);
+        assert_eq!(messages[3], said("assistant", "d"), "without its weight");
+        assert_eq!((row.line, row.tools), (1, None));
+    }
+
+    #[test]
+    fn blank_lines_count_and_are_left_out() {
+        let chat = json!({"messages": [said("user", "a"), said("assistant", "b")]});
+        let text = format!("\u{feff}{chat}\n\n   \r\n{chat}\r\n");
+        let lines: Vec<usize> = rows(&text).unwrap().iter().map(|row| row.line).collect();
+        assert_eq!(lines, [1, 4]);
+        assert_eq!(rows("\n").unwrap(), []);
+    }
+
+    #[test]
+    fn pairs_of_both_formats_come_to_the_same() {
+        let (ask, good, bad) = (
+            said("user", "a"),
+            said("assistant", "b"),
+            said("assistant", "c"),
+        );
+        let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        for row in [
+            json!({"prompt": "a", "chosen": "b", "rejected": "c", "tools": tools}),
+            json!({"prompt": [ask], "chosen": [good], "rejected": [bad], "tools": tools}),
+            json!({"chosen": [ask, good], "rejected": [ask, bad], "tools": tools}),
+            json!({"input": {"messages": [ask], "tools": tools}, "preferred_output": [good], "non_preferred_output": [bad]}),
+        ] {
+            let row = only(&row).unwrap();
+            assert_eq!(row.tools.as_ref(), Some(&tools));
+            let pair = RowContent::Pair {
+                chosen: vec![ask.clone(), good.clone()],
+                rejected: vec![ask.clone(), bad.clone()],
+            };
+            assert_eq!(row.content, pair);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_field() {
+        let user = said("user", "a");
+        let reply = said("assistant", "b");
+        for (row, expected) in [
+            (
+                json!(3),
+                "line 1: it is a number, and has to be a chat {\"messages\": [..]}",
+            ),
+            (
+                json!({"conversations": []}),
+                "line 1: it has conversations, and has to be a chat",
+            ),
+            (
+                json!({"messages": "x"}),
+                "line 1: messages is a text, and has to be a list",
+            ),
+            (json!({"messages": []}), "messages is empty"),
+            (json!({"messages": [3]}), "messages[0] is a number"),
+            (
+                json!({"messages": [user, {"role": "bot", "content": "b"}]}),
+                "messages[1].role is \"bot\", allowed: system, developer, user, assistant, tool, function",
+            ),
+            (
+                json!({"messages": [user, {"role": "assistant"}]}),
+                "messages[1].content is missing",
+            ),
+            (
+                json!({"messages": [user]}),
+                "no message of the assistant's that is trained",
+            ),
+            (
+                json!({"messages": [user, {"role": "assistant", "content": "b", "weight": 0.5}]}),
+                "messages[1].weight is 0.5, allowed: 0 and 1",
+            ),
+            (
+                json!({"messages": [{"role": "user", "content": "a", "weight": 1}, reply]}),
+                "messages[0].weight is 1 and its role \"user\"",
+            ),
+            (
+                json!({"messages": [user, reply], "tools": "f"}),
+                "tools is a text",
+            ),
+            (
+                json!({"messages": [user, reply], "chat_template_kwargs": 1}),
+                "chat_template_kwargs is a number",
+            ),
+            (json!({"prompt": "a", "chosen": "b"}), "rejected is missing"),
+            (
+                json!({"chosen": "b", "rejected": "c"}),
+                "prompt is missing, and chosen has no message before",
+            ),
+            (
+                json!({"prompt": "a", "chosen": [user], "rejected": "c"}),
+                "chosen ends with role \"user\"",
+            ),
+            (
+                json!({"prompt": "a", "chosen": [user, reply], "rejected": "c"}),
+                "chosen has 2 messages beside the prompt",
+            ),
+            (json!({"preferred_output": [reply]}), "input is missing"),
+        ] {
+            let error = only(&row).unwrap_err();
+            assert!(error.contains(expected), "{row}: {error}");
+        }
+        let error = rows("{\"messages\": [").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: it is no JSON: EOF"), "{error}");
+        let error = rows("[\n{}\n]").unwrap_err().to_string();
+        assert!(error.contains("no list around them"), "{error}");
+        let chat = json!({"messages": [user, reply]});
+        let pair = json!({"prompt": "a", "chosen": "b", "rejected": "c"});
+        let error = rows(&format!("{chat}\n{pair}")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "line 2: it is one of pairs, and line 1 one of chats: a file has one kind"
+        );
+    }
+}

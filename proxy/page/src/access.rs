@@ -1,0 +1,198 @@
+//! Who is admitted to the page, and the headers of every reply.
+//!
+//! A browser shows the cookie that a login link gave it, a program the token of the run file. The listener is on the
+//! loopback address, but pages of other sites can send requests there too. So the Host has to be a name of this
+//! machine, and a form has to come from a page of this listener: a cookie is shown to every port of a host, and
+//! SameSite does not tell ports apart.
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use maud::html;
+use metaclaw_chat::now_ms;
+use metaclaw_control::browser_logins::COOKIE_LIFETIME;
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+
+use crate::{layout::bare, state::PageState};
+
+/// What a browser is allowed to do with our pages: nothing of another host, no script or style within the text.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// With `no-referrer`, browsers would send forms without their origin.
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(POLICY),
+    ),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("same-origin"),
+    ),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+];
+
+/// The code of a login link.
+#[derive(Deserialize)]
+pub(crate) struct LoginQuery {
+    #[serde(default)]
+    code: String,
+}
+
+/// Adds the headers to every reply, and refuses requests that another site may have sent.
+pub(crate) async fn protect(request: Request, next: Next) -> Response {
+    let refusal = refusal(request.method(), request.headers());
+    let mut response = match refusal {
+        Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
+        None => next.run(request).await,
+    };
+    response.headers_mut().extend(HEADERS);
+    response
+}
+
+/// Lets nobody in without the cookie or the token.
+pub(crate) async fn admit(
+    State(state): State<PageState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    if shows_token(headers, state.token()) || shows_cookie(headers, &state) {
+        return next.run(request).await;
+    }
+    signed_out().into_response()
+}
+
+/// Takes the code of a login link and gives the cookie.
+///
+/// The page after it is opened by a page of ours: a browser that followed a link of another program or site would not
+/// show a `SameSite=Strict` cookie on a redirect.
+pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery) -> Response {
+    let Some(cookie) = state.logins().redeem(&query.code, now_ms()) else {
+        return if shows_cookie(headers, state) {
+            signed_in(None).into_response()
+        } else {
+            used_up().into_response()
+        };
+    };
+    signed_in(Some(set_cookie(
+        headers,
+        &cookie,
+        COOKIE_LIFETIME.as_secs(),
+    )))
+    .into_response()
+}
+
+/// Has the browser forget its cookie.
+pub(crate) fn signed_out_here(headers: &HeaderMap) -> Response {
+    let forget = [(header::SET_COOKIE, set_cookie(headers, "", 0))];
+    (forget, signed_out()).into_response()
+}
+
+fn set_cookie(headers: &HeaderMap, value: &str, seconds: u64) -> String {
+    let name = cookie_name(headers);
+    format!("{name}={value}; HttpOnly; SameSite=Strict; Path=/ui; Max-Age={seconds}")
+}
+
+/// The cookie's name contains the port, because cookies of all ports of a host are together.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let port = host(headers).and_then(|it| it.rsplit_once(':'));
+    format!("metaclaw_{}", port.map_or("80", |(_, port)| port))
+}
+
+fn shows_cookie(headers: &HeaderMap, state: &PageState) -> bool {
+    let name = cookie_name(headers);
+    let all = headers.get_all(header::COOKIE).into_iter();
+    let pairs = all.filter_map(|it| it.to_str().ok());
+    let mut pairs = pairs.flat_map(|it| it.split(';'));
+    pairs.any(|pair| match pair.trim().split_once('=') {
+        Some((its, value)) => its == name && state.logins().is_valid(value, now_ms()),
+        None => false,
+    })
+}
+
+fn shows_token(headers: &HeaderMap, token: &str) -> bool {
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given.and_then(|it| it.to_str().ok());
+    let given = given.and_then(|it| it.strip_prefix("Bearer "));
+    given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
+}
+
+/// Why a request may be another site's; `None` if it cannot be.
+fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    let Some(host) = host(headers).filter(|host| is_of_this_machine(host)) else {
+        return Some("the page is at 127.0.0.1 or localhost: `metaclaw ui` prints its address\n");
+    };
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|it: &HeaderValue| it.to_str().ok())
+    };
+    let is_ours = match text(header::ORIGIN) {
+        Some(origin) => origin.strip_prefix("http://") == Some(host),
+        // A program that is no browser sends neither.
+        None => {
+            text(HeaderName::from_static("sec-fetch-site")).is_none_or(|it| it == "same-origin")
+        }
+    };
+    (!is_ours).then_some("a form of another page is not taken\n")
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::HOST)?.to_str().ok()
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    };
+    ["127.0.0.1", "localhost", "[::1]"].contains(&name)
+}
+
+fn signed_out() -> impl IntoResponse {
+    let body = html! {
+        h1 { "Sign in" }
+        p.lead { "This page shows what you said to your agent, so it asks who you are." }
+        p { "Run this in a terminal on the machine where MetaClaw runs. It opens a link that signs this browser in:" }
+        pre { code { "metaclaw ui" } }
+        p.soft { "The link works once and for two minutes. The browser then stays signed in for 30 days." }
+    };
+    (StatusCode::UNAUTHORIZED, bare("Sign in", &body))
+}
+
+fn used_up() -> impl IntoResponse {
+    let body = html! {
+        h1 { "This link is used up" }
+        p.lead { "A login link works once and for two minutes." }
+        p { "Get a new one:" }
+        pre { code { "metaclaw ui" } }
+        p.soft { "If you did not use the link yourself, another program of this machine did: "
+            code { "metaclaw ui --sign-out" } " signs every browser out first." }
+    };
+    (StatusCode::UNAUTHORIZED, bare("Used up", &body))
+}
+
+fn signed_in(cookie: Option<String>) -> impl IntoResponse {
+    let body = html! {
+        h1 { "Signed in" }
+        p.lead { a href="/ui" { "Open the page" } }
+    };
+    let headers = [(HeaderName::from_static("refresh"), "0; url=/ui".to_owned())];
+    let cookie = cookie.map(|it| [(header::SET_COOKIE, it)]);
+    (headers, cookie, bare("Signed in", &body))
+}

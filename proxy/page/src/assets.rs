@@ -1,0 +1,32 @@
+//! The files of the page, which are part of the program.
+
+use axum::{
+    http::header,
+    response::{IntoResponse, Response},
+};
+
+const STYLE: &str = concat!(
+    include_str!("../assets/style.css"),
+    include_str!("../assets/curves.css")
+);
+const SCRIPT: &str = include_str!("../assets/live.js");
+const ICON: &str = include_str!("../assets/icon.svg");
+
+/// The style sheet.
+pub(crate) fn style() -> Response {
+    asset("text/css; charset=utf-8", STYLE)
+}
+
+/// The script that keeps an open page up to date.
+pub(crate) fn script() -> Response {
+    asset("text/javascript; charset=utf-8", SCRIPT)
+}
+
+/// The icon.
+pub(crate) fn icon() -> Response {
+    asset("image/svg+xml", ICON)
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}

@@ -1,0 +1,313 @@
+//! Pieces that several views use.
+
+use jiff::{Timestamp, Zoned, tz::TimeZone};
+use maud::{Markup, Render, html};
+use metaclaw_chat::Score;
+use metaclaw_turns::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
+
+use crate::interval::{Estimate, JudgedCounts, difference};
+
+/// A button that changes something, as a form of its own.
+pub(crate) struct ActionForm<'a> {
+    /// The address below `/ui/do/`.
+    pub(crate) action: &'a str,
+    /// Hidden fields: name and value.
+    pub(crate) fields: &'a [(&'a str, &'a str)],
+    pub(crate) label: &'a str,
+    /// What the button is about, for people who do not see what stands beside it.
+    pub(crate) about: &'a str,
+    /// Where the browser goes afterwards.
+    pub(crate) back: &'a str,
+    pub(crate) kind: ButtonKind,
+}
+
+/// How much a button stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ButtonKind {
+    Main,
+    Plain,
+    /// What it does cannot be undone.
+    Final,
+}
+
+// === impl ActionForm ===
+
+impl Render for ActionForm<'_> {
+    fn render(&self) -> Markup {
+        html! {
+            form.action method="post" action={ "/ui/do/" (self.action) } {
+                (hidden(self.fields, self.back))
+                button class=(self.kind.class()) aria-label={ (self.label) ": " (self.about) } { (self.label) }
+            }
+        }
+    }
+}
+
+// === impl ButtonKind ===
+
+impl ButtonKind {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Plain => "plain",
+            Self::Final => "final",
+        }
+    }
+}
+
+/// The hidden fields of a form.
+pub(crate) fn hidden(fields: &[(&str, &str)], back: &str) -> Markup {
+    html! {
+        @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
+        input type="hidden" name="back" value=(back);
+    }
+}
+
+/// A form that has to be opened before it can be sent, for what cannot be undone.
+pub(crate) fn confirmed(id: &str, question: &str, warning: &str, form: &ActionForm<'_>) -> Markup {
+    html! {
+        details.confirm id=(id) {
+            summary { (question) }
+            div { p { (warning) } (form) }
+        }
+    }
+}
+
+/// A region that the script replaces when it has changed.
+pub(crate) fn live(id: &str, body: &Markup) -> Markup {
+    html! { div id=(id) data-live { (body) } }
+}
+
+/// What is shown where there is nothing yet: what that means, and what to do next.
+pub(crate) fn empty(what: &str, next: &Markup) -> Markup {
+    html! { div.empty { p { (what) } p.soft { (next) } } }
+}
+
+/// A moment as its distance from now, with the exact time behind it.
+pub(crate) fn ago(at_ms: u64, now_ms: u64) -> Markup {
+    let exact = exact(at_ms);
+    html! { time datetime=(exact) title=(exact) { (distance(now_ms.saturating_sub(at_ms))) " ago" } }
+}
+
+/// A duration in its largest unit.
+pub(crate) fn distance(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    let (unit, name) = match seconds {
+        0..60 => (1, "s"),
+        60..3_600 => (60, "min"),
+        3_600..86_400 => (3_600, "h"),
+        _ => (86_400, "d"),
+    };
+    match seconds {
+        0 => "less than a second".to_owned(),
+        _ => format!("{} {name}", seconds / unit),
+    }
+}
+
+/// A moment in RFC 3339, in this machine's time zone.
+fn exact(at_ms: u64) -> String {
+    zoned(at_ms).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// A moment as a time of the week, with the exact time behind it.
+pub(crate) fn clock(at_ms: u64) -> Markup {
+    let exact = exact(at_ms);
+    html! { time datetime=(exact) title=(exact) { (zoned(at_ms).strftime("%A %H:%M")) } }
+}
+
+fn zoned(at_ms: u64) -> Zoned {
+    let at = i64::try_from(at_ms).unwrap_or(i64::MAX);
+    let at = Timestamp::from_millisecond(at).unwrap_or(Timestamp::MAX);
+    at.to_zoned(TimeZone::system())
+}
+
+/// What an operation says that it did, without the command that takes it back: the page has a button for that.
+pub(crate) fn without_command(told: &str) -> &str {
+    told.split_once("(metaclaw ")
+        .map_or(told, |(told, _)| told.trim_end())
+}
+
+/// A number with a thin space between thousands.
+pub(crate) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count with its noun.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", number(n))
+}
+
+/// A verdict as a word with a colour; the space is kept where there is none yet.
+pub(crate) fn mark(score: Option<Score>) -> Markup {
+    let (class, word) = match score {
+        Some(Score::Good) => ("good", "good"),
+        Some(Score::Bad) => ("bad", "bad"),
+        Some(Score::Unclear) => ("unclear", "unclear"),
+        None => ("open", "no verdict"),
+    };
+    html! { span.mark.(class) { (word) } }
+}
+
+/// The state of a turn in words.
+pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
+    match (end, state) {
+        (StreamEnd::Complete, TurnState::Captured) => "not judged yet".to_owned(),
+        (StreamEnd::Cut, TurnState::Captured) => "the upstream's connection broke".to_owned(),
+        (StreamEnd::ClientGone, TurnState::Captured) => "the agent hung up".to_owned(),
+        (StreamEnd::UpstreamError { status: 200 }, TurnState::Captured) => {
+            "an error in the stream".to_owned()
+        }
+        (StreamEnd::UpstreamError { status }, TurnState::Captured) => {
+            format!("the upstream answered with error {status}")
+        }
+        (StreamEnd::Overflowed, TurnState::Captured) => "too long to keep".to_owned(),
+        (_, TurnState::Judged) => "judged, not trained on yet".to_owned(),
+        (_, TurnState::Taken { n }) => format!("in training step {n} now"),
+        (_, TurnState::Trained { n }) => format!("trained on in step {n}"),
+        (_, TurnState::Spent { why }) => format!("not used for training: {why}"),
+        (_, TurnState::HeldOut) => "held out for tests".to_owned(),
+    }
+}
+
+/// One turn in a list: what was asked, what was answered, the verdict.
+pub(crate) fn turn_row(turn: &TurnSummary, now_ms: u64) -> Markup {
+    let asked = turn
+        .asked
+        .as_deref()
+        .unwrap_or("(nothing that the owner typed)");
+    html! {
+        li.turn.side[turn.kind == TurnKind::Side] {
+            a href={ "/ui/turns/" (turn.id) } {
+                span.asked { (asked) }
+                span.answered { (turn.answered.as_deref().unwrap_or("no reply was kept")) }
+            }
+            p.facts {
+                (mark(turn.score))
+                " " span { (turn.agent) } " · " (ago(turn.ended_ms, now_ms))
+                @if turn.kind == TurnKind::Side { " · the client's own request" }
+                @if turn.is_hinted { " · with a remark" }
+            }
+        }
+    }
+}
+
+/// How turns went with a lesson and without it, and what can be said of the difference.
+pub(crate) fn effect(counts: &LessonCounts) -> Markup {
+    let with = JudgedCounts {
+        good: counts.good,
+        bad: counts.bad,
+    };
+    let without = JudgedCounts {
+        good: counts.good_without,
+        bad: counts.bad_without,
+    };
+    html! {
+        div.effect {
+            dl {
+                div { dt { "with it" } dd { (good_of(with)) } }
+                div { dt { "without" } dd { (good_of(without)) } }
+                div { dt { "difference" } dd {
+                    @match difference(with, without) {
+                        Some(it) => { (points(it)) }
+                        None => { span.soft { "too few verdicts" } }
+                    }
+                } }
+            }
+            p.soft { "In the prompt of " (count(counts.injected, "turn")) "." }
+        }
+    }
+}
+
+fn good_of(counts: JudgedCounts) -> Markup {
+    html! {
+        @match counts.share() {
+            Some(share) => { (percent(share.value)) " % good " span.soft { "of " (number(counts.n())) } }
+            None => { span.soft { "no verdicts" } }
+        }
+    }
+}
+
+/// A difference in percentage points with its interval, and what it says in words.
+fn points(it: Estimate) -> Markup {
+    let words = if it.low > 0.0 {
+        "better with it"
+    } else if it.high < 0.0 {
+        "worse with it"
+    } else {
+        "could be chance"
+    };
+    html! {
+        (signed(it.value)) " points "
+        span.soft title="95 % interval (Newcombe)" { "(" (signed(it.low)) " to " (signed(it.high)) ")" }
+        " " span.says { (words) }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}", share * 100.0)
+}
+
+fn signed(share: f64) -> String {
+    let rounded = format!("{:+.0}", share * 100.0);
+    if rounded == "-0" {
+        "+0".to_owned()
+    } else {
+        rounded.replace('-', "\u{2212}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_a_text_is_shown_as_text() {
+        let form = ActionForm {
+            action: "wish",
+            fields: &[("wish", "\"><script>alert(1)</script>")],
+            label: "Undo",
+            about: "<b>bold</b>",
+            back: "/ui",
+            kind: ButtonKind::Plain,
+        };
+        let shown = form.render().into_string();
+        assert!(
+            !shown.contains("<script>") && !shown.contains("<b>"),
+            "{shown}"
+        );
+        assert!(shown.contains("&lt;script&gt;"), "{shown}");
+    }
+
+    #[test]
+    fn a_difference_is_told_with_its_interval() {
+        let counts = LessonCounts {
+            injected: 1_234,
+            good: 56,
+            bad: 14,
+            good_without: 48,
+            bad_without: 32,
+        };
+        let shown = effect(&counts).into_string();
+        for part in [
+            "80 % good",
+            "60 % good",
+            "+20 points",
+            "(+5 to +33)",
+            "better with it",
+            "1\u{202f}234",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let none = effect(&LessonCounts::default()).into_string();
+        assert!(none.contains("too few verdicts"), "{none}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Draws a curve as SVG inside the page, with the same numbers in a table. There is no script, and colours come from the
+//! style sheet, so that they follow the light and the dark scheme.
+
+use maud::{Markup, html};
+use metaclaw_control::curves::{Curve, CurveLine, CurvePoint};
+
+mod scale;
+mod table;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use self::{
+    scale::{AxisRange, AxisTick, ranges},
+    table::table,
+    words::{caption, identifier, position_named, value},
+};
+
+/// The sizes are in the units of the drawing, about one pixel on a phone.
+const WIDTH: f64 = 360.0;
+const HEIGHT: f64 = 190.0;
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 336.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 160.0;
+/// The most lines in one drawing, which is the number of colours in the style sheet. The table has all lines.
+const MOST_LINES: usize = 6;
+/// The size of a point's mark.
+const MARK: f64 = 3.0;
+/// The most points of a line that has a mark for each.
+const MOST_MARKS: usize = 60;
+
+/// Returns the curve as an HTML figure. A curve without points is a sentence that says so.
+pub(crate) fn figure(curve: &Curve) -> Markup {
+    let id = identifier(&curve.id);
+    html! {
+        figure.curve id={ "curve-" (id) } {
+            figcaption { h3 { (curve.title) } p { (curve.about) } }
+            @match CurveDrawing::of(curve) {
+                None => { p.soft { (curve.empty) } }
+                Some(drawing) => { (drawing.draw(&id)) (drawing.legend()) (table(curve)) }
+            }
+        }
+    }
+}
+
+/// A curve with its ranges.
+struct CurveDrawing<'a> {
+    curve: &'a Curve,
+    lines: Vec<DrawnLine<'a>>,
+    x: AxisRange,
+    y: AxisRange,
+}
+
+/// A line with the points that are numbers.
+struct DrawnLine<'a> {
+    name: &'a str,
+    points: Vec<CurvePoint>,
+}
+
+// === impl CurveDrawing ===
+
+impl<'a> CurveDrawing<'a> {
+    /// Returns `None` if there is nothing to draw.
+    fn of(curve: &'a Curve) -> Option<Self> {
+        let lines = curve.lines.iter().map(DrawnLine::of);
+        let lines: Vec<DrawnLine<'a>> = lines.filter(|it| !it.points.is_empty()).collect();
+        let shown = lines.iter().take(MOST_LINES).flat_map(|it| &it.points);
+        let (x, y) = ranges(curve, shown)?;
+        Some(Self { curve, lines, x, y })
+    }
+
+    /// Returns the lines that are drawn, with their numbers from 1.
+    fn shown(&self) -> impl Iterator<Item = (usize, &DrawnLine<'a>)> {
+        (1..).zip(self.lines.iter().take(MOST_LINES))
+    }
+
+    fn draw(&self, id: &str) -> Markup {
+        let (title, description) = (format!("curve-{id}-title"), format!("curve-{id}-desc"));
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby={ (title) " " (description) } {
+                title id=(title) { (self.curve.title) }
+                desc id=(description) { (self.description()) }
+                (self.axes())
+                @for (n, line) in self.shown() { (self.line(n, line)) }
+            }
+        }
+    }
+
+    /// Returns what a sighted reader sees first, in words.
+    fn description(&self) -> String {
+        let Curve { unit, axis, .. } = self.curve;
+        let told = |it: &CurvePoint| {
+            let position = position_named(*axis, it.at);
+            format!("{} at {position}", value(*unit, it.value))
+        };
+        let line = |line: &DrawnLine<'_>| {
+            let (first, last) = (line.points.first()?, line.points.last()?);
+            let numbers = line.points.iter().map(|it| it.value);
+            let lowest = numbers.clone().fold(f64::INFINITY, f64::min);
+            let highest = numbers.fold(f64::NEG_INFINITY, f64::max);
+            Some(match line.points.len() {
+                1 => format!("{}: {}.", line.name, told(first)),
+                n => format!(
+                    "{}: {n} points, {} to {}, lowest {}, highest {}.",
+                    line.name,
+                    told(first),
+                    told(last),
+                    value(*unit, lowest),
+                    value(*unit, highest)
+                ),
+            })
+        };
+        let lines: Vec<String> = self.lines.iter().filter_map(line).collect();
+        lines.join(" ")
+    }
+
+    fn axes(&self) -> Markup {
+        let across = |it: &AxisTick| {
+            let y = rounded(self.y_of(it.at));
+            html! {
+                path.grid d={ "M" (LEFT) " " (y) "H" (RIGHT) } {}
+                text x=(LEFT - 5.0) y=(y) dy="3.5" text-anchor="end" { (it.label) }
+            }
+        };
+        let along = |it: &AxisTick| {
+            let x = rounded(self.x_of(it.at));
+            html! {
+                path.grid d={ "M" (x) " " (BOTTOM) "v4" } {}
+                text x=(x) y=(BOTTOM + 15.0) text-anchor="middle" { (it.label) }
+            }
+        };
+        html! {
+            text x=(WIDTH) y=(HEIGHT) dy="-3" text-anchor="end" { (caption(self.curve.unit, self.curve.axis)) }
+            @for tick in &self.y.ticks { (across(tick)) }
+            @for tick in &self.x.ticks { (along(tick)) }
+        }
+    }
+
+    /// Draws the limits, the intervals, the line and its marks, in this order.
+    fn line(&self, n: usize, line: &DrawnLine<'_>) -> Markup {
+        let limits = line.points.iter().filter_map(|it| Some((it.at, it.limit?)));
+        let limits = limits.filter(|(_, limit)| limit.is_finite());
+        let limits: Vec<String> = limits.map(|(at, it)| self.place(at, it)).collect();
+        let places = line.points.iter().map(|it| self.place(it.at, it.value));
+        let places: Vec<String> = places.collect();
+        let marked: &[CurvePoint] = match line.points.len() {
+            0..=MOST_MARKS => &line.points,
+            _ => &[],
+        };
+        html! {
+            @if !limits.is_empty() { polyline.limit.{ "s" (n) } points=(limits.join(" ")) {} }
+            @for point in &line.points { (self.interval(n, point)) }
+            polyline.line.{ "s" (n) } points=(places.join(" ")) {}
+            @for point in marked {
+                path.mark.{ "s" (n) } d=(mark(n, self.x_of(point.at as f64), self.y_of(point.value))) {}
+            }
+        }
+    }
+
+    fn interval(&self, n: usize, point: &CurvePoint) -> Markup {
+        let interval = point.interval;
+        let interval = interval.filter(|it| it.low.is_finite() && it.high.is_finite());
+        html! {
+            @if let Some(it) = interval {
+                path.interval.{ "s" (n) } d={
+                    "M" (rounded(self.x_of(point.at as f64))) " " (rounded(self.y_of(it.low))) "V" (rounded(self.y_of(it.high)))
+                } {}
+            }
+        }
+    }
+
+    /// Names the lines, where there are several, and says what else is drawn.
+    fn legend(&self) -> Markup {
+        let mut points = self.lines.iter().flat_map(|it| &it.points);
+        let has_limits = points.any(|it| it.limit.is_some());
+        if self.lines.len() < 2 && !has_limits {
+            return html! {};
+        }
+        let left_out = self.lines.len().saturating_sub(MOST_LINES);
+        html! {
+            ul.legend {
+                @for (n, line) in self.shown() {
+                    li {
+                        svg viewBox="0 0 24 10" aria-hidden="true" {
+                            path.line.{ "s" (n) } d="M0 5H24" {}
+                            path.mark.{ "s" (n) } d=(mark(n, 12.0, 5.0)) {}
+                        }
+                        (line.name)
+                    }
+                }
+                @if has_limits {
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "what the gate demands" }
+                }
+                @if left_out > 0 { li { (left_out) " more in the table" } }
+            }
+        }
+    }
+
+    fn place(&self, at: u64, value: f64) -> String {
+        format!("{:.1},{:.1}", self.x_of(at as f64), self.y_of(value))
+    }
+
+    fn x_of(&self, at: f64) -> f64 {
+        LEFT + self.x.share(at) * (RIGHT - LEFT)
+    }
+
+    fn y_of(&self, value: f64) -> f64 {
+        BOTTOM - self.y.share(value) * (BOTTOM - TOP)
+    }
+}
+
+// === impl DrawnLine ===
+
+impl<'a> DrawnLine<'a> {
+    fn of(line: &'a CurveLine) -> Self {
+        let points = line.points.iter().copied();
+        Self {
+            name: &line.name,
+            points: points.filter(|it| it.value.is_finite()).collect(),
+        }
+    }
+}
+
+/// Returns the outline of a line's mark. Lines differ by its shape as well, for readers who do not see the colours.
+fn mark(n: usize, x: f64, y: f64) -> String {
+    let (left, right, top, bottom) = (x - MARK, x + MARK, y - MARK, y + MARK);
+    match n % 3 {
+        1 => format!(
+            "M{left:.1} {y:.1}a{MARK} {MARK} 0 1 0 {0} 0a{MARK} {MARK} 0 1 0 -{0} 0z",
+            2.0 * MARK
+        ),
+        2 => format!("M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z"),
+        _ => format!("M{x:.1} {top:.1}L{right:.1} {bottom:.1}H{left:.1}z"),
+    }
+}
+
+/// Returns a coordinate with the digits that can be seen.
+fn rounded(coordinate: f64) -> String {
+    format!("{coordinate:.1}")
+}

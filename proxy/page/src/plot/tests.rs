@@ -1,0 +1,199 @@
+//! Drawings of curves that are hard to draw.
+
+use metaclaw_control::curves::{CurveAxis, CurveUnit, ValueInterval};
+
+use super::*;
+
+const DAY_MS: u64 = 86_400_000;
+
+fn curve(unit: CurveUnit, axis: CurveAxis, lines: Vec<(&str, Vec<CurvePoint>)>) -> Curve {
+    let line = |(name, points): (&str, Vec<CurvePoint>)| CurveLine {
+        name: name.to_owned(),
+        points,
+    };
+    Curve {
+        id: "pass_rate".to_owned(),
+        title: "Pass rate".to_owned(),
+        about: "The share of good verdicts.".to_owned(),
+        empty: "No verdict yet.".to_owned(),
+        unit,
+        axis,
+        lines: lines.into_iter().map(line).collect(),
+    }
+}
+
+fn point(at: u64, value: f64) -> CurvePoint {
+    CurvePoint {
+        at,
+        value,
+        ..CurvePoint::default()
+    }
+}
+
+fn drawn(curve: &Curve) -> String {
+    figure(curve).into_string()
+}
+
+/// No coordinate is outside the drawing or is not a number, and every element that begins ends.
+fn assert_is_sound(html: &str) {
+    for wrong in ["NaN", "inf", "<script", "onload=x"] {
+        assert!(!html.contains(wrong), "{wrong}: {html}");
+    }
+    for element in [
+        "figure",
+        "figcaption",
+        "svg",
+        "path",
+        "polyline",
+        "ul",
+        "li",
+        "table",
+        "details",
+        "text",
+    ] {
+        let begun = html.matches(&format!("<{element}>")).count()
+            + html.matches(&format!("<{element} ")).count();
+        let ended = html.matches(&format!("</{element}>")).count();
+        assert_eq!(begun, ended, "{element}: {html}");
+    }
+    let points = html
+        .split("points=\"")
+        .skip(1)
+        .filter_map(|it| it.split('"').next());
+    for place in points.flat_map(str::split_whitespace) {
+        let (x, y) = place.split_once(',').expect("two numbers");
+        let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
+        assert!(
+            (LEFT..=RIGHT).contains(&x) && (TOP..=BOTTOM).contains(&y),
+            "{place}"
+        );
+    }
+}
+
+#[test]
+fn a_curve_without_points_is_a_sentence() {
+    for lines in [
+        vec![],
+        vec![("main", vec![])],
+        vec![("main", vec![point(1, f64::NAN)])],
+    ] {
+        let html = drawn(&curve(CurveUnit::Share, CurveAxis::Days, lines));
+        assert_is_sound(&html);
+        assert!(
+            html.contains("<p class=\"soft\">No verdict yet.</p>"),
+            "{html}"
+        );
+        assert!(!html.contains("<svg"));
+    }
+}
+
+#[test]
+fn one_point_stands_in_the_middle_and_is_read_aloud() {
+    let points = vec![CurvePoint {
+        interval: Some(ValueInterval {
+            low: 0.25,
+            high: 0.75,
+        }),
+        n: Some(4),
+        ..point(20_000 * DAY_MS, 0.5)
+    }];
+    let html = drawn(&curve(
+        CurveUnit::Share,
+        CurveAxis::Days,
+        vec![("main", points)],
+    ));
+    assert_is_sound(&html);
+    assert!(html.contains("points=\"192.0,85.0\""), "{html}");
+    assert!(html.contains("main: 50 % at 2024-10-04."), "{html}");
+    assert!(html.contains("<td>25 % to 75 %</td><td>4</td>"), "{html}");
+    assert!(!html.contains("legend"), "one line needs none");
+}
+
+#[test]
+fn huge_ranges_and_missing_numbers_stay_within_the_drawing() {
+    let points = vec![
+        point(0, f64::MIN),
+        point(1, f64::NAN),
+        CurvePoint {
+            limit: Some(f64::INFINITY),
+            interval: Some(ValueInterval {
+                low: f64::NEG_INFINITY,
+                high: f64::NAN,
+            }),
+            ..point(2, 0.0)
+        },
+        point(u64::MAX, f64::MAX),
+    ];
+    for unit in [
+        CurveUnit::Plain,
+        CurveUnit::Nat,
+        CurveUnit::Score,
+        CurveUnit::Tokens,
+        CurveUnit::Share,
+    ] {
+        for axis in [CurveAxis::Steps, CurveAxis::Days] {
+            let mut points = points.clone();
+            if axis == CurveAxis::Days {
+                points.pop();
+            }
+            assert_is_sound(&drawn(&curve(unit, axis, vec![("main", points)])));
+        }
+    }
+}
+
+#[test]
+fn names_are_text_and_lines_have_marks_of_their_own() {
+    let name = "</title><script onload=x>'\"&";
+    let mut of_hostile = curve(
+        CurveUnit::Nat,
+        CurveAxis::Steps,
+        vec![
+            (name, vec![point(1, 1.0), point(2, 2.0)]),
+            ("b", vec![point(1, 1.5)]),
+        ],
+    );
+    for text in [
+        &mut of_hostile.id,
+        &mut of_hostile.title,
+        &mut of_hostile.about,
+    ] {
+        name.clone_into(text);
+    }
+    let html = drawn(&of_hostile).replace("&lt;script onload=x&gt;", "(escaped)");
+    assert_is_sound(&html);
+    assert!(html.contains("(escaped)"));
+    assert_ne!(mark(1, 0.0, 0.0), mark(2, 0.0, 0.0));
+    assert_ne!(mark(2, 0.0, 0.0), mark(3, 0.0, 0.0));
+}
+
+#[test]
+fn more_lines_than_colours_are_in_the_table() {
+    let names: Vec<String> = (0..9).map(|n| format!("agent{n}")).collect();
+    let lines = names
+        .iter()
+        .map(|it| (it.as_str(), vec![point(1, 0.5)]))
+        .collect();
+    let html = drawn(&curve(CurveUnit::Share, CurveAxis::Steps, lines));
+    assert_is_sound(&html);
+    assert_eq!(html.matches("class=\"line s").count(), 2 * MOST_LINES);
+    assert!(html.contains("3 more in the table"), "{html}");
+    assert!(html.contains("<td>agent8</td>"));
+}
+
+#[test]
+fn what_is_demanded_is_a_broken_line() {
+    let demanded = |at, value| CurvePoint {
+        limit: Some(1.6),
+        ..point(at, value)
+    };
+    let points = vec![demanded(1, 1.5), demanded(2, 1.7)];
+    let html = drawn(&curve(
+        CurveUnit::Nat,
+        CurveAxis::Steps,
+        vec![("main", points)],
+    ));
+    assert_is_sound(&html);
+    assert!(html.contains("class=\"limit s1\" points="), "{html}");
+    assert!(html.contains("what the gate demands"));
+    assert!(html.contains("<th scope=\"col\">demanded</th>"));
+}

@@ -1,0 +1,174 @@
+//! What the handlers of the page share.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::{
+    browser_logins::BrowserLogins,
+    instance::Instance,
+    operation::{Operation, OperationFailure, with_causes},
+    operations::{lessons::GetJournal, turns::TurnsQuery},
+};
+use tokio_util::task::TaskTracker;
+
+use crate::failure::PageFailure;
+
+/// Tasks that are remembered after their end.
+const REMEMBERED: usize = 5;
+
+/// What every handler of the page uses. Clones share it.
+#[derive(Clone)]
+pub struct PageState {
+    instance: Arc<Instance>,
+    token: Arc<str>,
+    logins: Arc<BrowserLogins>,
+    tasks: TaskTracker,
+    long_tasks: Arc<Mutex<VecDeque<LongTask>>>,
+}
+
+/// Something that was asked for on the page and takes longer than a request should.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LongTask {
+    n: u64,
+    pub(crate) label: String,
+    /// When it began, in Unix milliseconds.
+    pub(crate) begun_ms: u64,
+    pub(crate) progress: TaskProgress,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum TaskProgress {
+    Running,
+    Done(String),
+    Failed(String),
+}
+
+// === impl PageState ===
+
+impl PageState {
+    /// `token` is that of the run file. Long tasks run on `tasks`.
+    pub fn new(
+        instance: Arc<Instance>,
+        token: &str,
+        logins: Arc<BrowserLogins>,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self {
+            instance,
+            token: token.into(),
+            logins,
+            tasks,
+            long_tasks: Arc::default(),
+        }
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub(crate) fn logins(&self) -> &BrowserLogins {
+        &self.logins
+    }
+
+    /// Returns when the process is to end; never where none runs.
+    pub(crate) async fn ended(&self) {
+        match self.instance.running() {
+            Some(process) => process.ending.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Carries out an operation in this process.
+    pub(crate) async fn ask<O: Operation>(&self, operation: O) -> Result<O::Reply, PageFailure> {
+        Ok(operation.perform(&self.instance).await?)
+    }
+
+    /// The agents that have turns or wishes here.
+    pub(crate) async fn agents(&self) -> Result<Vec<AgentId>, PageFailure> {
+        let of_log = match self.instance.log_if_any().await.map_err(refused)? {
+            Some(log) => log.agents().await.map_err(|error| refused(error.into()))?,
+            None => Vec::new(),
+        };
+        let lessons = self.ask(GetJournal).await?;
+        let of_lessons = lessons.into_iter().map(|it| it.origin.agent);
+        let all: BTreeSet<AgentId> = of_log.into_iter().chain(of_lessons).collect();
+        Ok(all.into_iter().collect())
+    }
+
+    /// The agent that spoke last; before anybody spoke, one of `agents`, else the one without a name.
+    pub(crate) async fn newest_agent(&self, agents: &[AgentId]) -> Result<AgentId, PageFailure> {
+        let newest = TurnsQuery {
+            limit: 1,
+            ..TurnsQuery::default()
+        };
+        let turns = self.ask(newest).await?;
+        let spoke = turns.first().map(|turn| turn.agent.clone());
+        let any = spoke.or_else(|| agents.first().cloned());
+        Ok(any.unwrap_or_else(AgentId::default_agent))
+    }
+
+    /// Begins an operation that may take minutes; `told` says in words what it came to.
+    pub(crate) fn begin<O: Operation>(
+        &self,
+        label: String,
+        operation: O,
+        told: impl FnOnce(O::Reply) -> String + Send + 'static,
+    ) {
+        let begun_ms = now_ms();
+        let n = {
+            let mut tasks = self.lock();
+            let n = tasks.back().map_or(1, |last| last.n + 1);
+            let progress = TaskProgress::Running;
+            tasks.push_back(LongTask {
+                n,
+                label,
+                begun_ms,
+                progress,
+            });
+            if tasks.len() > REMEMBERED {
+                tasks.pop_front();
+            }
+            n
+        };
+        let state = self.clone();
+        self.tasks.spawn(async move {
+            let done = operation.perform(&state.instance).await;
+            let progress = match done {
+                Ok(reply) => TaskProgress::Done(told(reply)),
+                Err(OperationFailure { error, .. }) => TaskProgress::Failed(with_causes(&error)),
+            };
+            let mut tasks = state.lock();
+            if let Some(task) = tasks.iter_mut().find(|it| it.n == n) {
+                task.progress = progress;
+            }
+        });
+    }
+
+    /// The last long tasks, the newest first.
+    pub(crate) fn long_tasks(&self) -> Vec<LongTask> {
+        self.lock().iter().rev().cloned().collect()
+    }
+
+    /// A panic elsewhere leaves a usable list, because each change is one call.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<LongTask>> {
+        self.long_tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused(error: anyhow::Error) -> PageFailure {
+    OperationFailure::unavailable(error).into()
+}
+
+impl fmt::Debug for PageState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageState")
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! The owner's own questions, answered with and without what was learned, one at a time.
+
+use axum::{
+    Form,
+    extract::{Query, State},
+    http::StatusCode,
+};
+use maud::{Markup, html};
+use metaclaw_chat::AgentId;
+use metaclaw_control::compare::{
+    ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, GivenLessons, MAX_ANSWER,
+    PlannedQuestion,
+};
+use serde::Deserialize;
+
+use super::lessons::{AgentQuery, agent_tabs};
+use crate::{
+    elements::{empty, number},
+    failure::PageFailure,
+    layout::{Frame, Section},
+    state::PageState,
+};
+
+/// The owner's last questions that are offered.
+const OFFERED: usize = 5;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CompareForm {
+    agent: AgentId,
+    question: String,
+}
+
+/// What an answer was given, and the answer.
+struct ComparedColumn {
+    given: GivenLessons,
+    answer: ComparedAnswer,
+}
+
+pub(crate) async fn offer(
+    State(state): State<PageState>,
+    frame: Frame,
+    Query(query): Query<AgentQuery>,
+) -> Result<Markup, PageFailure> {
+    let agents = state.agents().await?;
+    let agent = match query.agent {
+        Some(agent) => agent,
+        None => state.newest_agent(&agents).await?,
+    };
+    let wanted = ComparisonWanted {
+        agent: agent.clone(),
+        n: OFFERED,
+        questions: Vec::new(),
+    };
+    let plan = match state.ask(wanted).await {
+        Ok(plan) => plan,
+        // A link leads here, and that no model can be asked is nothing that went wrong.
+        Err(failure) if failure.status == StatusCode::CONFLICT => {
+            let body = html! {
+                h1 { "With and without" }
+                (agent_tabs("/ui/compare", &agents, &agent))
+                (empty("Nobody can be asked.", &html! { (failure.message) }))
+            };
+            return Ok(frame.page("With and without", Section::Lessons, &body));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let body = html! {
+        h1 { "With and without" }
+        (agent_tabs("/ui/compare", &agents, &agent))
+        p.lead { "Your own questions, asked again: once without what was learned, once with it." }
+        p.soft { "They go to " (plan.model) ". Nothing of this is kept or learned from. Each answer has at most "
+            (MAX_ANSWER) " tokens." }
+        @if plan.questions.is_empty() {
+            (empty("This agent has asked nothing yet that could be asked again.", &html! { "Write a question of yours below." }))
+        }
+        ul.cards { @for planned in &plan.questions { (offered(planned, &plan, &agent)) } }
+        form.stack method="post" action="/ui/do/compare" {
+            input type="hidden" name="agent" value=(agent);
+            label for="question" { "Another question" }
+            textarea #question name="question" rows="2" maxlength="2000" required { }
+            button.main { "Ask both ways" }
+        }
+    };
+    Ok(frame.page("With and without", Section::Lessons, &body))
+}
+
+fn offered(planned: &PlannedQuestion, plan: &ComparisonPlan, agent: &AgentId) -> Markup {
+    let columns = columns(plan, planned);
+    html! {
+        li.card {
+            p.words { (planned.question) }
+            @if columns.len() < 2 {
+                p.soft { "Nothing that was learned fits this question: both answers would be the same." }
+            } @else {
+                @if let Some(lessons) = &planned.lessons { details { summary { "What is added" } pre.added { (lessons) } } }
+                form.action method="post" action="/ui/do/compare" {
+                    input type="hidden" name="agent" value=(agent);
+                    input type="hidden" name="question" value=(planned.question);
+                    button.plain aria-label={ "Ask both ways: " (planned.question) } { "Ask both ways" }
+                }
+                " " span.soft { (columns.len()) " requests" }
+            }
+        }
+    }
+}
+
+/// What there is to compare for a question.
+fn columns(plan: &ComparisonPlan, planned: &PlannedQuestion) -> Vec<GivenLessons> {
+    let lessons = planned.lessons.as_ref().map(|_| GivenLessons::Lessons);
+    let weights = plan.adapter.as_ref().map(|_| GivenLessons::Weights);
+    let all = [Some(GivenLessons::Nothing), lessons, weights];
+    all.into_iter().flatten().collect()
+}
+
+pub(crate) async fn ask(
+    State(state): State<PageState>,
+    frame: Frame,
+    Form(form): Form<CompareForm>,
+) -> Result<Markup, PageFailure> {
+    let wanted = ComparisonWanted {
+        agent: form.agent.clone(),
+        n: 1,
+        questions: vec![form.question],
+    };
+    let plan = state.ask(wanted).await?;
+    let mut compared = Vec::new();
+    for planned in &plan.questions {
+        for given in columns(&plan, planned) {
+            let asked = ComparedQuestion {
+                agent: form.agent.clone(),
+                text: planned.question.clone(),
+                given,
+            };
+            let answer = state.ask(asked).await?;
+            compared.push(ComparedColumn { given, answer });
+        }
+    }
+    let question = plan.questions.first().map(|it| it.question.as_str());
+    let body = html! {
+        h1 { "With and without" }
+        p.words { (question.unwrap_or_default()) }
+        div.columns { @for it in &compared { (column(it)) } }
+        @if compared.len() < 2 { p.notice { "Nothing that was learned fits this question." } }
+        p { a href="/ui/compare" { "Another question" } }
+    };
+    Ok(frame.page("With and without", Section::Lessons, &body))
+}
+
+fn column(it: &ComparedColumn) -> Markup {
+    let title = match it.given {
+        GivenLessons::Nothing => "Without",
+        GivenLessons::Lessons => "With wishes and skills",
+        GivenLessons::Weights => "With all that was learned",
+    };
+    html! {
+        section {
+            h2 { (title) }
+            p.words { (it.answer.text) }
+            @if let Some(usage) = &it.answer.usage {
+                p.soft { (number(usage.prompt_tokens)) " tokens in, " (number(usage.completion_tokens)) " out" }
+            }
+        }
+    }
+}

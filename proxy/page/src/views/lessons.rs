@@ -1,0 +1,442 @@
+//! What was learned in words: wishes and skills, where they come from, what they did, and how to take them back.
+
+use axum::extract::{Query, State};
+use maud::{Markup, html};
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::{
+    lesson_list::{LessonList, LessonSource},
+    lessons::{LessonsView, SkillView},
+    operations::lessons::{ListLessons, ListProposals, ListSkills, ListWishes},
+};
+use metaclaw_skills::{Lesson, LessonState, Proposal, ProposalState, Skill};
+use serde::Deserialize;
+
+use crate::{
+    elements::{ActionForm, ButtonKind, ago, count, effect, empty, hidden, live},
+    failure::PageFailure,
+    layout::{Frame, Section},
+    query::encoded,
+    state::PageState,
+};
+
+/// Lessons of the journal that are shown, the newest.
+const JOURNAL: usize = 200;
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct AgentQuery {
+    pub(crate) agent: Option<AgentId>,
+}
+
+/// Everything that an agent has learned in words.
+struct LessonsPage<'a> {
+    agent: &'a AgentId,
+    wishes: &'a LessonsView,
+    skills: &'a [SkillView],
+    proposals: &'a [Proposal],
+    list: &'a LessonList,
+    here: &'a str,
+    now_ms: u64,
+}
+
+pub(crate) async fn show(
+    State(state): State<PageState>,
+    frame: Frame,
+    Query(query): Query<AgentQuery>,
+) -> Result<Markup, PageFailure> {
+    let mut agents = state.agents().await?;
+    let agent = match query.agent {
+        Some(agent) => agent,
+        None => state.newest_agent(&agents).await?,
+    };
+    agents.extend([agent.clone(), AgentId::shared()]);
+    agents.sort();
+    agents.dedup();
+    let mut proposals = state.ask(ListProposals).await?;
+    proposals.retain(|it| it.source.agent == agent && it.state != ProposalState::Forgotten);
+    let view = LessonsPage {
+        agent: &agent,
+        wishes: &state.ask(ListWishes(agent.clone())).await?,
+        skills: &state.ask(ListSkills(Some(agent.clone()))).await?,
+        proposals: &proposals,
+        list: &state.ask(ListLessons(agent.clone())).await?,
+        here: &frame.here,
+        now_ms: now_ms(),
+    };
+    let body = html! {
+        h1 { "Lessons" }
+        (agent_tabs("/ui/lessons", &agents, &agent))
+        p { a href={ "/ui/compare?agent=" (encoded(agent.as_str())) } { "With and without" }
+            ": your own questions, answered both ways" }
+        (view.body())
+    };
+    Ok(frame.page("Lessons", Section::Lessons, &body))
+}
+
+/// Links to the same view of each agent, where there are several.
+pub(crate) fn agent_tabs(address: &str, agents: &[AgentId], current: &AgentId) -> Markup {
+    html! {
+        @if agents.len() > 1 {
+            nav.tabs aria-label="Agents" {
+                @for agent in agents {
+                    a href={ (address) "?agent=" (encoded(agent.as_str())) } aria-current=[(agent == current).then_some("page")] {
+                        @if agent.is_shared() { "everyone" } @else { (agent) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+// === impl LessonsPage ===
+
+impl LessonsPage<'_> {
+    fn body(&self) -> Markup {
+        html! {
+            (live("waiting", &self.waiting()))
+            section aria-labelledby="in-force" {
+                h2 #in-force { "Wishes in force" }
+                (live("wishes", &self.in_force()))
+                (self.add())
+            }
+            section aria-labelledby="skills-title" {
+                h2 #skills-title { "Skills" }
+                (live("skills", &self.skills()))
+            }
+            section aria-labelledby="own" {
+                h2 #own { "What " (self.agent) " has learned by itself" }
+                (live("own-lessons", &self.own()))
+            }
+            section aria-labelledby="all" {
+                h2 #all { "Everything that was heard" }
+                (live("journal", &self.journal()))
+            }
+        }
+    }
+
+    fn waiting(&self) -> Markup {
+        let lessons = self.wishes.lessons.iter();
+        let lessons: Vec<&Lesson> = lessons
+            .filter(|it| matches!(it.state, LessonState::Review { .. }))
+            .collect();
+        let skills: Vec<&Proposal> = self.proposals.iter().filter(|it| it.is_waiting()).collect();
+        html! {
+            @if !lessons.is_empty() || !skills.is_empty() {
+                section aria-labelledby="waits" {
+                    h2 #waits { "Waits for you" }
+                    ul.cards {
+                        @for it in lessons { (waiting_lesson(it, self.here, self.now_ms)) }
+                        @for it in skills { (waiting_skill(it, self.here, self.now_ms)) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn in_force(&self) -> Markup {
+        let view = self.wishes;
+        if view.wishes.is_empty() {
+            let next = html! { "Tell your agent how you want it, as in “please always answer in one sentence”, or write it here." };
+            return empty("No wish is in force.", &next);
+        }
+        html! {
+            ul.cards {
+                @for (at, wish) in view.wishes.iter().enumerate() {
+                    li.card {
+                        p.words { (wish) }
+                        p.facts { (self.origin(wish)) }
+                        @if let Some(counts) = view.counts.get(at) { (effect(counts)) }
+                        (self.wish_actions(at, wish))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lesson of the journal that a wish in force came from.
+    fn lesson(&self, wish: &str) -> Option<&Lesson> {
+        let mut lessons = self.wishes.lessons.iter().rev();
+        lessons.find(|it| it.wish == wish && it.state == LessonState::InForce)
+    }
+
+    fn origin(&self, wish: &str) -> Markup {
+        let view = self.wishes;
+        html! {
+            @if view.shared.iter().any(|it| it == wish) {
+                "everyone’s wish"
+            } @else {
+                @match self.lesson(wish) {
+                    Some(lesson) => { (source(lesson, self.now_ms)) }
+                    None => { "written by hand in " code { (view.file.display()) } }
+                }
+            }
+            @if view.untold.iter().any(|it| it == wish) { " · now in the weights, so its line is left out" }
+        }
+    }
+
+    fn wish_actions(&self, at: usize, wish: &str) -> Markup {
+        let shared = AgentId::shared();
+        let is_shared = self.wishes.shared.iter().any(|it| it == wish);
+        let owner = if is_shared { &shared } else { self.agent };
+        let fields = [
+            ("what", "remove"),
+            ("agent", owner.as_str()),
+            ("wish", wish),
+        ];
+        let id = format!("edit-{at}");
+        html! {
+            div.actions {
+                @if let Some(lesson) = self.lesson(wish).filter(|_| !is_shared) {
+                    (undo(lesson, self.here))
+                } @else {
+                    (ActionForm {
+                        action: "wish", fields: &fields, label: "Take it out", about: wish, back: self.here,
+                        kind: ButtonKind::Plain,
+                    })
+                }
+                details.confirm id=(id) {
+                    summary { "Change its words" }
+                    form.stack method="post" action="/ui/do/wish" {
+                        (hidden(&[("what", "edit"), ("agent", owner.as_str()), ("wish", wish)], self.here))
+                        label for={ (id) "-to" } { "New words" }
+                        input id={ (id) "-to" } name="to" value=(wish) required maxlength="500";
+                        button.main { "Change" }
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&self) -> Markup {
+        html! {
+            form.stack #add method="post" action="/ui/do/wish" {
+                (hidden(&[("what", "add"), ("agent", self.agent.as_str())], self.here))
+                label for="add-wish" { "Write a wish down " span.soft { "One line, in your words; in force from the next session on." } }
+                div.row {
+                    input #add-wish name="wish" required maxlength="500" autocomplete="off";
+                    button.main { "Add" }
+                }
+            }
+        }
+    }
+
+    /// Skills that were in a prompt, with what they did; then the others.
+    fn skills(&self) -> Markup {
+        if self.skills.is_empty() {
+            let next = html! { "MetaClaw writes one when similar turns go wrong, or you put a SKILL.md into its folder." };
+            return empty("There are no skills.", &next);
+        }
+        let (used, unused): (Vec<&SkillView>, Vec<&SkillView>) =
+            self.skills.iter().partition(|it| it.counts.injected > 0);
+        html! {
+            ul.cards {
+                @for skill in used {
+                    li.card {
+                        p { (self.skill_link(&skill.name)) }
+                        p.soft { (skill.description) }
+                        (effect(&skill.counts))
+                    }
+                }
+            }
+            @if !unused.is_empty() {
+                details #unused {
+                    summary { (unused.len()) " that were in no prompt yet" }
+                    ul { @for skill in unused { li { (self.skill_link(&skill.name)) " " span.soft { (skill.description) } } } }
+                }
+            }
+            (self.settled())
+        }
+    }
+
+    fn skill_link(&self, name: &str) -> Markup {
+        html! { a href={ "/ui/skill?agent=" (encoded(self.agent.as_str())) "&name=" (encoded(name)) } { (name) } }
+    }
+
+    /// Skills that a model wrote and that were decided on.
+    fn settled(&self) -> Markup {
+        let settled: Vec<&Proposal> = self
+            .proposals
+            .iter()
+            .filter(|it| !it.is_waiting())
+            .collect();
+        html! {
+            @if !settled.is_empty() {
+                details #settled {
+                    summary { (settled.len()) " that a model wrote and that were decided on" }
+                    ul.lessons {
+                        @for it in settled.iter().rev() {
+                            li.lesson { div {
+                                p { @if it.state == ProposalState::Accepted { (self.skill_link(it.name.as_str())) } @else { (it.name) }
+                                    " " span.soft { (decided(it.state)) } }
+                                (evidence(it, self.now_ms))
+                            } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn own(&self) -> Markup {
+        let own = self.list.lessons.iter();
+        let own: Vec<_> = own.filter(|it| it.source == LessonSource::Host).collect();
+        if own.is_empty() {
+            let next = html! { "Some agents keep notes of their own; where one does, they are listed here beside ours." };
+            return empty("Nothing that MetaClaw knows of.", &next);
+        }
+        html! {
+            ul { @for it in own { li { span.soft { (it.kind) } " " (it.lesson)
+                @if let Some(about) = &it.about { " " span.soft { (about) } } } } }
+        }
+    }
+
+    fn journal(&self) -> Markup {
+        let shown: Vec<&Lesson> = self
+            .wishes
+            .lessons
+            .iter()
+            .rev()
+            .filter(|it| it.state != LessonState::Forgotten)
+            .take(JOURNAL)
+            .collect();
+        if shown.is_empty() {
+            let next = html! { "What you ask for once and for all is heard, and appears here with the turn in which you said it." };
+            return empty("Nothing was heard yet.", &next);
+        }
+        html! { ul.lessons { @for it in shown { (lesson_row(it, self.here, self.now_ms)) } } }
+    }
+}
+
+/// What became of a skill that a model wrote.
+fn decided(state: ProposalState) -> &'static str {
+    match state {
+        ProposalState::Waiting => "waits for you",
+        ProposalState::Accepted => "accepted",
+        ProposalState::Rejected => "rejected",
+        ProposalState::Reverted => "taken back",
+        ProposalState::Forgotten => "forgotten",
+    }
+}
+
+/// A lesson in a list: its words, what became of it, and how to take it back.
+pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
+    let state = match &lesson.state {
+        LessonState::InForce => "in force",
+        LessonState::Noted => "noted; said once more, it is a wish",
+        LessonState::Review { .. } => "waits for you",
+        LessonState::Undone => "taken back",
+        LessonState::Forgotten => "forgotten",
+    };
+    let is_gone = matches!(lesson.state, LessonState::Undone | LessonState::Forgotten);
+    html! {
+        li.lesson.gone[is_gone] #{ "n" (lesson.n) } {
+            div {
+                p.words { (lesson.wish) }
+                @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
+                p.facts { (state) " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
+            }
+            @if matches!(lesson.state, LessonState::InForce | LessonState::Noted) { (undo(lesson, here)) }
+        }
+    }
+}
+
+/// Where a lesson comes from.
+fn source(lesson: &Lesson, now_ms: u64) -> Markup {
+    html! {
+        @match lesson.origin.turn {
+            Some(turn) => { a href={ "/ui/turns/" (turn) } { "said" } " " }
+            None => { "written " }
+        }
+        (ago(lesson.origin.at_ms, now_ms))
+    }
+}
+
+fn undo(lesson: &Lesson, here: &str) -> Markup {
+    let n = lesson.n.to_string();
+    let form = ActionForm {
+        action: "wish",
+        fields: &[("what", "undo"), ("n", &n)],
+        label: "Undo",
+        about: &lesson.wish,
+        back: here,
+        kind: ButtonKind::Plain,
+    };
+    html! { (form) }
+}
+
+/// A wish that waits for the owner's decision.
+pub(crate) fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
+    let LessonState::Review { why } = &lesson.state else {
+        return html! {};
+    };
+    let n = lesson.n.to_string();
+    let (accept, dismiss) = (
+        [("what", "accept"), ("n", n.as_str())],
+        [("what", "dismiss"), ("n", n.as_str())],
+    );
+    let form = |fields, label, kind| ActionForm {
+        action: "wish",
+        fields,
+        label,
+        about: &lesson.wish,
+        back: here,
+        kind,
+    };
+    html! {
+        li.card #{ "n" (lesson.n) } {
+            p.words { (lesson.wish) }
+            @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
+            ul.why { @for why in why { li { (why) } } }
+            p.facts { "a wish of " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
+            div.actions {
+                (form(&accept, "Accept", ButtonKind::Main))
+                (form(&dismiss, "Dismiss", ButtonKind::Plain))
+            }
+        }
+    }
+}
+
+/// A skill that a model wrote and that waits for the owner's decision.
+pub(crate) fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
+    let n = proposal.n.to_string();
+    let (accept, reject) = (
+        [("what", "accept"), ("which", n.as_str())],
+        [("what", "reject"), ("which", n.as_str())],
+    );
+    let form = |fields, label, kind| ActionForm {
+        action: "skill",
+        fields,
+        label,
+        about: proposal.name.as_str(),
+        back: here,
+        kind,
+    };
+    let skill = Skill::parse(&proposal.text).ok();
+    html! {
+        li.card #{ "skill-" (proposal.n) } {
+            p { strong { (proposal.name) } }
+            @if let Some(skill) = &skill { p.soft { (skill.description) } }
+            ul.why { @for why in &proposal.why { li { (why) } } }
+            details id={ "skill-text-" (proposal.n) } { summary { "The whole text" } pre.added { (proposal.text) } }
+            (evidence(proposal, now_ms))
+            div.actions {
+                (form(&accept, "Accept", ButtonKind::Main))
+                (form(&reject, "Reject", ButtonKind::Plain))
+            }
+        }
+    }
+}
+
+/// The turns that a skill was written from.
+pub(crate) fn evidence(proposal: &Proposal, now_ms: u64) -> Markup {
+    let source = &proposal.source;
+    let n = u64::try_from(source.turns.len()).unwrap_or(u64::MAX);
+    html! {
+        p.facts {
+            "a skill for " (source.agent) ", written " (ago(source.at_ms, now_ms)) " from " (count(n, "turn")) " that went wrong: "
+            @for (at, turn) in source.turns.iter().enumerate() {
+                @if at > 0 { ", " }
+                a href={ "/ui/turns/" (turn) } { (turn) }
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What left the machine, to whom, and what stayed; and the switches that hold it back.
+
+use axum::extract::State;
+use jiff::Zoned;
+use maud::{Markup, html};
+use metaclaw_chat::AgentId;
+use metaclaw_control::{
+    operations::{
+        process::{GetReport, GetStatus},
+        turns::TurnsQuery,
+    },
+    privacy::told,
+    report::{Period, PeriodReport},
+    status::{ProcessStatus, TrainerStatus},
+};
+use metaclaw_learner::POLICY_UPSTREAM;
+use metaclaw_turns::TurnSummary;
+
+use crate::{
+    elements::{
+        ActionForm, ButtonKind, ago, confirmed, count, empty, live, number, without_command,
+    },
+    failure::PageFailure,
+    layout::{Frame, Section},
+    state::PageState,
+};
+
+/// Days that the sums are of, today among them.
+const DAYS: u32 = 14;
+/// Requests that are listed one by one.
+const LISTED: usize = 30;
+
+/// How far back "forget" may go, in hours, and in words.
+struct Reach {
+    hours: &'static str,
+    words: &'static str,
+}
+
+const REACHES: [Reach; 3] = [
+    Reach {
+        hours: "1",
+        words: "the last hour",
+    },
+    Reach {
+        hours: "24",
+        words: "the last day",
+    },
+    Reach {
+        hours: "168",
+        words: "the last week",
+    },
+];
+
+pub(crate) async fn show(
+    State(state): State<PageState>,
+    frame: Frame,
+) -> Result<Markup, PageFailure> {
+    let period = Period::until(Zoned::now().date(), DAYS);
+    let report = state.ask(GetReport(period)).await?;
+    let newest = TurnsQuery {
+        limit: LISTED,
+        ..TurnsQuery::default()
+    };
+    let turns = state.ask(newest).await?;
+    let agents = state.agents().await?;
+    let status = state.ask(GetStatus).await.ok();
+    let body = html! {
+        h1 { "What left?" }
+        (live("leaves", &leaves(status.as_ref())))
+        (live("sent", &sent(&report, status.as_ref())))
+        (live("requests", &requests(&turns)))
+        (live("switches", &switches(status.as_ref(), &agents, &frame.here)))
+        (forget(&frame.here))
+    };
+    Ok(frame.page("What left?", Section::Privacy, &body))
+}
+
+/// Where texts may go by the settings.
+fn leaves(status: Option<&ProcessStatus>) -> Markup {
+    let Some(status) = status else {
+        return html! { p.notice { "Where texts may go is not known now. " a href="/ui/health" { "Health" } } };
+    };
+    let counts = &status.counts;
+    html! {
+        p.lead { "By your settings, texts go here and nowhere else:" }
+        dl.facts { @for it in places(&status.about.leaves) { div { dt { (it.what) } dd { (it.place) } } } }
+        @if counts.relayed_only + counts.off_record > 0 {
+            p.soft { "Since the start, " (count(counts.relayed_only, "chat")) " were only relayed and "
+                (number(counts.off_record)) " were off the record: nothing of them is kept here." }
+        }
+    }
+}
+
+/// One kind of text, and where it may go.
+struct EgressPlace {
+    what: String,
+    place: String,
+}
+
+/// The parts of a line such as `chat -> api.example.org (m), judge -> nowhere`. Places may contain commas.
+fn places(line: &str) -> Vec<EgressPlace> {
+    let mut places: Vec<EgressPlace> = Vec::new();
+    for part in line.split(", ") {
+        let split = part.split_once(" -> ").or_else(|| part.split_once(" <- "));
+        match (split, places.last_mut()) {
+            (None, Some(last)) => last.place = format!("{}, {part}", last.place),
+            (split, _) => {
+                let (what, place) = split.unwrap_or(("", part));
+                places.push(EgressPlace {
+                    what: what.to_owned(),
+                    place: place.to_owned(),
+                });
+            }
+        }
+    }
+    places
+}
+
+/// Whether the training server is one that MetaClaw started on this machine. Of one that starts this is not known.
+fn is_local(trainer: &TrainerStatus) -> bool {
+    match trainer {
+        TrainerStatus::Ready { .. }
+        | TrainerStatus::Silent { .. }
+        | TrainerStatus::Down { .. }
+        | TrainerStatus::Ended => true,
+        TrainerStatus::Starting
+        | TrainerStatus::Answers { .. }
+        | TrainerStatus::WithoutModel { .. }
+        | TrainerStatus::Away { .. } => false,
+    }
+}
+
+/// What was sent to each upstream.
+fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
+    let is_here = status
+        .and_then(|it| it.trainer.as_ref())
+        .is_some_and(is_local);
+    html! {
+        section aria-labelledby="sent-title" {
+            h2 #sent-title { "Sent in the last " (DAYS) " days" }
+            @if report.upstreams.is_empty() && report.learning == 0 {
+                (empty("Nothing was sent to a model.", &html! { "Each chat appears here with the upstream that answered it." }))
+            } @else {
+                div.scroll { table {
+                    thead { tr { th { "To" } th.number { "Turns" } th { "Failed" } } }
+                    tbody { @for (name, day) in &report.upstreams { tr {
+                        td { (name) @if is_here && name == POLICY_UPSTREAM { " (on this machine)" } }
+                        td.number { (number(day.turns)) }
+                        td { @for (why, n) in &day.errors { (n) " " (why) " " } }
+                    } } }
+                } }
+                p.soft { "Models that judge, write skills or hear wishes were sent " (number(report.learning))
+                    " tokens, answers included. Where they are is said above." }
+            }
+        }
+    }
+}
+
+/// The last requests, each with its receiver.
+fn requests(turns: &[TurnSummary]) -> Markup {
+    let now_ms = metaclaw_chat::now_ms();
+    html! {
+        section aria-labelledby="requests-title" {
+            h2 #requests-title { "The last chats" }
+            p.soft { "Requests of learning (to judge, to hear wishes, to write skills) are not listed one by one. "
+                "Their receiver and their tokens are above." }
+            @if turns.is_empty() { p.soft { "None was kept." } } @else {
+                div.scroll { table {
+                    thead { tr { th { "When" } th { "To" } th { "Model" } th { "What was asked" } th.number { "Tokens in" } } }
+                    tbody { @for turn in turns { tr {
+                        td { (ago(turn.ended_ms, now_ms)) }
+                        td { (turn.upstream) }
+                        td { (turn.adapter.as_deref().unwrap_or(&turn.model)) }
+                        td { a href={ "/ui/turns/" (turn.id) } { (turn.asked.as_deref().unwrap_or("the client’s own request")) } }
+                        td.number { @if let Some(usage) = &turn.usage { (number(usage.prompt_tokens)) } @else { "?" } }
+                    } } }
+                } }
+            }
+        }
+    }
+}
+
+fn switches(status: Option<&ProcessStatus>, agents: &[AgentId], here: &str) -> Markup {
+    let off = status.map(|it| &it.off);
+    let is_off = off.is_some_and(|off| off.all);
+    let everyone = if is_off {
+        ("false", "Learn again")
+    } else {
+        ("true", "Relay only")
+    };
+    html! {
+        section aria-labelledby="switch" {
+            h2 #switch { "Hold it back" }
+            p { "Relay only: requests and replies pass through unchanged. Nothing is put in, kept, judged or learned." }
+            @if let Some(told) = off.and_then(told) { p.notice { (without_command(&told)) } }
+            div.actions {
+                (ActionForm {
+                    action: "switch", fields: &[("off", everyone.0)], label: everyone.1, about: "every agent", back: here,
+                    kind: ButtonKind::Main,
+                })
+            }
+            @if agents.len() > 1 && !is_off {
+                h3 { "Single agents" }
+                @for agent in agents {
+                    @let is_off = off.is_some_and(|off| off.agents.contains(agent));
+                    div.actions {
+                        (ActionForm {
+                            action: "switch",
+                            fields: &[("off", if is_off { "false" } else { "true" }), ("agent", agent.as_str())],
+                            label: if is_off { "Learn again" } else { "Relay only" }, about: agent.as_str(), back: here,
+                            kind: ButtonKind::Plain,
+                        })
+                        span { (agent) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Deletes what was said lately.
+fn forget(here: &str) -> Markup {
+    html! {
+        section aria-labelledby="forget-title" {
+            h2 #forget-title { "Forget" }
+            p { "What was said is deleted from the disk, with the lessons that were learned from it. A single conversation is forgotten on "
+                a href="/ui/sessions" { "its own page" } "." }
+            @for reach in &REACHES {
+                (confirmed(
+                    &format!("forget-{}", reach.hours), &format!("Forget {} …", reach.words),
+                    "Every conversation in which something was said in that time is deleted whole. This cannot be undone. Weights that were trained on it stay.",
+                    &ActionForm {
+                        action: "forget", fields: &[("hours", reach.hours)], label: "Forget for good", about: reach.words,
+                        back: here, kind: ButtonKind::Final,
+                    },
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_apart_though_they_have_commas() {
+        let line = "chat -> api.example.org, and b where that cannot answer, judge -> nowhere (2 rules), calendar <- c, d";
+        let told: Vec<String> = places(line)
+            .iter()
+            .map(|it| format!("{}: {}", it.what, it.place))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "chat: api.example.org, and b where that cannot answer",
+                "judge: nowhere (2 rules)",
+                "calendar: c, d"
+            ]
+        );
+    }
+}

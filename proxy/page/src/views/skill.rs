@@ -1,0 +1,64 @@
+//! One skill: its text, what it did, and where it comes from.
+
+use axum::extract::{Query, State};
+use maud::{Markup, html};
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::operations::lessons::{ListProposals, ListSkills};
+use metaclaw_skills::{Proposal, ProposalState};
+use serde::Deserialize;
+
+use super::lessons::evidence;
+use crate::{
+    elements::{ActionForm, ButtonKind, effect, live},
+    failure::PageFailure,
+    layout::{Frame, Section},
+    state::PageState,
+};
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SkillQuery {
+    agent: AgentId,
+    name: String,
+}
+
+pub(crate) async fn show(
+    State(state): State<PageState>,
+    frame: Frame,
+    Query(query): Query<SkillQuery>,
+) -> Result<Markup, PageFailure> {
+    let SkillQuery { agent, name } = query;
+    let skills = state.ask(ListSkills(Some(agent.clone()))).await?;
+    let skill = skills.into_iter().find(|it| it.name == name);
+    let skill = skill.ok_or_else(|| {
+        PageFailure::not_found(format!("Agent {agent} has no skill {name} any more."))
+    })?;
+    let proposals = state.ask(ListProposals).await?;
+    let written = proposals.iter().rev().find(|it| {
+        it.name.as_str() == name && it.source.agent == agent && it.state == ProposalState::Accepted
+    });
+    let body = html! {
+        h1 { (skill.name) }
+        p.lead { (skill.description) }
+        p.facts { "A skill of agent " (agent) ", version " code { (skill.version) } }
+        (live("effect", &effect(&skill.counts)))
+        (origin(written, &agent))
+        h2 { "Its text" }
+        pre.added { (skill.content) }
+    };
+    Ok(frame.page(&skill.name, Section::Lessons, &body))
+}
+
+/// Where it comes from. The view of a skill that was taken back does not exist any more, so the form leads elsewhere.
+fn origin(written: Option<&Proposal>, agent: &AgentId) -> Markup {
+    let Some(proposal) = written else {
+        return html! { p.soft { "A person wrote this skill. To change it, edit its SKILL.md in the skill folder." } };
+    };
+    html! {
+        (evidence(proposal, now_ms()))
+        (ActionForm {
+            action: "skill",
+            fields: &[("what", "revert"), ("agent", agent.as_str()), ("name", proposal.name.as_str())],
+            label: "Take it back", about: proposal.name.as_str(), back: "/ui/lessons", kind: ButtonKind::Plain,
+        })
+    }
+}

@@ -1,0 +1,312 @@
+//! One reply: what was said, why it was judged so, what was in the prompt, who answered, and what became of it.
+
+use axum::extract::{Path, Query, State};
+use maud::{Markup, html};
+use metaclaw_chat::{
+    JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, excerpt, now_ms, utterance_at,
+};
+use metaclaw_control::operations::turns::{GetTurn, TurnsQuery};
+use metaclaw_learner::POLICY_UPSTREAM;
+use metaclaw_turns::Turn;
+use serde::Deserialize;
+
+use super::sessions::address;
+use crate::{
+    elements::{ago, count, distance, hidden, live, mark, number, outcome},
+    failure::PageFailure,
+    layout::{Frame, Section},
+    query::encoded,
+    state::PageState,
+};
+
+/// Turns of the same session among which the one that followed is searched.
+const OF_SESSION: usize = 500;
+/// The turn that followed is among so many next ones; side turns may lie between.
+const NEXT: usize = 6;
+
+/// How much of a turn is shown.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct TurnQuery {
+    /// Whether the whole request is shown, which may be long.
+    #[serde(default)]
+    whole: bool,
+}
+
+pub(crate) async fn show(
+    State(state): State<PageState>,
+    frame: Frame,
+    Path(id): Path<String>,
+    Query(query): Query<TurnQuery>,
+) -> Result<Markup, PageFailure> {
+    let missing = || {
+        PageFailure::not_found(format!(
+            "There is no turn {id}; it may have been forgotten."
+        ))
+    };
+    let turn_id: TurnId = id.parse().map_err(|_| missing())?;
+    let turn = state.ask(GetTurn(turn_id)).await?.ok_or_else(missing)?;
+    let followed = following(&state, &turn).await?;
+    let body = html! {
+        h1 { "Why did it say that?" }
+        p.facts {
+            a href=(address(&turn.agent, &turn.session)) { "Conversation" }
+            " of " (turn.agent) " · " (ago(turn.meta.ended_ms, now_ms())) " · turn " code { (turn.id) }
+        }
+        (said(&turn))
+        (live("verdict", &judged(&turn, followed.as_ref())))
+        (live("rating", &rating(&turn, &frame.here)))
+        (prompt(&turn))
+        (served(&turn))
+        (live("fate", &fate(&turn)))
+        (request(&turn, query.whole))
+    };
+    Ok(frame.page("Why did it say that?", Section::Conversations, &body))
+}
+
+/// The turn whose request continues this one's reply: what it begins with is the evidence.
+async fn following(state: &PageState, turn: &Turn) -> Result<Option<Turn>, PageFailure> {
+    let of_session = TurnsQuery {
+        agent: Some(turn.agent.clone()),
+        session: Some(turn.session.clone()),
+        limit: OF_SESSION,
+        ..TurnsQuery::default()
+    };
+    let listed = state.ask(of_session).await?;
+    let later = listed
+        .iter()
+        .rev()
+        .map(|it| it.id)
+        .filter(|id| *id > turn.id);
+    for id in later.take(NEXT) {
+        let next = state.ask(GetTurn(id)).await?;
+        if let Some(next) = next.filter(|it| it.parent == Some(turn.id)) {
+            return Ok(Some(next));
+        }
+    }
+    Ok(None)
+}
+
+fn said(turn: &Turn) -> Markup {
+    let asked = turn.new_words();
+    html! {
+        section.talk aria-label="What was said" {
+            @if let Some(asked) = asked {
+                div.owner { span.who { "You" } p.words { (asked.text) } }
+            }
+            div.agent { span.who { "Reply" }
+                @match &turn.reply {
+                    Some(reply) => {
+                        p.words { (reply.text()) }
+                        @for call in reply.tool_calls() { p.call { "calls " code { (call.name) } " " (excerpt(&call.arguments)) } }
+                    }
+                    None => { p.soft { "No reply was kept: " (outcome(turn.meta.end, &turn.state)) "." } }
+                }
+            }
+        }
+    }
+}
+
+fn judged(turn: &Turn, followed: Option<&Turn>) -> Markup {
+    html! {
+        section aria-labelledby="why" {
+            h2 #why { "The verdict" }
+            @match &turn.verdict {
+                Some(verdict) => { (reasons(verdict, 0)) }
+                None => {
+                    p { (mark(None)) " " (outcome(turn.meta.end, &turn.state)) "." }
+                    p.soft { "A reply is judged by what follows it, or when its conversation has ended. "
+                        "If neither weights nor skills would use a verdict, none is given." }
+                }
+            }
+            @if let Some(followed) = followed { (evidence(followed)) }
+            @if !turn.overruled.is_empty() {
+                details #overruled {
+                    summary { "Verdicts before this one" }
+                    @for (at, verdict) in turn.overruled.iter().enumerate().rev() { (reasons(verdict, at + 1)) }
+                }
+            }
+        }
+    }
+}
+
+/// A verdict with its reasons; `at` tells the verdicts of a turn apart.
+fn reasons(verdict: &Verdict, at: usize) -> Markup {
+    html! {
+        p { (mark(Some(verdict.score))) " by " (judge(verdict.by))
+            @if verdict.at_session_end { ", when the conversation had ended and nothing had followed" }
+            "."
+        }
+        @if let Some(hint) = &verdict.hint {
+            figure.quote { blockquote { (hint) } figcaption { "What would have helped, said before the reply" } }
+        }
+        @for remark in verdict.judge_hints.iter().filter(|it| Some(*it) != verdict.hint.as_ref()) {
+            figure.quote { blockquote { (remark) } figcaption { "The judge’s remark" } }
+        }
+        @if verdict.votes.len() > 1 {
+            details id={ "votes-" (at) } {
+                summary { (verdict.votes.len()) " votes" }
+                ul { @for vote in &verdict.votes { li { (mark(Some(vote.score)))
+                    @if let Some(hint) = &vote.hint { " " (hint) } } } }
+            }
+        }
+        @if verdict.weight < 1.0 { p.soft { "It counts " (format!("{:.2}", verdict.weight)) " of a whole verdict." } }
+    }
+}
+
+fn judge(by: JudgedBy) -> &'static str {
+    match by {
+        JudgedBy::Rules => "your rules",
+        JudgedBy::Llm => "the judge model",
+        JudgedBy::Base => "the policy model without its adapter",
+        JudgedBy::Http => "your reward function",
+        JudgedBy::Owner => "you",
+        JudgedBy::Import => "the system from which it was imported",
+        JudgedBy::Rollout => "the outcome of its rollout",
+    }
+}
+
+/// What came after the reply.
+fn evidence(next: &Turn) -> Markup {
+    let messages = &next.request.messages;
+    html! {
+        h3 { "What followed" }
+        p.soft { "Judges decide from this. " a href={ "/ui/turns/" (next.id) } { "The next turn" } }
+        div.talk { @for at in next.new_from..messages.len() { (message(messages, at)) } }
+    }
+}
+
+/// One message; of a user's message, what was typed.
+fn message(messages: &[Message], at: usize) -> Markup {
+    let it = &messages[at];
+    let typed = utterance_at(messages, at);
+    let is_client = typed
+        .as_ref()
+        .is_some_and(|it| it.speaker == Speaker::Client);
+    let text = match &typed {
+        Some(typed) if !is_client => typed.text.clone().into_owned(),
+        _ => it.text().into_owned(),
+    };
+    let who = match it.role() {
+        _ if is_client => "The client",
+        Role::System => "System",
+        Role::User => "You",
+        Role::Assistant => "Reply",
+        Role::Tool => "Tool",
+        Role::Other => "Other",
+    };
+    html! {
+        div.owner[it.role() == Role::User] {
+            span.who { (who) }
+            @if !text.is_empty() { p.words { (text) } }
+            @for call in it.tool_calls() { p.call { "calls " code { (call.name) } " " (excerpt(&call.arguments)) } }
+        }
+    }
+}
+
+/// The owner's own verdict.
+fn rating(turn: &Turn, here: &str) -> Markup {
+    let id = turn.id.to_string();
+    let options = [
+        ("good", "Good", Score::Good),
+        ("unclear", "Neither", Score::Unclear),
+        ("bad", "Bad", Score::Bad),
+    ];
+    let now = turn.verdict.as_ref().map(|it| it.score);
+    html! {
+        section aria-labelledby="rate" {
+            h2 #rate { "Your verdict" }
+            form.stack method="post" action="/ui/do/rate" {
+                (hidden(&[("turn", &id)], here))
+                fieldset {
+                    legend { "Was this a good reply?" }
+                    @for (value, label, score) in options {
+                        label.choice { input type="radio" name="score" value=(value) required checked[now == Some(score)]; " " (label) }
+                    }
+                }
+                label for="rate-text" { "What would have been better? " span.soft { "Optional; a wish in it is heard as if you had said it." } }
+                textarea #rate-text name="text" rows="2" maxlength="2000" { }
+                button.main { "Give this verdict" }
+            }
+        }
+    }
+}
+
+/// What was added to the request.
+fn prompt(turn: &Turn) -> Markup {
+    let served = &turn.served;
+    let added = [&served.system_block, &served.user_line];
+    let added: Vec<&String> = added.into_iter().flatten().collect();
+    html! {
+        section aria-labelledby="prompt" {
+            h2 #prompt { "What MetaClaw added to the prompt" }
+            @if added.is_empty() {
+                p.soft { "Nothing: no lesson was in force, or none fitted." }
+            } @else {
+                @if !served.skills.is_empty() {
+                    p { "Skills: "
+                        @for (at, skill) in served.skills.iter().enumerate() {
+                            @if at > 0 { ", " }
+                            a href={ "/ui/skill?agent=" (encoded(turn.agent.as_str())) "&name=" (encoded(&skill.name)) } { (skill.name) }
+                        }
+                    }
+                }
+                @for text in added { pre.added { (text) } }
+                p { a href={ "/ui/lessons?agent=" (encoded(turn.agent.as_str())) } { "Take a lesson back" } }
+            }
+        }
+    }
+}
+
+fn served(turn: &Turn) -> Markup {
+    let (served, meta) = (&turn.served, &turn.meta);
+    html! {
+        section aria-labelledby="served" {
+            h2 #served { "Who answered" }
+            dl.facts {
+                div { dt { "Model" } dd {
+                    @match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
+                        (Some(adapter), _) => { "the policy model with the adapter " a href={ "/ui/training#" (adapter) } { (adapter) } }
+                        (None, true) => { "the policy model, without an adapter" }
+                        (None, false) => { (served.model) " by " (served.upstream) }
+                    }
+                } }
+                @if let Some(usage) = &meta.usage {
+                    div { dt { "Tokens" } dd { (number(usage.prompt_tokens)) " in, of these " (number(usage.cached_tokens)) " from the provider’s cache; "
+                        (number(usage.completion_tokens)) " out" } }
+                }
+                div { dt { "Took" } dd { (distance(meta.ended_ms.saturating_sub(meta.started_ms))) } }
+                @if let Some(file) = &served.imported { div { dt { "Origin" } dd { "imported from " (file) } } }
+                @if meta.masked { div { dt { "Masked" } dd { "something that looked like a secret was not kept" } } }
+            }
+        }
+    }
+}
+
+fn fate(turn: &Turn) -> Markup {
+    html! {
+        section aria-labelledby="fate-title" {
+            h2 #fate-title { "What became of it" }
+            p { (outcome(turn.meta.end, &turn.state)) }
+            @if !turn.uses.is_empty() {
+                ul { @for it in &turn.uses { li { "step " (it.n) " of lineage " code { (it.lineage) } } } }
+            }
+        }
+    }
+}
+
+/// The whole request, for those who ask for it.
+fn request(turn: &Turn, is_whole: bool) -> Markup {
+    let messages = &turn.request.messages;
+    let n = u64::try_from(messages.len()).unwrap_or(u64::MAX);
+    html! {
+        section #whole aria-label="What the agent sent" {
+            @if is_whole {
+                h2 { "What the agent sent" }
+                p.soft { "Lessons that were put in on the way are named above." }
+                div.talk { @for at in 0..messages.len() { (message(messages, at)) } }
+            } @else {
+                p { a href={ "/ui/turns/" (turn.id) "?whole=true#whole" } { "Everything that the agent sent, " (count(n, "message")) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! One episode: a rollout is opened, its program is run, and the rollout is closed with what it earned.
+
+use std::time::Duration;
+
+use futures_util::future;
+use metaclaw_chat::RolloutId;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    file::{RewardSource, RolloutFile},
+    host::RunHost,
+    pool::{EnvironmentPool, PoolError, PoolSlot},
+    program::{ProgramEnd, ProgramError, ProgramJob},
+    proxy::{OpenedRollout, ProxyClient, ProxyError, RolloutClosing, RolloutRequest, RolloutView},
+    reward::{EndedEpisode, EpisodeReward, RewardGiver},
+    task::RolloutTask,
+};
+
+/// Beyond a program's own timeout: for its end, and for the reward.
+const OVERTIME_S: u64 = 300;
+/// How long a turn may take from the end of its reply into the log.
+const LAST_TURN: Duration = Duration::from_secs(5);
+const SETTLE_PAUSE: Duration = Duration::from_millis(250);
+/// Between two looks at the number of turns.
+const TURNS_PAUSE: Duration = Duration::from_secs(1);
+
+/// How an episode ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EpisodeEnd {
+    Scored(EpisodeReward),
+    /// Its program was ended, because it took too long or too many turns. It counts for nothing in training, and as no
+    /// success in a measurement.
+    OverLimit(String),
+    /// Something failed; the text says what. It counts for nothing.
+    Failed(String),
+    /// Nobody was there to close it. It counts for nothing.
+    Unfinished,
+}
+
+/// An episode that has ended.
+#[derive(Debug)]
+pub(crate) struct FinishedEpisode {
+    pub end: EpisodeEnd,
+    pub next: AfterEpisode,
+}
+
+/// What follows an episode.
+#[derive(Debug)]
+pub(crate) enum AfterEpisode {
+    Continue,
+    /// Its place or the model was gone: the episode is run again.
+    Rerun,
+    /// The run ends.
+    Stop(TaskRunError),
+}
+
+/// Why a run cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskRunError {
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error(transparent)]
+    Pool(PoolError),
+    #[error("the journal {path} cannot be written: {source}")]
+    Journal {
+        path: String,
+        source: std::io::Error,
+    },
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What all episodes of a run share.
+#[derive(Debug)]
+pub(crate) struct EpisodeRunner<'a, H> {
+    pub file: &'a RolloutFile,
+    pub host: &'a H,
+    pub http: &'a reqwest::Client,
+    pub proxy: &'a ProxyClient,
+    pub pool: &'a EnvironmentPool,
+}
+
+/// A rollout that was opened, and the slot for its program.
+#[derive(Debug)]
+pub(crate) struct ReadyEpisode<'a> {
+    pub slot: PoolSlot<'a>,
+    pub opened: OpenedRollout,
+}
+
+/// An episode whose program is to run.
+#[derive(Debug)]
+pub(crate) struct OpenedEpisode<'a> {
+    pub opened: &'a OpenedRollout,
+    pub task: &'a RolloutTask,
+    pub cancel: &'a CancellationToken,
+}
+
+// === impl EpisodeRunner ===
+
+impl<H: RunHost> EpisodeRunner<'_, H> {
+    /// Waits for a slot, and opens the rollout of an episode.
+    pub(crate) async fn open<'p>(
+        &'p self,
+        request: &RolloutRequest,
+        cancel: &CancellationToken,
+    ) -> Result<ReadyEpisode<'p>, TaskRunError> {
+        let opening = async {
+            let slot = self.pool.take().await.map_err(TaskRunError::Pool)?;
+            let opened = self.proxy.open(request).await?;
+            Ok(ReadyEpisode { slot, opened })
+        };
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(TaskRunError::Interrupted),
+            ready = opening => ready,
+        }
+    }
+
+    /// Runs the program of an opened rollout, and closes the rollout.
+    ///
+    /// # Errors
+    /// If the proxy does not answer; the rollout is open then.
+    pub(crate) async fn run(
+        &self,
+        slot: PoolSlot<'_>,
+        episode: &OpenedEpisode<'_>,
+    ) -> Result<FinishedEpisode, TaskRunError> {
+        let job = self.job(episode);
+        let rollout = job.rollout.as_str();
+        let over = CancellationToken::new();
+        let ended = {
+            let ending = episode.cancel.child_token();
+            let running = slot.run(&job, &ending);
+            let watching = self.watch_turns(&job.rollout, &over, &ending);
+            let (ended, ()) = future::join(
+                async {
+                    let ended = running.await;
+                    ending.cancel();
+                    ended
+                },
+                watching,
+            )
+            .await;
+            ended
+        };
+        let (end, next) = match ended {
+            Err(PoolError::Program(ProgramError::Interrupted)) if over.is_cancelled() => {
+                let most = self.file.max_turns.unwrap_or_default();
+                let why = format!("it made more than {most} turns");
+                (EpisodeEnd::OverLimit(why), AfterEpisode::Continue)
+            }
+            Ok(ended) => self.judged(episode, &ended).await?,
+            Err(PoolError::Program(ProgramError::Interrupted)) => (
+                EpisodeEnd::Unfinished,
+                AfterEpisode::Stop(TaskRunError::Interrupted),
+            ),
+            Err(error @ PoolError::Gone { .. }) => {
+                (EpisodeEnd::Failed(error.to_string()), AfterEpisode::Rerun)
+            }
+            Err(error) => (
+                EpisodeEnd::Failed(error.to_string()),
+                AfterEpisode::Continue,
+            ),
+        };
+        Ok(FinishedEpisode {
+            end: self.close(rollout, end).await?,
+            next,
+        })
+    }
+
+    /// The end of an episode whose program has ended, if the model was there for it.
+    async fn judged(
+        &self,
+        episode: &OpenedEpisode<'_>,
+        ended: &ProgramEnd,
+    ) -> Result<(EpisodeEnd, AfterEpisode), TaskRunError> {
+        // A program that ends because nobody answers it has not failed at its task.
+        if !ended.timed_out && !self.proxy.is_ready().await {
+            let why = "the model was not served when the program ended".to_owned();
+            return Ok((EpisodeEnd::Failed(why), AfterEpisode::Rerun));
+        }
+        let end = self.rewarded(episode, ended).await?;
+        Ok((end, AfterEpisode::Continue))
+    }
+
+    /// Ends a program that makes too many turns: `over` says so, and `ending` ends it.
+    async fn watch_turns(
+        &self,
+        rollout: &RolloutId,
+        over: &CancellationToken,
+        ending: &CancellationToken,
+    ) {
+        let Some(most) = self.file.max_turns else {
+            return;
+        };
+        while ending
+            .run_until_cancelled(sleep(TURNS_PAUSE))
+            .await
+            .is_some()
+        {
+            // A proxy that does not answer is noticed when the episode ends.
+            let view = self.proxy.rollout(rollout).await;
+            if view.is_ok_and(|view| view.turns.len() > most as usize) {
+                over.cancel();
+                ending.cancel();
+            }
+        }
+    }
+
+    fn job(&self, episode: &OpenedEpisode<'_>) -> ProgramJob {
+        let OpenedEpisode { opened, task, .. } = episode;
+        let host = self.file.proxy_url.as_ref();
+        ProgramJob {
+            rollout: opened.id.clone(),
+            task: task.fields.clone(),
+            base_url: opened.base_url.at_host(host),
+            anthropic_base_url: opened.anthropic_base_url.at_host(host),
+            api_key: opened.api_key.clone(),
+            max_turns: self.file.max_turns,
+        }
+    }
+
+    /// The end of an episode whose program has ended.
+    async fn rewarded(
+        &self,
+        episode: &OpenedEpisode<'_>,
+        ended: &ProgramEnd,
+    ) -> Result<EpisodeEnd, TaskRunError> {
+        let rollout = &episode.opened.id;
+        if ended.timed_out {
+            let why = format!("its time of {} was over", self.file.timeout);
+            return Ok(EpisodeEnd::OverLimit(why));
+        }
+        let view = self.settled(rollout).await?;
+        if view.state != "open" {
+            // Its deadline is over, or somebody else has closed it.
+            return Ok(EpisodeEnd::Unfinished);
+        }
+        if view.turns.is_empty() {
+            let code = ended.exit_code.map_or_else(
+                || "a signal ended it".to_owned(),
+                |code| format!("it ended with code {code}"),
+            );
+            return Ok(EpisodeEnd::Failed(format!(
+                "the program asked the model nothing at OPENAI_BASE_URL or ANTHROPIC_BASE_URL, and {code}"
+            )));
+        }
+        let giver = RewardGiver {
+            source: &self.file.reward,
+            host: self.host,
+            http: self.http,
+        };
+        let of_program = EndedEpisode {
+            rollout,
+            task: episode.task,
+            turns: &view.turns,
+            end: ended,
+        };
+        let rewarded = tokio::select! {
+            rewarded = giver.reward(&of_program) => rewarded,
+            () = episode.cancel.cancelled() => return Ok(EpisodeEnd::Unfinished),
+        };
+        Ok(rewarded.map_or_else(EpisodeEnd::Failed, EpisodeEnd::Scored))
+    }
+
+    /// The rollout when its turns are in the log. A turn comes into the log a moment after its reply has ended, so a list
+    /// that is empty is asked for again, and one whose turns are read until it stays the same.
+    async fn settled(&self, rollout: &RolloutId) -> Result<RolloutView, ProxyError> {
+        let reads_turns = !matches!(
+            self.file.reward,
+            RewardSource::ExitCode | RewardSource::File
+        );
+        let until = Instant::now() + LAST_TURN;
+        let mut view = self.proxy.rollout(rollout).await?;
+        while view.state == "open" && Instant::now() < until {
+            if !view.turns.is_empty() && !reads_turns {
+                break;
+            }
+            sleep(SETTLE_PAUSE).await;
+            let next = self.proxy.rollout(rollout).await?;
+            let is_same = !next.turns.is_empty() && next.turns.len() == view.turns.len();
+            view = next;
+            if is_same {
+                break;
+            }
+        }
+        Ok(view)
+    }
+
+    /// Tells the proxy how a rollout ended; what it counts as.
+    pub(crate) async fn close(
+        &self,
+        rollout: &str,
+        end: EpisodeEnd,
+    ) -> Result<EpisodeEnd, TaskRunError> {
+        let feedback = match &end {
+            EpisodeEnd::Scored(reward) if reward.steps.is_empty() => {
+                json!({"rollout": rollout, "score": reward.score})
+            }
+            EpisodeEnd::Scored(reward) => {
+                json!({"rollout": rollout, "score": reward.score, "steps": reward.steps})
+            }
+            EpisodeEnd::OverLimit(why) | EpisodeEnd::Failed(why) => {
+                json!({"rollout": rollout, "failed": why})
+            }
+            EpisodeEnd::Unfinished => {
+                json!({"rollout": rollout, "failed": "its runner ended before it"})
+            }
+        };
+        match self.proxy.close(&feedback).await {
+            Ok(RolloutClosing::Closed) => Ok(end),
+            Ok(RolloutClosing::TooLate) => Ok(EpisodeEnd::Unfinished),
+            // A score that the proxy does not take is the episode's fault, and no reason to end the run.
+            Err(ProxyError::Refused { message, .. }) if matches!(end, EpisodeEnd::Scored(_)) => {
+                let why = format!("the proxy refused its score: {message}");
+                let feedback = json!({"rollout": rollout, "failed": why});
+                self.proxy.close(&feedback).await?;
+                Ok(EpisodeEnd::Failed(why))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How long the proxy keeps a rollout open, in seconds.
+pub(crate) fn deadline_s(file: &RolloutFile) -> u64 {
+    file.timeout.0.as_secs() + OVERTIME_S
+}

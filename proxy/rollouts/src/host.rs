@@ -1,0 +1,44 @@
+//! What a run needs of the program that it is part of: training steps, the turns of the log, a judge.
+
+use metaclaw_chat::{AgentId, Message};
+
+use crate::file::RewardSource;
+
+/// What came of a training step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainedStep {
+    /// How many turns it was made of; 0 if there was nothing to train on.
+    pub n_turns: usize,
+    /// What became of it, in one line.
+    pub line: String,
+}
+
+/// A turn of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EpisodeTurn {
+    pub id: String,
+    /// The messages of its request.
+    pub messages: Vec<Message>,
+    /// The index of the first message that no earlier turn has.
+    pub new_from: usize,
+    pub reply: Option<Message>,
+}
+
+/// The command around a run.
+pub trait RunHost {
+    /// Has one training step made, and waits for it.
+    fn train(&self, agent: &AgentId) -> impl Future<Output = anyhow::Result<TrainedStep>>;
+
+    /// Reads turns from the log.
+    fn turns(&self, ids: &[String]) -> impl Future<Output = anyhow::Result<Vec<EpisodeTurn>>>;
+
+    /// Asks the model that judges by `source`.
+    fn ask_judge(
+        &self,
+        source: &RewardSource,
+        messages: Vec<Message>,
+    ) -> impl Future<Output = anyhow::Result<String>>;
+
+    /// An environment variable that is set and not empty.
+    fn variable(&self, name: &str) -> Option<String>;
+}

@@ -1,0 +1,256 @@
+//! A scripted proxy and host, and the folder of a run.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path as UrlPath, State},
+    http::StatusCode,
+    routing::{get, post},
+};
+use metaclaw_chat::{AgentId, Message, RolloutId};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    file::{RewardSource, RolloutFile},
+    host::{EpisodeTurn, RunHost, TrainedStep},
+    proxy::ProxyAddress,
+    run::{RunSetup, RunTasks, TaskRunSummary, run},
+    task::RolloutTask,
+};
+
+/// What the scripted proxy was told.
+#[derive(Debug, Default)]
+pub(super) struct ProxyLog {
+    pub(super) opened: Vec<Value>,
+    pub(super) closed: BTreeMap<String, Value>,
+    /// What the gate wants.
+    wanted: Value,
+}
+
+pub(super) type SharedLog = Arc<Mutex<ProxyLog>>;
+
+/// A proxy of which each rollout has one turn.
+pub(super) struct ScriptedProxy {
+    pub(super) address: ProxyAddress,
+    pub(super) log: SharedLog,
+    _tasks: JoinSet<()>,
+}
+
+impl ScriptedProxy {
+    pub(super) async fn start() -> Self {
+        let log = SharedLog::default();
+        let routes = Router::new()
+            .route("/v1/rollouts", post(open))
+            .route("/v1/rollouts/wanted", get(wanted))
+            .route("/v1/rollouts/{id}", get(view))
+            .route("/v1/feedback", post(close))
+            .with_state(Arc::clone(&log));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self {
+            address: ProxyAddress {
+                base_url: format!("http://{address}/v1").parse().unwrap(),
+                key: None,
+            },
+            log,
+            _tasks: tasks,
+        }
+    }
+
+    pub(super) fn n_opened(&self) -> usize {
+        self.log.lock().unwrap().opened.len()
+    }
+}
+
+async fn open(State(log): State<SharedLog>, Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
+    let mut log = log.lock().unwrap();
+    // No other test has it: a program is ended by the id in its environment.
+    let id = RolloutId::new(log.opened.len() as u64, rand::random());
+    log.opened.push(body);
+    let address = format!("http://127.0.0.1:9/rollout/{id}");
+    let answer = json!({
+        "id": id, "state": "open", "api_key": "sk-rollout-1",
+        "base_url": format!("{address}/v1"), "anthropic_base_url": address,
+    });
+    (StatusCode::CREATED, Json(answer))
+}
+
+async fn view(State(log): State<SharedLog>, UrlPath(id): UrlPath<String>) -> Json<Value> {
+    let is_closed = log.lock().unwrap().closed.contains_key(&id);
+    let state = if is_closed { "scored" } else { "open" };
+    Json(json!({"id": id, "state": state, "turns": ["1-0"]}))
+}
+
+async fn close(State(log): State<SharedLog>, Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
+    let id = body["rollout"].as_str().unwrap().to_owned();
+    let mut log = log.lock().unwrap();
+    if log.closed.contains_key(&id) {
+        let error = json!({"error": {"message": "it is closed already"}});
+        return (StatusCode::CONFLICT, Json(error));
+    }
+    log.closed.insert(id, body);
+    (StatusCode::OK, Json(json!({})))
+}
+
+async fn wanted(State(log): State<SharedLog>) -> Json<Value> {
+    Json(log.lock().unwrap().wanted.clone())
+}
+
+/// A host whose steps are counted.
+#[derive(Debug, Default)]
+pub(super) struct ScriptedHost {
+    pub(super) n_steps: Mutex<usize>,
+    /// What the gate wants during a step, and the proxy that says so.
+    pub(super) gate: Option<SharedLog>,
+}
+
+impl RunHost for ScriptedHost {
+    async fn train(&self, _agent: &AgentId) -> anyhow::Result<TrainedStep> {
+        *self.n_steps.lock().unwrap() += 1;
+        if let Some(log) = &self.gate {
+            log.lock().unwrap().wanted = json!({"adapter": "a-1", "held_out": 2});
+            let tried = |log: &ProxyLog| {
+                let of = log.opened.iter().filter(|it| it["adapter"] == "a-1");
+                of.count() == 2 && log.closed.len() == log.opened.len()
+            };
+            while !tried(&log.lock().unwrap()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            log.lock().unwrap().wanted = json!({"adapter": null, "held_out": 0});
+        }
+        Ok(TrainedStep {
+            n_turns: 1,
+            line: "a-1 serves now".to_owned(),
+        })
+    }
+
+    async fn turns(&self, ids: &[String]) -> anyhow::Result<Vec<EpisodeTurn>> {
+        let turn = |id: &String| EpisodeTurn {
+            id: id.clone(),
+            messages: vec![Message::user("do it")],
+            new_from: 0,
+            reply: Some(Message::assistant("done")),
+        };
+        Ok(ids.iter().map(turn).collect())
+    }
+
+    async fn ask_judge(
+        &self,
+        _source: &RewardSource,
+        messages: Vec<Message>,
+    ) -> anyhow::Result<String> {
+        assert!(messages[1].text().contains("[agent] done"));
+        Ok("It was done.\n{\"score\": 0.25}".to_owned())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// A folder with a file and tasks.
+pub(super) struct RunFolder(pub(super) TempDir);
+
+impl RunFolder {
+    pub(super) fn new(yaml: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file.yaml"), yaml).unwrap();
+        Self(folder)
+    }
+
+    pub(super) fn file(&self) -> RolloutFile {
+        RolloutFile::read(&self.0.path().join("file.yaml"), None).unwrap()
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn numbered(n: usize) -> Vec<RolloutTask> {
+    let task = |n: usize| {
+        let Value::Object(fields) = json!({"id": format!("t{n}"), "n": n}) else {
+            panic!("no object");
+        };
+        RolloutTask {
+            id: format!("t{n}"),
+            fields,
+        }
+    };
+    (0..n).map(task).collect()
+}
+
+pub(super) fn tasks(n: usize, n_held_out: usize) -> RunTasks {
+    RunTasks {
+        train: numbered(n),
+        held_out: numbered(n_held_out),
+    }
+}
+
+pub(super) fn http() -> reqwest::Client {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_root_certificates(rustls::RootCertStore::empty())
+    .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .build()
+        .unwrap()
+}
+
+pub(super) fn setup<'a>(
+    file: &'a RolloutFile,
+    host: &'a ScriptedHost,
+    proxy: &ScriptedProxy,
+    folder: &RunFolder,
+) -> RunSetup<'a, ScriptedHost> {
+    RunSetup {
+        file,
+        host,
+        folder: folder.path("runs"),
+        name: None,
+        eval: None,
+        metaclaw: "/nowhere".into(),
+        proxy: proxy.address.clone(),
+        local_http: http(),
+        http: http(),
+        environment_key: None,
+        print: |line| println!("{line}"),
+    }
+}
+
+/// Succeeds at every second try of each task: the number of tries so far is in a file.
+pub(super) const ALTERNATES: &str = r#"
+shell: true
+command: |
+  n=$(python3 -c "import json,os; print(json.load(open(os.environ['METACLAW_TASK']))['n'])")
+  mkdir tries-$n-$(ls -d tries-$n-* 2>/dev/null | wc -l) || exit 1
+  [ $(($(ls -d tries-$n-* | wc -l) % 2)) = 0 ]
+group_size: 2
+tasks_per_step: 2
+at_once: 1
+"#;
+
+pub(super) async fn ran(
+    setup: &RunSetup<'_, ScriptedHost>,
+    tasks: &RunTasks,
+) -> Result<TaskRunSummary, String> {
+    let run = run(setup, tasks, &CancellationToken::new()).await;
+    run.map_err(|error| error.to_string())
+}

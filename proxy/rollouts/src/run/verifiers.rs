@@ -1,0 +1,88 @@
+//! The tasks of an environment of the Python package `verifiers`: the rows of its data sets.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use metaclaw_chat::excerpt;
+
+use super::{programs::local_program, setup::RunTasks};
+use crate::{
+    episode::TaskRunError,
+    file::{EpisodeProgram, RolloutFile},
+    program::LocalProgram,
+    task::tasks,
+};
+
+/// An environment whose tasks can be listed.
+#[derive(Debug)]
+pub struct VerifiersTasks<'a> {
+    file: &'a RolloutFile,
+    /// Where the lists are written.
+    folder: PathBuf,
+}
+
+// === impl VerifiersTasks ===
+
+impl<'a> VerifiersTasks<'a> {
+    /// Returns the environment of a file, if its program is one. `folder` is the folder of all runs.
+    pub fn of(file: &'a RolloutFile, folder: &Path) -> Option<Self> {
+        let is_one = matches!(file.program, Some(EpisodeProgram::Verifiers(_)));
+        let folder = std::path::absolute(folder).ok()?.join("verifiers");
+        is_one.then_some(Self { file, folder })
+    }
+
+    /// Has the environment list its tasks, and reads them. This takes as long as the environment's data sets take to load.
+    ///
+    /// # Errors
+    /// If the package or the environment is not installed, or it has no tasks.
+    pub fn list(&self) -> Result<RunTasks, TaskRunError> {
+        let refused = |why: String| TaskRunError::Refused(why);
+        let program = local_program(self.file, Path::new(""), &self.folder)?;
+        let (train, held_out) = (
+            self.folder.join("train.jsonl"),
+            self.folder.join("eval.jsonl"),
+        );
+        run(&program, &[&train, &held_out])?;
+        let read = |path: &Path| tasks(path).map_err(|error| refused(error.to_string()));
+        let is_empty = std::fs::metadata(&held_out).is_ok_and(|file| file.len() == 0);
+        Ok(RunTasks {
+            train: read(&train)?,
+            held_out: if is_empty {
+                Vec::new()
+            } else {
+                read(&held_out)?
+            },
+        })
+    }
+}
+
+fn run(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
+    let (python, arguments) = program.words.split_first().ok_or_else(|| {
+        TaskRunError::Refused("the program for verifiers has no words".to_owned())
+    })?;
+    let output = Command::new(python)
+        .args(arguments)
+        .arg("--list")
+        .args(files)
+        .current_dir(&program.folder)
+        .envs(&program.env)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| {
+        TaskRunError::Refused(format!(
+            "{python} cannot be started: {error}; `python` names another one"
+        ))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = said.lines().rev().take(3).collect();
+    let last = last.into_iter().rev().collect::<Vec<_>>().join(" ");
+    Err(TaskRunError::Refused(format!(
+        "the environment cannot be loaded with {python}: {}",
+        excerpt(&last)
+    )))
+}

@@ -1,0 +1,230 @@
+//! Sandboxes: an agent's commands run in a system of their own, with a private root, no network, and limits of disk,
+//! memory, processes, time and output.
+//!
+//! A sandbox lives for an episode. Its folder `/work` is in memory and keeps its files, and programs in the background
+//! keep running, from one command to the next. When it closes, or when this program dies, all its processes are killed
+//! and its files are gone.
+
+use std::{path::Path, time::Duration};
+
+use self::{bubblewrap::Bubblewrap, container::Container, folder::Folder};
+pub use self::{
+    error::SandboxError,
+    exec::{Exec, ExecEnd, ExecOutcome},
+    settings::{SandboxChoice, SandboxLimits, UnknownSandbox},
+};
+
+mod bubblewrap;
+mod container;
+mod error;
+mod exec;
+mod folder;
+mod holder;
+mod output;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+const KILL: Duration = Duration::from_secs(10);
+const COPY: Duration = Duration::from_secs(120);
+
+/// A place where commands run; dropping it kills their processes.
+#[derive(Debug)]
+pub struct Sandbox {
+    backend: SandboxBackend,
+}
+
+#[derive(Debug)]
+enum SandboxBackend {
+    Bubblewrap(Bubblewrap),
+    Container(Container),
+    Folder(Folder),
+}
+
+/// A file for a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxFile<'a> {
+    /// Relative to the work folder.
+    pub name: &'a str,
+    pub content: &'a [u8],
+}
+
+// === impl Sandbox ===
+
+impl Sandbox {
+    /// Makes a sandbox.
+    ///
+    /// # Errors
+    /// If the chosen program is not there or cannot make a sandbox. `auto` never means `none`.
+    pub async fn start(
+        choice: SandboxChoice,
+        limits: &SandboxLimits,
+    ) -> Result<Self, SandboxError> {
+        limits.validate()?;
+        let backend = match choice {
+            SandboxChoice::Auto => automatic(limits).await?,
+            SandboxChoice::Bubblewrap => {
+                SandboxBackend::Bubblewrap(Bubblewrap::start(limits).await?)
+            }
+            SandboxChoice::Podman => {
+                SandboxBackend::Container(Container::start("podman", limits).await?)
+            }
+            SandboxChoice::Docker => {
+                SandboxBackend::Container(Container::start("docker", limits).await?)
+            }
+            SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
+        };
+        Ok(Self { backend })
+    }
+
+    /// Returns the work folder, as commands in the sandbox name it.
+    pub fn work_folder(&self) -> &Path {
+        match &self.backend {
+            SandboxBackend::Bubblewrap(_) | SandboxBackend::Container(_) => Path::new("/work"),
+            SandboxBackend::Folder(folder) => folder.path(),
+        }
+    }
+
+    /// Runs a command in the work folder, within its limits. One that runs past its time is killed, together with every
+    /// other process of the sandbox.
+    ///
+    /// # Errors
+    /// If the sandbox cannot be entered. How the command itself ended is no error.
+    pub async fn exec(&self, exec: &Exec) -> Result<ExecOutcome, SandboxError> {
+        let command = match &self.backend {
+            SandboxBackend::Bubblewrap(it) => it.command(exec),
+            SandboxBackend::Container(it) => it.command(exec),
+            SandboxBackend::Folder(it) => it.command(exec),
+        };
+        let raw = exec::run(command, exec).await?;
+        if let SandboxBackend::Folder(_) = &self.backend {
+            raw.kill_rest();
+        }
+        if raw.outcome.end == ExecEnd::TimedOut {
+            self.kill_all().await?;
+        } else if !raw.complaint.is_empty() {
+            return Err(SandboxError::Enter {
+                words: raw.complaint,
+            });
+        }
+        Ok(raw.outcome)
+    }
+
+    /// Writes files to the work folder. Those that begin with `#!` become executable.
+    ///
+    /// # Errors
+    /// If a name leaves the work folder, or the files do not fit.
+    pub async fn write_files(&self, files: &[SandboxFile<'_>]) -> Result<(), SandboxError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.unpack(archive(files)?).await
+    }
+
+    /// Unpacks a tar archive in the work folder. Files of the same names are replaced.
+    ///
+    /// # Errors
+    /// If the archive cannot be read, or its files do not fit.
+    pub async fn unpack(&self, tar: Vec<u8>) -> Result<(), SandboxError> {
+        let script = "tar --extract --file=- --no-same-owner";
+        let unpack = Exec::script(script).with_stdin(tar).within(COPY);
+        let outcome = self.exec(&unpack).await?;
+        if outcome.succeeded() {
+            Ok(())
+        } else {
+            Err(SandboxError::Copy {
+                words: outcome.text().trim().to_owned(),
+            })
+        }
+    }
+
+    /// Returns the files of the work folder as a tar archive, without `.git` at the top.
+    ///
+    /// # Errors
+    /// If files cannot be read, or the archive is larger than twice the disk of `disk_mb` MB.
+    pub async fn pack(&self, disk_mb: u32) -> Result<Vec<u8>, SandboxError> {
+        let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
+        let limit = limit.saturating_mul(2 << 20);
+        let script = "tar --create --file=- --sparse --exclude=./.git .";
+        let pack = Exec::script(script).within(COPY).with_max_output(limit);
+        let outcome = self.exec(&pack).await?;
+        if outcome.omitted > 0 || !outcome.succeeded() {
+            let words = format!("packing ended with {:?}", outcome.end);
+            return Err(SandboxError::Copy { words });
+        }
+        Ok([outcome.head, outcome.tail].concat())
+    }
+
+    /// Kills every process of the sandbox. Its files stay.
+    ///
+    /// # Errors
+    /// If the sandbox cannot be entered.
+    pub async fn kill_all(&self) -> Result<(), SandboxError> {
+        let command = match &self.backend {
+            SandboxBackend::Bubblewrap(it) => it.killer(),
+            SandboxBackend::Container(it) => it.killer(),
+            // Nothing outlives its command there.
+            SandboxBackend::Folder(_) => return Ok(()),
+        };
+        exec::run(command, &Exec::script("").within(KILL)).await?;
+        Ok(())
+    }
+
+    /// Ends the sandbox, and returns once every process in it has ended.
+    ///
+    /// # Errors
+    /// If that cannot be observed.
+    pub async fn close(self) -> Result<(), SandboxError> {
+        match self.backend {
+            SandboxBackend::Bubblewrap(it) => it.close().await,
+            SandboxBackend::Container(it) => it.close().await,
+            SandboxBackend::Folder(_) => Ok(()),
+        }
+    }
+}
+
+// === functions ===
+
+async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
+    let mut reasons = Vec::new();
+    if limits.image.is_none() {
+        match Bubblewrap::start(limits).await {
+            Ok(it) => return Ok(SandboxBackend::Bubblewrap(it)),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    for program in ["podman", "docker"] {
+        match Container::start(program, limits).await {
+            Ok(it) => return Ok(SandboxBackend::Container(it)),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    Err(SandboxError::NoneWorks {
+        reasons: reasons.join("; "),
+    })
+}
+
+fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for file in files {
+        if !is_inside(file.name) {
+            return Err(SandboxError::FileName {
+                name: file.name.to_owned(),
+            });
+        }
+        let mut header = tar::Header::new_gnu();
+        let is_program = file.content.starts_with(b"#!");
+        header.set_mode(if is_program { 0o755 } else { 0o644 });
+        header.set_size(file.content.len() as u64);
+        archive.append_data(&mut header, file.name, file.content)?;
+    }
+    Ok(archive.into_inner()?)
+}
+
+/// Returns whether a path stays in the folder that it is relative to.
+pub(crate) fn is_inside(name: &str) -> bool {
+    use std::path::Component;
+    let mut parts = Path::new(name).components().peekable();
+    parts.peek().is_some() && parts.all(|it| matches!(it, Component::Normal(_)))
+}

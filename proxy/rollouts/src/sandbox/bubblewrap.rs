@@ -1,0 +1,213 @@
+//! Sandboxes of bubblewrap: namespaces of their own, which later commands enter with nsenter.
+
+use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{
+    error::SandboxError,
+    exec::Exec,
+    holder::{SCRIPT, SandboxHolder},
+    settings::SandboxLimits,
+};
+
+const PROGRAM: &str = "bubblewrap (bwrap)";
+/// Limits of processes do not apply to the machine's root. So root makes its sandboxes as the user `nobody`.
+const NOBODY: u32 = 65_534;
+const READY: Duration = Duration::from_secs(20);
+const MB: u64 = 1 << 20;
+/// Where programs look for libraries, certificates and time zones.
+const SYSTEM_FILES: [&str; 6] = [
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/ssl",
+];
+const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// `/dev/pts` is left out: bubblewrap would make a second user namespace for it, which nsenter cannot enter.
+const DEVICES: [&str; 5] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
+const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+];
+/// It runs in the sandbox with the command as its arguments: one stream for output and errors.
+const ENTER: &str = "cd /work && exec \"$@\" 2>&1";
+
+#[derive(Debug)]
+pub(super) struct Bubblewrap {
+    holder: SandboxHolder,
+    /// The first process of the sandbox, as this machine numbers it.
+    first: u64,
+    limits: SandboxLimits,
+}
+
+// === impl Bubblewrap ===
+
+impl Bubblewrap {
+    pub(super) async fn start(limits: &SandboxLimits) -> Result<Self, SandboxError> {
+        let etc = etc()?;
+        // bwrap closes the stream to which it writes about the sandbox. So that stream is a copy of the output.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec bwrap \"$@\" 3>&1", "sh"]);
+        command.args(arguments(limits, etc.path()));
+        lower(&mut command);
+        let (holder, said) = SandboxHolder::start(command, PROGRAM, READY).await?;
+        let info = serde_json::from_str::<Value>(&said).ok();
+        let first = info.and_then(|info| info["child-pid"].as_u64());
+        let first = first.ok_or_else(|| SandboxError::Refused {
+            program: PROGRAM,
+            words: format!("it did not say which process it started: {}", said.trim()),
+        })?;
+        Ok(Self {
+            holder,
+            first,
+            limits: limits.clone(),
+        })
+    }
+
+    /// Returns the host command that runs `exec` in the sandbox.
+    pub(super) fn command(&self, exec: &Exec) -> Command {
+        let mut command = self.enter();
+        // Set in the sandbox: the kernel counts processes for each user namespace.
+        command.arg("/usr/bin/prlimit");
+        command.arg(format!("--nproc={}", self.limits.processes));
+        command.arg(format!("--data={}", u64::from(self.limits.memory_mb) * MB));
+        command.args(["--core=0", "--", "/bin/bash", "-c", ENTER, "bash"]);
+        command.args(&exec.argv);
+        command.env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        command.env("HOME", "/work").env("LANG", "C.UTF-8");
+        let env = exec.env.iter();
+        command.envs(env.map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Returns the host command that kills every process of the sandbox but the first.
+    pub(super) fn killer(&self) -> Command {
+        let mut command = self.enter();
+        command.args(["/bin/bash", "-c", "kill -9 -1"]);
+        command
+    }
+
+    pub(super) async fn close(self) -> Result<(), SandboxError> {
+        self.holder.close().await?;
+        Ok(())
+    }
+
+    fn enter(&self) -> Command {
+        let mut command = Command::new("/usr/bin/nsenter");
+        command.arg(format!("--target={}", self.first));
+        command.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts"]);
+        command.args(["--preserve-credentials", "--"]);
+        command.current_dir("/");
+        lower(&mut command);
+        command
+    }
+}
+
+// === functions ===
+
+fn lower(command: &mut Command) {
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+}
+
+/// The files of `/etc` that say who is who. The sandbox mounts them; the folder may go when it is ready.
+fn etc() -> Result<TempDir, SandboxError> {
+    let folder = TempDir::new()?;
+    let users = "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000::/work:/bin/bash\n";
+    fs::write(folder.path().join("passwd"), users)?;
+    fs::write(folder.path().join("group"), "root:x:0:\nagent:x:1000:\n")?;
+    let hosts = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+    fs::write(folder.path().join("hosts"), hosts)?;
+    // `nobody` reads them.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder.path())? {
+        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o644))?;
+    }
+    Ok(folder)
+}
+
+fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
+    let mut given = Arguments::default();
+    given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
+    given.add(&[
+        "--hostname",
+        "sandbox",
+        "--new-session",
+        "--die-with-parent",
+    ]);
+    given.add(&[
+        "--as-pid-1",
+        "--clearenv",
+        "--setenv",
+        "PATH",
+        "/usr/bin:/bin",
+    ]);
+    given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
+    for folder in SYSTEM_FOLDERS {
+        given.system_folder(folder);
+    }
+    for file in SYSTEM_FILES {
+        given.add(&["--ro-bind-try", file, file]);
+    }
+    for file in ["passwd", "group", "hosts"] {
+        given.add(&["--ro-bind"]);
+        given.0.push(etc.join(file).into());
+        given.0.push(Path::new("/etc").join(file).into());
+    }
+    given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
+    for device in DEVICES {
+        given.add(&["--dev-bind", device, device]);
+    }
+    for (target, link) in DEVICE_LINKS {
+        given.add(&["--symlink", target, link]);
+    }
+    let size = (u64::from(limits.disk_mb) * MB).to_string();
+    for (folder, size) in [("/dev/shm", "16777216"), ("/tmp", &size), ("/work", &size)] {
+        given.add(&["--size", size, "--tmpfs", folder]);
+    }
+    given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    for folder in &limits.folders {
+        given.add(&["--ro-bind"]);
+        given.0.push(folder.into());
+        given.0.push(folder.into());
+    }
+    given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
+    given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
+    given.0
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn add(&mut self, given: &[&str]) {
+        self.0.extend(given.iter().map(OsString::from));
+    }
+
+    /// `/bin` is a link to `usr/bin` on most systems, and a folder on others.
+    fn system_folder(&mut self, folder: &str) {
+        match fs::read_link(folder) {
+            Ok(target) => {
+                self.add(&["--symlink"]);
+                self.0.push(target.into());
+                self.0.push(folder.into());
+            }
+            Err(_) => self.add(&["--ro-bind-try", folder, folder]),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a sandbox may use, and which program makes it.
+
+use std::{path::PathBuf, str::FromStr};
+
+use serde::Deserialize;
+
+use super::error::SandboxError;
+
+/// The program that separates commands from this machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxChoice {
+    /// Bubblewrap, else podman, else docker. If the limits name an image: podman, else docker.
+    #[default]
+    Auto,
+    Bubblewrap,
+    Podman,
+    Docker,
+    /// No separation: commands run as this user, in a temporary folder.
+    None,
+}
+
+/// What one sandbox may use.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxLimits {
+    /// The size of the work folder in MB. `/tmp` has the same size. Both are in memory.
+    pub disk_mb: u32,
+    /// The memory in MB: of each process in bubblewrap, of all together in a container.
+    pub memory_mb: u32,
+    /// The number of processes and threads at once.
+    pub processes: u32,
+    /// Folders of this machine that can be read in the sandbox, under the same path.
+    pub folders: Vec<PathBuf>,
+    /// The container image. It needs `bash` and `tar`.
+    pub image: Option<String>,
+}
+
+/// A text that names no program for a sandbox.
+#[derive(Debug, thiserror::Error)]
+#[error("sandbox {given:?} is not known: use auto, bubblewrap, podman, docker or none")]
+pub struct UnknownSandbox {
+    given: String,
+}
+
+// === impl SandboxChoice ===
+
+impl FromStr for SandboxChoice {
+    type Err = UnknownSandbox;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "bubblewrap" => Self::Bubblewrap,
+            "podman" => Self::Podman,
+            "docker" => Self::Docker,
+            "none" => Self::None,
+            _ => {
+                return Err(UnknownSandbox {
+                    given: text.to_owned(),
+                });
+            }
+        })
+    }
+}
+
+// === impl SandboxLimits ===
+
+impl SandboxLimits {
+    /// Checks that nothing is limited to nothing, which a file system in memory would take for no limit.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub(super) fn validate(&self) -> Result<(), SandboxError> {
+        let limits = [
+            ("disk_mb", self.disk_mb),
+            ("memory_mb", self.memory_mb),
+            ("processes", self.processes),
+        ];
+        match limits.into_iter().find(|(_, limit)| *limit == 0) {
+            Some((field, _)) => Err(SandboxError::Limit { field }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for SandboxLimits {
+    fn default() -> Self {
+        Self {
+            disk_mb: 256,
+            memory_mb: 1024,
+            processes: 128,
+            folders: Vec::new(),
+            image: None,
+        }
+    }
+}

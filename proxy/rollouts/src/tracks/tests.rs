@@ -1,0 +1,8 @@
+//! The agents of the tracks, with a model that follows a script.
+
+mod examples;
+mod gui;
+mod scripted;
+mod swe;
+mod terminal;
+mod toolcall;

@@ -1,0 +1,222 @@
+//! Takes the settings of another home's file into this home's: `metaclaw migrate`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+};
+
+use figment::value::Value;
+use metaclaw_skills::read_text;
+
+use super::{Layer, Loaded, SettingsError, edit, edit::EditError, layer::MAX_FILE, yaml};
+use crate::private_file::write_private;
+
+/// What Python MetaClaw listened on by default.
+const EVERY_ADDRESS: &str = "0.0.0.0";
+
+/// What becomes of a key of the other file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdoptedKey {
+    /// It is written into this home's file.
+    Taken,
+    /// This home's file has the same value.
+    Present,
+    /// This home's file has another value, which stays.
+    Kept,
+    /// It is not taken, for this reason.
+    Left(String),
+}
+
+/// The keys of the other file, by their names there, and the new text of this home's file.
+#[derive(Debug)]
+pub struct AdoptedSettings {
+    pub keys: Vec<(String, AdoptedKey)>,
+    text: String,
+    changed: bool,
+}
+
+/// Decides which keys of `from` go into `to`, which need not exist. Keys in `without` stay out for the given reason, and
+/// so do paths inside the folder of `from`. Nothing is written yet.
+///
+/// # Errors
+/// [`SettingsError`] if one of the files cannot be read, or is not YAML.
+pub fn adopt(
+    from: &Path,
+    to: &Path,
+    without: &[(&str, &str)],
+) -> Result<AdoptedSettings, SettingsError> {
+    let old = Layer::file(from.to_owned(), true)?;
+    let new = Layer::file(to.to_owned(), false)?;
+    let text = match read_text(to, MAX_FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read.map_err(|source| SettingsError::Read {
+            path: to.to_owned(),
+            source,
+        })?,
+    };
+    let mut adopted = AdoptedSettings {
+        keys: without_values(&old),
+        text,
+        changed: false,
+    };
+    let left = left(&old, from, without);
+    let mut wanted = Vec::new();
+    for (key, value) in old.values() {
+        let outcome = match (left.get(key.as_str()), new.values().get(key)) {
+            (Some(reason), _) => AdoptedKey::Left(reason.clone()),
+            (None, Some(own)) if own == value => AdoptedKey::Present,
+            (None, Some(_)) => AdoptedKey::Kept,
+            (None, None) => {
+                wanted.push((key.as_str(), value));
+                continue;
+            }
+        };
+        adopted.keys.push((key.clone(), outcome));
+    }
+    adopted.take(wanted);
+    adopted.keys.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(adopted)
+}
+
+/// Keys of the other file that have no effect here, that nobody knows, or whose values are not allowed.
+fn without_values(old: &Layer) -> Vec<(String, AdoptedKey)> {
+    let left = |key: &String, why: String| (key.clone(), AdoptedKey::Left(why));
+    let inert = old
+        .inert
+        .iter()
+        .map(|it| left(&it.key, it.reason.to_owned()));
+    let unknown = old.unknown.iter().map(|it| {
+        let nearest = it.nearest.map(|key| format!("; did it mean {key}?"));
+        let why = format!("there is no such key{}", nearest.unwrap_or_default());
+        left(&it.key, why)
+    });
+    let wrong = old.problems.iter().map(|it| {
+        let why = format!("{:?} is not allowed: {}", it.given, it.reason);
+        left(&it.key, why)
+    });
+    inert.chain(unknown).chain(wrong).collect()
+}
+
+/// Keys that have a value and are not taken, with the reasons.
+fn left(old: &Layer, from: &Path, without: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let mut left = BTreeMap::new();
+    let values = old.values();
+    let home = from.with_file_name("");
+    for (key, value) in values {
+        if value
+            .as_str()
+            .is_some_and(|it| Path::new(it).starts_with(&home))
+        {
+            let why = "it is a place in the old home, which stays as it is";
+            left.insert(key.clone(), why.to_owned());
+        }
+    }
+    let host = values.get("proxy.host").and_then(Value::as_str);
+    if host == Some(EVERY_ADDRESS) && !values.contains_key("proxy.api_key") {
+        let why =
+            "without a key nobody else is let in, so the address of this machine alone is used";
+        left.insert("proxy.host".to_owned(), why.to_owned());
+    }
+    for it in ineffective_together(old) {
+        if it.key == "judge.url" {
+            left.insert("judge.model".to_owned(), it.reason.to_owned());
+        }
+        left.insert(it.key, it.reason.to_owned());
+    }
+    for (key, why) in without {
+        left.insert((*key).to_owned(), (*why).to_owned());
+    }
+    left
+}
+
+/// Keys that have no effect because of what else the file says.
+fn ineffective_together(old: &Layer) -> Vec<super::InertUse> {
+    let known: BTreeSet<&str> = old.inert.iter().map(|it| it.key.as_str()).collect();
+    let mut alone = old.clone();
+    alone.problems.clear();
+    let loaded = Loaded::new(vec![alone]);
+    let inert = loaded.map(|it| it.inert).unwrap_or_default();
+    let new = |it: &super::InertUse| !known.contains(it.key.as_str());
+    inert.into_iter().filter(new).collect()
+}
+
+// === impl AdoptedSettings ===
+
+impl AdoptedSettings {
+    /// Writes the file, for its owner alone, if it changes.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write(&self, to: &Path) -> io::Result<()> {
+        if self.changed {
+            write_private(to, self.text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Adds keys to the text. A key with which a start would be refused is tried again after the others, because it may
+    /// need them.
+    fn take(&mut self, wanted: Vec<(&str, &Value)>) {
+        let mut again = Vec::new();
+        for (key, value) in wanted {
+            match edit::added(&self.text, key, value) {
+                Ok(text) => self.took(key, text),
+                Err(_) => again.push((key, value)),
+            }
+        }
+        for (key, value) in again {
+            match edit::added(&self.text, key, value) {
+                Ok(text) => self.took(key, text),
+                Err(error) => self.leave(key, &error),
+            }
+        }
+    }
+
+    fn took(&mut self, key: &str, text: String) {
+        self.keys.push((key.to_owned(), AdoptedKey::Taken));
+        self.text = text;
+        self.changed = true;
+    }
+
+    fn leave(&mut self, key: &str, error: &EditError) {
+        let why = AdoptedKey::Left(error.to_string());
+        self.keys.push((key.to_owned(), why));
+    }
+}
+
+/// Returns all texts of a YAML file by their dotted paths, with keys that have no effect here too.
+///
+/// # Errors
+/// [`SettingsError`] if the file cannot be read, or is not YAML.
+pub fn texts(file: &Path) -> Result<BTreeMap<String, String>, SettingsError> {
+    let text = read_text(file, MAX_FILE).map_err(|source| SettingsError::Read {
+        path: file.to_owned(),
+        source,
+    })?;
+    let read = yaml::parse(&text, &|_| true).map_err(|message| SettingsError::Yaml {
+        path: file.to_owned(),
+        message,
+    })?;
+    let mut found = BTreeMap::new();
+    collect("", &read, &mut found);
+    Ok(found)
+}
+
+fn collect(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Dict(_, below) => {
+            for (name, value) in below {
+                let path = [path, name.as_str()].join(".");
+                collect(path.trim_start_matches('.'), value, found);
+            }
+        }
+        Value::String(_, text) if !text.trim().is_empty() => {
+            found.insert(path.to_owned(), text.trim().to_owned());
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Compares the prompt of a new turn with an earlier one of its session. A provider's cache serves a prompt as far as it
+//! begins like an earlier one, so the first difference says what the cache could not serve.
+//!
+//! A prompt has this order: the model, the tools, the client's system prompt, the lessons at its end, the messages. The
+//! session's index has the lines of its latest turns, so no text is read until a line differs.
+
+use metaclaw_chat::{Message, Role, TurnId};
+use serde_json::Value;
+
+use crate::{
+    keys,
+    new_turn::NewTurn,
+    prompt::comparable,
+    record::{Record, Setup, Stored, damaged_turn},
+    session::SessionIndex,
+    text::hash,
+    texts,
+    turn::{BreakCause, PrefixBreak, StreamEnd, TurnKind},
+    txn::Txn,
+    values::TxnError,
+};
+
+/// Lines with another text that are compared by content. Clients move marks of the cache from message to message, which
+/// changes a few of them in each request.
+const MOST_COMPARED: usize = 32;
+
+/// The prompt of a turn that is being appended, as it was sent and as it is stored.
+pub(super) struct SentPrompt<'a> {
+    pub(super) id: TurnId,
+    pub(super) new: &'a NewTurn,
+    /// The session without this turn.
+    pub(super) session: &'a SessionIndex,
+    /// The line of each message. Lines that the session does not have are in `own`.
+    pub(super) places: &'a [u32],
+    pub(super) own: &'a [String],
+    /// The turn whose reply it continues.
+    pub(super) parent: Option<u32>,
+    /// The text of its [`Setup`].
+    pub(super) setup: &'a str,
+    /// The text of its tools.
+    pub(super) tools: Option<&'a str>,
+}
+
+// === impl SentPrompt ===
+
+impl SentPrompt<'_> {
+    /// Returns why the prompt is not the continuation of an earlier one. Returns `None` if it is, if there is no earlier
+    /// one, or if it is a side turn.
+    pub(super) fn broken(&self, txn: &Txn<'_>) -> Result<Option<PrefixBreak>, TxnError> {
+        // A request that continues nothing begins a conversation, and breaks with nothing.
+        let is_continued = self.parent.is_some() || has_reply(self.new);
+        if self.new.meta.kind != TurnKind::Main || !is_continued {
+            return Ok(None);
+        }
+        let Some((seq, before)) = self.closest() else {
+            return Ok(None);
+        };
+        let cause = self.cause(txn, before)?;
+        let before = *seq;
+        Ok(cause.map(|cause| PrefixBreak { cause, before }))
+    }
+
+    /// Returns the earlier turn that begins like this one for the longest. Among equals this is the parent, else the
+    /// newest: a sub-agent's turns may be among them.
+    fn closest(&self) -> Option<&(u32, Record)> {
+        let was_read = |it: &Record| {
+            it.meta.kind == TurnKind::Main
+                && !matches!(it.meta.end, StreamEnd::UpstreamError { .. })
+        };
+        let earlier = self.session.recent();
+        let earlier = earlier.filter(|(seq, it)| *seq != self.id.seq && was_read(it));
+        let earlier: Vec<&(u32, Record)> = earlier.collect();
+        let is_parent = |it: &&&(u32, Record)| Some(it.0) == self.parent;
+        let preferred = earlier.iter().find(is_parent).or_else(|| earlier.first())?;
+        let n_same = |(_, it): &(u32, Record)| {
+            let lines = it.lines().zip(self.places);
+            lines.take_while(|(old, new)| old == *new).count()
+        };
+        let longest = earlier.iter().rev().max_by_key(|it| n_same(it))?;
+        let closest = if n_same(longest) > n_same(preferred) {
+            longest
+        } else {
+            preferred
+        };
+        Some(closest)
+    }
+
+    fn cause(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<BreakCause>, TxnError> {
+        let is_same_setup = texts::shared(&before.setup) == Some(hash(self.setup.as_bytes()));
+        let mut lessons = None;
+        if !is_same_setup {
+            let (_, old): Setup = texts::value(txn, &before.setup)?;
+            let (_, new): Setup = texts::value(txn, self.setup)?;
+            if old.adapter != new.adapter {
+                return Ok(Some(BreakCause::Adapter));
+            }
+            if (&old.upstream, &old.model) != (&new.upstream, &new.model) {
+                return Ok(Some(BreakCause::Upstream));
+            }
+            let is_same = old.system_block == new.system_block && old.user_line == new.user_line;
+            lessons = (!is_same).then_some(BreakCause::Lesson);
+        }
+        if self.has_other_tools(txn, before)? {
+            return Ok(Some(BreakCause::Tools));
+        }
+        Ok(match self.first_difference(txn, before)? {
+            Some(Role::System) => Some(BreakCause::System),
+            other => lessons.or_else(|| other.map(|_| BreakCause::History)),
+        })
+    }
+
+    fn has_other_tools(&self, txn: &Txn<'_>, before: &Record) -> Result<bool, TxnError> {
+        let (old, new) = match (&before.tools, self.tools) {
+            (None, None) => return Ok(false),
+            (Some(old), Some(new)) => (old, new),
+            (None, Some(_)) | (Some(_), None) => return Ok(true),
+        };
+        if texts::shared(old) == Some(hash(new.as_bytes())) {
+            return Ok(false);
+        }
+        let old: Value = texts::value(txn, old)?;
+        Ok(comparable(old) != comparable(texts::value(txn, new)?))
+    }
+
+    /// Returns the role of the first message of an earlier turn that this one does not repeat at its place.
+    fn first_difference(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<Role>, TxnError> {
+        let lines = before.lines().zip(self.places);
+        let others = lines.filter(|(old, new)| old != *new);
+        for (old, new) in others.take(MOST_COMPARED) {
+            let old = self.message(txn, old)?;
+            let role = Role::named(old["role"].as_str().unwrap_or_default());
+            if comparable(old) != comparable(self.message(txn, *new)?) {
+                return Ok(Some(role));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the message of a line of the session or of this turn.
+    fn message(&self, txn: &Txn<'_>, line: u32) -> Result<Value, TxnError> {
+        let own = line.checked_sub(self.session.n_lines());
+        if let Some(text) = own.and_then(|own| self.own.get(own as usize)) {
+            return texts::value(txn, text);
+        }
+        let missing = || damaged_turn(self.id, format!("line {line} is missing"));
+        let seq = self.session.turn_of(line).ok_or_else(missing)?;
+        let stored = Stored::get(txn, keys::id(self.id.session, seq))?.ok_or_else(missing)?;
+        let text = stored.lines().find(|(number, _)| *number == line);
+        let (_, text) = text.ok_or_else(missing)?;
+        texts::value(txn, text)
+    }
+}
+
+/// Returns whether a request repeats a reply.
+fn has_reply(new: &NewTurn) -> bool {
+    new.messages.iter().any(|message| {
+        let text = message.text.as_str();
+        // Most messages are not parsed for this.
+        text.contains("\"assistant\"")
+            && serde_json::from_str(text).is_ok_and(|it: Message| it.role() == Role::Assistant)
+    })
+}

@@ -1,0 +1,231 @@
+//! Turns whose prompts broke with an earlier one of their session, in words. The words are read from both turns when
+//! they are asked for, so they are gone with the turns, and masked like them.
+
+use std::collections::BTreeSet;
+
+use metaclaw_chat::{AgentId, Message, Role, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    daily::BreakCounts,
+    error::LogError,
+    keys,
+    log::TurnLog,
+    prompt::{comparable, first_change},
+    read,
+    record::Record,
+    store::Store,
+    turn::{BreakCause, Served, Turn},
+    values::{self, TxnError},
+};
+
+/// A turn whose prompt a provider's cache could serve only in part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokenPrompt {
+    pub turn: TurnId,
+    pub agent: AgentId,
+    pub session: SessionId,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// Tokens of the prompt, if the upstream reported them.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens that came from the provider's cache nevertheless.
+    pub cached_tokens: Option<u64>,
+    pub cause: BreakCause,
+    /// The part of the prompt that changed: `a wish was added`, `the client's system prompt`, `the client's
+    /// message 4 of 9 (tool)`.
+    pub what: String,
+    /// The earlier prompt from the first changed word on. It is empty if that prompt is no longer in the log.
+    pub before: String,
+    /// This prompt from the first changed word on.
+    pub now: String,
+}
+
+/// The part that changed, and its words.
+struct ChangedPart {
+    what: String,
+    before: String,
+    now: String,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Returns how many prompts broke since the log was opened.
+    pub fn break_counts(&self) -> BreakCounts {
+        self.state().break_counts()
+    }
+
+    /// Returns up to eight latest turns whose prompts broke since the log was opened, the newest first.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub async fn latest_breaks(&self) -> Result<Vec<BrokenPrompt>, LogError> {
+        self.broken_prompts(self.state().latest_breaks()).await
+    }
+
+    /// Returns those of some turns whose prompts broke. Turns that are gone or damaged are left out.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub async fn broken_prompts(&self, ids: Vec<TurnId>) -> Result<Vec<BrokenPrompt>, LogError> {
+        let mut found = Vec::new();
+        for id in ids {
+            let read = move |store: &Store| Ok(values::readable(broken(store, id))?.flatten());
+            found.extend(self.read(read).await?);
+        }
+        Ok(found)
+    }
+}
+
+fn broken(store: &Store, id: TurnId) -> Result<Option<BrokenPrompt>, TxnError> {
+    let Some(prefix) = Record::get(store, id)?.and_then(|record| record.prefix) else {
+        return Ok(None);
+    };
+    let Some(turn) = read::turn(store, id)? else {
+        return Ok(None);
+    };
+    let before = values::readable(read::turn(store, keys::id(id.session, prefix.before)))?;
+    let before = before.flatten();
+    let changed = changed(prefix.cause, before.as_ref(), &turn);
+    let usage = turn.meta.usage;
+    Ok(Some(BrokenPrompt {
+        turn: id,
+        agent: turn.agent,
+        session: turn.session,
+        started_ms: turn.meta.started_ms,
+        prompt_tokens: usage.map(|it| it.prompt_tokens),
+        cached_tokens: usage.map(|it| it.cached_tokens),
+        cause: prefix.cause,
+        what: changed.what,
+        before: changed.before,
+        now: changed.now,
+    }))
+}
+
+fn changed(cause: BreakCause, before: Option<&Turn>, turn: &Turn) -> ChangedPart {
+    let served = before.map(|it| &it.served);
+    let words = |of: &dyn Fn(&Turn) -> String| {
+        let old = before.map(of);
+        let words = old.map(|old| first_change(&old, &of(turn)));
+        words.unwrap_or_default()
+    };
+    let (what, (before, now)) = match cause {
+        BreakCause::Lesson => (
+            lesson_change(served, &turn.served),
+            words(&|it| lessons(&it.served)),
+        ),
+        BreakCause::Adapter => (
+            "another adapter answered".to_owned(),
+            words(&|it| {
+                it.served
+                    .adapter
+                    .clone()
+                    .unwrap_or_else(|| "none".to_owned())
+            }),
+        ),
+        BreakCause::Upstream => (
+            "another upstream or model answered".to_owned(),
+            words(&|it| format!("{} by {}", it.served.model, it.served.upstream)),
+        ),
+        BreakCause::Tools => ("the client's tools".to_owned(), words(&tools)),
+        BreakCause::System => ("the client's system prompt".to_owned(), words(&system)),
+        BreakCause::History => message_change(before, turn),
+    };
+    ChangedPart { what, before, now }
+}
+
+/// Names the wishes and skills that came or went.
+fn lesson_change(before: Option<&Served>, now: &Served) -> String {
+    let Some(before) = before else {
+        return "the lessons".to_owned();
+    };
+    let mut parts = Vec::new();
+    let wishes = |it: &Served| it.wish_ids.iter().cloned().collect::<BTreeSet<_>>();
+    let (old, new) = (wishes(before), wishes(now));
+    parts.extend(of_wishes(new.difference(&old).count(), "added"));
+    parts.extend(of_wishes(old.difference(&new).count(), "removed"));
+    let version = |it: &Served, name: &str| {
+        let skill = it.skills.iter().find(|skill| skill.name == name);
+        skill.map(|skill| skill.version.clone())
+    };
+    let names = before.skills.iter().chain(&now.skills);
+    let names: BTreeSet<&str> = names.map(|skill| skill.name.as_str()).collect();
+    for name in names {
+        let how = match (version(before, name), version(now, name)) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            (old, new) if old != new => "changed",
+            _ => continue,
+        };
+        parts.push(format!("the skill {name} was {how}"));
+    }
+    if parts.is_empty() {
+        return "the text of the lessons".to_owned();
+    }
+    parts.join(", ")
+}
+
+fn of_wishes(n: usize, how: &str) -> Option<String> {
+    match n {
+        0 => None,
+        1 => Some(format!("a wish was {how}")),
+        n => Some(format!("{n} wishes were {how}")),
+    }
+}
+
+/// Returns the texts that MetaClaw added.
+fn lessons(served: &Served) -> String {
+    let texts = [&served.system_block, &served.user_line];
+    let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
+    texts.join("\n")
+}
+
+fn tools(turn: &Turn) -> String {
+    let tools = turn.request.tools.as_deref().cloned();
+    tools
+        .map(|tools| comparable(tools).to_string())
+        .unwrap_or_default()
+}
+
+/// Returns the system messages at the beginning.
+fn system(turn: &Turn) -> String {
+    let messages = turn.request.messages.iter();
+    let opening = messages.take_while(|it| it.role() == Role::System);
+    let texts: Vec<String> = opening.map(|it| it.text().into_owned()).collect();
+    texts.join("\n")
+}
+
+/// Returns the first message that changed.
+fn message_change(before: Option<&Turn>, turn: &Turn) -> (String, (String, String)) {
+    let messages = &turn.request.messages;
+    let Some(before) = before else {
+        return (
+            "an earlier message of the client".to_owned(),
+            Default::default(),
+        );
+    };
+    let value = |message: &Message| comparable(Value::Object(message.as_map().clone()));
+    let pairs = before.request.messages.iter().zip(messages);
+    let mut pairs = (1..).zip(pairs);
+    let Some((at, (old, new))) = pairs.find(|(_, (old, new))| value(old) != value(new)) else {
+        return (
+            "an earlier message of the client".to_owned(),
+            Default::default(),
+        );
+    };
+    let role = new.as_map().get("role").and_then(Value::as_str);
+    let what = format!(
+        "the client's message {at} of {} ({})",
+        messages.len(),
+        role.unwrap_or("?")
+    );
+    let is_text = old.role() == new.role() && old.text() != new.text();
+    let words = if is_text {
+        first_change(&old.text(), &new.text())
+    } else {
+        first_change(&value(old).to_string(), &value(new).to_string())
+    };
+    (what, words)
+}

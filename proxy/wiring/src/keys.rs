@@ -1,0 +1,229 @@
+//! Sets keys in one file of an agent, and reverts them, even if others wrote the file in the meantime.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    document::{self, Path, PlaceError, named},
+    format::Format,
+    tree,
+};
+
+/// A key of a file, and the value that it is to have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeyToSet {
+    pub(crate) path: Path,
+    pub(crate) value: ValueToSet,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ValueToSet {
+    /// The key has this value.
+    Is(Value),
+    /// The key belongs to MetaClaw because of its name, for example a provider called `metaclaw`. Others may add to the
+    /// value.
+    Own(Value),
+    /// The value is a list, and this is its first item.
+    First(Value),
+}
+
+/// A key that was set, with what is needed to revert it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SetKey {
+    pub(crate) key: KeyToSet,
+    /// The value before, or none if the key was missing.
+    before: Option<Value>,
+    /// Objects above the key that were added for it, from the outside in.
+    made: Vec<AddedObject>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct AddedObject {
+    path: Path,
+    /// Whether the key existed before with the value null.
+    was_null: bool,
+}
+
+/// The text of a file after the keys were reverted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Reverted {
+    pub(crate) text: String,
+    /// Keys that somebody else changed in the meantime. They keep their values.
+    pub(crate) left: Vec<String>,
+}
+
+/// Sets all keys in a text. Returns the new text, and the keys with their former values.
+///
+/// # Errors
+///
+/// Returns [`PlaceError`] if the editors cannot handle the layout, or if a name of ours is taken.
+pub(crate) fn apply(
+    format: Format,
+    text: &str,
+    keys_to_set: &[KeyToSet],
+) -> Result<(String, Vec<SetKey>), PlaceError> {
+    let mut after = text.to_owned();
+    let mut all = Vec::new();
+    for key in keys_to_set {
+        let values = format.values(&after)?;
+        let made = tree::missing_above(&values, &key.path).into_iter();
+        let made = made.map(|path| AddedObject {
+            was_null: tree::has(&values, &path),
+            path,
+        });
+        let before = tree::has(&values, &key.path).then(|| tree::get(&values, &key.path).clone());
+        // An empty file counts as missing.
+        let before = before.filter(|it| !(key.path.is_empty() && it.is_null()));
+        after = match &key.value {
+            ValueToSet::Own(_) if before.is_some() => {
+                return Err(PlaceError::Taken(named(&key.path)));
+            }
+            ValueToSet::Is(value) | ValueToSet::Own(value) => {
+                format.set(&after, &key.path, value)?
+            }
+            ValueToSet::First(item) => format.insert(&after, &key.path, item)?,
+        };
+        all.push(SetKey {
+            key: key.clone(),
+            before,
+            made: made.collect(),
+        });
+    }
+    let is_right = stands(format, &after, keys_to_set)
+        && tree::is_same(
+            &format.values(&undo(format, &after, &all)?.text)?,
+            &format.values(text)?,
+        );
+    if is_right {
+        Ok((after, all))
+    } else {
+        Err(PlaceError::Beyond)
+    }
+}
+
+/// Whether a text says all of it.
+pub(crate) fn stands(format: Format, text: &str, keys_to_set: &[KeyToSet]) -> bool {
+    let Ok(values) = format.values(text) else {
+        return false;
+    };
+    keys_to_set.iter().all(|key| {
+        let now = tree::get(&values, &key.path);
+        match &key.value {
+            ValueToSet::Is(value) => now == value,
+            ValueToSet::Own(value) => now.is_object() && has_addresses(now, value),
+            ValueToSet::First(item) => now.as_array().is_some_and(|it| it.contains(item)),
+        }
+    })
+}
+
+/// Whether the addresses of a value of ours still stand in it. An agent may add fields of its own, and write a key in a
+/// form of its own.
+fn has_addresses(now: &Value, ours: &Value) -> bool {
+    match ours {
+        Value::String(text) if text.starts_with("http") => now == ours,
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(name, value)| has_addresses(&now[name], value)),
+        _ => true,
+    }
+}
+
+/// Takes all of it back, the last first.
+///
+/// # Errors
+///
+/// As for [`apply`].
+pub(crate) fn undo(format: Format, text: &str, all: &[SetKey]) -> Result<Reverted, PlaceError> {
+    let mut undone = Reverted {
+        text: text.to_owned(),
+        left: Vec::new(),
+    };
+    for done in all.iter().rev() {
+        done.undo(format, &mut undone)?;
+    }
+    Ok(undone)
+}
+
+// === impl KeyToSet ===
+
+impl KeyToSet {
+    pub(crate) fn is(path: &[&str], value: impl Into<Value>) -> Self {
+        let value = ValueToSet::Is(value.into());
+        Self::new(path, value)
+    }
+
+    pub(crate) fn own(path: &[&str], value: Value) -> Self {
+        Self::new(path, ValueToSet::Own(value))
+    }
+
+    pub(crate) fn first(path: &[&str], item: Value) -> Self {
+        Self::new(path, ValueToSet::First(item))
+    }
+
+    fn new(path: &[&str], value: ValueToSet) -> Self {
+        Self {
+            path: document::path(path),
+            value,
+        }
+    }
+}
+
+// === impl SetKey ===
+
+impl SetKey {
+    fn undo(&self, format: Format, undone: &mut Reverted) -> Result<(), PlaceError> {
+        let values = format.values(&undone.text)?;
+        let path = &self.key.path;
+        let now = tree::get(&values, path);
+        match &self.key.value {
+            ValueToSet::Is(value) if now != value => {
+                // A key that somebody removed needs no restoration. One that somebody changed keeps its value.
+                if tree::has(&values, path) {
+                    undone.left.push(named(path));
+                }
+            }
+            ValueToSet::First(item) => {
+                let at = now
+                    .as_array()
+                    .and_then(|it| it.iter().position(|it| it == item));
+                if let Some(at) = at {
+                    undone.text = format.remove_item(&undone.text, path, at)?;
+                    let values = format.values(&undone.text)?;
+                    if *tree::get(&values, path) == json!([]) {
+                        self.restore(format, undone)?;
+                    }
+                }
+            }
+            ValueToSet::Is(_) | ValueToSet::Own(_) => self.restore(format, undone)?,
+        }
+        self.prune(format, undone)
+    }
+
+    /// What stood there before.
+    fn restore(&self, format: Format, undone: &mut Reverted) -> Result<(), PlaceError> {
+        let path = &self.key.path;
+        undone.text = match &self.before {
+            Some(before) => format.set(&undone.text, path, before)?,
+            None => format.remove(&undone.text, path)?,
+        };
+        Ok(())
+    }
+
+    /// Takes out the objects that were made and are empty.
+    fn prune(&self, format: Format, undone: &mut Reverted) -> Result<(), PlaceError> {
+        for made in self.made.iter().rev() {
+            let values = format.values(&undone.text)?;
+            let now = tree::get(&values, &made.path).as_object();
+            if now.is_none_or(|it| !it.is_empty()) {
+                continue;
+            }
+            undone.text = if made.was_null && format != Format::Toml {
+                format.set(&undone.text, &made.path, &Value::Null)?
+            } else {
+                format.remove(&undone.text, &made.path)?
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! The four questions that bring people to the page: each is answered after at most three clicks from the front.
+
+use super::PageWorld;
+
+#[tokio::test]
+#[ignore = "needs the binaries and Chromium, cargo xtask test --all runs it"]
+async fn why_did_it_say_that_takes_two_clicks() {
+    let Some(mut world) = PageWorld::signed_in().await else {
+        return;
+    };
+    world.browser.follow("Why did it say that?").await;
+    world
+        .browser
+        .follow("Is the certificate of the shop still valid?")
+        .await;
+    for answer in [
+        "The verdict",
+        "Look it up before you answer.",
+        "What MetaClaw added to the prompt",
+        "Who answered",
+    ] {
+        world.browser.wait_for(answer).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and Chromium, cargo xtask test --all runs it"]
+async fn take_it_back_takes_two_clicks() {
+    const WISH: &str = "Please always answer in English.";
+    let Some(mut world) = PageWorld::signed_in().await else {
+        return;
+    };
+    let wish = world.wish(WISH).await;
+    world.browser.follow("Take it back").await;
+    world.browser.push(&format!("Undo: {wish}")).await;
+    world.browser.wait_for("taken back").await;
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and Chromium, cargo xtask test --all runs it"]
+async fn what_did_this_cost_takes_one_click() {
+    let Some(mut world) = PageWorld::signed_in().await else {
+        return;
+    };
+    world.browser.follow("What did this cost?").await;
+    world.browser.wait_at("/ui/cost").await;
+    world.browser.wait_for("tokens").await;
+    world.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and Chromium, cargo xtask test --all runs it"]
+async fn what_left_takes_one_click() {
+    let Some(mut world) = PageWorld::signed_in().await else {
+        return;
+    };
+    world.browser.follow("What left?").await;
+    world.browser.wait_at("/ui/privacy").await;
+    // The upstream of this home, to which the chats went.
+    world.browser.wait_for("scripted").await;
+    world.end().await;
+}

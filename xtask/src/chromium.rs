@@ -1,0 +1,89 @@
+//! Chromium, which the tests of the page at `/ui` open it in, and the package that drives it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{apt, npm};
+
+/// The driver has no dependencies and brings no browser of its own.
+pub(crate) const DRIVER: &str = "playwright-core@1.65.1";
+/// The names of the program: Debian's, Ubuntu's, Google's.
+const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const ADVICE: &str =
+    "install Chromium so that `chromium` is on PATH (Debian: apt install chromium)";
+
+/// A browser and its driver.
+#[derive(Debug)]
+pub(crate) struct Chromium {
+    pub(crate) program: PathBuf,
+    /// The folder whose `node_modules` holds the driver.
+    pub(crate) driver: PathBuf,
+}
+
+/// Installs the driver in `folder` with the Node in the folder `node`, and Chromium where root can do so with apt.
+///
+/// # Errors
+/// In words that say why this machine has no Chromium, or npm's message.
+pub(crate) fn ensure(folder: &Path, node: &Path) -> Result<Chromium> {
+    let program = match find() {
+        Some(program) => program,
+        None => install()?,
+    };
+    npm::install(folder, DRIVER, Some(node))?;
+    let driver = folder.to_owned();
+    Ok(Chromium { program, driver })
+}
+
+/// The first program on PATH that runs. Ubuntu's `chromium-browser` may be a script that only names a snap.
+fn find() -> Option<PathBuf> {
+    find_in(&std::env::var_os("PATH").unwrap_or_default())
+}
+
+fn find_in(path: &OsStr) -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = std::env::split_paths(path).collect();
+    let named = |name: &&str| {
+        folders
+            .iter()
+            .map(|it| it.join(name))
+            .find(|it| it.exists())
+    };
+    PROGRAMS.iter().filter_map(named).find(|it| runs(it))
+}
+
+fn runs(program: &Path) -> bool {
+    let version = Command::new(program).arg("--version").output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+fn install() -> Result<PathBuf> {
+    // Without a font, Chromium draws boxes in place of letters.
+    apt::install(&["chromium", "fonts-dejavu-core"], ADVICE)?;
+    find().with_context(|| format!("apt installed a Chromium that does not run: {ADVICE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_run_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = || find_in(folder.path().as_os_str());
+        assert_eq!(found(), None);
+        for (name, text) in [
+            ("chromium-browser", "#!/bin/sh\nexit 1\n"),
+            ("google-chrome", "#!/bin/sh\necho Chrome 1\n"),
+        ] {
+            let program = folder.path().join(name);
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        assert_eq!(found(), Some(folder.path().join("google-chrome")));
+    }
+}
