@@ -68,7 +68,7 @@ impl Grade {
     pub fn verdict(self) -> Verdict {
         let Self { score, weight } = self;
         Verdict {
-            votes: vec![Vote { score, hint: None }],
+            votes: vec![Vote::new(score, None)],
             weight,
             ..Verdict::new(score, JudgedBy::Http)
         }

@@ -132,7 +132,7 @@ impl Rules {
         };
         let score = self.0.iter().find(fits)?.rule.score;
         Some(Verdict {
-            votes: vec![Vote { score, hint: None }],
+            votes: vec![Vote::new(score, None)],
             ..Verdict::new(score, JudgedBy::Rules)
         })
     }

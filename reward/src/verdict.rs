@@ -78,10 +78,7 @@ mod tests {
     use super::*;
 
     fn votes(scores: &[Option<i8>]) -> Vec<Option<Vote>> {
-        let vote = |score: i8| Vote {
-            score: Score::try_from(score).unwrap(),
-            hint: None,
-        };
+        let vote = |score: i8| Vote::new(Score::try_from(score).unwrap(), None);
         scores.iter().map(|score| score.map(vote)).collect()
     }
 
@@ -129,12 +126,7 @@ mod tests {
 
     #[test]
     fn the_hint_comes_from_those_who_won() {
-        let vote = |score, hint: &str| {
-            Some(Vote {
-                score,
-                hint: Some(hint.to_owned()),
-            })
-        };
+        let vote = |score, hint: &str| Some(Vote::new(score, Some(hint.to_owned())));
         let votes = [
             vote(Score::Bad, "Use metric units."),
             vote(Score::Bad, "Use kilometres, not miles."),

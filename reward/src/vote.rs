@@ -43,10 +43,7 @@ pub fn read(answer: &str) -> Option<Vote> {
         .parse::<i8>()
         .ok()
         .and_then(|number| Score::try_from(number).ok())?;
-    Some(Vote {
-        score,
-        hint: hint::read(answer),
-    })
+    Some(Vote::new(score, hint::read(answer)))
 }
 
 #[cfg(test)]

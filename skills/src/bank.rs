@@ -141,6 +141,15 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
     Ok(n_written)
 }
 
+/// Returns whether a shared skill is one of the bank that nobody has changed since its installation.
+pub(crate) fn is_unchanged(dir: &Path, name: &str, text: &str) -> bool {
+    let manifest = read_text(&dir.join(MANIFEST), MAX_FILE).ok();
+    let manifest: Option<InstalledHashes> =
+        manifest.and_then(|text| serde_json::from_str(&text).ok());
+    let installed = manifest.and_then(|it| it.0.get(name).cloned());
+    installed.is_some_and(|installed| installed == hash(text))
+}
+
 /// Returns the sample requests of each skill of the bank, one per line.
 pub(crate) fn requests() -> impl Iterator<Item = &'static str> {
     BANK.iter().map(|(.., requests)| *requests)

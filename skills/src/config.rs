@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use metaclaw_chat::{AgentId, Secret, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub struct SkillsConfig {
     /// The most skills in one request. Beyond the third, skills are hardly ever useful.
     #[schemars(range(max = 1_000))]
     pub top_k: usize,
+    /// The most skills among these that have a category other than general. Without it, skills.top_k is their only bound.
+    #[schemars(range(max = 1_000))]
+    pub task_specific_top_k: Option<usize>,
     /// When the skills of a session are chosen: once a session, which keeps prompt caches valid, or at each turn.
     pub refresh: Refresh,
     /// Has a model write skills from turns that went wrong.
@@ -29,6 +33,31 @@ pub struct SkillsConfig {
     /// Holds each skill that the model writes until you accept it. With false, only skills that may hold other people's
     /// words or look dangerous are held.
     pub review: bool,
+    /// Shares skills with other machines and people.
+    pub share: ShareConfig,
+}
+
+/// `skills.share.*`: skills that are shared between machines and people through a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ShareConfig {
+    /// A folder that something else synchronises: Syncthing, Dropbox, NFS, a git checkout. Skills of this home are
+    /// copied into it, and skills of the other homes in it are read. Without it, nothing is shared.
+    #[schemars(extend("format" = "path"))]
+    pub folder: Option<PathBuf>,
+    /// The key that all homes of one person have, at least 32 characters. Skills signed with it come into force without
+    /// a review. Without it, each skill of another home waits for your review.
+    #[serde(skip_serializing)]
+    pub key: Option<Secret>,
+    /// The environment variable with that key, if skills.share.key is not set.
+    pub key_env: Option<String>,
+    /// How often skills are shared.
+    pub interval: Span,
+    /// Your name, as the other people of the folder see it.
+    pub name: Option<String>,
+    /// The agents whose skills are copied into the folder. _shared stands for the skills of all agents. An empty list
+    /// means all of them.
+    pub agents: Vec<AgentId>,
 }
 
 /// When the skills of a session are chosen.
@@ -48,6 +77,9 @@ pub enum Refresh {
 pub struct WishesConfig {
     /// Adds the owner's standing wishes to requests.
     pub enabled: bool,
+    /// The ids by which the agents' hosts name the owner in groups and channels. If some are given, every other named
+    /// sender is another person, whose wishes apply to her own messages alone.
+    pub owners: Vec<String>,
     /// Where wishes stand in a request. With user, they follow each message of the owner, which small models need.
     pub place: WishPlace,
     /// The token budget for wishes, by estimate. Beyond it, the oldest wishes are left out.
@@ -75,10 +107,27 @@ impl Default for SkillsConfig {
             dir: None,
             budget_tokens: 1_500,
             top_k: 3,
+            task_specific_top_k: None,
             refresh: Refresh::default(),
             auto_evolve: true,
             evolution_every_n_turns: 10,
             review: true,
+            share: ShareConfig::default(),
+        }
+    }
+}
+
+// === impl ShareConfig ===
+
+impl Default for ShareConfig {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            key: None,
+            key_env: None,
+            interval: Span::secs(30),
+            name: None,
+            agents: Vec::new(),
         }
     }
 }
@@ -89,6 +138,7 @@ impl Default for WishesConfig {
     fn default() -> Self {
         Self {
             enabled: true,
+            owners: Vec::new(),
             place: WishPlace::default(),
             max_tokens: 300,
         }

@@ -19,8 +19,15 @@ mod settle;
 pub use self::{
     failure::{Failure, Teller, Trajectory, TrajectoryStep},
     history::{HistoryEntry, HistorySkill, read_history},
-    proposal::{Progress, Proposal, ProposalState, Reason, Source},
+    proposal::{Progress, Proposal, ProposalState, Reason, SharedOrigin, Source},
     review::{EvolutionRun, EvolveError, Evolved},
+};
+
+pub(crate) use self::{
+    answer::WrittenSkill,
+    draft::SkillDraft,
+    proposal::ProposalStore,
+    settle::{forget_words, read_skill},
 };
 
 #[cfg(test)]

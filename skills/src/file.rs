@@ -45,8 +45,11 @@ pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
     put(path, text, |draft| File::create(draft))
 }
 
-/// Does the same for a file that only its owner can read.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+/// Replaces a file that only its owner can read in one rename, and makes its folder.
+///
+/// # Errors
+/// When the folder or the file cannot be written.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     put(path, text, |draft| {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);

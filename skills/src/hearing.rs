@@ -12,6 +12,7 @@ mod english;
 mod facet;
 mod language;
 mod lexicon;
+mod own_sentence;
 mod own_words;
 mod question;
 
@@ -20,7 +21,12 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use self::{chinese::CHINESE, english::ENGLISH, language::Language, own_words::Sentence};
-pub use self::{cue::Certainty, facet::Facet, question::Question};
+pub use self::{
+    cue::Certainty,
+    facet::Facet,
+    own_sentence::{OwnSentence, own_sentences},
+    question::Question,
+};
 use crate::patterns::pattern;
 
 /// Matches text about something that was learned.

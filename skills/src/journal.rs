@@ -9,13 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{AgentId, SessionId, TurnId};
+use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     file::{MAX_JOURNAL, read_text, write_text},
     guard::Suspicion,
     hearing::Facet,
+    holder::Holder,
 };
 
 pub(crate) const FILE: &str = "lessons.jsonl";
@@ -32,6 +33,9 @@ pub struct Origin {
     pub session: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
+    /// The person who said it, or `None` for the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<SenderId>,
     /// The time in Unix milliseconds.
     pub at_ms: u64,
 }
@@ -92,6 +96,18 @@ pub struct JournalError {
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) lessons: Vec<Lesson>,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// Returns whose wish it is.
+    pub fn holder(&self) -> Holder<'_> {
+        Holder {
+            agent: &self.agent,
+            sender: self.sender.as_ref(),
+        }
+    }
 }
 
 // === impl Lesson ===

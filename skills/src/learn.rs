@@ -5,6 +5,7 @@ use metaclaw_chat::{AgentId, SessionId};
 use crate::{
     guard::{Suspicion, suspicions},
     hearing::{Certainty, Facet, Heard},
+    holder::Holder,
     journal::{Journal, JournalError, Lesson, LessonState, Origin},
     library::Library,
     wishes::WishError,
@@ -12,6 +13,9 @@ use crate::{
 
 /// The longest time between two complaints about the same subject that make a wish: a month.
 const COMPLAINTS_WITHIN_MS: u64 = 30 * 24 * 3_600 * 1_000;
+
+/// How many people beside the owner may have wishes about one agent.
+const MAX_PEOPLE: usize = 200;
 
 /// Why a lesson could not be learned or undone.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +31,9 @@ pub enum LearnError {
     /// No lesson can be undone.
     #[error("there is nothing to undo")]
     Nothing,
+    /// A public channel may have any number of people.
+    #[error("{MAX_PEOPLE} people have wishes about {agent}, and no more can have any")]
+    TooManyPeople { agent: AgentId },
     /// The change was made before, or is not possible.
     #[error("lesson {n} is {is}")]
     Settled { n: u64, is: &'static str },
@@ -84,25 +91,28 @@ impl Library {
         Ok(lesson)
     }
 
-    /// Stores a wish that the owner wrote by hand. No rule checks it. Returns `None` if it is there already.
+    /// Stores a wish that the owner wrote by hand, her own or another person's. No rule checks it. Returns `None` if it is there already.
     ///
     /// # Errors
     /// Returns [`LearnError`] if a file cannot be read or written.
-    pub fn write_down(
+    pub fn write_down<'a>(
         &self,
-        agent: &AgentId,
+        holder: impl Into<Holder<'a>>,
         wish: &str,
         at_ms: u64,
     ) -> Result<Option<Lesson>, LearnError> {
+        let holder = holder.into();
         let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
-        if self.own_texts(agent).iter().any(|known| known == wish) {
+        if self.own_texts(holder).iter().any(|known| known == wish) {
             return Ok(None);
         }
+        self.check_place(holder)?;
         let origin = Origin {
-            agent: agent.clone(),
+            agent: holder.agent.clone(),
             session: None,
             turn: None,
+            sender: holder.sender.cloned(),
             at_ms,
         };
         let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
@@ -112,19 +122,24 @@ impl Library {
         Ok(Some(lesson))
     }
 
-    /// Removes a wish from an agent's file. Returns whether it was there. The lesson behind it is no longer in force.
+    /// Removes a wish from its file. Returns whether it was there. The lesson behind it is no longer in force.
     ///
     /// # Errors
     /// Returns [`LearnError`] if a file cannot be read or written.
-    pub fn take_out(&self, agent: &AgentId, wish: &str) -> Result<bool, LearnError> {
+    pub fn take_out<'a>(
+        &self,
+        holder: impl Into<Holder<'a>>,
+        wish: &str,
+    ) -> Result<bool, LearnError> {
+        let holder = holder.into();
         let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
-        if !self.remove_wish(agent, wish)? {
+        if !self.remove_wish(holder, wish)? {
             return Ok(false);
         }
         let is_its = |lesson: &Lesson| {
             lesson.state == LessonState::InForce
-                && lesson.origin.agent == *agent
+                && lesson.origin.holder() == holder
                 && lesson.wish == wish
         };
         if let Some(lesson) = journal.newest(is_its) {
@@ -202,7 +217,7 @@ impl Library {
                 continue;
             }
             if lesson.state == LessonState::InForce {
-                self.remove_wish(&lesson.origin.agent, &lesson.wish)?;
+                self.remove_wish(lesson.origin.holder(), &lesson.wish)?;
             }
             lesson.heard.clear();
             lesson.wish.clear();
@@ -223,15 +238,19 @@ impl Library {
         Worded { said, wish, facet }: Worded<'_>,
         certainty: Certainty,
     ) -> Result<Option<Lesson>, LearnError> {
-        let agent = origin.agent.clone();
-        if self.wishes(&agent).iter().any(|known| known.text == wish) {
+        let known = [self.wishes(&origin.agent), self.own_wishes(origin.holder())];
+        if known.iter().flatten().any(|known| known.text == wish) {
             return Ok(None);
         }
+        self.check_place(origin.holder())?;
         let mut why = suspicions(wish);
         if certainty == Certainty::Likely {
             why.push(Suspicion::Unsure);
         }
-        let is_same = |lesson: &Lesson| lesson.origin.agent == agent && is_same(&lesson.wish, wish);
+        let from = origin.clone();
+        let is_same = |lesson: &Lesson| {
+            lesson.origin.holder() == from.holder() && is_same(&lesson.wish, wish)
+        };
         if !why.is_empty() {
             // A lesson that waits already, or was dismissed or undone, is not proposed again.
             if journal.lessons.iter().any(is_same) {
@@ -262,7 +281,7 @@ impl Library {
     ) -> Result<Option<Lesson>, LearnError> {
         let is_same = |lesson: &Lesson| {
             lesson.state == LessonState::Noted
-                && lesson.origin.agent == origin.agent
+                && lesson.origin.holder() == origin.holder()
                 && lesson.wish == wish
                 && origin.at_ms.saturating_sub(lesson.origin.at_ms) <= COMPLAINTS_WITHIN_MS
         };
@@ -292,7 +311,7 @@ impl Library {
             matches!(
                 lesson.state,
                 LessonState::InForce | LessonState::Review { .. }
-            ) && lesson.origin.agent == origin.agent
+            ) && lesson.origin.holder() == origin.holder()
                 && (facet.is_none() || lesson.facet == facet)
         };
         let Some(lesson) = journal.newest(is_meant) else {
@@ -324,17 +343,17 @@ impl Library {
 
     /// Writes the wish, and replaces those about the same subject except for those of the same message (`beside`).
     fn put_in_force(&self, lesson: &mut Lesson, beside: &[String]) -> Result<(), LearnError> {
-        let agent = &lesson.origin.agent;
+        let holder = lesson.origin.holder();
         let is_replaced = |text: &str| {
             lesson.facet.is_some_and(Facet::is_exclusive)
                 && Facet::of_wish(text) == lesson.facet
                 && !beside.iter().any(|it| it == text)
         };
-        let known = self.own_texts(agent);
+        let known = self.own_texts(holder);
         let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
-        self.add_wish(agent, &lesson.wish)?;
+        self.add_wish(holder, &lesson.wish)?;
         for old in &replaced {
-            self.remove_wish(agent, old)?;
+            self.remove_wish(holder, old)?;
         }
         lesson.replaced = replaced;
         lesson.state = LessonState::InForce;
@@ -342,18 +361,32 @@ impl Library {
     }
 
     fn withdraw(&self, lesson: &mut Lesson) -> Result<(), LearnError> {
-        let agent = &lesson.origin.agent;
+        let holder = lesson.origin.holder();
         for old in &lesson.replaced {
-            self.add_wish(agent, old)?;
+            self.add_wish(holder, old)?;
         }
-        self.remove_wish(agent, &lesson.wish)?;
+        self.remove_wish(holder, &lesson.wish)?;
         lesson.state = LessonState::Undone;
         Ok(())
     }
 
-    /// Returns the texts of an agent's own wishes.
-    fn own_texts(&self, agent: &AgentId) -> Vec<String> {
-        let wishes = self.own_wishes(agent).into_iter();
+    /// Checks that a person is known already, or that there is place for one more.
+    fn check_place(&self, holder: Holder<'_>) -> Result<(), LearnError> {
+        let Some(sender) = holder.sender else {
+            return Ok(());
+        };
+        let people = self.people(holder.agent);
+        if people.len() < MAX_PEOPLE || people.contains(sender) {
+            return Ok(());
+        }
+        Err(LearnError::TooManyPeople {
+            agent: holder.agent.clone(),
+        })
+    }
+
+    /// Returns the texts of a person's own wishes about an agent.
+    fn own_texts<'a>(&self, holder: impl Into<Holder<'a>>) -> Vec<String> {
+        let wishes = self.own_wishes(holder).into_iter();
         wishes.map(|wish| wish.text).collect()
     }
 }

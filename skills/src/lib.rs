@@ -6,10 +6,12 @@
 
 mod bank;
 mod config;
+mod evidence;
 mod evolve;
 mod file;
 mod guard;
 mod hearing;
+mod holder;
 mod host;
 mod host_learning;
 mod journal;
@@ -20,29 +22,39 @@ mod patterns;
 mod render;
 mod retrieve;
 mod scan;
+mod share;
 mod skill;
 mod undo;
 mod warning;
 mod wishes;
 mod words;
+mod writer;
 
 pub use self::{
     bank::{BankError, install as install_bank},
-    config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    config::{Refresh, ShareConfig, SkillsConfig, WishPlace, WishesConfig},
+    evidence::LessonEvidence,
     evolve::{
         EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, Progress,
-        Proposal, ProposalState, Reason, Source, Teller, Trajectory, TrajectoryStep, read_history,
+        Proposal, ProposalState, Reason, SharedOrigin, Source, Teller, Trajectory, TrajectoryStep,
+        read_history,
     },
-    file::read_text,
+    file::{read_text, write_private},
     guard::{Suspicion, suspicions},
-    hearing::{Certainty, Facet, Heard, Question, hear},
+    hearing::{Certainty, Facet, Heard, OwnSentence, Question, hear, own_sentences},
+    holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, OfWeights, SkillRef},
     render::{user_line, without_wishes},
+    share::{
+        FolderStore, ShareError, ShareFile, ShareKey, SharePeer, ShareReport, ShareStore, ShareSync,
+    },
     skill::{Skill, SkillError, SkillName, SkillNameError},
     undo::{TakenBack, UndoError},
     warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},
+    words::{estimate_tokens, terms},
+    writer::{WriterId, WriterIdError},
 };

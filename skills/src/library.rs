@@ -14,18 +14,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use arc_swap::ArcSwap;
-use metaclaw_chat::AgentId;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use metaclaw_chat::{AgentId, SenderId, Speaker, Utterance};
 
 pub use self::lessons::{Lessons, OfWeights, SkillRef};
 use self::snapshot::{AgentView, Snapshot};
 use crate::{
     config::{Refresh, SkillsConfig, WishesConfig},
-    file::WISHES_FILE,
+    holder::Holder,
     host::{HeldBack, HostStore, IndexedReading},
     journal::JournalError,
     lock, render,
     scan::{FileCache, Scan, scan},
+    share::ShareReport,
     skill::{Skill, SkillName},
     warning::{SkillFault, SkillWarning},
     wishes::{self, Wish, WishError},
@@ -46,6 +47,8 @@ struct Inner {
     met: Mutex<Option<BTreeSet<AgentId>>>,
     /// For each adapter, the ids of wishes that its weights have learned.
     untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// The result of the last look at a share by this process.
+    share: ArcSwapOption<ShareReport>,
     /// What each agent's host has learned by itself.
     hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
 }
@@ -75,6 +78,7 @@ impl Library {
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
             met: Mutex::default(),
             untold: Mutex::default(),
+            share: ArcSwapOption::empty(),
             hosts: ArcSwap::default(),
         }));
         let warnings = library.rescan();
@@ -142,16 +146,21 @@ impl Library {
         let mut wishes = view.wishes.to_vec();
         wishes.retain(|wish| held_back.line_for(wish).is_none());
         let lessons = Lessons::of(&skills, &wishes, &self.0.wishes);
+        let sender_lines = self.0.sender_lines(view);
         let of_weights = adapter.and_then(|adapter| {
             let untold = self.untold(adapter);
             let mut told = wishes.clone();
             told.retain(|wish| !untold.contains(&wish.id()));
-            let lessons = Lessons::of(&skills, &told, &self.0.wishes);
+            let lessons = Lessons {
+                sender_lines: Arc::clone(&sender_lines),
+                ..Lessons::of(&skills, &told, &self.0.wishes)
+            };
             let adapter = adapter.to_owned();
             let of_weights = OfWeights { adapter, lessons };
             (told.len() < wishes.len()).then(|| Box::new(of_weights))
         });
         Lessons {
+            sender_lines,
             of_weights,
             ..lessons
         }
@@ -197,13 +206,45 @@ impl Library {
         self.0.current.load().view(agent).wishes.to_vec()
     }
 
-    /// Returns the wishes of an agent's own file, the newest last. For `_shared`, these are the shared ones.
-    pub fn own_wishes(&self, agent: &AgentId) -> Vec<Wish> {
+    /// Returns the wishes of one file, the newest last: those of an agent's owner, or of another person about this
+    /// agent. For the owner of `_shared`, these are the shared ones.
+    pub fn own_wishes<'a>(&self, holder: impl Into<Holder<'a>>) -> Vec<Wish> {
+        let Holder { agent, sender } = holder.into();
         let snapshot = self.0.current.load();
-        if agent.is_shared() {
-            return snapshot.shared.wishes.to_vec();
+        match sender {
+            Some(sender) => {
+                let wishes = snapshot.view(agent).people.get(sender);
+                wishes.map(|it| it.to_vec()).unwrap_or_default()
+            }
+            None if agent.is_shared() => snapshot.shared.wishes.to_vec(),
+            None => snapshot.view(agent).own_wishes.to_vec(),
         }
-        snapshot.view(agent).own_wishes.to_vec()
+    }
+
+    /// Returns the people beside the owner who have wishes about an agent, by id.
+    pub fn people(&self, agent: &AgentId) -> BTreeSet<SenderId> {
+        let snapshot = self.0.current.load();
+        snapshot.view(agent).people.keys().cloned().collect()
+    }
+
+    /// Returns who holds the wishes that a message expresses, or `None` if nobody does: its sender is not known, or it
+    /// has somebody else's words. With `wishes.owners`, a sender who is not among them is another person.
+    pub fn holder<'a>(&self, agent: &'a AgentId, said: &'a Utterance<'_>) -> Option<Holder<'a>> {
+        let owners = &self.0.wishes.owners;
+        let is_owner = |sender: &SenderId| owners.iter().any(|owner| owner == sender.as_str());
+        let other = |sender| Holder {
+            agent,
+            sender: Some(sender),
+        };
+        match (said.speaker, &said.sender) {
+            (Speaker::Owner | Speaker::Group, Some(sender)) if is_owner(sender) => {
+                Some(agent.into())
+            }
+            (Speaker::Owner, Some(sender)) if !owners.is_empty() => Some(other(sender)),
+            (Speaker::Owner, _) => Some(agent.into()),
+            (Speaker::Group, Some(sender)) => Some(other(sender)),
+            (Speaker::Group, None) | (Speaker::Forwarded | Speaker::Client, _) => None,
+        }
     }
 
     /// Adds a wish to the agent's WISHES.md as the newest, in force at once. Returns whether the file changed. It
@@ -215,7 +256,7 @@ impl Library {
     ///
     /// # Examples
     /// ```
-    /// use metaclaw_chat::AgentId;
+    /// use metaclaw_chat::{AgentId, SenderId, Speaker, Utterance};
     /// use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
     ///
     /// let folder = tempfile::tempdir()?;
@@ -226,8 +267,12 @@ impl Library {
     /// assert_eq!(library.wishes(&agent)[0].text, "Answer in one sentence.");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn add_wish(&self, agent: &AgentId, wish: &str) -> Result<bool, WishError> {
-        self.edit_wishes(agent, |path| wishes::add(path, wish))
+    pub fn add_wish<'a>(
+        &self,
+        holder: impl Into<Holder<'a>>,
+        wish: &str,
+    ) -> Result<bool, WishError> {
+        self.edit_wishes(holder.into(), |path| wishes::add(path, wish))
     }
 
     /// Removes a wish from the agent's WISHES.md. Returns whether it was there. It accesses the file system.
@@ -235,13 +280,26 @@ impl Library {
     /// # Errors
     ///
     /// Returns [`WishError::File`] if the file cannot be read or written.
-    pub fn remove_wish(&self, agent: &AgentId, wish: &str) -> Result<bool, WishError> {
-        self.edit_wishes(agent, |path| wishes::remove(path, wish))
+    pub fn remove_wish<'a>(
+        &self,
+        holder: impl Into<Holder<'a>>,
+        wish: &str,
+    ) -> Result<bool, WishError> {
+        self.edit_wishes(holder.into(), |path| wishes::remove(path, wish))
     }
 
-    /// Returns the file with an agent's wishes.
-    pub fn wishes_file(&self, agent: &AgentId) -> PathBuf {
-        self.0.dir.join(agent.as_str()).join(WISHES_FILE)
+    /// Returns the file with the wishes of an agent's owner, or of another person about this agent.
+    pub fn wishes_file<'a>(&self, holder: impl Into<Holder<'a>>) -> PathBuf {
+        self.0.dir.join(holder.into().file())
+    }
+
+    /// Returns the result of the last look at a share by this process. `None` if it shares nothing.
+    pub fn share_report(&self) -> Option<Arc<ShareReport>> {
+        self.0.share.load_full()
+    }
+
+    pub(crate) fn set_share_report(&self, report: ShareReport) {
+        self.0.share.store(Some(Arc::new(report)));
     }
 
     pub fn dir(&self) -> &Path {
@@ -284,10 +342,10 @@ impl Library {
 
     fn edit_wishes(
         &self,
-        agent: &AgentId,
+        holder: Holder<'_>,
         edit: impl FnOnce(&Path) -> Result<bool, WishError>,
     ) -> Result<bool, WishError> {
-        let path = self.wishes_file(agent);
+        let path = self.wishes_file(holder);
         let mut files = self.0.lock();
         let changed = edit(&path)?;
         // Two edits within one tick of the file system's clock may have the same length.
@@ -368,6 +426,18 @@ impl Inner {
         }
     }
 
+    /// Returns the line for the messages of each person beside the owner.
+    fn sender_lines(&self, view: &AgentView) -> Arc<BTreeMap<SenderId, String>> {
+        if !self.wishes.enabled {
+            return Arc::default();
+        }
+        let line = |(sender, wishes): (&SenderId, &Arc<[Wish]>)| {
+            let wishes = render::newest_within_budget(wishes, self.wishes.max_tokens);
+            Some((sender.clone(), render::sender_line(wishes)?))
+        };
+        Arc::new(view.people.iter().filter_map(line).collect())
+    }
+
     fn retrieve(
         &self,
         snapshot: &Snapshot,
@@ -378,6 +448,13 @@ impl Inner {
         let ranked = snapshot.index.search(query, &view.skills).into_iter();
         let ranked = snapshot.numbered(ranked);
         let ranked = ranked.filter(|skill| !held_back.skills.contains(&skill.name));
+        let mut n_left = self.skills.task_specific_top_k.unwrap_or(usize::MAX);
+        let ranked = ranked.filter(|skill| {
+            let is_general = skill.is_general();
+            let is_kept = is_general || n_left > 0;
+            n_left -= usize::from(is_kept && !is_general);
+            is_kept
+        });
         render::within_budget(ranked, self.skills.budget_tokens, self.skills.top_k)
     }
 }

@@ -50,6 +50,15 @@ pub fn user_line(wishes: &[Wish]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
+/// Returns the line after the messages of a person beside the owner. In a group, the messages of all its people are in
+/// one prompt, so the line says whose wishes these are.
+pub(crate) fn sender_line(wishes: &[Wish]) -> Option<String> {
+    let line = user_line(wishes)?;
+    Some(format!(
+        "(Wishes of the sender of this message, for the reply to it alone: {line})"
+    ))
+}
+
 /// Returns the first skills of `ranked` that fit the budget. If one is too long, a shorter one after it can take its
 /// place.
 pub(crate) fn within_budget(

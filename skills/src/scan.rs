@@ -1,8 +1,8 @@
 //! Scans the library's folder: which files exist, and which of them changed.
 //!
 //! `<name>/SKILL.md` (the original's flat layout) and `_shared/<name>/SKILL.md` are shared skills; `_shared/WISHES.md`
-//! has the shared wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` belong to one agent. Names that begin with
-//! a dot are ignored. Files that are probably meant as lessons but are not read lead to a warning. A file is read again
+//! has the shared wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` belong to one agent, and
+//! `<agent>/_people/<id>.md` has the wishes of another person about it. Names that begin with a dot are ignored. Files that are probably meant as lessons but are not read lead to a warning. A file is read again
 //! when its modification time or length changed. This also works on network and container mounts, where notifications
 //! do not.
 
@@ -14,10 +14,11 @@ use std::{
     time::SystemTime,
 };
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, SenderId};
 
 use crate::{
     file::{MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
+    holder::{PEOPLE, sender_of},
     skill::Skill,
     warning::{SkillFault, SkillWarning},
     wishes::{self, Wish},
@@ -39,6 +40,8 @@ pub(crate) struct Scan {
 pub(crate) struct AgentFiles {
     pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) wishes: Arc<[Wish]>,
+    /// The wishes of each person beside the owner.
+    pub(crate) people: Arc<BTreeMap<SenderId, Arc<[Wish]>>>,
     /// Whether the folder has files, but no lesson.
     pub(crate) has_no_lesson: bool,
 }
@@ -194,12 +197,14 @@ impl FolderReader<'_> {
         let files = self.skill_files(&folder);
         let skills = self.skills(files);
         let wishes = self.wishes(path, &folder);
-        let has_lesson = !skills.is_empty() || !folder.files.is_empty();
+        let people = self.people(&path.join(PEOPLE));
+        let has_lesson = !skills.is_empty() || !folder.files.is_empty() || !people.is_empty();
         // A file that has a warning already gets no second one.
         let is_told = self.scan.warnings.len() > n_warnings;
         let files = AgentFiles {
             skills,
             wishes,
+            people: Arc::new(people),
             has_no_lesson: !has_lesson && !folder.is_empty() && !is_told,
         };
         self.scan.agents.insert(agent, files);
@@ -263,6 +268,33 @@ impl FolderReader<'_> {
             self.warn_misnamed(folder, WISHES_FILE);
             return Arc::default();
         }
+        self.wish_file(path)
+    }
+
+    /// Returns the wishes of each person whose file is in a folder.
+    fn people(&mut self, dir: &Path) -> BTreeMap<SenderId, Arc<[Wish]>> {
+        let files = match fs::read_dir(dir) {
+            Ok(files) => files,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
+            Err(error) => {
+                self.warn(dir, unreadable(&error));
+                return BTreeMap::new();
+            }
+        };
+        let mut people = BTreeMap::new();
+        for path in files.filter_map(|it| Some(it.ok()?.path())) {
+            let name = path.file_name().and_then(|it| it.to_str());
+            if let Some(sender) = name.and_then(sender_of) {
+                let wishes = self.wish_file(&path);
+                if !wishes.is_empty() {
+                    people.insert(sender, wishes);
+                }
+            }
+        }
+        people
+    }
+
+    fn wish_file(&mut self, path: &Path) -> Arc<[Wish]> {
         let known = self.known.wishes.remove(path);
         let read = |text: &str| {
             let wishes: Arc<[Wish]> = wishes::parse(text).into();

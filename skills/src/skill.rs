@@ -132,6 +132,11 @@ impl<'de> Deserialize<'de> for SkillName {
 // === impl Skill ===
 
 impl Skill {
+    /// Returns whether it is for no kind of task in particular.
+    pub(crate) fn is_general(&self) -> bool {
+        self.category == GENERAL
+    }
+
     /// Parses the text of a SKILL.md.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ const SILENT: &[&str] = &[
 
 /// Returns the words of a text, in lower case and in order: Unicode words, and pairs of characters in scripts without
 /// spaces (Chinese, Japanese, Korean). Words without meaning for the subject are left out.
-pub(crate) fn terms(text: &str) -> Vec<String> {
+pub fn terms(text: &str) -> Vec<String> {
     terms_where(text, |word| !SILENT.contains(&word))
 }
 
@@ -123,7 +123,7 @@ fn undoubled(stem: &str) -> &str {
 
 /// Estimates how many tokens a text has: a quarter per ASCII character, one per Chinese, Japanese or Korean one, a half
 /// per any other.
-pub(crate) fn estimate_tokens(text: &str) -> usize {
+pub fn estimate_tokens(text: &str) -> usize {
     let quarters = text.chars().map(|c| match c {
         c if c.is_ascii() => 1,
         c if is_cjk(c) => 4,

@@ -109,15 +109,45 @@ impl OpenClaw {
         self.start(config).await
     }
 
-    async fn start(&self, mut config: Value) -> OpenClawGateway<'_> {
+    /// The same with our extension, installed from `package`, the archive that npm packed, with these settings.
+    pub async fn gateway_with_extension(
+        &self,
+        base_url: &str,
+        model: &str,
+        package: &Path,
+        settings: &Value,
+    ) -> OpenClawGateway<'_> {
+        let mut config = Api::Completions.config(base_url, model);
+        config["plugins"]["entries"]["metaclaw-openclaw"] = json!({"config": settings});
+        let (folder, port) = Self::gateway_home(config);
+        let install = format!("npm-pack:{}", package.display());
+        let mut command = self.command(folder.path());
+        command.args(["plugins", "install", &install]);
+        let output = command.args(["--force", "--accept-capabilities"]).output();
+        let output = output.await.expect("openclaw runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{install}: {said}");
+        self.run_gateway(folder, &port).await
+    }
+
+    async fn start(&self, config: Value) -> OpenClawGateway<'_> {
+        let (folder, port) = Self::gateway_home(config);
+        self.run_gateway(folder, &port).await
+    }
+
+    /// A home for a gateway, and the port that it will listen on.
+    fn gateway_home(mut config: Value) -> (TempDir, String) {
         let port = free_port().to_string();
         config["gateway"] = json!({"mode": "local", "port": port.parse::<u16>().expect("a port"),
             "bind": "loopback", "auth": {"mode": "token", "token": TOKEN}});
-        let folder = home(&config);
+        (home(&config), port)
+    }
+
+    async fn run_gateway(&self, folder: TempDir, port: &str) -> OpenClawGateway<'_> {
         let log = folder.path().join("gateway.log");
         let out = std::fs::File::create(&log).expect("a writable home");
         let mut command = self.command(folder.path());
-        command.args(["gateway", "run", "--bind", "loopback", "--port", &port]);
+        command.args(["gateway", "run", "--bind", "loopback", "--port", port]);
         command.args(["--auth", "token", "--token", TOKEN]);
         command.stdout(out.try_clone().expect("a second handle"));
         let child = command.stderr(out).spawn().expect("openclaw runs");
@@ -144,6 +174,8 @@ impl OpenClaw {
             .env("OPENCLAW_CONFIG_PATH", config_path(home))
             .env("OPENCLAW_GATEWAY_TOKEN", TOKEN)
             .env("NO_COLOR", "1")
+            // A MetaClaw that OpenClaw starts takes a port that is free.
+            .env("METACLAW__PROXY__PORT", "0")
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
@@ -190,6 +222,25 @@ impl OpenClawGateway<'_> {
     /// Its `openclaw.json`.
     pub fn config(&self) -> PathBuf {
         config_path(self.folder.path())
+    }
+
+    /// The folder that it takes for the user's home.
+    pub fn home(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("gateway.log")).unwrap_or_default()
+    }
+
+    /// Runs `openclaw plugins ARGS`, which must succeed.
+    pub async fn plugins(&self, args: &[&str]) {
+        let mut command = self.openclaw.command(self.folder.path());
+        let output = command.arg("plugins").args(args).output().await;
+        let output = output.expect("openclaw runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "plugins {args:?}: {said}");
     }
 
     /// One turn of its main agent.

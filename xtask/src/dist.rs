@@ -1,13 +1,14 @@
 //! `cargo xtask dist`: what is handed out to people who have no compiler.
 //!
 //! The proxy is linked against an old C library, and is packed three times: as an archive, as a Python wheel and as an npm
-//! package. The training server is an archive with its libtorch, which `metaclaw trainer install` unpacks. `SHA256SUMS`
+//! package. OpenClaw's extension is packed beside it. The training server is an archive with its libtorch, which `metaclaw trainer install` unpacks. `SHA256SUMS`
 //! has a line for each file, and a bill of materials lies beside each program.
 
 mod binary;
 mod build;
 mod notices;
 mod npm_package;
+mod openclaw_extension;
 mod sbom;
 mod wheel;
 
@@ -151,6 +152,7 @@ impl<'a> Dist<'a> {
         let (archive, size) = self.pack("metaclaw", &files)?;
         let wheel = self.wheel(&program, glibc)?;
         let npm = npm_package::write(&self.folder, &self.stage, glibc, files)?;
+        let extension = openclaw_extension::write(&self.folder, &self.places.root)?;
         ensure!(
             size <= PROXY_BYTES,
             "{archive} has {}, more than {}",
@@ -158,7 +160,7 @@ impl<'a> Dist<'a> {
             DecimalBytes(PROXY_BYTES)
         );
         Ok(format!(
-            "{archive}, {}, for glibc {glibc}; {wheel}; {npm}",
+            "{archive}, {}, for glibc {glibc}; {wheel}; {npm}; {extension}",
             DecimalBytes(size)
         ))
     }

@@ -23,7 +23,7 @@ pub use self::{
     excerpt::{excerpt, head},
     message::{Message, MessageError, Role, ToolCall, Usage},
     mode::Mode,
-    names::{AgentId, GroupId, NameError, RolloutId, SessionId, TaskId, TurnId},
+    names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,
     units::{Size, Span, UnitError},

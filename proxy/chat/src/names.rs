@@ -12,6 +12,8 @@ const MAX_AGENT: usize = 64;
 /// The longest session name, in bytes. Longer ones are refused and not cut, because two names could become the same.
 const MAX_SESSION: usize = 256;
 
+/// The longest id of a sender, in bytes.
+const MAX_SENDER: usize = 128;
 /// The longest name of a task or a group, in bytes.
 const MAX_TASK: usize = 200;
 /// The digits of a rollout's id: 12 of its time and 8 random ones.
@@ -37,6 +39,12 @@ pub enum NameError {
     /// The text is not a valid turn id.
     #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
     Turn {
+        /// The beginning of the text.
+        value: String,
+    },
+    /// The text is not a valid id of a sender.
+    #[error("sender id {value:?} is not allowed: 1 to 128 bytes, no control characters")]
+    Sender {
         /// The beginning of the text.
         value: String,
     },
@@ -87,6 +95,12 @@ pub struct TurnId {
     /// The turn's place in its session, from 0.
     pub seq: u32,
 }
+
+/// A person who writes to an agent, by the id that the agent's host has for her. It is never used as a path.
+///
+/// An id has 1 to 128 bytes, and no control character.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SenderId(Arc<str>);
 
 /// The name of a task that rollouts try. The program that opens the rollouts chooses it. It is never used as a path.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -161,6 +175,30 @@ impl FromStr for SessionId {
             Ok(Self(Arc::from(value)))
         } else {
             Err(NameError::Session {
+                value: excerpt(value).into_owned(),
+            })
+        }
+    }
+}
+
+// === impl SenderId ===
+
+impl SenderId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SenderId {
+    type Err = NameError;
+
+    fn from_str(value: &str) -> Result<Self, NameError> {
+        let value = value.trim();
+        let is_legal = !value.is_empty() && !value.chars().any(char::is_control);
+        if is_legal && value.len() <= MAX_SENDER {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(NameError::Sender {
                 value: excerpt(value).into_owned(),
             })
         }
@@ -304,6 +342,7 @@ macro_rules! text_name {
 }
 text_name!(AgentId);
 text_name!(SessionId);
+text_name!(SenderId);
 text_name!(TaskId);
 text_name!(GroupId);
 text_name!(RolloutId);
@@ -327,6 +366,7 @@ macro_rules! serde_as_text {
 serde_as_text!(AgentId);
 serde_as_text!(SessionId);
 serde_as_text!(TurnId);
+serde_as_text!(SenderId);
 serde_as_text!(TaskId);
 serde_as_text!(GroupId);
 serde_as_text!(RolloutId);

@@ -27,7 +27,7 @@ use self::elements::{Command, Place, Split};
 pub(crate) use self::openclaw::INTERNAL as OPENCLAW_INTERNAL;
 pub use self::speaker::Speaker;
 pub(crate) use self::wrappers::{is_context, without_rules};
-use crate::call_texts::CallTexts;
+use crate::{call_texts::CallTexts, names::SenderId};
 
 /// What was typed of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Utterance<'t> {
     pub text: Cow<'t, str>,
     /// Whose words they are.
     pub speaker: Speaker,
+    /// The person who sent the message, where the host names her.
+    pub sender: Option<SenderId>,
     /// Whether the text contains a summary of earlier messages by the client or a model. Then the conversation does not
     /// begin here.
     pub has_summary: bool,
@@ -45,6 +47,7 @@ pub struct Utterance<'t> {
 #[derive(Debug)]
 struct MessagePart<'t> {
     speaker: Speaker,
+    sender: Option<SenderId>,
     /// Whether it had text before anything was removed.
     was_said: bool,
     pieces: Vec<(Place, Cow<'t, str>)>,
@@ -78,9 +81,11 @@ impl<'t> Utterance<'t> {
             speaker = Speaker::Client;
         }
         let has_summary = parts.iter().any(|part| part.has_summary);
+        let sender = parts.into_iter().find_map(|part| part.sender);
         Self {
             text,
             speaker,
+            sender,
             has_summary,
         }
     }
@@ -119,14 +124,14 @@ impl<'t> Utterance<'t> {
         Self {
             text,
             speaker,
-            has_summary: self.has_summary,
+            ..self
         }
     }
 
     /// Removes what OpenClaw writes around a text: the time, the context, and the line about itself. The author of the
     /// text may be anybody.
     pub fn undecorated(text: &'t str) -> Cow<'t, str> {
-        openclaw::undecorated(text).0
+        openclaw::undecorated(text).text
     }
 
     /// Returns whether the owner typed it.
@@ -235,13 +240,18 @@ fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
 impl<'t> MessagePart<'t> {
     fn read(text: &'t str) -> Self {
         let was_said = !text.trim().is_empty();
-        let (text, speaker) = openclaw::read(wrappers::without_language(text));
+        let openclaw::Undecorated {
+            text,
+            speaker,
+            sender,
+        } = openclaw::read(wrappers::without_language(text));
         let part = match text {
             Cow::Borrowed(text) => Self::without_wrappers(text),
             Cow::Owned(text) => MessagePart::without_wrappers(&text).into_owned(),
         };
         Self {
             speaker,
+            sender,
             was_said,
             ..part
         }
@@ -289,6 +299,7 @@ impl<'t> MessagePart<'t> {
     fn clients() -> Self {
         Self {
             speaker: Speaker::Owner,
+            sender: None,
             was_said: true,
             pieces: Vec::new(),
             command: None,
@@ -300,6 +311,7 @@ impl<'t> MessagePart<'t> {
         let own = |(place, text): (Place, Cow<'t, str>)| (place, Cow::Owned(text.into_owned()));
         MessagePart {
             speaker: self.speaker,
+            sender: self.sender,
             was_said: self.was_said,
             pieces: self.pieces.into_iter().map(own).collect(),
             command: self.command,

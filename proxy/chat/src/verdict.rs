@@ -21,6 +21,9 @@ pub struct Vote {
     /// A hint of one to three sentences that, said before the turn, would have prevented the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The model that gave it, where several models vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +70,19 @@ pub struct Verdict {
     /// session continues, a verdict by the reaction replaces it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_session_end: bool,
+}
+
+// === impl Vote ===
+
+impl Vote {
+    /// Makes a vote of the only judge.
+    pub fn new(score: Score, hint: Option<String>) -> Self {
+        Self {
+            score,
+            hint,
+            model: None,
+        }
+    }
 }
 
 // === impl Verdict ===

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use metaclaw_settings::{Config, Policy, address::user_folder};
+use metaclaw_settings::{
+    Config, Policy,
+    address::{is_bedrock, user_folder},
+};
 use metaclaw_wiring::{Surroundings, Target};
 
 use crate::environment::Environment;
@@ -39,14 +42,19 @@ pub(crate) fn target_of(
     let may_speak =
         |it: &&metaclaw_gateway::KeyConfig| it.agents.iter().any(|own| own.as_str() == agent);
     let named = keys.clone().find(may_speak).or_else(|| keys.next());
+    let signs = config.llm.api_base.as_deref().is_some_and(is_bedrock);
     let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
     Target {
         origin: origin(proxy),
         key: (listen.api_key.clone()).or_else(|| named.map(|it| it.key.clone())),
-        has_provider_key: config.llm.api_key.is_some() || policy.is_some() || names_upstreams,
+        has_provider_key: config.llm.api_key.is_some()
+            || policy.is_some()
+            || names_upstreams
+            || signs,
         model: (config.llm.model_id.clone())
             .or_else(|| policy.is_some().then(|| POLICY.to_owned())),
         upstream: config.llm.api_base.clone(),
+        context_window: config.context_window.filter(|it| *it > 0),
     }
 }
 

@@ -26,6 +26,7 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
+use metaclaw_memory::MemoryStore;
 use metaclaw_page::PageState;
 use metaclaw_settings::{Policy, fingerprint};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -65,9 +66,11 @@ mod learner;
 mod learning;
 mod lessons;
 mod listener;
+mod memory;
 mod meter;
 mod metrics;
 mod offline;
+mod openrouter;
 mod parts;
 mod plan;
 mod remote;
@@ -75,6 +78,7 @@ mod retention;
 mod schedule;
 mod served;
 mod services;
+mod share;
 mod trainer;
 mod turn_log;
 mod upstreams;
@@ -82,6 +86,7 @@ mod upstreams;
 pub(crate) use self::{
     learner::{judge_client, step_figures},
     lessons::library,
+    memory::memory,
     meter::{of_a_day, prices},
     offline::idle_learner,
     plan::StartPlan,
@@ -170,10 +175,12 @@ impl ServingProcess {
         let logins = Arc::new(BrowserLogins::open(&plan.home).context("cannot use page.key")?);
         let ready = services::ready(training.state.clone(), &state.serving);
         let counted = counted(&learning, &stores);
-        let services = services::services(counted, ready, &token);
+        let memory = remembering(&stores);
+        let services = services::services(counted, memory, ready, &token);
         let gateway = gateway::gateway(plan, &stores, &state, services, &background).await?;
         let followed = follow(plan, &stores, &state, &training, &background);
         housekeeping(plan, &stores, &state, learning.trains, &background);
+        share::start(plan, &stores.library, &background)?;
         let ending = CancellationToken::new();
         let dropped_lines = plan.dropped_lines.clone();
         let process = Arc::new(RunningProcess {
@@ -185,6 +192,7 @@ impl ServingProcess {
             changed_settings,
             log: stores.log,
             library: stores.library,
+            memory: stores.memory,
             trains: learning.trains,
             comparer,
             serving: state.serving,
@@ -281,8 +289,14 @@ async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> 
         budget: Arc::new(budget),
         log,
         library,
+        memory: memory(&plan.loaded, &plan.home),
     };
     Ok((stores, warnings))
+}
+
+/// The store of memories, where something is remembered.
+fn remembering(stores: &Stores) -> Option<MemoryStore> {
+    Some(stores.memory.clone()).filter(|it| it.config().enabled)
 }
 
 /// The training server where it is ours, and what answers chats in front of one that is not.
@@ -341,6 +355,7 @@ fn housekeeping(
         log,
         library,
         budget,
+        memory: _,
     } = stores;
     let Background { tasks, ending } = background;
     let (home, off_record) = (plan.home.clone(), Arc::clone(privacy));

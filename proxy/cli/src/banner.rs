@@ -8,7 +8,7 @@ use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
 use metaclaw_settings::{
     Config, InertUse, Policy,
-    address::{elsewhere, host, is_here},
+    address::{elsewhere, host, is_bedrock, is_here},
 };
 
 pub(crate) use self::egress::JudgedWith;
@@ -73,7 +73,9 @@ impl<'a> First<'a> {
         };
         match (policy, url) {
             (Policy::Local { .. } | Policy::Remote { .. } | Policy::Cloud(_), _) => Self::Any,
-            (Policy::None, Some(url)) if config.llm.api_key.is_none() && !is_here(url) => {
+            (Policy::None, Some(url))
+                if config.llm.api_key.is_none() && !is_here(url) && !is_bedrock(url) =>
+            {
                 Self::OwnKeyFor(url)
             }
             (Policy::None, Some(_)) if config.llm.model_id.is_some() => Self::Any,
@@ -194,7 +196,11 @@ fn learns(
         _ => "",
     };
     let tested = format!("{tested}{judged}");
+    let is_manual = training.rl.manual_train_trigger;
     match (config.learner.mode, policy.is_some()) {
+        (Mode::Rl | Mode::Auto, true) if is_manual => format!(
+            "weights only when asked (`metaclaw train-step`, by {method}){tested}; {BY_HAND}"
+        ),
         (Mode::Rl, true) => {
             format!("weights by {method}, whenever a batch is ready{tested}; {BY_HAND}")
         }

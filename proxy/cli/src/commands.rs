@@ -23,6 +23,7 @@ mod keys;
 mod learn;
 mod lessons;
 mod logs;
+mod memory;
 mod metrics;
 mod migrate;
 mod replay;
@@ -109,6 +110,8 @@ enum MetaclawCommand {
     Lessons(lessons::LessonsArgs),
     /// What you asked for once and for all: what is in force, and where it comes from.
     Wishes(wishes::WishesArgs),
+    /// What you told: facts that are remembered for agents without a memory.
+    Memory(memory::MemoryArgs),
     /// Take a lesson back.
     Undo(wishes::UndoArgs),
     /// Forget what was said, and what was learned from it.
@@ -175,7 +178,7 @@ impl Cli {
             MetaclawCommand::Doctor(args) => wait(args.run(context)),
             MetaclawCommand::Uninstall(args) => wait(args.run(context)),
             MetaclawCommand::Migrate(args) => wait(args.run(context)),
-            MetaclawCommand::Auth(args) => args.run(context),
+            MetaclawCommand::Auth(args) => wait(args.run(context)),
             MetaclawCommand::Setup(args) => wait(args.run(context)),
             MetaclawCommand::Wire(args) => args.run(context),
             MetaclawCommand::Unwire(args) => args.run(context),
@@ -188,6 +191,7 @@ impl Cli {
             MetaclawCommand::Skills(args) => wait(args.run(context)),
             MetaclawCommand::Lessons(args) => wait(args.run(context)),
             MetaclawCommand::Wishes(args) => wait(args.run(context)),
+            MetaclawCommand::Memory(args) => wait(args.run(context)),
             MetaclawCommand::Undo(args) => wait(args.run(context)),
             MetaclawCommand::Forget(args) => wait(args.run(context)),
             MetaclawCommand::Scheduler(args) => wait(args.run(context)),

@@ -21,6 +21,7 @@ mod out;
 mod prompt;
 mod restarter;
 mod roots;
+mod sign_in;
 mod signals;
 mod supervise;
 mod terminal;

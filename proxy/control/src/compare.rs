@@ -36,7 +36,7 @@ pub struct Comparer {
 #[derive(Debug)]
 pub enum ComparedModel {
     /// The model of `llm.*`.
-    Llm(LlmConfig),
+    Llm(Box<LlmConfig>),
     /// The policy model, by the name of the base model or of an adapter.
     Policy(PolicyAddress),
     /// The model is unknown by address and name.
@@ -167,7 +167,7 @@ impl Comparer {
     /// Returns the address; `name` is used for the policy model.
     fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
         match &self.whom {
-            ComparedModel::Llm(config) => Ok(config.clone()),
+            ComparedModel::Llm(config) => Ok((**config).clone()),
             ComparedModel::Policy(address) => address.config(name),
             ComparedModel::Nobody => anyhow::bail!(
                 "there is no model to compare with: set llm.api_base and llm.model_id (an upstream of another name is not asked)"

@@ -18,11 +18,12 @@ pub use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 21] = [
+const LAYOUT: [&str; 22] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
     "learning",
+    "memory",
     "metaclaw.lock",
     "metaclaw.log",
     "off.json",
@@ -132,6 +133,11 @@ impl Home {
         self.shared.join("auth-profiles.json")
     }
 
+    /// The token of Google's calendar, where the settings name no other file.
+    pub fn calendar_token(&self) -> PathBuf {
+        self.shared.join("calendar_token.json")
+    }
+
     /// What `metaclaw trainer install` brings.
     pub fn programs(&self) -> PathBuf {
         self.shared.join("programs")
@@ -140,6 +146,11 @@ impl Home {
     /// The skill library, where `skills.dir` names no other.
     pub fn skills(&self) -> PathBuf {
         self.shared.join("skills")
+    }
+
+    /// What the owner told, where `memory.dir` names no other folder.
+    pub fn memory(&self) -> PathBuf {
+        self.shared.join("memory")
     }
 
     /// The log of turns.

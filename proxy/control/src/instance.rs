@@ -15,6 +15,7 @@ use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Privacy, Serving};
 use metaclaw_learner::Learner;
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::MemoryStore;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::TrainingBackend;
@@ -71,6 +72,8 @@ pub struct RunningProcess {
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
+    /// What the owner told; it is used only with `memory.enabled`.
+    pub memory: MemoryStore,
     /// Whether weights learn here.
     pub trains: bool,
     /// Sends questions to the model with and without the learned lessons and weights.
@@ -122,6 +125,12 @@ pub trait OpenParts: fmt::Debug + Send + Sync {
     /// # Errors
     /// Where a setting is refused.
     fn library(&self) -> anyhow::Result<Library>;
+
+    /// Opens the store of memories.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn memory(&self) -> anyhow::Result<MemoryStore>;
 
     /// Where the local trainer keeps adapters and checkpoints.
     ///
@@ -288,6 +297,17 @@ impl Instance {
         match &self.parts {
             InstanceParts::Process(process) => Ok(process.library.clone()),
             InstanceParts::Files(files) => files.opener.library(),
+        }
+    }
+
+    /// The store of memories.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn memory(&self) -> anyhow::Result<MemoryStore> {
+        match &self.parts {
+            InstanceParts::Process(process) => Ok(process.memory.clone()),
+            InstanceParts::Files(files) => files.opener.memory(),
         }
     }
 

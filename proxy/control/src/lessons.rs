@@ -6,15 +6,19 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_skills::{LearnError, Lesson, Library, Proposal, Skill, SkillName, TakenBack, Wish};
+use metaclaw_chat::{AgentId, SenderId, SessionId, now_ms};
+use metaclaw_memory::{MEMORY_HEADING, Memory, MemoryStore};
+use metaclaw_skills::{
+    Holder, LearnError, Lesson, Library, Proposal, ProposalState, SharedOrigin, Skill, SkillName,
+    TakenBack, Wish,
+};
 use metaclaw_turns::{DailyCounts, LessonCounts, LogError, StepOutcome, TurnFilter, TurnLog, WISH};
 use serde::{Deserialize, Serialize};
 
 use crate::{home::Home, report};
 
 /// The headings above lessons in the text that is added to prompts.
-const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
+const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", MEMORY_HEADING];
 
 /// What is to change about wishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +26,16 @@ const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 pub enum WishChange {
     Add {
         agent: AgentId,
+        /// The person who has it, or `None` for the owner.
+        #[serde(default)]
+        sender: Option<SenderId>,
         wish: String,
     },
     Remove {
         agent: AgentId,
+        /// The person who has it, or `None` for the owner.
+        #[serde(default)]
+        sender: Option<SenderId>,
         wish: String,
     },
     Edit {
@@ -34,17 +44,11 @@ pub enum WishChange {
         to: String,
     },
     /// Takes a lesson back: without a number the newest in force, be it a wish or a skill that was learned.
-    Undo {
-        n: Option<u64>,
-    },
+    Undo { n: Option<u64> },
     /// Lets one stand that waits for review.
-    Accept {
-        n: u64,
-    },
+    Accept { n: u64 },
     /// Dismisses one that waits for review: it is not proposed again.
-    Dismiss {
-        n: u64,
-    },
+    Dismiss { n: u64 },
 }
 
 /// What is to become of a skill that a model wrote.
@@ -91,6 +95,9 @@ pub struct LessonsView {
     /// Those that the serving adapter does without being told: their lines are left out where it answers.
     #[serde(default)]
     pub untold: Vec<String>,
+    /// The wishes of other people, which apply to their own messages.
+    #[serde(default)]
+    pub people: BTreeMap<SenderId, Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,9 +108,19 @@ pub struct SkillView {
     /// The same text, the same version.
     pub version: String,
     pub content: String,
+    /// The home that shares it, where it came from another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedOrigin>,
     /// How turns went with it and without.
     #[serde(default)]
     pub counts: LessonCounts,
+}
+
+/// Where what was learned in words is kept.
+#[derive(Debug)]
+pub(crate) struct KeptLessons {
+    pub library: Library,
+    pub memory: MemoryStore,
 }
 
 #[derive(Debug)]
@@ -142,7 +159,12 @@ pub(crate) fn view(
     let untold = texts(untold.cloned().collect()).collect();
     let wishes: Vec<String> = texts(all).collect();
     let shared = wishes.iter().filter(|wish| !own.contains(*wish));
+    let people = library.people(agent).into_iter().map(|sender| {
+        let wishes = texts(library.own_wishes(holder(agent, Some(&sender)))).collect();
+        (sender, wishes)
+    });
     Ok(LessonsView {
+        people: people.collect(),
         shared: shared.cloned().collect(),
         counts,
         untold,
@@ -157,31 +179,51 @@ pub(crate) fn skills(
     library: &Library,
     agent: Option<&AgentId>,
     counts: &BTreeMap<String, LessonCounts>,
-) -> Vec<SkillView> {
+) -> anyhow::Result<Vec<SkillView>> {
     let nobody = AgentId::default_agent();
-    let skills = library.skills(agent.unwrap_or(&nobody));
+    let agent = agent.unwrap_or(&nobody);
+    let skills = library.skills(agent);
+    let proposals = library.proposals()?;
+    let origin = |skill: &Skill| {
+        let is_it = |it: &&Proposal| {
+            it.state == ProposalState::Accepted
+                && it.name == skill.name
+                && (it.source.agent == *agent || it.source.agent.is_shared())
+                && Skill::parse(&it.text).is_ok_and(|it| it.version == skill.version)
+        };
+        proposals.iter().rev().find(is_it)?.shared.clone()
+    };
     let view = |skill: &Arc<Skill>| SkillView {
         name: skill.name.to_string(),
         description: skill.description.clone(),
         version: skill.version.clone(),
         content: skill.content.clone(),
+        shared: origin(skill),
         counts: counts.get(skill.name.as_str()).copied().unwrap_or_default(),
     };
-    skills.iter().map(view).collect()
+    Ok(skills.iter().map(view).collect())
 }
 
 /// Changes what is in force.
 pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<LessonChanged> {
     Ok(match change {
-        WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
-        WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?.into(),
+        WishChange::Add {
+            agent,
+            sender,
+            wish,
+        } => added(library, holder(&agent, sender.as_ref()), &wish)?,
+        WishChange::Remove {
+            agent,
+            sender,
+            wish,
+        } => removed(library, holder(&agent, sender.as_ref()), &wish)?.into(),
         WishChange::Edit { agent, wish, to } => {
             let known = library.own_wishes(&agent);
             anyhow::ensure!(
                 known.iter().any(|it| it.text == wish),
-                no_such(library, &agent, &wish)
+                no_such(library, (&agent).into(), &wish)
             );
-            let added = added(library, &agent, &to)?;
+            let added = added(library, (&agent).into(), &to)?;
             // Another change may already have replaced it, if both are about the same.
             library.take_out(&agent, &wish)?;
             added
@@ -249,8 +291,12 @@ fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
     }
 }
 
-fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<LessonChanged, LearnError> {
-    Ok(match library.write_down(agent, wish, now_ms())? {
+fn holder<'a>(agent: &'a AgentId, sender: Option<&'a SenderId>) -> Holder<'a> {
+    Holder { agent, sender }
+}
+
+fn added(library: &Library, holder: Holder<'_>, wish: &str) -> Result<LessonChanged, LearnError> {
+    Ok(match library.write_down(holder, wish, now_ms())? {
         Some(lesson) => LessonChanged {
             told: format!(
                 "in force from the next session on: {}  (metaclaw undo {})",
@@ -262,15 +308,21 @@ fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<LessonChanged
     })
 }
 
-fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<String> {
+fn removed(library: &Library, holder: Holder<'_>, wish: &str) -> anyhow::Result<String> {
     anyhow::ensure!(
-        library.take_out(agent, wish)?,
-        no_such(library, agent, wish)
+        library.take_out(holder, wish)?,
+        no_such(library, holder, wish)
     );
     Ok(format!("taken out: {wish}"))
 }
 
-fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
+fn no_such(library: &Library, holder: Holder<'_>, wish: &str) -> String {
+    let Holder { agent, sender } = holder;
+    if let Some(sender) = sender {
+        return format!(
+            "{sender} has no such wish about {agent}: `metaclaw wishes list --agent {agent}` shows those there are"
+        );
+    }
     if library.wishes(agent).iter().any(|it| it.text == wish) {
         return format!(
             "that is everyone's wish, not {agent}'s: `metaclaw wishes --agent _shared` edits those"
@@ -294,7 +346,7 @@ impl From<String> for LessonChanged {
 /// Deletes sessions with everything that only they contain, what was learned from them, and their bytes on the disk.
 pub(crate) async fn forget(
     log: &TurnLog,
-    library: &Library,
+    kept: KeptLessons,
     home: &Home,
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
@@ -320,9 +372,9 @@ pub(crate) async fn forget(
     for (agent, session) in &sessions {
         forgotten.n_turns += log.forget(agent, session).await?;
     }
-    let (library, reports, gone) = (library.clone(), home.reports(), sessions);
+    let (reports, gone) = (home.reports(), sessions);
     // The journals and the digests are files.
-    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
+    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&kept, &reports, &gone));
     let (n_lessons, words) = lessons.await??;
     forgotten.n_lessons = n_lessons;
     for (agent, session) in log.ended(|_| true).await? {
@@ -338,19 +390,33 @@ pub(crate) async fn forget(
 /// Takes back what was learned from some sessions, and removes its words from the digests. Returns the number of these
 /// lessons, and their words, by agent.
 fn forget_lessons(
-    library: &Library,
+    kept: &KeptLessons,
     reports: &Path,
     gone: &[(AgentId, SessionId)],
 ) -> anyhow::Result<(usize, BTreeMap<AgentId, Vec<String>>)> {
     let is_gone = |agent: &AgentId, session: &SessionId| {
         gone.iter().any(|it| it.0 == *agent && it.1 == *session)
     };
-    let words = words_of(library, is_gone)?;
+    let KeptLessons { library, memory } = kept;
+    let mut words = words_of(library, is_gone)?;
+    let memories = memory.forget_sessions(is_gone)?;
+    for Memory {
+        origin,
+        content,
+        said,
+        ..
+    } in &memories
+    {
+        let words = words.entry(origin.agent.clone()).or_default();
+        words.push(content.clone());
+        words.extend(said.clone());
+    }
     let all: Vec<String> = words.values().flatten().cloned().collect();
     report::forget(reports, &all)?;
     library.forget_hosts(is_gone)?;
     let n_wishes = library.forget_lessons(is_gone)?;
-    Ok((n_wishes + library.forget_skills(is_gone)?, words))
+    let n_skills = library.forget_skills(is_gone)?;
+    Ok((n_wishes + n_skills + memories.len(), words))
 }
 
 /// Returns the words of the lessons that came from some sessions, by agent.

@@ -5,6 +5,7 @@ pub mod curves;
 mod data_set;
 mod events;
 pub mod lessons;
+pub mod memory;
 pub mod process;
 pub mod rollouts;
 pub mod turns;

@@ -29,6 +29,7 @@ use crate::{
     operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
+        memory::{ListMemories, MemoryChange},
         process::{CreateLogin, GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
         rollouts::{GetRollout, ListRollouts},
         turns::{Export, FindLacking, GetTurn, RaiseCounts, RateReply, Restore, TurnsQuery},
@@ -105,6 +106,8 @@ fn routes() -> OperationRoutes {
         .route::<GetJournal>()
         .route::<WishChange>()
         .route::<Forget>()
+        .route::<ListMemories>()
+        .route::<MemoryChange>()
         .route::<ListAdapters>()
         .route::<ListSteps>()
         .route::<AdapterChoice>()

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Counts, RelayOnly, UpstreamAnswers};
 use metaclaw_learner::LearnerStatus;
+use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::Inference;
 use metaclaw_turns::Funnel;
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,9 @@ pub struct ProcessStatus {
     pub cloud: Option<CloudSpend>,
     /// What waits for the owner's look; none where the files do not say.
     pub waiting: Option<WaitingReviews>,
+    /// The last look at `skills.share.folder`; none where nothing is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareReport>,
 }
 
 /// How the local trainer is, or the training server of `rl.remote_url`.

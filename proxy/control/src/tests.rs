@@ -6,6 +6,7 @@ use axum::{Json, Router, routing::post};
 use futures_util::future::BoxFuture;
 use metaclaw_chat::AgentId;
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::{MemoryConfig, MemoryStore};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
@@ -42,6 +43,10 @@ impl OpenParts for DefaultFiles {
     fn library(&self) -> anyhow::Result<Library> {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         Ok(Library::open(self.0.skills(), skills, wishes).0)
+    }
+
+    fn memory(&self) -> anyhow::Result<MemoryStore> {
+        Ok(MemoryStore::open(self.0.memory(), MemoryConfig::default()))
     }
 
     fn checkpoints(&self) -> anyhow::Result<PathBuf> {
@@ -160,7 +165,14 @@ async fn an_operation_answers_alike_over_http_and_in_the_process() {
     let instance = files(&home);
     let here = ControlCaller::Files(Arc::clone(&instance));
     let (agent, wish) = (agent(), "Answer in one sentence.".to_owned());
-    let told = here.call(WishChange::Add { agent, wish }).await.unwrap();
+    let told = here
+        .call(WishChange::Add {
+            agent,
+            sender: None,
+            wish,
+        })
+        .await
+        .unwrap();
     assert!(
         told.starts_with("in force from the next session on"),
         "{told}"

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct WaitingReviews {
     /// Skills that a model wrote.
     pub skills: usize,
+    /// Skills that other homes share.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shared: usize,
     pub wishes: BTreeMap<String, usize>,
 }
 
@@ -38,8 +41,10 @@ impl WaitingReviews {
                 *wishes.entry(lesson.origin.agent.to_string()).or_default() += 1;
             }
         }
+        let waiting = proposals.iter().filter(|it| it.is_waiting());
         Self {
-            skills: proposals.iter().filter(|it| it.is_waiting()).count(),
+            skills: waiting.clone().filter(|it| it.shared.is_none()).count(),
+            shared: waiting.filter(|it| it.shared.is_some()).count(),
             wishes,
         }
     }
@@ -52,12 +57,23 @@ impl WaitingReviews {
             n => Some(format!("{n} skills that a model wrote wait")),
         };
         let skills = skills.map(|it| format!("{it} for your look  (metaclaw skills review)"));
+        let shared = match self.shared {
+            0 => None,
+            1 => Some("1 shared skill waits".to_owned()),
+            n => Some(format!("{n} shared skills wait")),
+        };
+        let shared = shared.map(|it| format!("{it} for your look  (metaclaw skills review)"));
         let wishes = self.wishes.iter().map(|(agent, n)| {
             let wait = if *n == 1 { "wish waits" } else { "wishes wait" };
             format!("{n} {wait} for your look  (metaclaw wishes review --agent {agent})")
         });
-        skills.into_iter().chain(wishes).collect()
+        skills.into_iter().chain(shared).chain(wishes).collect()
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 #[cfg(test)]
@@ -69,10 +85,12 @@ mod tests {
         let wishes = [("main".to_owned(), 2), ("work".to_owned(), 1)];
         let waiting = WaitingReviews {
             skills: 1,
+            shared: 2,
             wishes: wishes.into(),
         };
         insta::assert_snapshot!(waiting.lines().join("\n"), @r"
         1 skill that a model wrote waits for your look  (metaclaw skills review)
+        2 shared skills wait for your look  (metaclaw skills review)
         2 wishes wait for your look  (metaclaw wishes review --agent main)
         1 wish waits for your look  (metaclaw wishes review --agent work)
         ");

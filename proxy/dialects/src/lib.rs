@@ -12,6 +12,7 @@ mod api;
 mod calls;
 mod chat;
 mod error;
+pub mod estimate;
 mod failure;
 mod fields;
 mod grow;

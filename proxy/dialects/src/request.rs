@@ -6,9 +6,11 @@ mod conversation;
 mod error;
 mod layout;
 mod splice;
+mod trim;
 
 pub use self::{
     chat::{ChatRequest, MessageRef},
     error::RequestError,
     splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, SHARED_FIELDS, splice},
+    trim::{PromptLimit, TrimmedPrompt},
 };

@@ -1,6 +1,6 @@
 //! The way of a turn, in each of the three chat APIs.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use http::{
@@ -8,15 +8,16 @@ use http::{
 };
 use memchr::memmem;
 use metaclaw_capture::{CapturedRequest, Encoding, Format, Parent, Recorder, ResponseMeta};
-use metaclaw_chat::{ChainHash, Message, now_ms};
+use metaclaw_chat::{ChainHash, Message, SenderId, now_ms};
 use metaclaw_dialects::{
     Api,
-    request::{Absent, Changes, ChatRequest, splice},
+    request::{Absent, Changes, ChatRequest, PromptLimit, TrimmedPrompt, splice},
     translate::translated_reply_id,
     vllm,
 };
 use metaclaw_skills::Lessons;
 use metaclaw_turns::{LessonRef, Rollout, Served, TurnKind};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 use tracing::{Span, field::display};
 
@@ -49,6 +50,8 @@ pub(crate) struct Chat {
     pub past: Arc<dyn PastReplies>,
     /// Fields of chats with the policy model that lack them.
     pub sampling: Vec<(&'static str, f64)>,
+    /// The most tokens of a prompt; 0 never drops any message.
+    pub max_context_tokens: usize,
     /// None, where histories pass as they come.
     pub histories: Option<Arc<Histories>>,
     /// None, where nothing is recorded.
@@ -65,6 +68,8 @@ struct ChatTurn {
     start: ChainHash,
     keeping: Keeping,
     context: SessionContext,
+    /// What the request is sent without.
+    trimmed: Option<TrimmedPrompt>,
     /// The rollout that the turn belongs to.
     rollout: Option<Arc<Rollout>>,
     started_ms: u64,
@@ -135,11 +140,13 @@ impl Chat {
                 says_no,
             }),
         };
+        self.sessions.note_scope(&who, claims.memory_scope()?);
         let context = match (keeping, &rollout) {
             (Keeping::RelayOnly, _) => SessionContexts::nothing(),
             (_, Some(rollout)) => self.sessions.context_of_rollout(&who, rollout),
             (Keeping::Kept | Keeping::OffRecord, None) => self.sessions.context(&who, &chat).await,
         };
+        let trimmed = self.trimmed(&chat, &context, metrics);
         Ok(ChatTurn {
             route,
             headers: head.headers,
@@ -149,9 +156,35 @@ impl Chat {
             start,
             keeping,
             context,
+            trimmed,
             rollout,
             started_ms,
         })
+    }
+
+    /// Returns what has to be left out of a request that is longer than `max_context_tokens`, and says so.
+    fn trimmed(
+        &self,
+        chat: &ChatRequest,
+        context: &SessionContext,
+        metrics: &RequestMetrics,
+    ) -> Option<TrimmedPrompt> {
+        let max_tokens = Some(self.max_context_tokens).filter(|it| *it > 0)?;
+        let n_bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let trimmed = chat.trim(PromptLimit {
+            max_tokens,
+            system_bytes: n_bytes(&context.lessons.system_block),
+            user_bytes: n_bytes(&context.lessons.user_line),
+        })?;
+        metrics.trimmed(trimmed.n_dropped);
+        tracing::info!(
+            messages = trimmed.n_dropped,
+            tokens = trimmed.n_tokens,
+            left = trimmed.n_left,
+            max_context_tokens = max_tokens,
+            "the oldest messages were dropped from a long prompt"
+        );
+        Some(trimmed)
     }
 }
 
@@ -264,6 +297,19 @@ impl ChatTurn {
             .collect()
     }
 
+    /// What `openrouter.*` adds for OpenRouter.
+    fn routing_fields(&self, upstream: &Upstream) -> Vec<(&'static str, String)> {
+        let Some(openrouter) = upstream.openrouter() else {
+            return Vec::new();
+        };
+        let callers = self.chat.field("model");
+        let callers = callers.as_ref().and_then(Value::as_str);
+        openrouter.fields(
+            |name| self.chat.field(name),
+            upstream.model(None).or(callers),
+        )
+    }
+
     /// The request's body as this upstream gets it.
     fn body(&self, server: &Chat, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
         if asks_ids {
@@ -273,9 +319,9 @@ impl ChatTurn {
         let lessons = self.lessons(upstream);
         let sampling = self.sampling(server, upstream).into_iter();
         let sampling = sampling.map(|(name, value)| (name, value.to_string()));
-        let sampling: Vec<_> = sampling.collect();
+        let added: Vec<_> = sampling.chain(self.routing_fields(upstream)).collect();
         let mut fields: Vec<(&str, &str)> = Vec::new();
-        fields.extend(sampling.iter().map(|(name, value)| (*name, &**value)));
+        fields.extend(added.iter().map(|(name, value)| (*name, &**value)));
         if asks_ids && self.chat.api() == Api::Chat {
             fields.extend(vllm::WANTED);
         }
@@ -288,8 +334,10 @@ impl ChatTurn {
                 Absent::Insert
             },
             user_line: lessons.user_line.as_deref(),
+            sender_lines: Some(&lessons.sender_lines),
             fields: &fields,
             cuts_shared: upstream.capabilities.refuses_unknown,
+            dropped: self.trimmed.as_ref().map_or(&[], |it| &it.dropped),
         };
         splice(&self.chat, changes)
     }
@@ -408,6 +456,19 @@ impl ChatTurn {
         upstream.parent(self.chat.field("model")?.as_str()?)
     }
 
+    /// The lines of those people beside the owner who write in this conversation.
+    fn sender_lines(&self, lessons: &Lessons) -> BTreeMap<SenderId, String> {
+        if lessons.sender_lines.is_empty() {
+            return BTreeMap::new();
+        }
+        let senders = self.chat.utterances().filter_map(|said| said.sender);
+        let line = |sender: SenderId| {
+            let line = lessons.sender_lines.get(&sender)?.clone();
+            Some((sender, line))
+        };
+        senders.filter_map(line).collect()
+    }
+
     /// Who answers, and what was put into the request.
     fn served(&self, upstream: &Upstream) -> Served {
         let adapter = upstream.adapter(&self.context.lease);
@@ -429,6 +490,7 @@ impl ChatTurn {
             wish_ids: lessons.wish_ids.clone(),
             system_block: lessons.system_block.clone(),
             user_line: lessons.user_line.clone(),
+            sender_lines: self.sender_lines(lessons),
             imported: None,
             rollout: self.rollout.as_ref().map(|it| it.mark()),
         }

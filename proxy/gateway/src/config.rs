@@ -1,5 +1,6 @@
-//! The gateway's settings: `proxy.*`, `upstreams.*`, `routing.*`, `agents.*`, `compat.*`, `serving.*`.
+//! The gateway's settings: `proxy.*`, `upstreams.*`, `openrouter.*`, `routing.*`, `agents.*`, `compat.*`, `serving.*`.
 
+mod openrouter;
 mod upstreams;
 
 use std::{
@@ -7,12 +8,16 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
+use metaclaw_aws::CredentialSource;
 use metaclaw_chat::{AgentId, Mode, Secret, Size, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use self::upstreams::{
-    AgentRouting, EnvironmentProxies, LLM, POLICY, Provider, RoutingConfig, UpstreamConfig,
+pub use self::{
+    openrouter::{DataPolicy, OpenRouterConfig, OpenRouterRoute},
+    upstreams::{
+        AgentRouting, EnvironmentProxies, LLM, POLICY, Provider, RoutingConfig, UpstreamConfig,
+    },
 };
 
 /// The lowest temperature above 0 that policy servers take.
@@ -26,9 +31,16 @@ pub struct GatewayConfig {
     /// The proxies of the environment; no setting.
     #[serde(skip)]
     pub environment: EnvironmentProxies,
+    /// Who we are at AWS, by the environment; no setting.
+    #[serde(skip)]
+    pub aws: CredentialSource,
     /// Model servers by name; the one that `llm.*` makes is called [`LLM`].
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     pub routing: RoutingConfig,
+    /// The most tokens of a prompt, estimated at four bytes a token. The proxy drops the oldest messages of a longer one,
+    /// and keeps the system prompt, the last user message, and calls together with their results. 0 never drops any.
+    pub max_context_tokens: usize,
+    pub openrouter: OpenRouterConfig,
     /// Whether the policy model answers an agent; the learner documents this key.
     #[schemars(skip)]
     pub mode: Mode,

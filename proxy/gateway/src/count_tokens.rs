@@ -11,7 +11,10 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
     uri::PathAndQuery,
 };
-use metaclaw_dialects::translate::{self, Direction};
+use metaclaw_dialects::{
+    estimate,
+    translate::{self, Direction},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -30,13 +33,6 @@ const COUNTED_BY: HeaderName = HeaderName::from_static("x-metaclaw-token-count")
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest list of ids that is read, in bytes.
 const MAX_IDS: usize = 32 << 20;
-
-/// Bytes per token of English text and code for most tokenizers. Other scripts have fewer.
-const BYTES_PER_TOKEN: usize = 4;
-/// Tokens of a message besides its text.
-const MESSAGE: usize = 4;
-/// Anthropic's count for an image of about a megapixel, in bytes of text.
-const IMAGE: usize = 1_600 * BYTES_PER_TOKEN;
 
 /// Answers how many tokens a conversation has.
 pub(crate) async fn count_tokens(
@@ -79,7 +75,7 @@ pub(crate) async fn count_tokens(
     };
     let (n_tokens, by) = match counted {
         Some(n_tokens) => (n_tokens, "policy"),
-        None => (estimate(&conversation), "estimate"),
+        None => (estimated(&conversation), "estimate"),
     };
     let mut response = json_response(StatusCode::OK, &json!({ "input_tokens": n_tokens }));
     let headers = response.headers_mut();
@@ -140,39 +136,13 @@ async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
 }
 
 /// Estimates the number of tokens of a conversation.
-fn estimate(conversation: &Value) -> u64 {
+fn estimated(conversation: &Value) -> u64 {
     let messages = conversation["messages"].as_array();
     let n_messages = messages.map_or(0, Vec::len);
-    let said = ["system", "messages", "tools"].map(|field| n_bytes(&conversation[field]));
-    let n_tokens = said.iter().sum::<usize>().div_ceil(BYTES_PER_TOKEN) + MESSAGE * n_messages;
+    let said = ["system", "messages", "tools"];
+    let said = said.map(|field| estimate::model_bytes(&conversation[field]));
+    let n_tokens = estimate::tokens(said.iter().sum(), n_messages);
     n_tokens.max(1) as u64
-}
-
-/// Returns the bytes of text that a model reads of a value. Thinking of earlier replies is not read again, and its
-/// signature never.
-fn n_bytes(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) => 0,
-        Value::Number(number) => number.to_string().len(),
-        Value::String(text) => text.len(),
-        Value::Array(list) => list.iter().map(n_bytes).sum(),
-        Value::Object(fields) => match fields.get("type").and_then(Value::as_str) {
-            Some("image") => IMAGE,
-            Some("thinking" | "redacted_thinking") => 0,
-            Some(_) | None => {
-                let fields = fields.iter().filter(|(key, _)| !is_of_the_api(key));
-                fields.map(|(key, value)| key.len() + n_bytes(value)).sum()
-            }
-        },
-    }
-}
-
-/// Returns whether a key only describes a block, so that the model does not read its value.
-fn is_of_the_api(key: &str) -> bool {
-    matches!(
-        key,
-        "type" | "role" | "cache_control" | "tool_use_id" | "id" | "media_type"
-    )
 }
 
 #[cfg(test)]
@@ -182,7 +152,7 @@ mod tests {
     #[test]
     fn an_estimate_goes_by_what_a_model_reads() {
         let words = |n: usize| {
-            estimate(&json!({ "messages": [{ "role": "user", "content": "word ".repeat(n) }] }))
+            estimated(&json!({ "messages": [{ "role": "user", "content": "word ".repeat(n) }] }))
         };
         assert!((480..540).contains(&words(400)), "{}", words(400));
         assert!(words(800) > words(400) * 19 / 10);
@@ -190,7 +160,7 @@ mod tests {
             let mut conversation = json!({ "messages": [{ "role": "user", "content": "hi" }] });
             let fields = conversation.as_object_mut().unwrap();
             fields.extend(more.as_object().unwrap().clone());
-            estimate(&conversation)
+            estimated(&conversation)
         };
         let plain = of(json!({}));
         assert!(of(json!({ "system": "Be brief. ".repeat(10) })) >= plain + 25);
@@ -203,10 +173,10 @@ mod tests {
         let image =
             json!({ "type": "image", "source": { "type": "base64", "data": "A".repeat(1 << 20) } });
         let image = json!([{ "role": "user", "content": [image] }]);
-        assert!((1_600..1_700).contains(&estimate(&json!({ "messages": image }))));
+        assert!((1_600..1_700).contains(&estimated(&json!({ "messages": image }))));
         let thought =
             json!({ "type": "thinking", "thinking": "long", "signature": "s".repeat(999) });
         let thought = json!([{ "role": "assistant", "content": [thought] }]);
-        assert!(estimate(&json!({ "messages": thought })) < 10);
+        assert!(estimated(&json!({ "messages": thought })) < 10);
     }
 }

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
+use metaclaw_memory::MemoryStore;
 use metaclaw_skills::Library;
 use metaclaw_turns::Turn;
 use rustls::RootCertStore;
@@ -47,6 +48,8 @@ pub struct GatewayParts {
     /// The turns of the last hour, the newest first, because a sub-agent that was started in one continues its work.
     pub recent: Vec<Turn>,
     pub library: Library,
+    /// What the owner told, or none where nothing is remembered.
+    pub memory: Option<MemoryStore>,
     /// The certificates that upstreams are checked with, unless they have their own authority.
     pub roots: Arc<RootCertStore>,
     pub serving: Arc<Serving>,
@@ -102,7 +105,6 @@ impl Gateway {
     /// Makes a gateway with room for so many turns that the log has not accepted.
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
-        let mends = config.routing.mend_history;
         config.check()?;
         let metrics = Arc::new(Metrics::default());
         let capture = CaptureConfig {
@@ -110,6 +112,7 @@ impl Gateway {
             queue: at_once,
             strict: config.strict,
         };
+        let mends = config.routing.mend_history;
         let histories = mends.then(|| Arc::new(Histories::new(Arc::clone(&parts.past))));
         let log = HeardLog::around(parts.log, histories.as_ref());
         let (recorder, worker) = recorder(log, capture, Arc::clone(&metrics.capture));
@@ -117,6 +120,7 @@ impl Gateway {
         let pin_idle = config.serving.pin_idle.0;
         let sessions = Arc::new(SessionContexts::new(
             parts.library,
+            parts.memory,
             Arc::clone(&parts.serving),
             pin_idle,
             Arc::clone(&metrics),
@@ -128,15 +132,10 @@ impl Gateway {
             &config.compat,
             config.agents.clone(),
         );
-        let upstreams = Upstreams::new(
-            &config,
-            &parts.roots,
-            Arc::clone(&parts.serving),
-            Arc::clone(&authenticator),
-        )?;
+        let serving = Arc::clone(&parts.serving);
+        let upstreams = Upstreams::new(&config, &parts.roots, serving, Arc::clone(&authenticator))?;
         let upstreams = Arc::new(upstreams);
-        let phrases = &config.privacy.phrases;
-        let keeper = Keeper::new(parts.privacy, phrases, Arc::clone(&metrics))?;
+        let keeper = Keeper::new(parts.privacy, &config.privacy.phrases, Arc::clone(&metrics))?;
         let tasks = TaskTracker::new();
         let stack = Stack {
             metrics: Arc::clone(&metrics),
@@ -168,6 +167,7 @@ impl Gateway {
                 upstreams,
                 histories,
                 sampling: config.serving.sampling(),
+                max_context_tokens: config.max_context_tokens,
                 past: parts.past,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),

@@ -26,6 +26,7 @@ mod histories;
 mod identity;
 mod idle_clock;
 mod lock;
+mod memory_calls;
 mod metrics;
 mod origin;
 mod passthrough;
@@ -60,8 +61,9 @@ pub use self::{
     address::AddressError,
     auth::Authenticator,
     config::{
-        AgentRouting, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
-        POLICY, PrivacyConfig, Provider, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig,
+        AgentRouting, CompatConfig, ConfigError, DataPolicy, EnvironmentProxies, GatewayConfig,
+        KeyConfig, LLM, OpenRouterConfig, OpenRouterRoute, POLICY, PrivacyConfig, Provider,
+        ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig,
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},
@@ -69,7 +71,9 @@ pub use self::{
     past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     rollouts::{RolloutError, Rollouts},
-    services::{Answering, Call, Service, ServiceError, Services},
+    services::{
+        Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
+    },
     serving::{Endpoint, Lease, Serving},
 };
 

@@ -33,6 +33,7 @@ pub struct Metrics {
     pub(crate) body_bytes: Arc<Counter>,
     pub(crate) encoded: Counter,
     pub(crate) cache_breaks: Counter,
+    pub(crate) trimmed_messages: Counter,
     pub(crate) relayed_only: Counter,
     pub(crate) off_record: Counter,
     pub(crate) capture: Arc<CaptureMetrics>,
@@ -75,6 +76,9 @@ pub struct Counts {
     /// Tokens of these that came from a provider's cache.
     #[serde(default)]
     pub cached_prompt_tokens: u64,
+    /// Messages that were dropped from prompts longer than `max_context_tokens`.
+    #[serde(default)]
+    pub trimmed_messages: u64,
     /// Chats that were only relayed, while `metaclaw off` was in force.
     pub relayed_only: u64,
     /// Chats of which nothing was kept, because a header or the owner required that.
@@ -107,6 +111,7 @@ impl Metrics {
             cache_breaks: self.cache_breaks.get(),
             prompt_tokens: capture.prompt_tokens.get(),
             cached_prompt_tokens: capture.cached_tokens.get(),
+            trimmed_messages: self.trimmed_messages.get(),
             relayed_only: self.relayed_only.get(),
             off_record: self.off_record.get(),
         }

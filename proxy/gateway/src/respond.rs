@@ -133,7 +133,7 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(RouteError::NotFound { .. } | RouteError::Memory { .. })
+            | Self::Route(RouteError::NotFound { .. })
             | Self::Service(_)
             | Self::Rollout(
                 RolloutError::Unknown { .. }
@@ -210,7 +210,6 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
 fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
         RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
-        RouteError::Memory { .. } => (StatusCode::NOT_FOUND, Some("no_memory_store")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
         // After this answer Codex continues over HTTP at once. After others it tries again first.
         RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),
@@ -234,6 +233,7 @@ fn upstream_status(error: &UpstreamError) -> (StatusCode, Option<&'static str>) 
         E::NotHttp { .. } | E::Unreadable { .. } => {
             (StatusCode::BAD_GATEWAY, Some("upstream_unreadable"))
         }
+        E::Unsigned { .. } => (StatusCode::BAD_GATEWAY, Some("upstream_unsigned")),
         E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
         E::NoPreviousResponse { .. } => {
             (StatusCode::BAD_REQUEST, Some("previous_response_not_found"))

@@ -9,18 +9,14 @@ pub(crate) const FEEDBACK: &str = "/v1/feedback";
 pub(crate) const ROLLOUTS: &str = "/v1/rollouts";
 /// Anthropic's route for counting tokens.
 pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
-/// The original's memory store.
-const MEMORY: &str = "/v1/memory";
+/// The memory API, as in the original.
+pub(crate) const MEMORY: &str = "/v1/memory";
 
 /// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
-    #[error(
-        "{path} is not served here: there is no memory store, wishes and skills remember (metaclaw wishes, metaclaw skills); turns are recorded by themselves"
-    )]
-    Memory { path: String },
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -46,16 +42,10 @@ pub(crate) fn is_rollouts(path: &str) -> bool {
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Refuses a route that the original served and no upstream has.
-pub(crate) fn refuse_memory(path: &str) -> Result<(), RouteError> {
-    let is_memory = path
-        .strip_prefix(MEMORY)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if is_memory {
-        let path = path.to_owned();
-        return Err(RouteError::Memory { path });
-    }
-    Ok(())
+/// Returns whether a path is that of the memory API.
+pub(crate) fn is_memory(path: &str) -> bool {
+    let below = path.strip_prefix(MEMORY);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Refuses every method except one.

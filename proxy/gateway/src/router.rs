@@ -14,7 +14,7 @@ use crate::{
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_rollouts, refuse_memory,
+        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_memory, is_rollouts,
     },
 };
 
@@ -76,7 +76,7 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         let path = path.to_owned();
         return Err(RouteError::WebSocket { path });
     }
-    let is_ours = matches!(path, FEEDBACK | TRAIN_STEP) || is_rollouts(path);
+    let is_ours = matches!(path, FEEDBACK | TRAIN_STEP) || is_rollouts(path) || is_memory(path);
     if is_ours && request.extensions().get::<RolloutPath>().is_some() {
         // An agent that does a task does not say how well it did it.
         return Err(RouteError::not_found(request.method(), path));
@@ -85,11 +85,13 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
         return Ok(Route::Rollouts);
     }
+    if is_memory(path) {
+        return Ok(Route::Service);
+    }
     if is_ours {
         allow(request, "POST")?;
         return Ok(Route::Service);
     }
-    refuse_memory(path)?;
     let is_plain = !headers::is_encoded(request.headers());
     if path == COUNT_TOKENS && *request.method() == Method::POST && is_plain {
         return Ok(Route::CountTokens);

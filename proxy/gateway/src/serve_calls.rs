@@ -11,9 +11,10 @@ use crate::{
     auth::caller::Caller,
     body::Body,
     identity,
+    memory_calls::serve_memory,
     respond::{GatewayError, json_response},
     rollouts::{RolloutError, Rollouts, close_rollout, is_about_rollout},
-    route::FEEDBACK,
+    route::{FEEDBACK, is_memory},
     services::{Call, ServiceError, Services},
 };
 
@@ -23,6 +24,9 @@ pub(crate) async fn serve_call(
     rollouts: Option<Arc<Rollouts>>,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, GatewayError> {
+    if is_memory(request.uri().path()) {
+        return serve_memory(services, request).await;
+    }
     let (head, raw) = request.into_parts();
     let caller = Caller::from_extensions(&head.extensions)?;
     let body = json(&raw)?;

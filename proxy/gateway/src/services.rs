@@ -3,7 +3,8 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use http::{HeaderMap, StatusCode};
-use metaclaw_chat::{AgentId, Secret};
+use metaclaw_chat::{AgentId, Secret, SessionId};
+use metaclaw_memory::MemoryScope;
 use serde_json::Value;
 use tracing::Span;
 
@@ -26,6 +27,67 @@ pub struct Call {
     pub body: Value,
 }
 
+/// The memory API, which another crate answers.
+pub trait MemoryService: Send + Sync + 'static {
+    /// Answers a call of an authorised caller.
+    fn call(&self, call: MemoryCall) -> Answering<'_>;
+}
+
+/// A call of the memory API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryCall {
+    /// The agent for which the caller speaks, or `None` for a caller that may speak for all and names none.
+    pub agent: Option<AgentId>,
+    pub request: MemoryRequest,
+}
+
+/// What a call of the memory API asks for. Without a scope, it is about all scopes, or about the default one for what
+/// is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryRequest {
+    List {
+        scope: Option<MemoryScope>,
+    },
+    Search {
+        query: String,
+        scope: Option<MemoryScope>,
+        limit: usize,
+    },
+    Stats {
+        scope: Option<MemoryScope>,
+    },
+    Health {
+        scope: Option<MemoryScope>,
+    },
+    Summary,
+    Get {
+        id: String,
+    },
+    /// Reads what waits of one session, or of all.
+    Ingest {
+        session: Option<SessionId>,
+        scope: Option<MemoryScope>,
+    },
+    /// Has what the owner typed in a turn wait.
+    BufferTurn {
+        session: SessionId,
+        scope: Option<MemoryScope>,
+        said: String,
+    },
+    FlushSession {
+        session: SessionId,
+        scope: Option<MemoryScope>,
+    },
+    Retrieve {
+        query: String,
+        scope: Option<MemoryScope>,
+    },
+    Forget {
+        id: String,
+    },
+    Maintenance,
+}
+
 /// Why a service failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -43,6 +105,8 @@ pub struct Services {
     pub feedback: Option<Arc<dyn Service>>,
     /// `GET /v1/rollouts/wanted`, with the proxy's key: which held-out tasks the gate wants to be run.
     pub wanted: Option<Arc<dyn Service>>,
+    /// `/v1/memory/..`, with the proxy's key; none where memory is off.
+    pub memory: Option<Arc<dyn MemoryService>>,
     /// `POST /v1/admin/train_step` for old scripts, with the admin token.
     pub train_step: Option<Arc<dyn Service>>,
     /// For `GET /readyz` if nobody can answer: the reason why the policy model cannot answer yet, if that is the cause.
@@ -63,6 +127,7 @@ impl Services {
         Self {
             feedback: None,
             wanted: None,
+            memory: None,
             train_step: None,
             ready: Arc::new(|| Ok(())),
             metrics: Arc::new(Vec::new),
@@ -77,6 +142,7 @@ impl fmt::Debug for Services {
         f.debug_struct("Services")
             .field("feedback", &self.feedback.is_some())
             .field("wanted", &self.wanted.is_some())
+            .field("memory", &self.memory.is_some())
             .field("train_step", &self.train_step.is_some())
             .finish_non_exhaustive()
     }

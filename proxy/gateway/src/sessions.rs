@@ -13,8 +13,9 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, Speaker};
+use metaclaw_chat::{AgentId, SessionId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
+use metaclaw_memory::{MemoryScope, MemoryStore};
 use metaclaw_skills::{Lessons, Library, Refresh, host_part};
 use metaclaw_turns::{Rollout, TurnKind};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
@@ -46,6 +47,8 @@ pub(crate) struct SessionContext {
 #[derive(Debug)]
 pub(crate) struct SessionContexts {
     library: Library,
+    /// None where nothing is remembered.
+    memory: Option<MemoryStore>,
     /// Half of the processors at most look for lessons at once.
     retrievals: Arc<Semaphore>,
     serving: Arc<Serving>,
@@ -69,6 +72,7 @@ struct KnownSession {
 impl SessionContexts {
     pub(crate) fn new(
         library: Library,
+        memory: Option<MemoryStore>,
         serving: Arc<Serving>,
         pin_idle: Duration,
         metrics: Arc<Metrics>,
@@ -76,12 +80,20 @@ impl SessionContexts {
         let n_processors = available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             library,
+            memory,
             retrievals: Arc::new(Semaphore::new(n_processors.div_ceil(2))),
             serving,
             pin_idle,
             metrics,
             known: Mutex::new(LruCache::new(SESSIONS)),
             last: Mutex::new(LruCache::new(AGENTS)),
+        }
+    }
+
+    /// Notes the scope of memories that a request names, before its session is given any.
+    pub(crate) fn note_scope(&self, who: &Identity, scope: Option<MemoryScope>) {
+        if let (Some(memory), Some(scope)) = (&self.memory, scope) {
+            memory.note_scope(&who.agent, &who.session, scope);
         }
     }
 
@@ -101,11 +113,11 @@ impl SessionContexts {
             if !self.is_refreshed_by(chat) {
                 return context;
             }
-            let lessons = self.chosen(&who.agent, chat, &context.lease).await;
+            let lessons = self.chosen(who, chat, &context.lease).await;
             return self.with_lessons(who, context, lessons);
         }
         let lease = self.serving.lease(&who.agent);
-        let lessons = self.chosen(&who.agent, chat, &lease).await;
+        let lessons = self.chosen(who, chat, &lease).await;
         let context = SessionContext {
             lessons,
             lease,
@@ -164,11 +176,12 @@ impl SessionContexts {
     }
 
     /// The lessons for what was typed last.
-    async fn chosen(&self, agent: &AgentId, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
+    async fn chosen(&self, who: &Identity, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
+        let agent = &who.agent;
         let last = chat.utterances().next();
         let query = last.map(|said| said.text.into_owned()).unwrap_or_default();
         let shown = self.shown_by_host(agent, chat);
-        let lessons = self.retrieve(agent, query, shown, lease.adapter()).await;
+        let lessons = self.retrieve(who, query, shown, lease.adapter()).await;
         self.shared(agent, lessons)
     }
 
@@ -211,19 +224,22 @@ impl SessionContexts {
     /// with tens of thousands of skills.
     async fn retrieve(
         &self,
-        agent: &AgentId,
+        who: &Identity,
         query: String,
         shown: Vec<String>,
         adapter: Option<&str>,
     ) -> Lessons {
         let permit = Arc::clone(&self.retrievals).acquire_owned().await;
-        let (library, agent) = (self.library.clone(), agent.clone());
+        let (library, agent) = (self.library.clone(), who.agent.clone());
+        let (memory, session) = (self.memory.clone(), who.session.clone());
         let adapter = adapter.map(str::to_owned);
         let searched = spawn_blocking(move || {
             let _permit = permit;
             let held_back = library.held_back(&agent);
             let held_back = held_back.shown(|text| shown.iter().any(|part| part.contains(text)));
-            library.lessons_beside(&held_back, &agent, &query, adapter.as_deref())
+            let lessons = library.lessons_beside(&held_back, &agent, &query, adapter.as_deref());
+            let recalled = memory.and_then(|memory| recall(&memory, &agent, &session, &query));
+            lessons.behind(recalled.as_deref())
         });
         searched.await.unwrap_or_else(|error| {
             tracing::error!(%error, "no lessons could be chosen");
@@ -311,6 +327,23 @@ impl KnownSession {
     }
 }
 
+/// The memories for a message. What cannot be read keeps nobody from chatting.
+fn recall(
+    memory: &MemoryStore,
+    agent: &AgentId,
+    session: &SessionId,
+    query: &str,
+) -> Option<String> {
+    let scope = memory.scope_of(agent, session);
+    match memory.recall(agent, &scope, query) {
+        Ok(recall) => recall.block,
+        Err(error) => {
+            tracing::warn!(%error, "no memories could be chosen");
+            None
+        }
+    }
+}
+
 fn key(who: &Identity) -> SessionKey {
     SessionKey::new(&who.agent, &who.session)
 }
@@ -353,6 +386,7 @@ mod tests {
         );
         let sessions = SessionContexts::new(
             library,
+            None,
             Serving::new(|_| ()),
             Duration::from_secs(600),
             Arc::default(),

@@ -11,6 +11,7 @@ mod error;
 mod keys;
 mod negative_cache;
 mod parents;
+mod signing;
 mod tls;
 mod upload;
 
@@ -19,6 +20,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, uri::PathAndQuery};
+use metaclaw_aws::{BedrockEndpoint, CredentialSource};
 use metaclaw_capture::Parent;
 use metaclaw_dialects::Api;
 use rustls::RootCertStore;
@@ -37,11 +39,12 @@ use self::{
     connect::Proxy,
     keys::KeyRing,
     parents::{Parents, Said},
+    signing::RequestSigner,
 };
 use crate::{
     address::UpstreamAddress,
     body::full,
-    config::{ConfigError, EnvironmentProxies, POLICY, Provider, UpstreamConfig},
+    config::{ConfigError, EnvironmentProxies, OpenRouterConfig, POLICY, Provider, UpstreamConfig},
     failure::Failure,
     headers::{self, AuthStyle},
     route::RouteError,
@@ -94,6 +97,10 @@ pub(crate) struct Upstream {
     client: Arc<Client>,
     /// The policy model's address, if this is the policy model.
     policy: Option<Arc<Endpoint>>,
+    /// What requests ask for beside the chat, if this is OpenRouter.
+    openrouter: Option<OpenRouterConfig>,
+    /// Signs requests, if this is Bedrock and there is no key for it.
+    signer: Option<RequestSigner>,
     /// For vLLM: which of its models are adapters.
     parents: Option<Parents>,
 }
@@ -137,8 +144,11 @@ impl Upstream {
     ) -> Result<Self, ConfigError> {
         let address =
             UpstreamAddress::for_upstream(&own.url, own.dialect, own.api_version.as_deref());
-        let address = address
+        let mut address = address
             .map_err(|error| ConfigError::invalid(format!("upstreams.{name}.url"), &error))?;
+        if is_bedrocks_messages(&address, &own.url) {
+            address.ensure_v1();
+        }
         let proxy = Proxy::for_upstream(own.proxy.as_ref(), environment, &address);
         let proxy = proxy.map_err(|given| ConfigError::Proxy {
             name: name.to_owned(),
@@ -162,6 +172,8 @@ impl Upstream {
             proxy_authorization: authorization.filter(|_| !is_https).cloned(),
             client: Arc::new(Client::new(tls, own, proxy.as_ref(), is_https)),
             policy: None,
+            openrouter: None,
+            signer: None,
             parents: (own.dialect == Provider::Vllm).then(Parents::new),
             address,
         })
@@ -191,8 +203,35 @@ impl Upstream {
             proxy_authorization: None,
             client,
             policy: Some(endpoint),
+            openrouter: None,
+            signer: None,
             parents: None,
         }
+    }
+
+    /// Has requests ask for what `openrouter` says, if this is OpenRouter.
+    #[must_use]
+    pub(crate) fn with_openrouter(self, openrouter: &OpenRouterConfig) -> Self {
+        let is_its = OpenRouterConfig::is_host(self.address.name());
+        Self {
+            openrouter: is_its.then(|| openrouter.clone()),
+            ..self
+        }
+    }
+
+    /// Has requests signed by these credentials, if this is Bedrock and there is no key for it.
+    #[must_use]
+    pub(crate) fn with_credentials(self, credentials: &CredentialSource) -> Self {
+        let signer = RequestSigner::for_upstream(&self.address, credentials);
+        Self {
+            signer: signer.filter(|_| self.keys.len() == 0),
+            ..self
+        }
+    }
+
+    /// Returns what requests ask for beside the chat, if this is OpenRouter.
+    pub(crate) fn openrouter(&self) -> Option<&OpenRouterConfig> {
+        self.openrouter.as_ref()
     }
 
     /// Returns whether it is our own policy model.
@@ -251,13 +290,30 @@ impl Upstream {
             None => shown.key.and_then(|key| self.keys.key(key)),
         };
         let key = key.map(|key| (key, self.auth_style(key, &outgoing.route)));
-        let mut headers = headers::upwards(outgoing.headers, key, shown.passes_callers);
+        // What a caller shows is no signature.
+        let passes_callers = shown.passes_callers && self.signer.is_none();
+        let mut headers = headers::upwards(outgoing.headers, key, passes_callers);
         if let Some(authorization) = &self.proxy_authorization {
             headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        }
+        if let Some(openrouter) = &self.openrouter {
+            openrouter.add_headers(&mut headers);
         }
         if let Sent::Chat(body) = &outgoing.body {
             let n_bytes: usize = body.iter().map(Bytes::len).sum();
             headers.insert(header::CONTENT_LENGTH, n_bytes.into());
+        }
+        if let Some(signer) = &self.signer {
+            // What streams by is signed only where it has no body.
+            let body = match &outgoing.body {
+                Sent::Chat(body) => body.as_slice(),
+                Sent::Stream(_) => &[],
+            };
+            let added = signer.add(&mut headers, &outgoing.method, &uri, body);
+            added.await.map_err(|reason| UpstreamError::Unsigned {
+                name: self.name.clone(),
+                reason,
+            })?;
         }
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
@@ -367,6 +423,11 @@ pub(crate) fn policy_client(
     let tls = tls::config(roots.clone(), None);
     let tls = tls.map_err(|reason| ConfigError::Tls { reason })?;
     Ok(Client::new(tls, config, None, false))
+}
+
+/// Returns whether an address is that of Anthropic's messages at Bedrock.
+pub(crate) fn is_bedrocks_messages(address: &UpstreamAddress, url: &str) -> bool {
+    BedrockEndpoint::of_host(address.name()).is_some() && BedrockEndpoint::is_messages(url)
 }
 
 fn model_of(body: &[u8]) -> Option<String> {

@@ -7,6 +7,7 @@ mod groups;
 mod held_out;
 mod rollouts;
 mod stats;
+mod support;
 #[cfg(test)]
 pub(crate) mod testing;
 mod waiting;
@@ -21,6 +22,9 @@ pub(crate) use self::{
 };
 
 #[cfg(test)]
-pub(crate) use self::choose::{Choosing, choose};
+pub(crate) use self::{
+    choose::{Choosing, choose},
+    support::Support,
+};
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ pub use self::{
     judge::{JudgeConfig, JudgeKind},
     methods::Methods,
     policy_loss::RlConfigError,
-    rl::{RlConfig, TargetForm, Teacher},
+    rl::{RlConfig, SupportQuery, TargetForm, Teacher},
     rollouts::RolloutsConfig,
     words::Words,
 };

@@ -159,10 +159,7 @@ fn verdict(feedback: &Feedback, before: Option<&Verdict>) -> Verdict {
     let own = text.as_deref().and_then(hint::of_owner);
     let before = before.filter(|it| it.score == Score::Bad && *score == Score::Bad);
     Verdict {
-        votes: vec![Vote {
-            score: *score,
-            hint: own.clone(),
-        }],
+        votes: vec![Vote::new(*score, own.clone())],
         hint: own.or_else(|| before?.hint.clone()),
         judge_hints: before.map_or_else(Vec::new, |it| it.judge_hints.clone()),
         ..Verdict::new(*score, JudgedBy::Owner)

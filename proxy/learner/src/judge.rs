@@ -10,6 +10,7 @@ use metaclaw_chat::{AgentId, JudgedBy, Message, Score, Verdict};
 use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
 
+use self::ask::Voters;
 pub(crate) use self::{ask::Price, case::Case};
 pub use self::{
     ask::{Ask, AskFailed},
@@ -28,7 +29,9 @@ pub enum Judge {
     Model {
         rules: Rules,
         model: Arc<dyn Ask>,
-        /// Votes for one verdict, at least 1.
+        /// Models that vote in turn with it.
+        others: Vec<Arc<dyn Ask>>,
+        /// Votes for one verdict, at least 1. Each model has one at least.
         votes: usize,
         /// How it is asked, read and counted.
         policy: Policy,
@@ -126,6 +129,7 @@ impl Judge {
     ) -> Result<Option<Score>, AskFailed> {
         let Self::Model {
             model,
+            others,
             policy,
             is_base: false,
             ..
@@ -133,9 +137,13 @@ impl Judge {
         else {
             return Ok(None);
         };
+        let voters = Voters {
+            first: &**model,
+            others,
+        };
         let evidence = Evidence::new(&[Message::user(question)], Message::assistant(reply), &[]);
         let questions = policy.questions(&evidence, &[wish.to_owned()]);
-        let verdict = ask::verdict(&**model, &questions, 1).await?;
+        let verdict = voters.verdict(&questions, 1).await?;
         Ok(verdict.map(|verdict| verdict.score))
     }
 
@@ -188,16 +196,21 @@ impl Judge {
             Self::Rules(_) => Ok(Err(NoVerdict::NotAsked)),
             Self::Model {
                 model,
+                others,
                 votes,
                 policy,
                 is_base,
                 ..
             } => {
-                let Some(m) = price.votes(*votes) else {
+                let voters = Voters {
+                    first: &**model,
+                    others,
+                };
+                let Some(m) = price.votes((*votes).max(voters.count())) else {
                     return Ok(Err(NoVerdict::NotAsked));
                 };
                 let questions = policy.questions(&case.evidence, &case.wishes);
-                let verdict = ask::verdict(&**model, &questions, m).await?;
+                let verdict = voters.verdict(&questions, m).await?;
                 let by = if *is_base {
                     JudgedBy::Base
                 } else {

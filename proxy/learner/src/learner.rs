@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_memory::BufferedTurn;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Turn, TurnLog};
 use tokio::sync::{
@@ -21,6 +22,7 @@ use crate::{
     gate::{self, GateReport, Series},
     held_out_rollouts::WantedRollouts,
     judging,
+    memory_extraction::{self, IngestError, IngestedSession},
     metrics::Recorder,
     replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
     sft::{self, SftError, SftEvent, SftReport, SftWanted},
@@ -58,6 +60,14 @@ impl Learner {
         if let Some(library) = shared.library.clone() {
             let appended = shared.log.subscribe();
             tracker.spawn(wish_detection::run(Arc::clone(&shared), library, appended));
+        }
+        if let Some(memory) = shared.memory.clone().filter(|it| it.config().auto_extract) {
+            let appended = shared.log.subscribe();
+            tracker.spawn(memory_extraction::run(
+                Arc::clone(&shared),
+                memory,
+                appended,
+            ));
         }
         if let Some((library, evolver)) = evolver {
             tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));
@@ -227,6 +237,21 @@ impl Learner {
         feedback::rate(&self.shared, agent, feedback).await
     }
 
+    /// Reads what the owner typed and was not read for facts yet, of the messages that fit. Without a store, there is
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`IngestError`]. What was read until then is remembered.
+    pub async fn ingest(
+        &self,
+        fits: impl Fn(&BufferedTurn) -> bool + Send + 'static,
+    ) -> Result<Vec<IngestedSession>, IngestError> {
+        match &self.shared.memory {
+            Some(memory) => memory_extraction::ingest(&self.shared, memory, fits).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Whether weights are tested before they serve.
     pub fn tests_adapters(&self) -> bool {
         self.shared.config.gate.enabled
@@ -284,6 +309,7 @@ impl Learner {
                 n_unanswered: known.counts.unanswered,
                 not_taught: known.not_taught,
                 n_binary_rl: known.counts.binary_rl,
+                support: known.counts.support,
                 last_step: known.last_step,
                 began_anew: known.began_anew,
                 last_window_ms: known.last_window_ms,

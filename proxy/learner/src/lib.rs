@@ -32,6 +32,7 @@ mod judging;
 mod learner;
 mod lineage;
 mod listener;
+mod memory_extraction;
 mod methods;
 mod metrics;
 mod owner_text;
@@ -54,7 +55,7 @@ pub use self::{
     advantages::AdvantageFunction,
     config::{
         AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
-        RlConfig, RlConfigError, RolloutsConfig, TargetForm, Teacher, Words,
+        RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
@@ -69,6 +70,7 @@ pub use self::{
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, RolloutStats, Spread},
     listener::Listener,
+    memory_extraction::{IngestError, IngestedSession},
     metrics::{Recorder, ReportTo, StepFigures, WandbClient},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     sample::{AdvantageForm, POLICY_UPSTREAM},
@@ -79,7 +81,7 @@ pub use self::{
     shared::{IsOff, OnSwap, Parts},
     status::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
-        WasTakenBack,
+        SupportCounts, WasTakenBack,
     },
     step::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     wish_detection::{WITH_WORDS, WITHOUT_WORDS},

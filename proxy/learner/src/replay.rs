@@ -221,6 +221,7 @@ fn again(of: &Shared, wanted: &ReplayWanted, log: TurnLog, recorder: Recorder) -
         advantages: of.advantages.clone(),
         schedule: of.schedule.clone(),
         library: of.library.clone(),
+        memory: None,
         is_off: Arc::new(|_| false),
         evolver: None,
         recorder,

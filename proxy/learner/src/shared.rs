@@ -12,6 +12,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_memory::MemoryStore;
 use metaclaw_schedule::{Schedule, Window};
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
@@ -61,6 +62,8 @@ pub struct Parts {
     pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
+    /// Where facts that the owner tells are kept; none where nothing is remembered.
+    pub memory: Option<MemoryStore>,
     /// Who is only relayed for now.
     pub is_off: IsOff,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
@@ -86,6 +89,9 @@ pub(crate) struct Shared {
     pub(crate) rollout_requests: RolloutRequests,
     pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
+    /// Where the history of lessons is; none where nothing is learned in words.
+    pub(crate) lessons: Option<Library>,
+    pub(crate) memory: Option<MemoryStore>,
     pub(crate) skills_learn: bool,
     pub(crate) is_off: IsOff,
     pub(crate) on_swap: OnSwap,
@@ -99,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
     n_changed_verdicts: AtomicU64,
+    /// How many sessions were read for facts.
+    pub(crate) n_ingested: AtomicU64,
 }
 
 // === impl Parts ===
@@ -125,7 +133,12 @@ impl Shared {
             advantages: parts.advantages,
             rollout_requests: RolloutRequests::default(),
             schedule: parts.schedule,
+            lessons: parts.library.clone().or_else(|| {
+                let evolver = parts.evolver.as_ref();
+                evolver.map(|(library, _)| library.clone())
+            }),
             library: parts.library,
+            memory: parts.memory,
             skills_learn: parts.evolver.is_some(),
             is_off: parts.is_off,
             on_swap: parts.on_swap,
@@ -137,6 +150,7 @@ impl Shared {
             status: StatusCell::default(),
             without_ids: Mutex::default(),
             n_changed_verdicts: AtomicU64::new(0),
+            n_ingested: AtomicU64::new(0),
         }
     }
 
@@ -197,9 +211,8 @@ impl Shared {
 
     /// Whether they do when their owner asks for a step, and not before.
     pub(crate) fn trains_when_asked(&self, agent: &AgentId) -> bool {
-        self.backend.is_some()
-            && self.config.mode_of(agent) == Mode::Auto
-            && !self.config.gate.enabled
+        let is_untested = self.config.mode_of(agent) == Mode::Auto && !self.config.gate.enabled;
+        self.backend.is_some() && (is_untested || self.config.rl.manual_train_trigger)
     }
 
     /// Whether the owner is away, as the log and the schedule know it now.

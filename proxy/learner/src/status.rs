@@ -11,7 +11,9 @@ use metaclaw_turns::Funnel;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cell::{SampleCounts, StatusCell};
-pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport, WasTakenBack};
+pub use self::report::{
+    BeganAnew, Declined, JudgingStatus, Phase, StepReport, SupportCounts, WasTakenBack,
+};
 use crate::config::Mode;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +48,9 @@ pub struct AgentStatus {
     pub not_taught: BTreeMap<String, usize>,
     /// Turns whose own ids wait for a batch that pushes them.
     pub n_binary_rl: usize,
+    /// Of the turns that wait, those that each rule of `rl.support_query` keeps from methods that learn from verdicts.
+    #[serde(default)]
+    pub support: SupportCounts,
     /// The last step of this process.
     pub last_step: Option<StepReport>,
     /// What the gate declined since an adapter last passed; by the log, so that a restart forgets nothing.

@@ -2,17 +2,17 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, SenderId, TurnId};
 use metaclaw_skills::{
     Heard, LearnError, Lesson, LessonState, Library, Origin, Question, Suspicion, hear,
 };
-use metaclaw_turns::{LogError, Turn};
+use metaclaw_turns::{LogError, Turn, TurnKind};
 use tokio::sync::{
     broadcast::{self, error::RecvError},
     mpsc,
 };
 
-use crate::{judge::Ask, owner_text::owner_says, shared::Shared};
+use crate::{judge::Ask, shared::Shared};
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";
@@ -42,7 +42,7 @@ pub(crate) async fn run(
 }
 
 /// Passes on each turn once.
-async fn listen(mut appended: broadcast::Receiver<TurnId>, came: mpsc::Sender<TurnId>) {
+pub(crate) async fn listen(mut appended: broadcast::Receiver<TurnId>, came: mpsc::Sender<TurnId>) {
     let mut known = VecDeque::with_capacity(REMEMBERED);
     loop {
         match appended.recv().await {
@@ -73,12 +73,30 @@ async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiv
     }
 }
 
-/// Learns from what the owner says in a turn.
+/// Learns from what the owner says in a turn, and from what another person says whom the host names.
 async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
-    if let Some(said) = owner_says(turn) {
-        let is_answer = turn.parent.is_some();
-        let heard = heard_in(shared, &said, is_answer).await;
-        learn_from(shared, library, heard, turn, turn.meta.ended_ms).await;
+    if turn.meta.kind != TurnKind::Main {
+        return;
+    }
+    let said = turn.new_utterance();
+    let holder = said.as_ref().and_then(|it| library.holder(&turn.agent, it));
+    let (Some(said), Some(holder)) = (&said, holder) else {
+        return;
+    };
+    let is_answer = turn.parent.is_some();
+    let heard = heard_in(shared, &said.text, is_answer).await;
+    let origin = origin(turn, turn.meta.ended_ms, holder.sender.cloned());
+    learn_from(shared, library, heard, origin).await;
+}
+
+/// Returns where something comes from that was said in a turn, or of one.
+fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
+    Origin {
+        agent: turn.agent.clone(),
+        session: Some(turn.session.clone()),
+        turn: Some(turn.id),
+        sender,
+        at_ms,
     }
 }
 
@@ -86,38 +104,27 @@ async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
 pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
     if let Some(library) = &shared.library {
         let heard = heard_in(shared, said, true).await;
-        learn_from(shared, library, heard, turn, at_ms).await;
+        learn_from(shared, library, heard, origin(turn, at_ms, None)).await;
     }
 }
 
-/// Learns from what the owner says in a turn, or of one: a lesson that comes from it goes with its session.
-async fn learn_from(
-    shared: &Shared,
-    library: &Library,
-    heard: Vec<Heard>,
-    turn: &Turn,
-    at_ms: u64,
-) {
+/// Learns from what was said. A lesson that comes from it goes with its session.
+async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origin: Origin) {
     if heard.is_empty() {
         return;
     }
-    let origin = Origin {
-        agent: turn.agent.clone(),
-        session: Some(turn.session.clone()),
-        turn: Some(turn.id),
-        at_ms,
-    };
+    let (agent, at_ms) = (origin.agent.clone(), origin.at_ms);
     let library = library.clone();
     // The journal is a file.
     let learned = tokio::task::spawn_blocking(move || learn(&library, &heard, &origin)).await;
     match learned {
         Ok(Ok(lessons)) => {
             for lesson in &lessons {
-                tell(&turn.agent, lesson);
+                tell(&agent, lesson);
             }
             let in_force = lessons.iter().filter(|it| it.state == LessonState::InForce);
             let n = in_force.count() as u64;
-            shared.count_lessons(&turn.agent, at_ms, n).await;
+            shared.count_lessons(&agent, at_ms, n).await;
         }
         Ok(Err(error)) => tracing::warn!(%error, "what was said could not be learned from"),
         Err(error) => tracing::error!(%error, "learning from what was said panicked"),
@@ -145,7 +152,7 @@ async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
 }
 
 /// The model that hears: the judge's, else the one that is there for this alone.
-async fn listener(shared: &Shared) -> Option<&dyn Ask> {
+pub(crate) async fn listener(shared: &Shared) -> Option<&dyn Ask> {
     match (shared.judge.listener(), &shared.listener) {
         (Some(model), _) => Some(model),
         (None, Some(listener)) => listener.able().await,
@@ -173,9 +180,13 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
             } else {
                 format!("heard {heard:?} -> ")
             };
+            let whose = match &lesson.origin.sender {
+                Some(sender) => format!(" of {sender}"),
+                None => String::new(),
+            };
             tracing::info!(
                 target: WITH_WORDS,
-                "{hint}wish, from the next session on: {wish}  (metaclaw undo {n})"
+                "{hint}wish{whose}, from the next session on: {wish}  (metaclaw undo {n})"
             );
             tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was heard: it stands from the next session on");
         }

@@ -1,15 +1,23 @@
 //! Sends one request to a chat model.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use metaclaw_aws::{BedrockEndpoint, RequestToSign, sign};
 use metaclaw_chat::{Message, Secret, now_ms, retry_after};
 use reqwest::{
     Url,
-    header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until, timeout_at},
+};
 
 pub(crate) use self::error::told;
 pub use self::{answer::Answer, counts::AskCounts, error::AskError};
@@ -55,6 +63,8 @@ struct Inner {
     endpoint: Url,
     /// The header with the key.
     key: Option<(HeaderName, HeaderValue)>,
+    /// Further headers.
+    extra: Vec<(HeaderName, HeaderValue)>,
     config: LlmConfig,
     accepted: Accepted,
     counters: Counters,
@@ -74,6 +84,7 @@ impl ChatClient {
             http,
             endpoint: config.endpoint()?,
             key,
+            extra: further_headers(&config),
             config,
             accepted: Accepted::default(),
             counters: Counters::default(),
@@ -149,11 +160,17 @@ impl ChatClient {
             url: url.clone(),
             source,
         };
-        let mut request = self
-            .inner
-            .http
-            .post(url.clone())
-            .json(&self.body(messages, params, fields));
+        let body = self.body(messages, params, fields).to_string();
+        let signature = self.signature(&body).await?;
+        let mut request = self.inner.http.post(url.clone());
+        request = request.header(CONTENT_TYPE, "application/json");
+        for (name, value) in signature {
+            request = request.header(name, value);
+        }
+        request = request.body(body);
+        for (name, value) in &self.inner.extra {
+            request = request.header(name, value.clone());
+        }
         if let Some((name, value)) = &self.inner.key {
             request = request.header(name, value.clone());
         }
@@ -178,6 +195,30 @@ impl ChatClient {
             });
         }
         read(&body).map_err(|why| self.no_answer(why))
+    }
+
+    /// Returns the headers that sign a request, or none if its server is not Bedrock or there is a key.
+    async fn signature(&self, body: &str) -> Result<Vec<(HeaderName, HeaderValue)>, AskError> {
+        let Inner { endpoint, key, .. } = &*self.inner;
+        let bedrock = endpoint.host_str().and_then(BedrockEndpoint::of_host);
+        let Some(bedrock) = bedrock.filter(|_| key.is_none()) else {
+            return Ok(Vec::new());
+        };
+        let unsigned = |why: String| AskError::Unsigned {
+            url: endpoint.clone(),
+            why,
+        };
+        let source = self.inner.config.aws.clone();
+        let found = spawn_blocking(move || source.load()).await;
+        let found = found.map_err(|error| unsigned(error.to_string()))?;
+        let credentials = found.map_err(|error| unsigned(error.to_string()))?;
+        let request = RequestToSign {
+            method: "POST",
+            uri: endpoint.as_str(),
+            body: body.as_bytes(),
+        };
+        let signed = sign(request, &bedrock, &credentials, SystemTime::now());
+        signed.map_err(|error| unsigned(error.to_string()))
     }
 
     fn no_answer(&self, why: String) -> AskError {
@@ -207,6 +248,7 @@ impl ChatClient {
             body.insert(name.to_owned(), json!(max_tokens));
         }
         body.insert("stream".to_owned(), json!(false));
+        body.extend(self.inner.config.extra.fields.clone());
         Value::Object(body)
     }
 }
@@ -217,6 +259,16 @@ impl fmt::Debug for ChatClient {
             .field("config", &self.inner.config)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the configured headers that can be headers.
+fn further_headers(config: &LlmConfig) -> Vec<(HeaderName, HeaderValue)> {
+    let headers = config.extra.headers.iter();
+    let header = |(name, value): (&String, &String)| {
+        let name = HeaderName::try_from(name.as_str()).ok()?;
+        Some((name, HeaderValue::try_from(value.as_str()).ok()?))
+    };
+    headers.filter_map(header).collect()
 }
 
 /// Returns the header that carries a key.

@@ -1,8 +1,12 @@
 //! Address and parameters of a chat model.
 
+use std::collections::BTreeMap;
+
+use metaclaw_aws::CredentialSource;
 use metaclaw_chat::{Secret, Span};
 use reqwest::Url;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::azure;
 
@@ -23,6 +27,21 @@ pub struct LlmConfig {
     /// The version of Azure's API, for example `2024-10-21`. Without one, the address must end in `/openai/v1` or is
     /// completed with it.
     pub api_version: Option<String>,
+    /// What the server is told besides the chat.
+    pub extra: ExtraParts,
+    /// Who we are at AWS. Requests to Amazon Bedrock without a key are signed with it.
+    #[serde(skip)]
+    pub aws: CredentialSource,
+}
+
+/// What a server is told besides the chat: OpenRouter's headers and fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ExtraParts {
+    /// Headers by name. One that no request can have is left out.
+    pub headers: BTreeMap<String, String>,
+    /// Fields of the request.
+    pub fields: Map<String, Value>,
 }
 
 /// Why a chat model cannot be used as configured.
@@ -52,6 +71,8 @@ impl Default for LlmConfig {
             timeout: Span::secs(60),
             azure: false,
             api_version: None,
+            extra: ExtraParts::default(),
+            aws: CredentialSource::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ pub use self::{
     azure::is_azure,
     budget::{Budget, BudgetConfig, Spent},
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
-    config::{ConfigError, LlmConfig},
+    config::{ConfigError, ExtraParts, LlmConfig},
     http::{HttpError, http_client, http_client_with_brief_idle, loopback_client, tls_config},
     post::{PostClient, PostError},
 };

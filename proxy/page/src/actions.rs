@@ -278,10 +278,12 @@ impl WishForm {
         Ok(match self.what {
             WishAction::Add => WishChange::Add {
                 agent: agent()?,
+                sender: None,
                 wish: wish()?,
             },
             WishAction::Remove => WishChange::Remove {
                 agent: agent()?,
+                sender: None,
                 wish: wish()?,
             },
             WishAction::Edit => WishChange::Edit {

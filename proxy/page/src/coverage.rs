@@ -26,7 +26,7 @@ const fn operation(path: &'static str, place: OnPage) -> CoveredOperation {
 const A_FILE: &str =
     "it reads or writes a file that the person names, which a terminal does better";
 
-const OPERATIONS: [CoveredOperation; 38] = [
+const OPERATIONS: [CoveredOperation; 40] = [
     operation("status", At("/ui/health")),
     operation(
         "stop",
@@ -65,6 +65,14 @@ const OPERATIONS: [CoveredOperation; 38] = [
     operation("journal", At("/ui")),
     operation("wish", At("/ui/do/wish")),
     operation("forget", At("/ui/do/forget")),
+    operation(
+        "memories",
+        Not("memory is off unless its owner turns it on: `metaclaw memory list`"),
+    ),
+    operation(
+        "memory",
+        Not("memory is off unless its owner turns it on: `metaclaw memory add` and `forget`"),
+    ),
     operation("adapters", At("/ui/training")),
     operation("steps", At("/ui/training")),
     operation("use_adapter", At("/ui/do/adapter")),

@@ -16,6 +16,7 @@ use metaclaw_control::{
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
 };
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::{MemoryConfig, MemoryStore};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{
     NewMessage, NewStep, NewTurn, Served, StepOutcome, TurnLog, TurnMeta, TurnsConfig,
@@ -73,6 +74,10 @@ impl OpenParts for FilesOfDefaults {
     fn library(&self) -> anyhow::Result<Library> {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         Ok(Library::open(self.0.skills(), skills, wishes).0)
+    }
+
+    fn memory(&self) -> anyhow::Result<MemoryStore> {
+        Ok(MemoryStore::open(self.0.memory(), MemoryConfig::default()))
     }
 
     fn checkpoints(&self) -> anyhow::Result<PathBuf> {

@@ -1,6 +1,6 @@
 //! Settings of this crate: `scheduler.*`.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use jiff::civil::Time;
 use metaclaw_chat::Secret;
@@ -11,6 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SchedulerConfig {
+    /// Whether training waits until you are away. It counts only if mode is not set: true is mode auto, false is mode rl,
+    /// unless rl.enabled is false.
+    pub enabled: Option<bool>,
     /// How many minutes without a turn, and without a key press where there is a keyboard, mean that you are away.
     #[serde(alias = "idle_threshold_minutes")]
     #[schemars(range(max = 100_000), extend("format" = "minutes"))]
@@ -26,8 +29,25 @@ pub struct SchedulerConfig {
     #[serde(skip_serializing)]
     #[schemars(extend("format" = "calendars", "default" = []))]
     pub ics: Vec<Secret>,
+    #[serde(skip_serializing)]
+    pub calendar: GoogleCalendarConfig,
     /// Learns on battery as well.
     pub on_battery: bool,
+}
+
+/// `scheduler.calendar.*`: the main calendar of a Google account, read by Google's API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GoogleCalendarConfig {
+    /// Reads when the main calendar of a Google account is busy. While it is, you count as away. Sign in by
+    /// `metaclaw auth login --provider google-calendar`.
+    pub enabled: bool,
+    /// The file of an OAuth client (a desktop app) of your own project at Google. The sign-in needs it.
+    #[schemars(extend("format" = "path"))]
+    pub credentials_path: Option<PathBuf>,
+    /// The file that keeps the token of the sign-in. Without it, calendar_token.json in the home folder.
+    #[schemars(extend("format" = "path"))]
+    pub token_path: Option<PathBuf>,
 }
 
 /// A time of day, to the minute, as in `23:00`.
@@ -44,11 +64,13 @@ pub struct TimeOfDayError(String);
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
+            enabled: None,
             idle_minutes: 30,
             sleep_start: TimeOfDay(Time::constant(23, 0, 0, 0)),
             sleep_end: TimeOfDay(Time::constant(7, 0, 0, 0)),
             min_window_minutes: 15,
             ics: Vec::new(),
+            calendar: GoogleCalendarConfig::default(),
             on_battery: false,
         }
     }

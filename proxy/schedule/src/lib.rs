@@ -18,7 +18,7 @@ mod state;
 
 pub use self::{
     calendar::{Calendar, CalendarError, MAX_CALENDAR},
-    config::{SchedulerConfig, TimeOfDay, TimeOfDayError},
+    config::{GoogleCalendarConfig, SchedulerConfig, TimeOfDay, TimeOfDayError},
     decision::{Next, Obstacle, Opening, Rules, Window, decide, next_window},
     facts::{Facts, Keyboard},
     intervals::Interval,

@@ -1,5 +1,6 @@
 //! Describes where an address leads.
 
+use metaclaw_aws::BedrockEndpoint;
 use std::{net::IpAddr, path::PathBuf};
 
 /// Returns the host of an address, with its port.
@@ -32,6 +33,17 @@ pub fn elsewhere(url: &str) -> String {
 /// The user's own folder; the working folder where there is none.
 pub fn user_folder() -> PathBuf {
     std::env::home_dir().unwrap_or_default()
+}
+
+/// Whether requests to an address are signed by credentials of AWS if there is no key for it.
+pub fn is_bedrock(url: &str) -> bool {
+    let name = host(url).split(':').next().unwrap_or_default();
+    BedrockEndpoint::of_host(name).is_some()
+}
+
+/// Whether an address has Anthropic's messages alone, at Bedrock: a judge cannot be asked there.
+pub fn is_bedrocks_messages(url: &str) -> bool {
+    is_bedrock(url) && BedrockEndpoint::is_messages(url)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{
     key::{Key, KeyState},
     table::{self, SECTIONS},
-    unsupported_keys,
+    unsupported_keys::{self, InertKeys},
 };
 
 const HEAD: &str = "\
@@ -114,10 +114,7 @@ pub fn reference() -> String {
         "| older name | key |\n|---|---|",
         rows,
     );
-    let groups = unsupported_keys::without_effect().iter().map(|group| {
-        let keys: Vec<String> = group.keys.keys().map(|path| format!("`{path}`")).collect();
-        format!("| {} | {} |", keys.join(", "), group.reason)
-    });
+    let groups = group_rows(unsupported_keys::without_effect());
     let head = "| accepted, without effect | why |\n|---|---|";
     add_table(
         &mut page,
@@ -125,7 +122,17 @@ pub fn reference() -> String {
         head,
         groups.chain(values_of_inert_keys()),
     );
+    let refused = group_rows(unsupported_keys::refused_keys());
+    let head = "| stops the start | what to do instead |\n|---|---|";
+    add_table(&mut page, "Keys that are refused", head, refused);
     page
+}
+
+fn group_rows(groups: &[InertKeys]) -> impl Iterator<Item = String> {
+    groups.iter().map(|group| {
+        let keys: Vec<String> = group.keys.keys().map(|path| format!("`{path}`")).collect();
+        format!("| {} | {} |", keys.join(", "), group.reason)
+    })
 }
 
 fn add_table(page: &mut String, title: &str, head: &str, rows: impl Iterator<Item = String>) {

@@ -41,6 +41,8 @@ pub enum Origin {
     Flags,
     /// The values that `llm.provider` stands for.
     Provider,
+    /// The value that an older key stands for.
+    Key(&'static str),
     /// The profiles that `metaclaw auth` keeps.
     Profiles(PathBuf),
 }
@@ -65,6 +67,7 @@ impl fmt::Display for Origin {
         match self {
             Self::File(path) | Self::Profiles(path) => write!(f, "{}", path.display()),
             Self::Provider => f.write_str("llm.provider"),
+            Self::Key(path) => f.write_str(path),
             Self::Environment => f.write_str("the environment"),
             Self::Flags => f.write_str("the command line"),
         }
@@ -263,7 +266,11 @@ impl Layer {
             }
             (
                 Err(_),
-                Origin::Environment | Origin::Flags | Origin::Provider | Origin::Profiles(_),
+                Origin::Environment
+                | Origin::Flags
+                | Origin::Provider
+                | Origin::Key(_)
+                | Origin::Profiles(_),
             ) => given.to_owned(),
         };
         path.to_string_lossy().into_owned()

@@ -25,6 +25,7 @@ mod key;
 mod kind;
 mod layer;
 mod model_name;
+mod modes;
 mod overrides;
 mod policy;
 mod private_file;
@@ -48,8 +49,8 @@ pub use self::{
     policy::{Policy, without_effect},
     private_file::write_private,
     sections::{
-        Backend, BackendKind, Config, Consent, EvolverSettings, Llm, ModelAddress, OpdSettings,
-        PageSettings, Trainer,
+        Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,
+        ModelAddress, OpdSettings, PageSettings, Trainer,
     },
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
@@ -102,6 +103,7 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     let mut layers = vec![file, variables, flags];
     let used = profiles::lay(&mut layers, &given.profiles)?;
     layers.insert(0, cloud::variables(&layers, &of_services));
+    layers.insert(0, providers::variables(&layers, &of_services));
     let mut loaded = Loaded::new(layers)?;
     loaded.notices.extend(used);
     loaded
@@ -134,6 +136,9 @@ impl Loaded {
     pub fn new(mut layers: Vec<Layer>) -> Result<Self, SettingsError> {
         if let Some(address) = providers::layer(&layers) {
             layers.insert(0, address);
+        }
+        if let Some(mode) = modes::layer(&layers) {
+            layers.insert(0, mode);
         }
         let mut problems = Vec::new();
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());

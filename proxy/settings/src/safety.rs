@@ -3,7 +3,7 @@
 use metaclaw_learner::JudgeKind;
 
 use super::{InertUse, Loaded, Problem, SettingsError};
-use crate::address::host;
+use crate::address::{host, is_bedrock, is_bedrocks_messages};
 
 // === impl Loaded ===
 
@@ -47,10 +47,16 @@ impl Loaded {
             return;
         }
         let is_meant = kind == Some(JudgeKind::Llm);
-        let (judge, llm) = (&mut self.config.judge, &self.config.llm);
-        if self.inert.iter().any(|it| it.key == "rl.prm_provider") {
-            // If a provider is not supported, its model is not asked elsewhere.
-            (judge.url, judge.model) = (None, None);
+        let (judge, llm) = (&mut self.config.judge.address, &self.config.llm);
+        let evolver = &mut self.config.evolver.address;
+        for (key, model) in [("judge.url", &mut *judge), ("evolver.url", evolver)] {
+            if model.url.as_deref().is_some_and(is_bedrocks_messages) {
+                self.inert.push(InertUse {
+                    key: key.to_owned(),
+                    reason: "models are asked in OpenAI's chat completions, which Claude does not have at Bedrock: llm.* is asked in its place; name another model of Bedrock",
+                });
+                (model.url, model.model) = (None, None);
+            }
         }
         let Some(url) = judge.url.as_deref().filter(|_| judge.key.is_none()) else {
             return;
@@ -58,7 +64,7 @@ impl Loaded {
         let is_llms = llm.api_base.as_deref().map(host) == Some(host(url));
         if is_llms && llm.api_key.is_some() {
             judge.key.clone_from(&llm.api_key);
-        } else if url.starts_with("https://") && !is_meant {
+        } else if url.starts_with("https://") && !is_meant && !is_bedrock(url) {
             self.inert.push(InertUse {
                 key: "judge.url".to_owned(),
                 reason: "it has no key (judge.key, rl.prm_api_key) and is not asked: llm.* judges, or rules; judge.kind: llm asks it without one",
@@ -76,7 +82,7 @@ mod tests {
     fn judge(text: &str) -> (Option<String>, Option<String>, usize) {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
         let loaded = Loaded::new(vec![layer]).unwrap();
-        let judge = loaded.config.judge;
+        let judge = loaded.config.judge.address;
         let key = judge.key.map(|key| key.expose().to_owned());
         (judge.url, key, loaded.inert.len())
     }
@@ -97,9 +103,15 @@ mod tests {
         let function = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {kind: http, url: 'https://h.example/score'}\n";
         let url = "https://h.example/score".to_owned();
         assert_eq!(judge(function), (Some(url), None, 0));
-        let bedrock = "llm: {api_base: 'https://h.example/v1', api_key: k1, model_id: m}\nrl: {prm_provider: bedrock, prm_model: us.judge}\n";
+        let bedrock = "llm: {api_base: 'https://h.example/v1', api_key: k1, model_id: m}\nrl: {prm_provider: bedrock, prm_model: us.anthropic.judge}\n";
         let layer = Layer::text("config.yaml".into(), bedrock).unwrap();
-        assert_eq!(Loaded::new(vec![layer]).unwrap().config.judge.model, None);
+        assert_eq!(
+            Loaded::new(vec![layer]).unwrap().config.judge.address.model,
+            None
+        );
+        let signed = "rl: {prm_provider: bedrock, prm_model: qwen.qwen3-32b}\n";
+        let url = "https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1".to_owned();
+        assert_eq!(judge(signed), (Some(url), None, 0));
         let http = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {url: 'https://h.example.org/v1', model: m}\n";
         assert_eq!(
             judge(http),

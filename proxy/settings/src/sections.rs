@@ -1,11 +1,12 @@
 //! All settings together, and the structs of those that no other crate owns.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use metaclaw_chat::{Mode, Secret, Size, Span};
 use metaclaw_gateway::GatewayConfig;
 use metaclaw_learner::{LearnerConfig, ReportTo};
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::MemoryConfig;
 use metaclaw_schedule::SchedulerConfig;
 use metaclaw_skills::{SkillsConfig, WishesConfig};
 use metaclaw_turns::TurnsConfig;
@@ -24,12 +25,16 @@ pub struct Config {
     /// openclaw is meant.
     #[schemars(extend("enum" = ["openclaw", "none"]))]
     pub claw_type: Option<String>,
+    /// With false, no agent's file is ever changed, as with claw_type: none.
+    pub configure_openclaw: Option<bool>,
+    /// The context window that OpenClaw is told of the model, in tokens. Without it, or with 0, its own file says it.
+    pub context_window: Option<u64>,
     pub llm: Llm,
     pub turns: TurnsConfig,
     pub wishes: WishesConfig,
     pub skills: SkillsConfig,
-    /// Where the judge model is.
-    pub judge: ModelAddress,
+    pub memory: MemoryConfig,
+    pub judge: JudgeSettings,
     pub budget: BudgetConfig,
     pub evolver: EvolverSettings,
     pub rl: Backend,
@@ -59,8 +64,12 @@ pub struct Llm {
     /// passed on and never kept.
     pub api_key: Option<Secret>,
     /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama or
-    /// lmstudio. It gives the address if llm.api_base is not set, and says whose key of `metaclaw auth` is used.
+    /// lmstudio, or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says whose
+    /// key of `metaclaw auth` is used.
     pub provider: Option<String>,
+    /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of the
+    /// environment, else us-east-1.
+    pub bedrock_region: Option<String>,
     /// Which credential comes first. With oauth_token, the token that `metaclaw auth paste-token` keeps for llm.provider
     /// comes before llm.api_key.
     pub auth_method: AuthMethod,
@@ -81,6 +90,8 @@ pub enum AuthMethod {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelAddress {
+    /// The provider, as in llm.provider. It gives the address if the url is not set and the key is. bedrock needs no key.
+    pub provider: Option<String>,
     /// The address of the model's API. Without it, llm.api_base.
     #[schemars(url)]
     pub url: Option<String>,
@@ -90,6 +101,32 @@ pub struct ModelAddress {
     pub key: Option<Secret>,
     /// The api-version of an Azure deployment, as in 2024-10-21. Without it, upstreams.llm.api_version, if the url is not
     /// set either.
+    pub api_version: Option<String>,
+}
+
+/// `judge.*`: where the judge model is, or where several are.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct JudgeSettings {
+    #[serde(flatten)]
+    pub address: ModelAddress,
+    /// Several models that vote together, by names of the owner's choice.
+    pub models: BTreeMap<String, JudgeModel>,
+}
+
+/// `judge.models.<name>`: one of several judge models.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct JudgeModel {
+    /// The address of one of several judge models. You choose its name. All of them vote on each verdict in turn, and
+    /// the majority of all votes decides. Without it, judge.url.
+    #[schemars(url)]
+    pub url: Option<String>,
+    /// The model to ask for. Without it, judge.model.
+    pub model: Option<String>,
+    /// The key. Without it, judge.key, if the url is not set either.
+    pub key: Option<Secret>,
+    /// The api-version of an Azure deployment. Without it, judge.api_version, if the url is not set either.
     pub api_version: Option<String>,
 }
 
@@ -150,6 +187,8 @@ pub struct Backend {
     /// rl.tinker_base_url is set, and local otherwise (docs/training/tinker.md).
     #[serde(rename = "backend")]
     pub kind: BackendKind,
+    /// Whether weights are trained. It counts only if mode is not set: false is mode skills_only.
+    pub enabled: Option<bool>,
     /// The policy model, if trainer.model is not set: a folder in Hugging Face form or a GGUF file. With rl.backend
     /// tinker, mint or weaver, the name at the server, as in Qwen/Qwen3-8B.
     #[schemars(extend("format" = "path"))]
@@ -307,7 +346,8 @@ pub enum Quantization {
 impl Config {
     /// Whether an agent may be pointed at the proxy, once its owner said yes.
     pub fn wires_agent(&self) -> bool {
-        self.claw_type.as_deref().is_none_or(|it| it == "openclaw")
+        let is_meant = self.claw_type.as_deref().is_none_or(|it| it == "openclaw");
+        is_meant && self.configure_openclaw != Some(false)
     }
 
     /// Whether any agent is in `mode`, or all are.
@@ -377,6 +417,42 @@ impl Default for Trainer {
     }
 }
 
+// === impl JudgeSettings ===
+
+impl JudgeSettings {
+    /// The addresses of the models that vote, each with what it takes from the others of `judge.*`. There is at least one,
+    /// which may be empty.
+    pub fn voters(&self) -> Vec<ModelAddress> {
+        if self.models.is_empty() {
+            return vec![self.address.clone()];
+        }
+        let models = self.models.values();
+        models.map(|model| model.beside(&self.address)).collect()
+    }
+}
+
+// === impl JudgeModel ===
+
+impl JudgeModel {
+    /// Where it is asked, if `all` says what it leaves out. The key of one address is not for another.
+    fn beside(&self, all: &ModelAddress) -> ModelAddress {
+        let is_there = self.url.is_none() || self.url == all.url;
+        ModelAddress {
+            provider: all.provider.clone().filter(|_| self.url.is_none()),
+            url: self.url.clone().or_else(|| all.url.clone()),
+            model: self.model.clone().or_else(|| all.model.clone()),
+            key: self
+                .key
+                .clone()
+                .or_else(|| all.key.clone().filter(|_| is_there)),
+            api_version: self
+                .api_version
+                .clone()
+                .or_else(|| all.api_version.clone().filter(|_| is_there)),
+        }
+    }
+}
+
 // === impl EvolverSettings ===
 
 impl Default for EvolverSettings {
@@ -408,6 +484,7 @@ impl Default for Backend {
     fn default() -> Self {
         Self {
             kind: BackendKind::default(),
+            enabled: None,
             model: None,
             remote_url: None,
             remote_api_key: None,

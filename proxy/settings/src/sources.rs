@@ -22,8 +22,12 @@ impl Loaded {
         } else {
             format!("the defaults ({name} is not there)")
         };
-        let is_told =
-            |layer: &&Layer| !matches!(layer.origin(), Origin::File(_) | Origin::Provider);
+        let is_told = |layer: &&Layer| {
+            !matches!(
+                layer.origin(),
+                Origin::File(_) | Origin::Provider | Origin::Key(_)
+            )
+        };
         for layer in self.layers.iter().filter(is_told) {
             let keys: Vec<&str> = layer.values().keys().map(String::as_str).collect();
             if !keys.is_empty() {

@@ -27,14 +27,23 @@ const fn section(title: &'static str, roots: &'static [&'static str]) -> TableSe
 
 /// All parts, in the order of the example file.
 pub(crate) const SECTIONS: &[TableSection] = &[
-    section("How it works", &["mode", "claw_type"]),
+    section(
+        "How it works",
+        &["mode", "claw_type", "configure_openclaw", "context_window"],
+    ),
     section(
         "The model that answers, and that judges where nothing else is named",
-        &["llm"],
+        &["llm", "openrouter"],
     ),
     section(
         "Where agents come in",
-        &["proxy", "upstreams", "routing", "compat"],
+        &[
+            "proxy",
+            "upstreams",
+            "routing",
+            "max_context_tokens",
+            "compat",
+        ],
     ),
     section("The log of turns", &["turns"]),
     section(
@@ -42,6 +51,7 @@ pub(crate) const SECTIONS: &[TableSection] = &[
         &["privacy"],
     ),
     section("Lessons: wishes and skills", &["wishes", "skills"]),
+    section("Memory for agents that have none", &["memory"]),
     section(
         "Who judges whether a reply did its job",
         &["judge", "budget"],

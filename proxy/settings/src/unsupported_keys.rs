@@ -18,7 +18,8 @@ static UNSUPPORTED: LazyLock<UnsupportedKeys> = LazyLock::new(|| read().unwrap_o
 #[serde(deny_unknown_fields)]
 struct UnsupportedKeys {
     older_names: BTreeMap<String, String>,
-    without_effect: Vec<KeysWithoutEffect>,
+    without_effect: Vec<InertKeys>,
+    refused_keys: Vec<InertKeys>,
     values: BTreeMap<String, BTreeMap<String, KeyState>>,
     other_systems: Vec<ForeignNames>,
     openclaw_rl: BTreeMap<String, String>,
@@ -27,9 +28,9 @@ struct UnsupportedKeys {
     off: Vec<String>,
 }
 
-/// Keys that have no effect for one reason.
+/// Keys that have no effect, or stop the start, for one reason.
 #[derive(Debug, Deserialize)]
-pub(crate) struct KeysWithoutEffect {
+pub(crate) struct InertKeys {
     pub(crate) reason: String,
     /// By their paths: what values they take.
     pub(crate) keys: BTreeMap<String, String>,
@@ -52,8 +53,13 @@ pub(crate) fn older_names() -> &'static BTreeMap<String, String> {
 }
 
 /// Keys that are accepted and have no effect, by their reasons.
-pub(crate) fn without_effect() -> &'static [KeysWithoutEffect] {
+pub(crate) fn without_effect() -> &'static [InertKeys] {
     &UNSUPPORTED.without_effect
+}
+
+/// Keys that stop the start, by their reasons.
+pub(crate) fn refused_keys() -> &'static [InertKeys] {
+    &UNSUPPORTED.refused_keys
 }
 
 /// The values of a key that become something else than the value itself.
@@ -71,18 +77,22 @@ pub(crate) fn keys(ours: &[Key]) -> Vec<Key> {
             KeyState::SameAs(target.clone()),
         ))
     });
-    let without_effect = without_effect().iter().flat_map(|group| {
-        group.keys.iter().map(|(path, kind)| {
-            let state = KeyState::WithoutEffect(group.reason.clone());
-            Key::unsupported(path, ValueKind::named(kind), state)
-        })
-    });
-    let all = older.chain(without_effect);
+    let without_effect = of_groups(without_effect(), KeyState::WithoutEffect);
+    let refused = of_groups(refused_keys(), KeyState::Refused);
+    let all = older.chain(without_effect).chain(refused);
     all.map(|key| Key {
         values: values(&key.path),
         ..key
     })
     .collect()
+}
+
+fn of_groups(groups: &[InertKeys], state: fn(String) -> KeyState) -> impl Iterator<Item = Key> {
+    groups.iter().flat_map(move |group| {
+        group.keys.iter().map(move |(path, kind)| {
+            Key::unsupported(path, ValueKind::named(kind), state(group.reason.clone()))
+        })
+    })
 }
 
 /// Why a setting cannot be, with what is allowed; none where it is off, or is none of those.

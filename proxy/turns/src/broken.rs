@@ -178,7 +178,11 @@ fn of_wishes(n: usize, how: &str) -> Option<String> {
 /// Returns the texts that MetaClaw added.
 fn lessons(served: &Served) -> String {
     let texts = [&served.system_block, &served.user_line];
-    let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
+    let texts = texts
+        .into_iter()
+        .flatten()
+        .chain(served.sender_lines.values());
+    let texts: Vec<&str> = texts.map(String::as_str).collect();
     texts.join("\n")
 }
 

@@ -1,10 +1,10 @@
 //! The parts of a turn: request, reply, how it was served, and its state.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::{
-    AgentId, ChainHash, GroupId, Message, Role, RolloutId, SessionId, Speaker, TaskId, TurnId,
-    Usage, Utterance, Verdict, utterance_at,
+    AgentId, ChainHash, GroupId, Message, Role, RolloutId, SenderId, SessionId, Speaker, TaskId,
+    TurnId, Usage, Utterance, Verdict, utterance_at,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -126,6 +126,9 @@ pub struct Served {
     /// The line that was added to the owner's messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_line: Option<String>,
+    /// The line that was added to the messages of each person of the conversation beside the owner who has wishes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sender_lines: BTreeMap<SenderId, String>,
     /// The file that the turn was imported from, or none for an own turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
@@ -318,6 +321,11 @@ impl Turn {
     /// Returns the last text that the owner typed among its new messages. If the log does not know its parent, messages
     /// that were answered already, or come before a summary, are not new.
     pub fn new_words(&self) -> Option<Utterance<'_>> {
+        self.new_utterance().filter(Utterance::is_owners)
+    }
+
+    /// Returns the same text, whoever typed it.
+    pub fn new_utterance(&self) -> Option<Utterance<'_>> {
         let messages = &self.request.messages;
         let is_answer = |it: &Message| matches!(it.role(), Role::Assistant | Role::Tool);
         let answered = messages.iter().rposition(is_answer);
@@ -328,7 +336,6 @@ impl Turn {
         let new = (from..messages.len()).rev();
         let mut said = new.filter_map(|at| utterance_at(messages, at));
         said.find(|it| it.speaker != Speaker::Client || it.has_summary)
-            .filter(Utterance::is_owners)
     }
 
     /// Returns the messages after the parent's reply: the evidence about the parent, including tool results.

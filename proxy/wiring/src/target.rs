@@ -21,6 +21,8 @@ pub struct Target {
     pub model: Option<String>,
     /// The address that the proxy relays to. None if there is not exactly one.
     pub upstream: Option<String>,
+    /// The context window that agents are told of the model, in tokens. None if their own files say it.
+    pub context_window: Option<u64>,
 }
 
 // === impl Target ===

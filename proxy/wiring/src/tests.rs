@@ -66,6 +66,7 @@ fn target(port: u16) -> Target {
         has_provider_key: true,
         model: Some("m".to_owned()),
         upstream: None,
+        context_window: None,
     }
 }
 
@@ -92,6 +93,20 @@ const FILE: &str = r#"{
   }
 }
 "#;
+
+#[test]
+fn the_agent_is_told_the_context_window_of_the_settings() {
+    let house = House::new(FILE);
+    let narrow = Target {
+        context_window: Some(32_768),
+        ..target(30_000)
+    };
+    house.wiring.wire(&house.found(), &narrow).unwrap();
+    let config = house.config();
+    let ours = &config["models"]["providers"]["metaclaw"]["models"][0];
+    assert_eq!(ours["contextWindow"], 32_768);
+    assert_eq!(ours["maxTokens"], 4096);
+}
 
 #[test]
 fn the_agent_asks_us_first_and_the_former_model_next() {

@@ -50,7 +50,7 @@ pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
 pub(super) fn read(answer: &str) -> Option<Vote> {
     let [_, _, score] = &*PATTERNS;
     let score = last_score(score, answer).or_else(|| super::openclaw_rl::last_box(answer))?;
-    Some(Vote { score, hint: None })
+    Some(Vote::new(score, None))
 }
 
 /// Returns the reply's text, or its tool calls as JSON if it has no text.

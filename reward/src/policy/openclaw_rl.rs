@@ -76,7 +76,7 @@ pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
 /// Reads the last box, if it is -1, 0 or 1.
 pub(super) fn read_score(answer: &str) -> Option<Vote> {
     let score = last_box(answer)?;
-    Some(Vote { score, hint: None })
+    Some(Vote::new(score, None))
 }
 
 /// Reads the last hint, if the last box is 1 and the hint is long enough.

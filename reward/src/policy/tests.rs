@@ -101,10 +101,7 @@ fn openclaw_rls_hints_are_those_of_accepting_judges_that_say_something() {
     assert_eq!(hint(two).as_deref(), Some("Second of all."));
     // Hints belong to the verdict, whatever its score: the shortest first, each once.
     let questions = Policy::OpenclawRl.questions(&followed(), &[]);
-    let vote = Vote {
-        score: Score::Good,
-        hint: None,
-    };
+    let vote = Vote::new(Score::Good, None);
     let hints = [
         "Name the files only.",
         "Be much briefer.",

@@ -24,18 +24,30 @@ pub(super) enum AnswerError {
 
 /// A skill as the model wrote it. Nothing is checked yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct WrittenSkill {
+pub(crate) struct WrittenSkill {
     #[serde(default)]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[serde(default)]
-    pub(super) description: String,
+    pub(crate) description: String,
     #[serde(default)]
-    pub(super) category: String,
+    pub(crate) category: String,
     #[serde(default)]
-    pub(super) content: String,
+    pub(crate) content: String,
     /// Words that requests for it contain.
     #[serde(default)]
-    pub(super) keywords: Option<KeywordList>,
+    pub(crate) keywords: Option<KeywordList>,
+}
+
+impl From<Skill> for WrittenSkill {
+    fn from(skill: Skill) -> Self {
+        Self {
+            name: skill.name.to_string(),
+            description: skill.description,
+            category: skill.category,
+            content: skill.content,
+            keywords: Some(KeywordList::List(skill.keywords)),
+        }
+    }
 }
 
 /// Returns the skills in an answer. Each is either a skill as written, or the reason why it is invalid.
@@ -49,13 +61,7 @@ pub(super) fn read(answer: &str) -> Result<Vec<Result<WrittenSkill, String>>, An
     if text.starts_with("---")
         && let Ok(skill) = Skill::parse(text)
     {
-        return Ok(vec![Ok(WrittenSkill {
-            name: skill.name.to_string(),
-            description: skill.description,
-            category: skill.category,
-            content: skill.content,
-            keywords: Some(KeywordList::List(skill.keywords)),
-        })]);
+        return Ok(vec![Ok(skill.into())]);
     }
     let values = json(text).ok_or_else(|| AnswerError::Unreadable {
         begin: excerpt(text).into_owned(),

@@ -27,7 +27,7 @@ const ALIKE_VERSIONS: f64 = 0.8;
 
 /// Why a skill is refused without the owner's review.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum DraftRefusal {
+pub(crate) enum DraftRefusal {
     #[error("it has no {0}")]
     Missing(&'static str),
     #[error(transparent)]
@@ -55,16 +55,16 @@ pub(super) enum DraftRefusal {
 
 /// A skill that may be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SkillDraft {
-    pub(super) skill: Skill,
-    pub(super) text: String,
+pub(crate) struct SkillDraft {
+    pub(crate) skill: Skill,
+    pub(crate) text: String,
 }
 
 // === impl Draft ===
 
 impl SkillDraft {
     /// Checks what a model wrote.
-    pub(super) fn new(written: &WrittenSkill) -> Result<Self, DraftRefusal> {
+    pub(crate) fn new(written: &WrittenSkill) -> Result<Self, DraftRefusal> {
         let name: SkillName = present(&written.name, "name")?.parse()?;
         if !is_slug(name.as_str()) {
             return Err(DraftRefusal::NoSlug(name));
@@ -113,7 +113,7 @@ impl SkillDraft {
     }
 
     /// Refuses a skill that was proposed and rejected before.
-    pub(super) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), DraftRefusal> {
+    pub(crate) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), DraftRefusal> {
         match Skill::parse(text) {
             Ok(before) if says_the_same(&before, &self.skill) => Err(DraftRefusal::Proposed(n)),
             Ok(_) | Err(_) => Ok(()),
@@ -132,7 +132,7 @@ impl SkillDraft {
     }
 
     /// Returns what a person should check before it becomes part of the system prompt.
-    pub(super) fn suspicions(&self) -> Vec<Reason> {
+    pub(crate) fn suspicions(&self) -> Vec<Reason> {
         let Skill {
             name,
             description,

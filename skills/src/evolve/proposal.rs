@@ -17,6 +17,7 @@ use crate::{
     guard::Suspicion,
     journal::JournalError,
     skill::SkillName,
+    writer::WriterId,
 };
 
 const FILE: &str = "proposals.json";
@@ -38,7 +39,35 @@ pub struct Source {
     pub at_ms: u64,
 }
 
-/// A skill, or a new version of one, that a model wrote.
+/// The home that a shared skill came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedOrigin {
+    /// The home.
+    pub writer: WriterId,
+    /// The name that its owner gave, or an empty text. Nobody checks it.
+    #[serde(default)]
+    pub person: String,
+    /// The name of its machine. Nobody checks it.
+    #[serde(default)]
+    pub machine: String,
+    /// Whether it was signed with this home's `skills.share.key`, so that the same person wrote it.
+    #[serde(default)]
+    pub is_own: bool,
+    /// The name under which it is shared. It is kept when the words are deleted.
+    pub name: SkillName,
+    /// The hash of the published SKILL.md.
+    pub digest: String,
+    /// When it was written there, in Unix milliseconds.
+    pub at_ms: u64,
+    /// The turns of that home from which it was written. None if people wrote it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<TurnId>,
+    /// Whether the author has withdrawn it, while it stays in force here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_withdrawn: bool,
+}
+
+/// A skill, or a new version of one, that a model wrote or that another home shares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     /// Its number, from 1.
@@ -58,6 +87,9 @@ pub struct Proposal {
     /// When the owner accepted it, in Unix milliseconds. `None` if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
+    /// The home that it came from. `None` if a model wrote it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedOrigin>,
     /// Its present state.
     pub state: ProposalState,
 }
@@ -72,6 +104,13 @@ pub enum Reason {
     Others,
     /// It would replace a skill that people wrote.
     Replaces,
+    /// Another home shares it, and is not known to be of the same person.
+    Shared {
+        /// The home, in words.
+        by: String,
+    },
+    /// The owner removed an earlier version, or took it back.
+    Removed,
     /// Something in it looks dangerous.
     Suspicious {
         what: Suspicion,
@@ -92,7 +131,7 @@ pub enum ProposalState {
     Rejected,
     /// It was accepted and later reverted.
     Reverted,
-    /// Its evidence was deleted, so its words are gone.
+    /// Its evidence was deleted, or its author withdrew it, so its words are gone.
     Forgotten,
 }
 
@@ -107,15 +146,15 @@ pub struct Progress {
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct ProposalStore {
-    pub(super) progress: BTreeMap<AgentId, Progress>,
-    pub(super) proposals: Vec<Proposal>,
+pub(crate) struct ProposalStore {
+    pub(crate) progress: BTreeMap<AgentId, Progress>,
+    pub(crate) proposals: Vec<Proposal>,
 }
 
 // === impl Store ===
 
 impl ProposalStore {
-    pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
         let path = dir.join(FILE);
         let failed = |source| JournalError {
             path: path.clone(),
@@ -128,7 +167,7 @@ impl ProposalStore {
         }
     }
 
-    pub(super) fn write(&mut self, dir: &Path) -> Result<(), JournalError> {
+    pub(crate) fn write(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.drop_oldest();
         let path = dir.join(FILE);
         let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
@@ -137,7 +176,7 @@ impl ProposalStore {
     }
 
     /// Returns the number of the next proposal.
-    pub(super) fn next_n(&self) -> u64 {
+    pub(crate) fn next_n(&self) -> u64 {
         self.proposals.last().map_or(1, |last| last.n + 1)
     }
 
@@ -189,6 +228,24 @@ impl Proposal {
     }
 }
 
+// === impl SharedOrigin ===
+
+impl fmt::Display for SharedOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            writer,
+            person,
+            machine,
+            ..
+        } = self;
+        match (self.is_own, person.as_str()) {
+            (true, _) => write!(f, "your machine {machine} ({writer})"),
+            (false, "") => write!(f, "the machine {machine} ({writer}, not verified)"),
+            (false, person) => write!(f, "{person}, machine {machine} ({writer}, not verified)"),
+        }
+    }
+}
+
 // === impl Reason ===
 
 impl fmt::Display for Reason {
@@ -199,6 +256,11 @@ impl fmt::Display for Reason {
                 "tools, other people or quoted texts spoke in what it was made from: their words may be in it",
             ),
             Self::Replaces => f.write_str("it would take the place of a skill that people wrote"),
+            Self::Shared { by } => write!(
+                f,
+                "it came from {by}, through the shared folder: what others wrote waits for your look"
+            ),
+            Self::Removed => f.write_str("you removed an earlier version of it, or took it back"),
             Self::Suspicious { what, line } => write!(f, "{what}: {line:?}"),
         }
     }

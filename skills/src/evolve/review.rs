@@ -35,6 +35,11 @@ pub enum EvolveError {
     /// No proposal with this number or name waits.
     #[error("no proposal {0:?} waits: `metaclaw skills review` shows those that do")]
     NotWaiting(String),
+    /// A shared proposal was named by its name.
+    #[error(
+        "{0} came through the shared folder, and its text may have changed since you read it: give the number that `metaclaw skills review` shows"
+    )]
+    ByNumber(SkillName),
     /// No proposal of this name is in force.
     #[error("{0} is no skill that was learned: `metaclaw skills log` shows those that were")]
     NotLearned(SkillName),
@@ -98,7 +103,8 @@ impl Library {
     /// # Errors
     /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn review_is_full(&self) -> Result<bool, EvolveError> {
-        let waiting = self.proposals()?.into_iter().filter(Proposal::is_waiting);
+        let waits = |it: &Proposal| it.is_waiting() && it.shared.is_none();
+        let waiting = self.proposals()?.into_iter().filter(waits);
         Ok(waiting.count() >= MAX_WAITING)
     }
 
@@ -184,7 +190,8 @@ impl Library {
         }
         draft.is_not_hosts(&self.host_skills(&run.agent))?;
         let draft = draft.beside(&self.skills(&run.agent))?;
-        for (at, before) in own.filter(|(_, it)| it.is_waiting()) {
+        // The evolver does not change a shared proposal, which the owner may have read already.
+        for (at, before) in own.filter(|(_, it)| it.is_waiting() && it.shared.is_none()) {
             if let Some(renewed) = draft.beside_waiting(before.n, &before.text)? {
                 return Ok((renewed, Some(at)));
             }
@@ -208,6 +215,7 @@ impl Library {
             text: draft.text,
             former: None,
             since_ms: None,
+            shared: None,
             state: ProposalState::Waiting,
         };
         let before = at.and_then(|at| store.proposals.get(at));

@@ -133,7 +133,7 @@ impl Library {
     }
 
     /// Writes an accepted proposal's file, and stores what was there before.
-    pub(super) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
+    pub(crate) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
         let path = self.skill_file(proposal);
         proposal.former = read_skill(&path)?;
         self.write_skill(&path, &proposal.text)?;
@@ -171,7 +171,7 @@ impl Library {
     }
 
     /// Restores what a proposal had replaced. If there was nothing, its folder is removed.
-    fn put_former(&self, proposal: &Proposal) -> Result<(), EvolveError> {
+    pub(crate) fn put_former(&self, proposal: &Proposal) -> Result<(), EvolveError> {
         let path = self.skill_file(proposal);
         if let Some(former) = &proposal.former {
             return self.write_skill(&path, former);
@@ -205,13 +205,16 @@ impl Library {
         };
         let proposal = store.proposals.iter_mut().rev().find(is_it);
         let proposal = proposal.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;
+        if proposal.shared.is_some() && number != Some(proposal.n) {
+            return Err(EvolveError::ByNumber(proposal.name.clone()));
+        }
         change(self, proposal)?;
         let changed = proposal.clone();
         store.write(self.dir())?;
         Ok(changed)
     }
 
-    fn skill_file(&self, proposal: &Proposal) -> PathBuf {
+    pub(crate) fn skill_file(&self, proposal: &Proposal) -> PathBuf {
         let folder = self.dir().join(proposal.source.agent.as_str());
         folder.join(proposal.name.as_str()).join("SKILL.md")
     }
@@ -228,7 +231,7 @@ impl Library {
 }
 
 /// Returns the text of a SKILL.md, if there is one.
-fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
+pub(crate) fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
     match read_text(path, MAX_FILE) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -240,7 +243,7 @@ fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
 }
 
 /// Clears a proposal's words, including its name.
-fn forget_words(proposal: &mut Proposal) -> Result<(), EvolveError> {
+pub(crate) fn forget_words(proposal: &mut Proposal) -> Result<(), EvolveError> {
     let nameless = format!("forgotten-{}", proposal.n);
     proposal.name = nameless
         .parse()

@@ -145,7 +145,7 @@ impl<'a> Line<'a> {
 }
 
 /// Returns a sentence on one line, in which quotations are named.
-fn shown(covered: &str) -> String {
+pub(super) fn shown(covered: &str) -> String {
     let named = covered.replace(COVER, "[quoted] ");
     named.split_whitespace().collect::<Vec<_>>().join(" ")
 }

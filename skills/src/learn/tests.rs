@@ -1,5 +1,7 @@
 //! A library with a test clock.
 
+use metaclaw_chat::SenderId;
+
 use super::*;
 use crate::{config::SkillsConfig, config::WishesConfig, hearing::hear};
 
@@ -26,6 +28,7 @@ impl World {
             agent: "main".parse().unwrap(),
             session: Some(session.parse().unwrap()),
             turn: None,
+            sender: None,
             at_ms: self.clock,
         }
     }
@@ -41,6 +44,86 @@ impl World {
     fn wishes(&self) -> Vec<String> {
         self.library.own_texts(&"main".parse().unwrap())
     }
+}
+
+#[test]
+fn each_person_has_wishes_of_her_own() {
+    let world = World::new();
+    let agent: AgentId = "main".parse().unwrap();
+    let says = |sender: &str, text: &str| {
+        let origin = Origin {
+            sender: Some(sender.parse().unwrap()),
+            ..world.origin("s")
+        };
+        let heard = hear(text, true);
+        let learned = heard
+            .iter()
+            .filter_map(|it| world.library.learn(it, origin.clone()).unwrap());
+        learned.map(|lesson| lesson.n).collect::<Vec<_>>()
+    };
+    let own = |sender: &str| {
+        let sender = sender.parse().unwrap();
+        let holder = Holder {
+            agent: &agent,
+            sender: Some(&sender),
+        };
+        world.library.own_texts(holder)
+    };
+    world.says("Please always answer in one sentence.");
+    assert_eq!(
+        says("ann", "From now on explain everything in detail."),
+        [2]
+    );
+    assert_eq!(says("bob", "Please always answer in German."), [3]);
+    // Each takes back her own.
+    assert_eq!(
+        says("bob", "From now on explain everything in detail."),
+        [4]
+    );
+    let lines = |world: &World| world.library.lessons(&agent, "Hello").sender_lines;
+    assert_eq!(lines(&world).len(), 2);
+    world.library.undo(2).unwrap();
+    assert_eq!(own("ann"), [""; 0]);
+    assert_eq!(own("bob").len(), 2);
+    assert_eq!(world.wishes(), ["Please always answer in one sentence."]);
+    let bob: SenderId = "bob".parse().unwrap();
+    let line = lines(&world)[&bob].clone();
+    assert!(
+        line.contains("of the sender of this message") && line.contains("in German"),
+        "{line}"
+    );
+    // Her session is forgotten with what she wished in it.
+    let n = world
+        .library
+        .forget_lessons(|_, session| session.as_str() == "s")
+        .unwrap();
+    assert_eq!((n, own("bob").len(), world.wishes().len()), (4, 0, 0));
+}
+
+#[test]
+fn a_channel_of_any_number_of_people_has_a_bound() {
+    let world = World::new();
+    let agent: AgentId = "main".parse().unwrap();
+    let add = |n: usize, wish: &str| {
+        let sender = n.to_string().parse().unwrap();
+        let holder = Holder {
+            agent: &agent,
+            sender: Some(&sender),
+        };
+        world.library.write_down(holder, wish, 1)
+    };
+    for n in 0..MAX_PEOPLE {
+        assert!(add(n, "Be brief.").unwrap().is_some());
+    }
+    let refused = add(MAX_PEOPLE, "Be brief.").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "200 people have wishes about main, and no more can have any"
+    );
+    assert!(
+        add(7, "Answer in German.").unwrap().is_some(),
+        "she is known already"
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The lessons that are added to a request.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
+
+use metaclaw_chat::SenderId;
 
 use crate::{
     config::{WishPlace, WishesConfig},
@@ -24,6 +26,8 @@ pub struct Lessons {
     pub system_block: Option<String>,
     /// One line for the end of each of the owner's messages.
     pub user_line: Option<String>,
+    /// The line for the end of each message of a person beside the owner, by her id: her own wishes.
+    pub sender_lines: Arc<BTreeMap<SenderId, String>>,
     /// The skills in `system_block`, best first.
     pub skills: Vec<SkillRef>,
     /// The version of the wishes in `system_block` or `user_line`.
@@ -59,11 +63,29 @@ impl Lessons {
         Self {
             system_block: render::system_block(skills, in_system),
             user_line: render::user_line(after_user),
+            sender_lines: Arc::default(),
             skills: skills.iter().map(|skill| SkillRef::of(skill)).collect(),
             wishes_version: render::user_line(wishes).map(|text| version(&text)),
             wish_ids: wishes.iter().map(Wish::id).collect(),
             of_weights: None,
         }
+    }
+
+    /// Returns these lessons with a text before those in the system prompt, for every adapter.
+    #[must_use]
+    pub fn behind(mut self, text: Option<&str>) -> Self {
+        let Some(text) = text else {
+            return self;
+        };
+        self.of_weights = self.of_weights.map(|mut of_weights| {
+            of_weights.lessons = of_weights.lessons.behind(Some(text));
+            of_weights
+        });
+        self.system_block = Some(match self.system_block {
+            Some(block) => format!("{text}\n\n{block}"),
+            None => text.to_owned(),
+        });
+        self
     }
 
     /// Returns the lessons if this adapter answers. `None` is the base model, or a model of another upstream.

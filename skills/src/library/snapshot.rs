@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, SenderId};
 
 use crate::{
     hearing::Facet,
@@ -31,6 +31,8 @@ pub(super) struct AgentView {
     pub(super) wishes: Arc<[Wish]>,
     /// The wishes of its own file.
     pub(super) own_wishes: Arc<[Wish]>,
+    /// The wishes of each person beside the owner.
+    pub(super) people: Arc<BTreeMap<SenderId, Arc<[Wish]>>>,
 }
 
 // === impl Snapshot ===
@@ -56,6 +58,7 @@ impl Snapshot {
                 skills: visible,
                 wishes: in_force(&scan.shared_wishes, &files.wishes),
                 own_wishes: Arc::clone(&files.wishes),
+                people: Arc::clone(&files.people),
             };
             agents.insert(agent.clone(), view);
         }
@@ -70,6 +73,7 @@ impl Snapshot {
                 skills: shared,
                 wishes: Arc::clone(&scan.shared_wishes),
                 own_wishes: Arc::default(),
+                people: Arc::default(),
             },
             agents,
         }

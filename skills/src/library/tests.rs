@@ -257,6 +257,11 @@ fn what_the_settings_allow_is_given_and_no_more() {
     assert_eq!(given("{}", "{}"), (3, [true, true]));
     assert_eq!(given(r#"{"top_k": 1}"#, "{}").0, 1);
     assert_eq!(given(r#"{"top_k": 4}"#, "{}").0, 4);
+    let coding = "---\nname: note\ndescription: Drafting an email\ncategory: coding\n---\nDo it.\n";
+    write(&dir, "note/SKILL.md", coding);
+    let bound = |most: u64| format!(r#"{{"top_k": 4, "task_specific_top_k": {most}}}"#);
+    assert_eq!(given(&bound(1), "{}").0, 4);
+    assert_eq!(given(&bound(0), "{}").0, 3, "the general ones");
     assert!((1..3).contains(&given(r#"{"budget_tokens": 25}"#, "{}").0));
     assert_eq!(given("{}", r#"{"max_tokens": 6}"#).1, [false, true]);
     assert_eq!(given("{}", r#"{"max_tokens": 0}"#).1, [false, false]);
@@ -437,5 +442,47 @@ fn who_asks_what_was_learned_is_told_how_to_look() {
         "我忘了带伞",
     ] {
         assert!(!finds(text), "{text}");
+    }
+}
+
+/// Whose wishes a message may express, by who sent it and by who counts as the owner.
+#[test]
+fn the_owner_is_who_has_the_agents_own_chat_or_is_named_as_owner() {
+    let agent = AgentId::default_agent();
+    let holder = |owners: &[&str], message: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let wishes = WishesConfig {
+            owners: owners.iter().map(|it| (*it).to_owned()).collect(),
+            ..WishesConfig::default()
+        };
+        let (library, _) = Library::open(dir.path(), SkillsConfig::default(), wishes);
+        let said = metaclaw_chat::Utterance::parse(message);
+        let holder = library.holder(&agent, &said);
+        holder.map(|it| it.sender.map(ToString::to_string))
+    };
+    let message = |group: bool, sender: &str| {
+        let group = if group {
+            "\"is_group_chat\": true, "
+        } else {
+            ""
+        };
+        format!(
+            "Conversation info: ⟦openclaw:ctx⟧\n```json\n{{{group}\"sender\": {{{sender}}}}}\n```\n\nBe brief."
+        )
+    };
+    let (mine, anns) = (r#""id": "1""#, r#""id": "100""#);
+    let (owner, ann) = (Some(None), Some(Some("100".to_owned())));
+    for (owners, text, expected) in [
+        (&[][..], "Be brief.".to_owned(), owner.clone()),
+        (&[][..], message(false, anns), owner.clone()),
+        (&[][..], message(true, anns), ann.clone()),
+        (&[][..], message(true, ""), None),
+        (&["1"][..], "Be brief.".to_owned(), owner.clone()),
+        (&["1"][..], message(false, anns), ann.clone()),
+        (&["1"][..], message(true, mine), owner.clone()),
+        (&["1"][..], message(false, mine), owner),
+        (&["1"][..], message(true, anns), ann),
+    ] {
+        assert_eq!(holder(owners, &text), expected, "{owners:?} {text}");
     }
 }

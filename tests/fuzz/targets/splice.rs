@@ -31,6 +31,8 @@ fuzz_target!(|data: &[u8]| {
             Absent::Field
         },
         user_line: (choice & 8 != 0).then_some(LINE),
+        sender_lines: None,
+        dropped: &[],
         fields: &[],
         cuts_shared: true,
     };

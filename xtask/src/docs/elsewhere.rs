@@ -20,10 +20,88 @@ const VERIFIERS: &str = "it installs the package verifiers (1 GB)";
 const TRAINING: &str = "the_commands_of_training_do_what_the_pages_say";
 const DATA_SET: &str =
     "a_data_set_lowers_the_held_out_loss_and_its_adapter_serves_if_the_gate_lets_it";
+const INSTALLING: &str = "openclaw_installs_metaclaw_by_the_skill_and_removes_it";
+const INSTALLING_HERE: &str = "claude_code_installs_metaclaw_by_the_skill_and_removes_it";
+const FIREWORKS: &str = "it needs an account at Fireworks";
+const WECHAT: &str = "it needs an account at WeChat";
+const EXTENSION: &str = "the_extension_starts_metaclaw_names_sessions_and_restores_the_file";
 const TWO_MACHINES: &str = "the_files_of_the_page_make_a_box_that_serves_and_learns";
 
 pub(super) const ELSEWHERE: &[DocEntry] = &[
     // Run by tests.
+    tested(
+        "npm install --global --prefix ~/.local ./metaclaw-VERSION.tgz",
+        INSTALLING,
+    ),
+    tested("metaclaw --version", INSTALLING),
+    tested("metaclaw start -d --yes", INSTALLING),
+    tested("metaclaw uninstall --yes", INSTALLING),
+    tested(
+        "npm uninstall --global --prefix ~/.local metaclaw",
+        INSTALLING,
+    ),
+    tested("metaclaw config llm.provider anthropic", INSTALLING_HERE),
+    tested("metaclaw config llm.api_base URL", INSTALLING_HERE),
+    tested("metaclaw wire claude-code --dry-run", INSTALLING_HERE),
+    tested("metaclaw wire claude-code", INSTALLING_HERE),
+    tested(
+        "cp -r packages/skill/install-metaclaw ~/.openclaw/skills/",
+        INSTALLING,
+    ),
+    tested(
+        "cp -r packages/skill/install-metaclaw ~/.claude/skills/",
+        INSTALLING_HERE,
+    ),
+    tested(
+        "metaclaw turns export --chats --agent main > chats.jsonl",
+        "good_turns_are_exported_as_chats",
+    ),
+    excused(
+        "pipx install ./metaclaw-VERSION-py3-none-manylinux_2_28_x86_64.whl",
+        BARE_ROOTS,
+    ),
+    excused("pipx uninstall metaclaw", BARE_ROOTS),
+    excused("npx -y @tencent-weixin/openclaw-weixin-cli install", WECHAT),
+    excused("openclaw channels login --channel openclaw-weixin", WECHAT),
+    excused(
+        "openclaw config set session.dmScope per-account-channel-peer",
+        WECHAT,
+    ),
+    excused("mkdir fireworks-adapter", FIREWORKS),
+    excused(
+        "cp ~/.metaclaw/trainer/adapters/NAME/adapter_config.json ~/.metaclaw/trainer/adapters/NAME/adapter_model.safetensors fireworks-adapter/",
+        FIREWORKS,
+    ),
+    excused(
+        "firectl model create my-agent fireworks-adapter/ --base-model accounts/fireworks/models/BASE",
+        FIREWORKS,
+    ),
+    excused(
+        "firectl deployment create accounts/ACCOUNT/models/my-agent",
+        FIREWORKS,
+    ),
+    excused(
+        "metaclaw config llm.api_base https://api.fireworks.ai/inference/v1",
+        FIREWORKS,
+    ),
+    excused(
+        "metaclaw config llm.model_id accounts/ACCOUNT/models/my-agent",
+        FIREWORKS,
+    ),
+    excused("metaclaw config llm.api_key -", FIREWORKS),
+    excused("firectl dataset create my-chats chats.jsonl", FIREWORKS),
+    excused(
+        "firectl supervised-fine-tuning-job create --base-model accounts/fireworks/models/BASE --dataset my-chats --output-model my-agent",
+        FIREWORKS,
+    ),
+    tested(
+        "openclaw plugins install npm-pack:./metaclaw-openclaw-VERSION.tgz --force --accept-capabilities",
+        EXTENSION,
+    ),
+    tested(
+        "openclaw plugins uninstall metaclaw-openclaw --force",
+        EXTENSION,
+    ),
     tested("metaclaw train-step --agent main", TRAINING),
     tested("metaclaw train-step --dry-run", TRAINING),
     tested("metaclaw eval --replies 3", TRAINING),
@@ -131,6 +209,14 @@ pub(super) const ELSEWHERE: &[DocEntry] = &[
     excused(
         "METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw-trainer documentation",
         "it writes files of the checkout, which the same tests compare",
+    ),
+    excused(
+        "metaclaw auth login --provider openrouter",
+        "it needs an account",
+    ),
+    excused(
+        "metaclaw auth login --provider google-calendar",
+        "it needs a person with an account at Google; its steps are tested with recorded replies",
     ),
     excused("cd examples/docker", DOCKER),
     excused(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// The first words of lines that are commands, in blocks that do not say that they are shell.
-const PROGRAMS: [&str; 31] = [
+const PROGRAMS: [&str; 33] = [
     "apt",
     "apt-get",
     "brew",
@@ -18,6 +18,7 @@ const PROGRAMS: [&str; 31] = [
     "curl",
     "docker",
     "export",
+    "firectl",
     "git",
     "install",
     "journalctl",
@@ -26,6 +27,7 @@ const PROGRAMS: [&str; 31] = [
     "mkdir",
     "npm",
     "npx",
+    "openclaw",
     "pass",
     "pip",
     "pipx",
@@ -66,11 +68,13 @@ enum CodeBlock {
     Other,
 }
 
-/// Returns the pages whose commands are run: README.md, CONTRIBUTING.md, docs/ and the READMEs of examples of tasks.
+/// Returns the pages whose commands are run: README.md, CONTRIBUTING.md, docs/, packages/ and the READMEs of examples of
+/// tasks.
 fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     pages.extend(sources(&root.join("docs"), "md")?);
     pages.extend(sources(&root.join("examples/rollouts"), "md")?);
+    pages.extend(sources(&root.join("packages"), "md")?);
     Ok(pages)
 }
 

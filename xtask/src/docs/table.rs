@@ -74,12 +74,30 @@ pub(super) const RUN: &[DocEntry] = &[
         &["llm.model_id is set"],
     ),
     runs_as(
+        "metaclaw config max_context_tokens 50000",
+        &[APART],
+        0,
+        &["is set"],
+    ),
+    runs_as(
         "metaclaw auth paste-key --provider openai",
         &[("metaclaw auth", "echo sk-pasted | metaclaw auth")],
         0,
         &["openai:default"],
     ),
     runs("metaclaw auth status", &["openai"]),
+    runs_as(
+        "metaclaw config scheduler.calendar.credentials_path ~/google-client.json",
+        &[APART],
+        0,
+        &["is set"],
+    ),
+    runs_as(
+        "metaclaw config scheduler.calendar.enabled true",
+        &[APART],
+        0,
+        &["is set"],
+    ),
     runs("metaclaw turns list --agent main -n 5", &["What is rain?"]),
     runs_as(
         "metaclaw turns list --before 12-3",
@@ -136,6 +154,27 @@ pub(super) const RUN: &[DocEntry] = &[
         &[("13", "3")],
         0,
         &["French"],
+    ),
+    runs_as(
+        "metaclaw config memory.enabled true",
+        &[APART],
+        0,
+        &["is set"],
+    ),
+    runs(
+        "metaclaw memory add --agent main \"The shop runs on Postgres 16.\"",
+        &["The shop runs on Postgres 16."],
+    ),
+    runs("metaclaw memory list", &["The shop runs on Postgres 16."]),
+    runs("metaclaw memory search postgres", &["Postgres 16"]),
+    runs_as(
+        "metaclaw memory forget 1f0c9a7be2d45863",
+        &[(
+            "1f0c9a7be2d45863",
+            "$(metaclaw memory list --json | grep -o '\"memory_id\": *\"[0-9a-f]*' | grep -o '[0-9a-f]*$')",
+        )],
+        0,
+        &["forgotten: The shop runs on Postgres 16."],
     ),
     runs("metaclaw undo", &["undone: "]),
     runs_as(
@@ -254,7 +293,7 @@ pub(super) const RUN: &[DocEntry] = &[
     runs("tar -C ~/.metaclaw -xf metaclaw-home.tar", &[]),
     runs("metaclaw turns import metaclaw-turns.jsonl", &["turn"]),
     // Settings of other homes.
-    prepares("mkdir -m 700 apart setup"),
+    prepares("mkdir -p -m 700 apart setup"),
     runs_as(
         "metaclaw config set rl.tinker_api_key -",
         &[(

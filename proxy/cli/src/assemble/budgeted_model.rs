@@ -24,6 +24,10 @@ fn tokens(usage: &Usage) -> u64 {
 }
 
 impl Ask for BudgetedModel {
+    fn name(&self) -> Option<&str> {
+        Some(self.client.model())
+    }
+
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         Box::pin(async move {
             if !self.budget.allows() {

@@ -4,19 +4,23 @@ use metaclaw_control::compare::{ComparedModel, Comparer, MAX_ANSWER, PolicyAddre
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
 use metaclaw_settings::Policy;
 
-use super::{plan::StartPlan, trainer::TrainingSide};
+use super::{
+    openrouter::extra_parts, plan::StartPlan, trainer::TrainingSide, upstreams::credentials,
+};
 
 /// The policy model where there is one, else the model of `llm.*`.
 pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Result<Comparer> {
     let llm = &plan.loaded.config.llm;
     let whom = match (policy_address(plan, training), &llm.api_base, &llm.model_id) {
         (Some(address), ..) => ComparedModel::Policy(address),
-        (None, Some(url), Some(model)) => ComparedModel::Llm(LlmConfig {
+        (None, Some(url), Some(model)) => ComparedModel::Llm(Box::new(LlmConfig {
             url: url.clone(),
             model: model.clone(),
             key: llm.api_key.clone(),
+            extra: extra_parts(url, &plan.loaded.config.gateway.openrouter),
+            aws: credentials(&plan.environment),
             ..LlmConfig::default()
-        }),
+        })),
         (None, ..) => ComparedModel::Nobody,
     };
     let http = policy_client(plan)?;

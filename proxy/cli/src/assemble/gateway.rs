@@ -97,6 +97,7 @@ pub(super) async fn gateway(
         upstreams::without_policy(&mut config).map_err(in_file)?;
     }
     config.environment = upstreams::environment(&plan.environment);
+    config.aws = upstreams::credentials(&plan.environment);
     upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
     let gateway = Gateway::new(GatewayParts {
         config,
@@ -105,6 +106,7 @@ pub(super) async fn gateway(
         known: log.recent_chains(KNOWN_CHAINS).await?,
         recent: recent_turns(log).await?,
         library: stores.library.clone(),
+        memory: Some(stores.memory.clone()).filter(|it| it.config().enabled),
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(&state.serving),
         privacy: Arc::clone(&state.privacy),

@@ -2,25 +2,32 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use metaclaw_aws::CredentialSource;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_control::{
     compare::PolicyAddress, home::Home, replays::Replays, token_budget::TokenBudget,
 };
-use metaclaw_gateway::{LLM, Provider};
+use metaclaw_gateway::{LLM, OpenRouterConfig, Provider};
 use metaclaw_learner::{
     Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction, WandbClient,
 };
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
-use metaclaw_settings::{Config, ModelAddress, overridden};
+use metaclaw_settings::{
+    Config, ModelAddress,
+    address::{elsewhere, is_bedrock, is_bedrocks_messages},
+    overridden,
+};
 
 use super::{
     base_model::{UnadaptedModel, called},
     budgeted_model::BudgetedModel,
     compare::policy_client,
     function::Function,
+    openrouter::extra_parts,
     plan::StartPlan,
+    upstreams::credentials,
 };
 use crate::banner::JudgedWith;
 
@@ -28,6 +35,7 @@ use crate::banner::JudgedWith;
 const TEMPERATURE: f64 = 0.6;
 /// Room for a few sentences and the score.
 const MAX_TOKENS: u32 = 1_024;
+const NO_MODEL: &str = "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key";
 
 /// Where a model would be asked.
 pub(super) struct AskAddress<'a> {
@@ -38,14 +46,14 @@ pub(super) struct AskAddress<'a> {
     api_version: Option<&'a str>,
 }
 
-/// The judge, what the banner says of it, and the model whose questions are counted. `policy` is where the policy model
+/// The judge, what the banner says of it, and the models whose questions are counted. `policy` is where the policy model
 /// is, if there is one.
 pub(super) fn judge(
     plan: &StartPlan,
     config: &LearnerConfig,
     budget: &Arc<TokenBudget>,
     policy: Option<PolicyAddress>,
-) -> anyhow::Result<(Judge, JudgedWith, Option<ChatClient>)> {
+) -> anyhow::Result<(Judge, JudgedWith, Vec<ChatClient>)> {
     let rules = Rules::compile(&config.judge.rules)?;
     let n_rules = config.judge.rules.len();
     let all = &plan.loaded.config;
@@ -54,27 +62,28 @@ pub(super) fn judge(
         max_tokens: Some(MAX_TOKENS),
         ..AskParams::default()
     };
-    let by_model = |model: Arc<dyn Ask>, is_base| Judge::Model {
+    let by_model = |model: Arc<dyn Ask>, others, is_base| Judge::Model {
         rules: rules.clone(),
         model,
+        others,
         votes: config.judge.votes,
         policy: config.judge.policy,
         is_base,
     };
-    let address = address(&all.judge, all);
-    let asked = match (config.judge.kind, address) {
-        (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody, None)),
-        (Some(JudgeKind::Http), _) => {
-            let url = all.judge.url.clone();
+    let voters = all.judge.voters();
+    let asked = match config.judge.kind {
+        Some(JudgeKind::Off) => return Ok((Judge::nobody(), JudgedWith::Nobody, Vec::new())),
+        Some(JudgeKind::Http) => {
+            let url = all.judge.address.url.clone();
             let url = url.context("judge.kind http needs judge.url: where your reward function is asked, as in http://127.0.0.1:8900/score (docs/extending/reward-functions.md)")?;
-            let key = all.judge.key.as_ref();
+            let key = all.judge.address.key.as_ref();
             let function = Function::new(plan, &url, key, config.judge.timeout);
             let function = function.context("judge.url")?;
             let function = Arc::new(RewardFunction::new(Arc::new(function)));
             let judge = Judge::Function { rules, function };
-            return Ok((judge, JudgedWith::Function { url }, None));
+            return Ok((judge, JudgedWith::Function { url }, Vec::new()));
         }
-        (Some(JudgeKind::Base), _) => {
+        Some(JudgeKind::Base) => {
             let address = policy.context("judge.kind base needs a policy model to ask without its adapter: set trainer.model, or rl.remote_url")?;
             let base = UnadaptedModel {
                 http: policy_client(plan)?,
@@ -83,37 +92,64 @@ pub(super) fn judge(
                 timeout: config.judge.timeout,
                 called: called(&plan.policy),
             };
-            return Ok((by_model(Arc::new(base), true), JudgedWith::Base, None));
+            let judge = by_model(Arc::new(base), Vec::new(), true);
+            return Ok((judge, JudgedWith::Base, Vec::new()));
         }
-        (Some(JudgeKind::Rules), _) | (None, None) => None,
-        (Some(JudgeKind::Llm), None) => anyhow::bail!(
-            "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key"
-        ),
-        (Some(JudgeKind::Llm) | None, Some(address)) => Some(address),
+        Some(JudgeKind::Rules) => Vec::new(),
+        Some(JudgeKind::Llm) | None => judge_addresses(&voters, all)?,
     };
-    let Some(asked) = asked else {
-        return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), None));
+    let Some((first, others)) = asked.split_first() else {
+        ensure!(config.judge.kind != Some(JudgeKind::Llm), NO_MODEL);
+        return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), Vec::new()));
     };
-    let client = asked.client(plan, config.judge.timeout).context("judge")?;
-    let model = BudgetedModel {
-        client: client.clone(),
-        params,
-        budget: Arc::clone(budget),
+    let client = |asked: &AskAddress<'_>| asked.client(plan, config.judge.timeout);
+    let clients: anyhow::Result<Vec<ChatClient>> = asked.iter().map(client).collect();
+    let clients = clients.context("judge")?;
+    let model = |client: &ChatClient| -> Arc<dyn Ask> {
+        Arc::new(BudgetedModel {
+            client: client.clone(),
+            params: params.clone(),
+            budget: Arc::clone(budget),
+        })
     };
-    let judge = by_model(Arc::new(model), false);
+    let mut models = clients.iter().map(model);
+    let voter = models.next().context(NO_MODEL)?;
+    let judge = by_model(voter, models.collect(), false);
+    let place = |other: &AskAddress<'_>| format!("{} ({})", elsewhere(other.url), other.model);
     let told = JudgedWith::Model {
-        model: asked.model.to_owned(),
-        url: asked.url.to_owned(),
+        model: first.model.to_owned(),
+        url: first.url.to_owned(),
+        others: others.iter().map(place).collect(),
     };
-    Ok((judge, told, Some(client)))
+    Ok((judge, told, clients))
+}
+
+/// Where the models are that vote: none where there is none at all.
+fn judge_addresses<'a>(
+    voters: &'a [ModelAddress],
+    all: &'a Config,
+) -> anyhow::Result<Vec<AskAddress<'a>>> {
+    let mut names = all.judge.models.keys();
+    let mut found = Vec::new();
+    for voter in voters {
+        match (address(voter, all), names.next()) {
+            (Some(address), _) => found.push(address),
+            (None, None) => {}
+            (None, Some(name)) => anyhow::bail!(
+                "judge.models.{name} names no model that can be asked: set its url and model, or judge.url and judge.model"
+            ),
+        }
+    }
+    Ok(found)
 }
 
 /// A client of the model that judges by the settings, whatever else `judge.kind` says.
 pub(crate) fn judge_client(all: &Config, http: reqwest::Client) -> anyhow::Result<ChatClient> {
-    let asked = address(&all.judge, all).context(
+    let voters = all.judge.voters();
+    let asked = voters.first().and_then(|it| address(it, all)).context(
         "there is no model to judge with: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key",
     )?;
-    let config = asked.config(all.learner.judge.timeout);
+    let config = asked.config(all.learner.judge.timeout, &all.gateway.openrouter);
     Ok(ChatClient::new(config, http)?)
 }
 
@@ -130,14 +166,20 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
             azure: api_version.is_some() || is_azure(url),
             api_version,
         }),
+        // A judge is asked in chat completions.
+        (None, Some(url)) if is_bedrocks_messages(url) => None,
         (None, Some(url)) => {
-            let key = own.key.as_ref().or(llm.api_key.as_ref())?;
+            let key = own.key.as_ref().or(llm.api_key.as_ref());
+            // Requests to Bedrock are signed by credentials that are nobody else's.
+            if key.is_none() && !is_bedrock(url) {
+                return None;
+            }
             let described = config.gateway.upstreams.get(LLM);
             let speaks_azure = described.is_some_and(|it| it.dialect == Provider::Azure);
             Some(AskAddress {
                 url,
                 model,
-                key: Some(key),
+                key,
                 azure: speaks_azure || api_version.is_some() || is_azure(url),
                 api_version: api_version
                     .or_else(|| described.and_then(|it| it.api_version.as_deref())),
@@ -151,13 +193,14 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
 
 impl AskAddress<'_> {
     pub(super) fn client(&self, plan: &StartPlan, timeout: Span) -> anyhow::Result<ChatClient> {
-        Ok(ChatClient::new(
-            self.config(timeout),
-            http_client(&plan.roots)?,
-        )?)
+        let config = LlmConfig {
+            aws: credentials(&plan.environment),
+            ..self.config(timeout, &plan.loaded.config.gateway.openrouter)
+        };
+        Ok(ChatClient::new(config, http_client(&plan.roots)?)?)
     }
 
-    fn config(&self, timeout: Span) -> LlmConfig {
+    fn config(&self, timeout: Span, openrouter: &OpenRouterConfig) -> LlmConfig {
         LlmConfig {
             url: self.url.to_owned(),
             model: self.model.to_owned(),
@@ -165,6 +208,8 @@ impl AskAddress<'_> {
             timeout,
             azure: self.azure,
             api_version: self.api_version.map(str::to_owned),
+            extra: extra_parts(self.url, openrouter),
+            aws: CredentialSource::default(),
         }
     }
 }
@@ -214,7 +259,7 @@ mod tests {
             key,
             azure,
             api_version,
-        } = address(&config.judge, &config)?;
+        } = address(&config.judge.address, &config)?;
         let key = key.map_or("no key", |key| key.expose());
         let azure = if azure { " azure" } else { "" };
         let version = api_version.map(|it| format!(" {it}")).unwrap_or_default();
@@ -246,5 +291,39 @@ mod tests {
         assert_eq!(asked(&other).unwrap(), "https://b.example/v1 small k3");
         let host = "judge: {url: 'https://x.openai.azure.com/openai/v1', model: m, key: k}\n";
         assert!(asked(host).unwrap().ends_with(" azure"));
+    }
+
+    #[test]
+    fn several_judges_take_what_they_leave_out_from_the_section() {
+        let layer = |text: &str| Layer::text("config.yaml".into(), text).unwrap();
+        let config = |text: &str| Loaded::new(vec![layer(text)]).unwrap().config;
+        let all = config(
+            "judge:
+  url: 'https://a.example/v1'
+  key: k1
+  models:
+    one: {model: m1}
+    three: {model: m3, url: 'https://c.example/v1'}
+    two: {model: m2, url: 'https://b.example/v1', key: k2}
+",
+        );
+        let voters = all.judge.voters();
+        let asked = judge_addresses(&voters, &all).unwrap();
+        let asked = asked.iter().map(|it| {
+            let key = it.key.map_or("no key", |key| key.expose());
+            format!("{} {} {key}", it.url, it.model)
+        });
+        assert_eq!(
+            asked.collect::<Vec<_>>(),
+            [
+                "https://a.example/v1 m1 k1",
+                "https://c.example/v1 m3 no key",
+                "https://b.example/v1 m2 k2",
+            ]
+        );
+        let all = config("judge: {models: {one: {model: m1}}}\n");
+        let voters = all.judge.voters();
+        let error = judge_addresses(&voters, &all).err().unwrap().to_string();
+        assert!(error.starts_with("judge.models.one names no"), "{error}");
     }
 }

@@ -22,11 +22,14 @@ use super::{
 };
 use crate::banner::{self, JudgedWith};
 
+/// Where the busy hours of Google's calendar are asked for.
+const GOOGLE_CALENDAR: &str = "https://www.googleapis.com";
+
 /// What learns, and what is told of it.
 pub(super) struct Learning {
     pub(super) learner: Learner,
-    /// The judge's model, where one is asked.
-    pub(super) judge: Option<ChatClient>,
+    /// The judge's models, where any are asked.
+    pub(super) judge: Vec<ChatClient>,
     pub(super) about: RunSummary,
     pub(super) schedule: Schedule,
     pub(super) trains: bool,
@@ -46,11 +49,12 @@ impl Learning {
         let Stores {
             log,
             library,
+            memory,
             budget,
         } = stores;
         let settings = plan.loaded.config.learner.clone();
         let address = compare::policy_address(plan, training);
-        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, budget, address)?;
+        let (judge, judged_with, judge_models) = learner::judge(plan, &settings, budget, address)?;
         let address = compare::policy_address(plan, training);
         let heard_by = listener(plan, &judge, &settings.judge, budget, address)?;
         let (listener, heard_with) = heard_by.unzip();
@@ -88,6 +92,7 @@ impl Learning {
             advantages: advantages(plan)?,
             schedule: schedule.clone(),
             library: Some(library.clone()).filter(|_| wishes.enabled),
+            memory: Some(memory.clone()).filter(|it| it.config().enabled),
             evolver: evolver.map(|evolver| (library.clone(), evolver)),
             recorder: learner::recorder(plan),
             folder: Some(plan.home.learning()),
@@ -98,7 +103,7 @@ impl Learning {
         let Background { tasks, ending } = background;
         Ok(Self {
             learner: Learner::start(parts, tasks, ending.clone()).await?,
-            judge: judge_model,
+            judge: judge_models,
             about,
             schedule,
             trains,
@@ -124,7 +129,7 @@ impl LearningSummary {
     fn about(self, plan: &StartPlan, settings: &LearnerConfig) -> RunSummary {
         let (hears, is_used) = (self.hears, self.trains || self.written_with.is_some());
         let judged_with = match self.judged_with {
-            JudgedWith::Model { model, url } if !is_used && hears => {
+            JudgedWith::Model { model, url, .. } if !is_used && hears => {
                 JudgedWith::Hears { model, url }
             }
             JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
@@ -134,7 +139,8 @@ impl LearningSummary {
         let about = banner::about(config, &plan.policy, &judged_with, settings);
         let scheduler = &plan.loaded.config.scheduler;
         let calendars = scheduler.ics.iter().map(Secret::expose);
-        let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
+        let mut calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
+        calendars.extend(scheduler.calendar.enabled.then_some(GOOGLE_CALENDAR));
         let mut about = banner::with_calendars(about, &calendars);
         about
             .leaves

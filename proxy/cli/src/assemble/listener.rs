@@ -30,8 +30,9 @@ pub(super) fn listener(
     budget: &Arc<TokenBudget>,
     policy: Option<PolicyAddress>,
 ) -> anyhow::Result<Option<(Listener, String)>> {
-    let (wishes, turns) = (&plan.loaded.config.wishes, &plan.loaded.config.turns);
-    let is_wanted = wishes.enabled && turns.enabled && settings.kind != Some(JudgeKind::Off);
+    let config = &plan.loaded.config;
+    let reads = config.wishes.enabled || config.memory.enabled;
+    let is_wanted = reads && config.turns.enabled && settings.kind != Some(JudgeKind::Off);
     if !is_wanted || judge.hears() {
         return Ok(None);
     }
@@ -41,9 +42,12 @@ pub(super) fn listener(
         ..AskParams::default()
     };
     let timeout = settings.timeout;
-    let told = |place: String, model: &str| {
-        format!(", what you type -> {place} ({model}: to hear wishes)")
+    let what = match (config.wishes.enabled, config.memory.enabled) {
+        (true, true) => "to hear wishes and facts",
+        (false, true) => "to hear facts",
+        (_, false) => "to hear wishes",
     };
+    let told = |place: String, model: &str| format!(", what you type -> {place} ({model}: {what})");
     if let Some(asked) = address(&ModelAddress::default(), &plan.loaded.config) {
         let client = asked.client(plan, timeout).context("llm")?;
         let told = told(elsewhere(asked.url), asked.model);

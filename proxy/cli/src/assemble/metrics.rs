@@ -126,8 +126,8 @@ const LAST_STEP: [StepMetric; 7] = [
 /// The rooms that count.
 pub(super) struct MetricSources {
     pub(super) learner: Learner,
-    /// The judge's model, where one is asked.
-    pub(super) judge: Option<ChatClient>,
+    /// The judge's models, where any are asked.
+    pub(super) judge: Vec<ChatClient>,
     pub(super) library: Library,
     pub(super) log: TurnLog,
 }
@@ -137,8 +137,8 @@ pub(super) struct MetricSources {
 impl MetricSources {
     /// All metrics. The journal of lessons is a file.
     pub(super) fn series(&self) -> Vec<Series> {
-        let asked = self.judge.as_ref().map(ChatClient::counts);
-        let mut series = of_learner(&self.learner.counts(), &asked.unwrap_or_default());
+        let asked = self.judge.iter().map(ChatClient::counts).sum();
+        let mut series = of_learner(&self.learner.counts(), &asked);
         series.extend(of_steps(&self.learner.last_steps()));
         series.extend(of_lessons(&self.library));
         series.extend(of_prompts(self.log.break_counts()));
@@ -225,7 +225,7 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     for lesson in lessons {
         let state = match lesson.state {
             LessonState::InForce => {
-                let stands = library.own_wishes(&lesson.origin.agent);
+                let stands = library.own_wishes(lesson.origin.holder());
                 let stands = stands.iter().any(|wish| wish.text == lesson.wish);
                 if stands { "in_force" } else { "replaced" }
             }

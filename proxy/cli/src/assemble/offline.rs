@@ -73,6 +73,7 @@ async fn learner_of(
         advantages: advantages(plan)?,
         schedule: Schedule::local(SchedulerConfig::default(), None),
         library: Some(library).filter(|_| wishes.enabled),
+        memory: None,
         is_off: Arc::new(|_| false),
         evolver: None,
         recorder: learner::recorder(plan),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_gateway::{Privacy, Serving};
+use metaclaw_memory::MemoryStore;
 use metaclaw_skills::Library;
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -13,6 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(super) struct Stores {
     pub(super) log: TurnLog,
     pub(super) library: Library,
+    /// What the owner told; it is used only with `memory.enabled`.
+    pub(super) memory: MemoryStore,
     pub(super) budget: Arc<TokenBudget>,
 }
 

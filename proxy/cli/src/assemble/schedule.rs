@@ -14,10 +14,11 @@ use metaclaw_turns::TurnLog;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::calendars::Calendars;
+use self::{calendars::Calendars, google::GoogleCalendar};
 use super::{parts::Background, plan::StartPlan};
 
 mod calendars;
+mod google;
 
 /// Between two looks at the keyboard and the power supplies.
 const EVERY: Duration = Duration::from_secs(20);
@@ -47,7 +48,11 @@ pub(super) async fn start(
     let Background { tasks, ending } = background;
     let config = plan.loaded.config.scheduler.clone();
     let client = http_client(&plan.roots).context("scheduler.ics")?;
-    let calendars = Calendars::new(&config, client);
+    let google = config.calendar.enabled.then(|| {
+        let token = config.calendar.token_path.clone();
+        GoogleCalendar::new(token.unwrap_or_else(|| plan.home.calendar_token()))
+    });
+    let calendars = Calendars::new(&config, google, client);
     let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);
     let schedule = Schedule::local(config, saved(&plan.home));
     let displays = Displays::new(|name| plan.environment.get(name));

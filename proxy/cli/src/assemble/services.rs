@@ -4,23 +4,34 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use metaclaw_control::status::TrainerState;
-use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
-use metaclaw_learner::Learner;
-use serde_json::json;
+use metaclaw_gateway::{Answering, Call, MemoryService, Service, ServiceError, Services, Serving};
+use metaclaw_learner::{Learner, StepReport};
+use metaclaw_memory::MemoryStore;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{feedback::OwnersFeedback, metrics::MetricSources};
+use super::{feedback::OwnersFeedback, memory::MemoryAnswers, metrics::MetricSources};
 use crate::traces;
 
 /// Whether requests are served as they will be; why not, otherwise.
 pub(super) type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The services of the gateway. `counted` are the parts whose counts `/metrics` shows.
-pub(super) fn services(counted: MetricSources, ready: ReadyCheck, token: &str) -> Services {
+pub(super) fn services(
+    counted: MetricSources,
+    memory: Option<MemoryStore>,
+    ready: ReadyCheck,
+    token: &str,
+) -> Services {
     let learner = counted.learner.clone();
+    let memory = memory.map(|memory| {
+        let learner = learner.clone();
+        Arc::new(MemoryAnswers { memory, learner }) as Arc<dyn MemoryService>
+    });
     Services {
         feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),
         wanted: Some(Arc::new(WantedRolloutsService(learner.clone()))),
+        memory,
         train_step: Some(Arc::new(TrainStepService(learner))),
         ready,
         metrics: Arc::new(move || counted.series()),
@@ -68,9 +79,34 @@ impl Service for TrainStepService {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 message: error.to_string(),
             })?;
-            Ok(json!({"steps": steps}))
+            Ok(original_reply(&steps))
         })
     }
+}
+
+/// The reply in the original's shape, with the steps beside it. The original makes one step for all agents, so a mean of
+/// several is by their turns.
+fn original_reply(steps: &[StepReport]) -> Value {
+    let Some(last) = steps.last() else {
+        let message = "no samples in queue";
+        return json!({"status": "skipped", "message": message, "samples": 0, "steps": []});
+    };
+    let samples: usize = steps.iter().map(|it| it.n_turns).sum();
+    let mean = |value: fn(&StepReport) -> f32| {
+        let sum: f64 = steps
+            .iter()
+            .map(|it| f64::from(value(it)) * it.n_turns as f64)
+            .sum();
+        (sum / samples.max(1) as f64 * 10_000.0).round() / 10_000.0
+    };
+    json!({
+        "status": "ok",
+        "step": last.n,
+        "samples": samples,
+        "mean_reward": mean(|it| it.mean_reward),
+        "success_rate": mean(|it| it.success_rate),
+        "steps": steps,
+    })
 }
 
 /// `GET /v1/rollouts/wanted`: which held-out tasks the gate wants to be tried now.

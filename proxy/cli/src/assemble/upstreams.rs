@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
+use metaclaw_aws::CredentialSource;
 use metaclaw_gateway::{
     Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, Provider, UpstreamConfig,
 };
-use metaclaw_settings::Llm;
+use metaclaw_settings::{Llm, address::user_folder};
 
 use crate::environment::Environment;
 
@@ -47,6 +48,11 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
         upstream.dialect = Provider::Anthropic;
         upstream.speaks = Some(vec![Api::Chat, Api::Messages]);
     }
+}
+
+/// Reads who we are at AWS, as AWS's own programs do.
+pub(super) fn credentials(environment: &Environment) -> CredentialSource {
+    CredentialSource::from_variables(|name| environment.get(name), Some(&user_folder()))
 }
 
 /// Reads `HTTP_PROXY` and the related variables. Programs that a web server runs must ignore the variable for `http://`

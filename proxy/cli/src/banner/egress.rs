@@ -27,6 +27,8 @@ pub(crate) enum JudgedWith {
         model: String,
         /// Where it is asked.
         url: String,
+        /// The places and models that vote with it, in words.
+        others: Vec<String>,
     },
 }
 
@@ -50,7 +52,12 @@ pub(super) fn egress(
         JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
         JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
         JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
-        JudgedWith::Model { model, url } => format!("{} ({model})", elsewhere(url)),
+        JudgedWith::Model { model, url, others } => {
+            let first = format!("{} ({model})", elsewhere(url));
+            let mut places = vec![first];
+            places.extend(others.iter().cloned());
+            places.join(" and ")
+        }
         JudgedWith::Function { url } => format!("{} (your reward function)", elsewhere(url)),
         JudgedWith::Base => match policy {
             Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
@@ -75,7 +82,10 @@ pub(super) fn egress(
         Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
     };
     let chat = chats(config, policy);
-    format!("chat -> {chat}, judge -> {judge}, training -> {training}")
+    let shared = config.skills.share.folder.as_ref();
+    let shared = shared.map(|folder| format!(", skills -> {}", folder.display()));
+    let shared = shared.unwrap_or_default();
+    format!("chat -> {chat}, judge -> {judge}, training -> {training}{shared}")
 }
 
 /// Where chats go, and those of agents for whom it is another place.

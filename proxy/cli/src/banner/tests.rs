@@ -47,6 +47,7 @@ fn auto_without_a_model_says_that_no_weights_learn() {
     let judge = JudgedWith::Model {
         model: "big-1".to_owned(),
         url: "https://api.example/v1".to_owned(),
+        others: Vec::new(),
     };
     let unused = |key: &str, reason| InertUse {
         key: key.to_owned(),
@@ -166,6 +167,7 @@ fn what_leaves_is_true_of_every_combination() {
     let judge = JudgedWith::Model {
         model: "big".to_owned(),
         url: "https://judge.example/v1".to_owned(),
+        others: Vec::new(),
     };
     let chat = |text: &str, trainer| {
         let told = egress_of(text, trainer, &nobody);

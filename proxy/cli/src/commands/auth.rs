@@ -1,19 +1,19 @@
 //! `metaclaw auth`: keys and tokens of providers, in a file of their own and never shown in full.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
-use metaclaw_chat::{Secret, now_ms};
-use metaclaw_settings::{
-    Origin,
-    auth_profiles::{Method, Profile, Profiles},
-    providers,
-};
+use metaclaw_chat::now_ms;
+use metaclaw_settings::auth_profiles::{Method, Profile};
 use serde_json::json;
 
+use self::keep::{keep, load, used};
 use super::context::Context;
 use crate::{out, prompt};
+
+mod keep;
+mod login;
 
 /// Those whose sign-in gives a token, as the original had them.
 const TOKENS: [&str; 3] = ["anthropic", "openai-codex", "gemini"];
@@ -42,6 +42,8 @@ enum AuthCommand {
         #[arg(long)]
         provider: String,
     },
+    /// Sign in in a browser, at a provider that lets other programs do so.
+    Login(login::LoginArgs),
     /// What is kept, and what of it is used.
     Status,
     /// Forget one.
@@ -55,8 +57,9 @@ enum AuthCommand {
 
 impl AuthArgs {
     /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.what {
+            AuthCommand::Login(args) => args.run(context).await?,
             AuthCommand::PasteToken { provider } => paste(context, &provider, Method::Token)?,
             AuthCommand::PasteKey { provider } => paste(context, &provider, Method::ApiKey)?,
             AuthCommand::Status => status(context, self.json)?,
@@ -64,13 +67,6 @@ impl AuthArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn load(context: &Context) -> anyhow::Result<(PathBuf, Profiles)> {
-    let path = context.home.auth_profiles();
-    let profiles =
-        Profiles::load(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok((path, profiles))
 }
 
 fn paste(context: &Context, provider: &str, method: Method) -> anyhow::Result<()> {
@@ -92,65 +88,6 @@ pub(super) fn keep_token(context: &Context, given: String) -> anyhow::Result<()>
         TOKENS.join(", ")
     );
     keep(context, &provider, Method::Token, given)
-}
-
-fn keep(context: &Context, provider: &str, method: Method, given: String) -> anyhow::Result<()> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    ensure!(
-        !provider.is_empty() && provider.chars().all(legal),
-        "--provider {provider:?} is not allowed: letters, digits, - _ and ."
-    );
-    let (path, mut profiles) = load(context)?;
-    ensure!(
-        given.bytes().all(|b| b.is_ascii_graphic()),
-        "this is no key: it holds spaces, line ends or letters beyond ASCII"
-    );
-    let profile = Profile::new(provider, method, Secret::from(given));
-    profiles.put(&profile);
-    context.home.create()?;
-    profiles
-        .save(&path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    out::line(format!("kept as {} ({})", profile.id, profile.secret))?;
-    if provider == "openai-codex" {
-        out::aside(
-            "note: the login of Codex opens ChatGPT's own service; OpenAI's API often refuses it and wants an API key",
-        );
-    }
-    match used(context)? {
-        Some(id) if id == profile.id => {
-            out::aside("llm.* uses it from the next start on");
-        }
-        _ => out::aside(how_to_use(&profile)),
-    }
-    Ok(())
-}
-
-/// What is to be set so that a profile is used.
-fn how_to_use(profile: &Profile) -> String {
-    let provider = &profile.provider;
-    let base = match providers::named(provider) {
-        Some(_) => "",
-        None => ", and its address in llm.api_base",
-    };
-    let method = match profile.method {
-        Method::Token => "; metaclaw config llm.auth_method oauth_token",
-        Method::ApiKey => "",
-    };
-    format!("to use it: metaclaw config llm.provider {provider}{method}{base}")
-}
-
-/// The profile that `llm.*` uses with the settings as they are.
-fn used(context: &Context) -> anyhow::Result<Option<String>> {
-    let loaded = context.settings(None, Vec::new())?;
-    if !matches!(loaded.origin("llm.api_key"), Some(Origin::Profiles(_))) {
-        return Ok(None);
-    }
-    let (_, profiles) = load(context)?;
-    let key = loaded.config.llm.api_key;
-    let mut kept = profiles.list().into_iter();
-    let used = kept.find(|it| key.as_ref() == Some(&it.secret));
-    Ok(used.map(|it| it.id))
 }
 
 fn status(context: &Context, as_json: bool) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use anyhow::ensure;
 use futures_util::future::BoxFuture;
 use metaclaw_control::instance::{IdleLearner, OpenParts};
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::MemoryStore;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_skills::Library;
 use metaclaw_turns::{TurnLog, TurnsConfig};
@@ -78,6 +79,10 @@ impl OpenParts for HomeFiles {
             out::aside(format!("warning: {warning}"));
         }
         Ok(library)
+    }
+
+    fn memory(&self) -> anyhow::Result<MemoryStore> {
+        Ok(assemble::memory(&self.settings()?, &self.context.home))
     }
 
     fn checkpoints(&self) -> anyhow::Result<PathBuf> {

@@ -163,8 +163,8 @@ mod tests {
             items: vec![
                 item(setting, "llm.model_id", MigrationOutcome::Taken),
                 item(setting, "mode", MigrationOutcome::Taken),
-                item(setting, "memory.dir", left("there is no memory store")),
-                item(setting, "memory.scope", left("there is no memory store")),
+                item(setting, "skills.dir", left("it is in the old home")),
+                item(setting, "memory.dir", left("it is in the old home")),
                 item(
                     setting,
                     "proxy.port",
@@ -192,7 +192,7 @@ mod tests {
           setting   proxy.port: another value
 
         left
-          setting   memory.dir, memory.scope: there is no memory store
+          setting   skills.dir, memory.dir: it is in the old home
 
         An adapter serves after `metaclaw adapters use NAME`, if the gate lets it through. That needs its base model in trainer.model.
 

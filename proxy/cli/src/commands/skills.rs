@@ -9,7 +9,7 @@ use metaclaw_control::{
     lessons::{SkillChange, SkillView},
     operations::lessons::ListSkills,
 };
-use metaclaw_skills::SkillName;
+use metaclaw_skills::{SharedOrigin, SkillName};
 use metaclaw_turns::LessonCounts;
 
 use super::{calling::call, context::Context};
@@ -136,9 +136,18 @@ async fn show(
         return Ok(out::json(&skill)?);
     }
     let [given, with, without] = counted(&skill.counts);
+    let origin = skill.shared.as_ref();
+    let withdrawn = |it: &SharedOrigin| {
+        let told = it.is_withdrawn.then_some("; its author has withdrawn it");
+        told.unwrap_or_default()
+    };
+    let origin = origin.map(|it| format!("(from {it}{})\n", withdrawn(it)));
     out::line(format!(
-        "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n\n{}",
-        skill.name, skill.description, skill.content
+        "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n{}\n{}",
+        skill.name,
+        skill.description,
+        origin.unwrap_or_default(),
+        skill.content
     ))?;
     Ok(())
 }

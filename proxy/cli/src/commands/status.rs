@@ -16,6 +16,7 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::UpstreamAnswers;
 use metaclaw_learner::Phase;
+use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
 use serde::Serialize;
@@ -140,6 +141,7 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     let cloud = status.cloud.as_ref();
     lines.extend(cloud.map(|it| format!("cloud:   {}", it.line())));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
+    lines.extend(status.share.iter().flat_map(|it| share(it, now_ms)));
     if status.dropped_lines > 0 {
         lines.push(format!(
             "output:  {} log lines were dropped: nobody read them in time",
@@ -293,6 +295,22 @@ fn log(log: &LogStatus) -> Vec<String> {
 pub(super) fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
     let lines = status.waiting.as_ref().map(WaitingReviews::lines);
     lines.unwrap_or_default().into_iter()
+}
+
+/// The last look at the shared folder, and what is wrong there.
+fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
+    let peers = report.peers.iter();
+    let n_own = peers.clone().filter(|it| it.is_own).count();
+    let mut lines = vec![format!(
+        "share:   {} shared, {} ago; {} of yours and {} of other people there",
+        out::count(report.n_published as u64, "skill"),
+        out::span(now_ms.saturating_sub(report.at_ms)),
+        out::count(n_own as u64, "other home"),
+        peers.len() - n_own
+    )];
+    let problems = report.problems.iter().chain(&report.withheld);
+    lines.extend(problems.take(5).map(|it| format!("share:   {it}")));
+    lines
 }
 
 /// What was spent today.

@@ -1,23 +1,31 @@
 //! `metaclaw turns`: what is in the log.
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
-use metaclaw_control::operations::{
-    turns::{Export, GetTurn, TurnsQuery},
-    weights::PreviewTurn,
+use metaclaw_control::{
+    caller::by_line,
+    operations::{
+        turns::{Export, GetTurn, TurnsQuery},
+        weights::PreviewTurn,
+    },
 };
-use metaclaw_turns::{StateKind, Turn, TurnSummary};
+use metaclaw_turns::{ExportedTurn, StateKind, Turn, TurnSummary};
 
-use self::outcome::outcome;
 pub(super) use self::outcome::score;
+use self::{chats::ChatCounts, outcome::outcome};
 use super::{
     calling::{call, caller},
     context::Context,
 };
 use crate::out;
 
+mod chats;
 mod exported;
 mod import;
 mod kept;
@@ -69,8 +77,15 @@ enum TurnsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Every turn, whole, one JSON object a line.
-    Export,
+    /// Every turn, whole, one JSON object a line; --chats: the good turns, as chats for fine-tuning.
+    Export {
+        /// Only whole turns of the owner with verdict +1, in the chat format of OpenAI's fine-tuning (docs/training/fireworks.md).
+        #[arg(long)]
+        chats: bool,
+        /// Only this agent's chats.
+        #[arg(long, requires = "chats")]
+        agent: Option<AgentId>,
+    },
     /// Turns from JSON lines: what `turns export` wrote, as it was; or turns that were had elsewhere, with scores (docs/training/experiments.md).
     Import {
         /// The file; - for standard input.
@@ -119,7 +134,8 @@ impl TurnsArgs {
                 let how = ShownTurn { full, train, json };
                 show(context, id, how).await?;
             }
-            TurnsCommand::Export => export(context).await?,
+            TurnsCommand::Export { chats: true, agent } => export_chats(context, agent).await?,
+            TurnsCommand::Export { chats: false, .. } => export(context).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -211,6 +227,27 @@ async fn export(context: &Context) -> anyhow::Result<()> {
     caller.close().await;
     exported?;
     Ok(lines.flush()?)
+}
+
+/// The good turns as chats, one a line; on standard error how many there are.
+async fn export_chats(context: &Context, agent: Option<AgentId>) -> anyhow::Result<()> {
+    let caller = caller(context, "turns").await?;
+    let mut lines = out::lines();
+    let mut counts = ChatCounts::default();
+    let note = |note: &str| out::aside(format!("warning: {note}"));
+    let each = by_line(|line: &[u8]| {
+        let exported: ExportedTurn = serde_json::from_slice(line).map_err(io::Error::other)?;
+        match counts.chat(&exported.turn, agent.as_ref()) {
+            Some(chat) => writeln!(lines, "{chat}"),
+            None => Ok(()),
+        }
+    });
+    let exported = caller.stream(Export, note, each).await;
+    caller.close().await;
+    exported?;
+    lines.flush()?;
+    out::aside(counts.told());
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::{AgentId, SenderId, now_ms};
 use metaclaw_control::{
     lessons::{LessonsView, WishChange},
     operations::lessons::ListWishes,
@@ -40,11 +40,17 @@ enum WishesCommand {
     Add {
         /// The wish.
         wish: String,
+        /// The id of another person who has it, as the agent's host names her. It applies to her messages alone.
+        #[arg(long, value_name = "ID")]
+        sender: Option<SenderId>,
     },
     /// Take one out.
     Remove {
         /// The wish, as `list` shows it.
         wish: String,
+        /// The id of the person who has it, if that is not the owner.
+        #[arg(long, value_name = "ID")]
+        sender: Option<SenderId>,
     },
     /// Put other words in the place of one.
     Edit {
@@ -94,8 +100,16 @@ impl WishesArgs {
                 dismiss: Some(n), ..
             } => WishChange::Dismiss { n },
             WishesCommand::Review { .. } => return review(context, &agent, self.json).await,
-            WishesCommand::Add { wish } => WishChange::Add { agent, wish },
-            WishesCommand::Remove { wish } => WishChange::Remove { agent, wish },
+            WishesCommand::Add { wish, sender } => WishChange::Add {
+                agent,
+                sender,
+                wish,
+            },
+            WishesCommand::Remove { wish, sender } => WishChange::Remove {
+                agent,
+                sender,
+                wish,
+            },
             WishesCommand::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
         let is_numbered = matches!(
@@ -126,7 +140,7 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
         out::json(&view)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if view.wishes.is_empty() {
+    if view.wishes.is_empty() && view.people.is_empty() {
         out::line(format!(
             "{agent} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {agent} \"...\"`. They lie in {}",
             view.file.display()
@@ -134,9 +148,12 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
         return Ok(ExitCode::SUCCESS);
     }
     let wishes = view.wishes.iter().zip(&view.counts);
-    let rows: Vec<Vec<String>> = wishes
-        .map(|(wish, counts)| row(wish, counts, &view))
-        .collect();
+    let own = wishes.map(|(wish, counts)| row(wish, counts, &view));
+    let people = view.people.iter().flat_map(|(sender, wishes)| {
+        let rows = wishes.iter();
+        rows.map(|wish| row_of_person(sender, wish, &view))
+    });
+    let rows: Vec<Vec<String>> = own.chain(people).collect();
     let head = ["wish", "learned", "undo", "given", "with", "without"];
     out::line(out::table(&head, &rows))?;
     Ok(ExitCode::SUCCESS)
@@ -188,6 +205,20 @@ fn said(done: &str, json: bool) -> std::io::Result<()> {
     }
 }
 
+/// A wish of another person, whose effect is not counted.
+fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<String> {
+    let mut of_wish = view.lessons.iter().rev();
+    let lesson = of_wish.find(|it| {
+        it.wish == wish
+            && it.origin.sender.as_ref() == Some(sender)
+            && it.state == LessonState::InForce
+    });
+    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    let place = format!("{sender}'s (--sender)");
+    let none = String::new;
+    vec![wish.to_owned(), place, number, none(), none(), none()]
+}
+
 /// A wish, when it was learned, the number that takes it back, and how turns went with it and without.
 fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
     let counted = counted(counts);
@@ -197,7 +228,9 @@ fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
         return own.into_iter().chain(counted).collect();
     }
     let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|it| it.wish == wish && it.state == LessonState::InForce);
+    let lesson = of_wish.find(|it| {
+        it.wish == wish && it.origin.sender.is_none() && it.state == LessonState::InForce
+    });
     let learned = lesson.map_or_else(
         || "written by hand".to_owned(),
         |it| {

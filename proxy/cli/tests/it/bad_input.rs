@@ -79,7 +79,7 @@ async fn a_file_that_was_named_must_be_there() {
 async fn warnings_do_not_stop_the_start() {
     let upstream = Upstream::new().await.unwrap();
     let home = TestHome::new(&format!(
-        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nrl: {{batchsize: 8}}\nmemory: {{enabled: true}}\n",
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nrl: {{batchsize: 8}}\nmemory: {{use_embeddings: true}}\n",
         upstream.url
     ))
     .unwrap();
@@ -99,7 +99,7 @@ async fn warnings_do_not_stop_the_start() {
     skill("binary", &[0xff, 0xfe, 0x00]);
     let proxy = home.start().await.unwrap();
     assert!(
-        proxy.banner.contains("no effect memory.enabled"),
+        proxy.banner.contains("no effect memory.use_embeddings"),
         "{}",
         proxy.banner
     );

@@ -32,7 +32,7 @@ const SAID: [(&str, &[&str]); 4] = [
             "serves    moonshotai/Kimi-K2.5 at",
             HUB,
             JUDGE,
-            "rl.enabled",
+            "skills.retrieval_mode",
         ],
     ),
     ("main_skills_only", &["serves    scripted at", HUB]),
@@ -41,7 +41,7 @@ const SAID: [(&str, &[&str]); 4] = [
         &[
             "serves    scripted at",
             JUDGE,
-            "memory.* (14 keys): there is no memory",
+            "memory.embedding_mode",
             "wechat.enabled",
         ],
     ),
@@ -52,7 +52,7 @@ const SAID: [(&str, &[&str]); 4] = [
             "serves    moonshotai/kimi-k2 at",
             HUB,
             JUDGE,
-            "openrouter.app_name",
+            "skills.retrieval_mode",
         ],
     ),
 ];
@@ -91,7 +91,7 @@ async fn where_a_service_trains_its_owner_is_asked_first() {
         (
             "v033_mint_rl",
             "mint.example",
-            ["rl.prm_provider: Bedrock", "scripted"],
+            ["judge.url: models are asked in", "scripted"],
         ),
     ] {
         let home = home(&format!("{name}.yaml"), &upstream).unwrap();
@@ -140,15 +140,17 @@ async fn a_login_is_answered_by_what_auth_keeps() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_answer_it_starts_and_says_so() {
+async fn claude_at_bedrock_answers_and_does_not_judge() {
     let upstream = Upstream::new().await.unwrap();
     let (_home, proxy) = started("v033_bedrock.yaml", &upstream).await.unwrap();
     let banner = &proxy.banner;
-    assert!(banner.contains("serves    nothing yet"), "{banner}");
+    let at = " at bedrock-runtime.us-east-1.amazonaws.com";
+    assert!(banner.contains(at), "{banner}");
     assert!(
-        banner.contains("rl.prm_provider: Bedrock is not built"),
+        banner.contains("judge.url, evolver.url: models are asked in"),
         "{banner}"
     );
+    assert!(banner.contains("judge -> nowhere"), "{banner}");
     assert!(banner.contains("proxy.api_key: it is empty"), "{banner}");
     proxy.kill().await.unwrap();
 }

@@ -80,6 +80,38 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
     );
 }
 
+#[tokio::test]
+async fn good_turns_are_exported_as_chats() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = talked(&upstream).await.unwrap();
+    let rollout = |session: &str, agent: &str, score: i32| {
+        serde_json::json!({"agent": agent, "session": session, "prompt": "What is ice?",
+            "response": format!("Cold water, {session}."), "score": score})
+        .to_string()
+    };
+    let lines = [
+        rollout("good", "main", 1),
+        rollout("bad", "main", -1),
+        rollout("other", "work", 1),
+    ];
+    let file = home.path().join("rollouts.jsonl");
+    fs::write(&file, lines.join("\n")).unwrap();
+    home.ask(&["turns", "import", file.to_str().unwrap()])
+        .await
+        .unwrap();
+    let chats = home
+        .ask(&["turns", "export", "--chats", "--agent", "main"])
+        .await
+        .unwrap();
+    let expected = serde_json::json!({"messages": [
+        {"role": "user", "content": "What is ice?"},
+        {"role": "assistant", "content": "Cold water, good."},
+    ]});
+    assert_eq!(chats, expected.to_string());
+    let all = home.ask(&["turns", "export", "--chats"]).await.unwrap();
+    assert_eq!(all.lines().count(), 2);
+}
+
 /// An earlier version did this for a damaged snapshot.
 fn set_aside(home: &TestHome) -> io::Result<PathBuf> {
     let turns = home.path().join("turns");

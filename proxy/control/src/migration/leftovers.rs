@@ -73,7 +73,7 @@ fn reason(dir: &Path, name: &str) -> String {
     let extension = Path::new(name).extension().and_then(|it| it.to_str());
     let why = match name {
         "memory" => {
-            "there is no memory store: wishes and skills remember (`metaclaw wishes add \"..\"` takes what should hold)"
+            "its database is not read, because most of it was made of prompts (`metaclaw memory add \"..\"` takes what should hold)"
         }
         "memory_data" => "only its file of skills is read",
         "cli-sessions.json" => {

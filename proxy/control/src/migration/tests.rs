@@ -3,6 +3,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, JudgedBy};
 use metaclaw_llm::BudgetConfig;
+use metaclaw_memory::MemoryStore;
 use metaclaw_skills::Library;
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
@@ -21,6 +22,10 @@ impl OpenParts for Defaults {
 
     fn library(&self) -> anyhow::Result<Library> {
         anyhow::bail!("no test needs it")
+    }
+
+    fn memory(&self) -> anyhow::Result<MemoryStore> {
+        anyhow::bail!("nothing is remembered here")
     }
 
     fn checkpoints(&self) -> anyhow::Result<PathBuf> {
@@ -216,7 +221,7 @@ async fn a_home_is_taken_over_once_and_never_changed() {
             "2 records of conversations.jsonl",
             "line 3: session name \"\" is not allowed: 1 to 256 bytes, no control characters; line 4: ",
         ),
-        ("memory", "no memory store"),
+        ("memory", "its database is not read"),
         ("metaclaw.pid", "a process of the old program"),
         ("notes.txt", "no file of the Python MetaClaw"),
     ] {

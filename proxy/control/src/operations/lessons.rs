@@ -41,15 +41,16 @@ impl Operation for ListSkills {
     type Reply = Vec<SkillView>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<SkillView>, OperationFailure> {
-        let agent = self.0.as_ref();
+        let agent = self.0;
         let counts = match instance.log_if_any().await? {
             Some(log) => log
-                .lesson_counts(agent)
+                .lesson_counts(agent.as_ref())
                 .await
                 .map_err(OperationFailure::unavailable)?,
             None => BTreeMap::new(),
         };
-        Ok(lessons::skills(&instance.library()?, agent, &counts))
+        let library = instance.library()?;
+        on_files(move || lessons::skills(&library, agent.as_ref(), &counts)).await
     }
 }
 
@@ -132,7 +133,9 @@ impl Operation for Forget {
     async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {
         let log = instance.log().await?;
         let library = instance.library()?;
-        Ok(lessons::forget(log, &library, instance.home(), &self).await?)
+        let memory = instance.memory()?;
+        let kept = lessons::KeptLessons { library, memory };
+        Ok(lessons::forget(log, kept, instance.home(), &self).await?)
     }
 }
 
@@ -160,7 +163,7 @@ async fn counted(instance: &Instance, changed: LessonChanged) -> String {
 }
 
 /// Runs what touches the file system where blocking is allowed.
-async fn on_files<T: Send + 'static>(
+pub(super) async fn on_files<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, OperationFailure> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -1,6 +1,6 @@
 //! Operations on the process as a whole: how it is, its end, who may come in, when it may learn, what happened.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use metaclaw_chat::{AgentId, now_ms};
@@ -273,6 +273,7 @@ impl RunningProcess {
             },
             cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
             waiting: self.waiting().await,
+            share: self.library.share_report().map(Arc::unwrap_or_clone),
         }
     }
 

@@ -112,6 +112,7 @@ impl World {
                 agent: "main".parse().unwrap(),
                 session: Some("a".parse().unwrap()),
                 turn: None,
+                sender: None,
                 at_ms,
             };
             self.library.learn(&heard, origin).unwrap();

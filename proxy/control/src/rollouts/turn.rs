@@ -53,10 +53,7 @@ impl Rollout {
         };
         let (score, hint) = (self.score, self.hint);
         let verdict = score.map(|score| Verdict {
-            votes: vec![Vote {
-                score,
-                hint: hint.clone(),
-            }],
+            votes: vec![Vote::new(score, hint.clone())],
             hint,
             ..Verdict::new(score, JudgedBy::Import)
         });

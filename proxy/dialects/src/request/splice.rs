@@ -4,14 +4,16 @@
 //! replaces the caller's. The proxy's own fields are removed, and so are those that it shares with providers if the
 //! upstream would refuse them. Every other byte stays the same.
 
+use std::{collections::BTreeMap, ops::Range};
+
 use bytes::Bytes;
-use metaclaw_chat::{Role, Speaker};
+use metaclaw_chat::{Role, SenderId, Speaker};
 use serde_json::Value;
 
 use super::{
     chat::ChatRequest,
     content::Content,
-    conversation::{ConversationItem, MessageSpan},
+    conversation::ConversationItem,
     layout::{ByteSpan, Layout, Member},
 };
 use crate::api::Api;
@@ -39,10 +41,14 @@ pub struct Changes<'a> {
     pub absent: Absent,
     /// Text for the end of each of the owner's messages.
     pub user_line: Option<&'a str>,
+    /// Text for the end of each message whose sender is one of these, behind `user_line`.
+    pub sender_lines: Option<&'a BTreeMap<SenderId, String>>,
     /// Fields to set, with their values as JSON.
     pub fields: &'a [(&'a str, &'a str)],
     /// Whether [`SHARED_FIELDS`] are removed too, because the upstream refuses unknown fields.
     pub cuts_shared: bool,
+    /// Runs of elements of the conversation to leave out, in order, as [`super::TrimmedPrompt`] has them.
+    pub dropped: &'a [Range<usize>],
 }
 
 /// What to do if there is no system message to append to.
@@ -101,11 +107,22 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
             (None, Absent::Insert, Api::Responses) => fields.push(field("instructions", &text)),
         }
     }
-    if let Some(line) = changes.user_line.map(quoted) {
-        let owners = owners(request);
-        edits.extend(owners.filter_map(|place| append(request, place, &line)));
+    let sender_lines = changes.sender_lines.filter(|lines| !lines.is_empty());
+    if changes.user_line.is_some() || sender_lines.is_some() {
+        let line_of = |sender: Option<&SenderId>| {
+            let own = sender.and_then(|sender| sender_lines?.get(sender));
+            let lines = changes.user_line.into_iter().chain(own.map(String::as_str));
+            let lines: Vec<&str> = lines.collect();
+            (!lines.is_empty()).then(|| quoted(&lines.join("\n\n")))
+        };
+        let typed = typed_messages(request, changes.dropped);
+        edits.extend(typed.filter_map(|message| {
+            let line = line_of(message.sender.as_ref())?;
+            append(request, message.place, &line)
+        }));
     }
     edits.extend(new_fields(layout, &fields, is_cut));
+    edits.extend(drops(request, changes.dropped));
     edits
 }
 
@@ -142,26 +159,38 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
         .or_else(|| beside.map(Place::Value))
 }
 
-/// Returns the places of people's messages, each looked at alone. A conversation that is one text is one element.
-fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
-    let conversation = &request.conversation;
-    let said = conversation
-        .messages
-        .iter()
-        .filter(|it| is_typed(request, it));
-    said.filter_map(|message| match message.item {
-        Some(item) => conversation.items.get(item).map(Place::Item),
-        None => message.content.as_ref().map(|it| Place::Value(&it.span)),
-    })
+/// A message that a person typed.
+#[derive(Debug)]
+struct TypedMessage<'a> {
+    place: Place<'a>,
+    sender: Option<SenderId>,
 }
 
-fn is_typed(request: &ChatRequest, message: &MessageSpan) -> bool {
-    let speaker = |content: &Content| content.utterance(request.text(&content.span)).speaker;
-    message.is_said
-        && message
-            .content
-            .as_ref()
-            .is_none_or(|it| speaker(it) != Speaker::Client)
+/// Returns people's messages that are not dropped, each looked at alone. A conversation that is one text is one element.
+fn typed_messages<'a>(
+    request: &'a ChatRequest,
+    dropped: &'a [Range<usize>],
+) -> impl Iterator<Item = TypedMessage<'a>> {
+    let conversation = &request.conversation;
+    let is_dropped = |item| dropped.iter().any(|run| run.contains(&item));
+    let said = conversation.messages.iter();
+    let said = said.filter(move |it| it.is_said && !it.item.is_some_and(is_dropped));
+    said.filter_map(|message| {
+        let utterance = |content: &Content| {
+            let utterance = content.utterance(request.text(&content.span));
+            (utterance.speaker != Speaker::Client).then_some(utterance.sender)
+        };
+        let sender = match &message.content {
+            Some(content) => utterance(content)?,
+            None => None,
+        };
+        let place = match message.item {
+            Some(item) => conversation.items.get(item).map(Place::Item),
+            None => message.content.as_ref().map(|it| Place::Value(&it.span)),
+        };
+        let place = place?;
+        Some(TypedMessage { place, sender })
+    })
 }
 
 /// Adds a text at the end of `place`, according to its type. A value of an unknown type is left for the upstream to
@@ -207,6 +236,17 @@ fn first_message(request: &ChatRequest, quoted: &str) -> Option<Edit> {
     let first = request.conversation.items.first()?;
     let message = format!("{{\"role\":\"system\",\"content\":{quoted}}},");
     Some(Edit::insert(first.whole.start, message))
+}
+
+/// Removes elements of the conversation, each with the comma after it. One without a comma after it is the last one, and
+/// stays.
+fn drops(request: &ChatRequest, dropped: &[Range<usize>]) -> Vec<Edit> {
+    let items = &request.conversation.items;
+    let start = |index: usize| items.get(index).map(|item| item.whole.start);
+    let runs = dropped.iter();
+    let runs = runs.filter_map(|run| Some(start(run.start)?..start(run.end)?));
+    runs.map(|span| Edit::replace(&span, String::new()))
+        .collect()
 }
 
 /// Removes fields, each with one of the commas beside it.

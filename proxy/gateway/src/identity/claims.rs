@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName};
 use metaclaw_chat::{AgentId, SessionId, excerpt};
 use metaclaw_dialects::request::ChatRequest;
+use metaclaw_memory::MemoryScope;
 use serde_json::Value;
 
 use super::error::IdentityError;
@@ -71,6 +72,18 @@ impl Claims<'_> {
         text(self.headers, "x-agent-id").is_ok_and(|name| name.is_some())
     }
 
+    /// Returns the scope of memories that it names, or `None` if it names none.
+    pub(crate) fn memory_scope(&self) -> Result<Option<MemoryScope>, IdentityError> {
+        let scope = self.own("x-memory-scope", "memory_scope")?;
+        let user = self.own("x-user-id", "user_id")?;
+        let workspace = self.own("x-workspace-id", "workspace_id")?;
+        Ok(MemoryScope::of_request(
+            scope.as_deref(),
+            user.as_deref(),
+            workspace.as_deref(),
+        ))
+    }
+
     /// Returns one of our own headers, or the body field with the same meaning.
     fn own(&self, header: &'static str, field: &str) -> Result<Option<String>, IdentityError> {
         if let Some(text) = text(self.headers, header)? {
@@ -86,6 +99,15 @@ impl Claims<'_> {
 
 /// Returns the agent of a request without a conversation: the caller's agents decide, then our header.
 pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
+    let agent = named_agent(headers, caller)?;
+    Ok(agent.unwrap_or_else(AgentId::default_agent))
+}
+
+/// Returns this agent, or `None` for a caller that may speak for all and names none.
+pub(crate) fn named_agent(
+    headers: &HeaderMap,
+    caller: &Caller,
+) -> Result<Option<AgentId>, IdentityError> {
     let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
     let field = "X-Agent-Id";
     let named: Option<AgentId> = named.map_err(|source| IdentityError::Name { field, source })?;
@@ -93,14 +115,13 @@ pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, 
     if named.as_ref().is_some_and(AgentId::is_shared) {
         return Err(IdentityError::SharedAgent);
     }
-    let agent = match (caller, named) {
+    match (caller, named) {
         (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
-            return Err(IdentityError::ForeignAgent { agent });
+            Err(IdentityError::ForeignAgent { agent })
         }
-        (Caller::Of(agents), None) => agents.first().cloned(),
-        (_, named) => named,
-    };
-    Ok(agent.unwrap_or_else(AgentId::default_agent))
+        (Caller::Of(agents), None) => Ok(agents.first().cloned()),
+        (_, named) => Ok(named),
+    }
 }
 
 /// Checks that a caller may speak for an agent.

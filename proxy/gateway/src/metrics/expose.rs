@@ -218,6 +218,11 @@ fn counters(registry: &mut Registry, counts: &Counts) {
             counts.cached_prompt_tokens,
         ),
         (
+            "trimmed_messages",
+            "Messages that were dropped from prompts longer than max_context_tokens",
+            counts.trimmed_messages,
+        ),
+        (
             "relayed_only_turns",
             "Chats that were only relayed, while metaclaw off was in force",
             counts.relayed_only,

@@ -144,6 +144,12 @@ impl RequestMetrics {
         self.0.metrics.answers.failed(upstream, why, is_unable);
     }
 
+    /// So many messages were dropped from the request.
+    pub(crate) fn trimmed(&self, n_messages: usize) {
+        let trimmed = &self.0.metrics.trimmed_messages;
+        trimmed.add(n_messages as u64);
+    }
+
     /// The answer goes to the agent. Its duration is measured if an upstream gave it.
     fn answered(&self, status: u16) -> Option<ResponseTimer> {
         let Counted {

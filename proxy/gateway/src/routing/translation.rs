@@ -29,6 +29,9 @@ use crate::{
 /// The longest reply that is translated whole.
 const MAX_REPLY: usize = 32 << 20;
 
+/// OpenRouter's own fields of a request.
+const OF_OPENROUTER: [&str; 3] = ["provider", "models", "route"];
+
 /// A step of the way to another API, and what its reply needs of the request.
 type TranslationStep = (Direction, translate::ReplyContext);
 
@@ -451,9 +454,12 @@ fn translated(
         field: error.field().map(str::to_owned),
         reason: error.to_string(),
     })?;
-    // The one field that is between us and our own trainer.
-    if let (Some(ours), Some(request)) = (given.get(APPEND_FIELD), request.as_object_mut()) {
-        request.insert(APPEND_FIELD.to_owned(), ours.clone());
+    // One field is between us and our own trainer, the others are OpenRouter's in each API.
+    let of_openrouter = upstream.openrouter().map_or(&[][..], |_| &OF_OPENROUTER);
+    for name in [APPEND_FIELD].iter().chain(of_openrouter) {
+        if let (Some(ours), Some(request)) = (given.get(name), request.as_object_mut()) {
+            request.insert((*name).to_owned(), ours.clone());
+        }
     }
     Ok((request, steps))
 }

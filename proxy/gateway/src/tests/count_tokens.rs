@@ -125,20 +125,19 @@ async fn what_is_no_conversation_is_refused_in_anthropics_words() {
 }
 
 #[tokio::test]
-async fn the_originals_memory_routes_are_answered_in_words() {
+async fn memory_routes_are_answered_here_and_never_passed_on() {
     let mut harness = Harness::start().await;
-    for path in [
-        "/v1/memory/ingest",
-        "/v1/memory/flush_session",
-        "/v1/memory",
-    ] {
+    for path in ["/v1/memory/ingest", "/v1/memory/maintenance", "/v1/memory"] {
         let seen = harness.refused(&post(path, "", "{}")).await;
-        assert_eq!(seen.status(), 404, "{path}");
-        assert!(
-            seen.text().contains("there is no memory store"),
-            "{}",
-            seen.text()
-        );
+        let served = path != "/v1/memory";
+        assert_eq!(seen.status(), if served { 503 } else { 404 }, "{path}");
+        let detail = value(seen.text())["detail"].to_string();
+        let said = if served {
+            "memory not enabled"
+        } else {
+            "is not served"
+        };
+        assert!(detail.contains(said), "{detail}");
     }
     assert!(harness.upstream.is_unasked());
     let (exchange, _) = harness

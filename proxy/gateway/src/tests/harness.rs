@@ -55,6 +55,7 @@ pub(super) struct SetUp {
     pub wishes: WishesConfig,
     pub skills: SkillsConfig,
     pub services: Option<Services>,
+    pub memory: Option<metaclaw_memory::MemoryStore>,
     pub rollouts: Option<Arc<crate::Rollouts>>,
     pub privacy: Arc<Privacy>,
     pub no_llm: bool,
@@ -78,7 +79,13 @@ impl Harness {
         let upstream = Upstream::start(&tasks).await;
         if !set_up.no_llm {
             let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-            llm.url = format!("http://{}/v1", upstream.address);
+            let address = format!("http://{}", upstream.address);
+            if llm.url.is_empty() {
+                llm.url = format!("{address}/v1");
+            } else {
+                // Another's address is reached by way of the upstream, as by a proxy.
+                llm.proxy = Some(address.into());
+            }
             if llm.dialect == Provider::Vllm {
                 *upstream.models.lock().unwrap() = Some(MODELS.to_owned());
             }
@@ -105,6 +112,7 @@ impl Harness {
             known: Vec::new(),
             recent: set_up.recent,
             library,
+            memory: set_up.memory,
             roots: Arc::new(RootCertStore::empty()),
             serving: Arc::clone(&serving),
             privacy: Arc::clone(&set_up.privacy),

@@ -4,6 +4,7 @@ use std::{num::NonZeroUsize, sync::Mutex};
 
 use http::uri::PathAndQuery;
 use lru::LruCache;
+use metaclaw_aws::BedrockEndpoint;
 use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
 
 use super::negative_cache::NegativeCache;
@@ -82,10 +83,14 @@ impl UpstreamCapabilities {
     /// Returns those of a configured upstream.
     pub(super) fn from_config(config: &UpstreamConfig, address: &UpstreamAddress) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
+        let is_bedrock = BedrockEndpoint::of_host(address.name()).is_some();
         let is_guessed = config.speaks.is_none()
             && matches!(config.dialect, Openai | Vllm | Azure)
-            && address.name() != OPENAI;
+            && address.name() != OPENAI
+            && !is_bedrock;
         let usual = || match config.dialect {
+            _ if is_bedrock && BedrockEndpoint::is_messages(&config.url) => vec![Api::Messages],
+            _ if is_bedrock => vec![Api::Chat],
             Anthropic => vec![Api::Messages],
             Openai | Vllm if is_guessed => vec![Api::Chat, Api::Responses, Api::Messages],
             Openai | Vllm | Azure => vec![Api::Chat, Api::Responses],
@@ -97,10 +102,13 @@ impl UpstreamCapabilities {
             lacks_count: NegativeCache::default(),
             calls_in_text: config.tool_calls_in_text,
             reads_media: true,
-            takes_everything: true,
+            // What is not a chat streams by, and a stream cannot be signed; a list of models has no body.
+            takes_everything: !is_bedrock,
             appends_system: false,
             demands: Mutex::new(LruCache::new(MODELS)),
-            refuses_unknown: config.dialect == Azure || STRICT.contains(&address.name()),
+            refuses_unknown: config.dialect == Azure
+                || is_bedrock
+                || STRICT.contains(&address.name()),
         }
     }
 

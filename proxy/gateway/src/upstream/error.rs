@@ -61,6 +61,8 @@ pub(crate) enum UpstreamError {
     NoPreviousResponse { name: String, id: String },
     #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
     Unreadable { name: String, reason: String },
+    #[error("upstream {name} is not asked, as its request cannot be signed: {reason}")]
+    Unsigned { name: String, reason: String },
     #[error(transparent)]
     Route(#[from] RouteError),
     /// The caller's own body broke off.
@@ -106,6 +108,7 @@ impl UpstreamError {
             | Self::NoReply { .. }
             | Self::NotHttp { .. }
             | Self::PolicyDown => Some(Failure::Unreachable),
+            Self::Unsigned { .. } => Some(Failure::Auth),
             Self::NoUpstream
             | Self::TextOnly
             | Self::Untranslatable { .. }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use metaclaw_chat::TurnId;
 use metaclaw_turns::Turn;
 
-use super::waiting::Samples;
+use super::{
+    support::{Support, VerdictUse},
+    waiting::Samples,
+};
 use crate::{
     config::RlConfig,
     methods::{Compares, Method, TrainingSignal},
@@ -36,7 +39,7 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
     let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
     let mut own = window(&samples.own, compares, limit);
     let mut answered: Vec<Sample> = samples.answered.iter().take(limit).cloned().collect();
-    push(&mut own, &mut answered, choosing);
+    push(&mut own, &mut answered, &samples.support, choosing);
     let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|it| it.push.is_some());
     if !compares_batch {
         own.truncate(limit);
@@ -61,11 +64,11 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
 }
 
 /// Computes the advantages of each sample's ids, which depend on all samples.
-fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
+fn push(own: &mut [Sample], answered: &mut [Sample], support: &Support, choosing: Choosing<'_>) {
     let all = own.iter().chain(answered.iter());
     let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
     let advantages = match choosing.config.method.of(TrainingSignal::Verdict) {
-        Some(method) => bounded(method, &turns, choosing.baselines),
+        Some(method) => bounded(method, &turns, support, choosing.baselines),
         None => vec![0.0; turns.len()],
     };
     let all = own.iter_mut().chain(answered.iter_mut());
@@ -80,15 +83,23 @@ fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
     }
 }
 
-/// Returns the advantage of each turn, and 0 where its verdict gives none.
-fn bounded(method: &dyn Method, turns: &[&Arc<Turn>], baselines: Baselines) -> Vec<f32> {
-    let given = method.advantages(turns, baselines).into_iter().zip(turns);
-    let bounded = given.map(|(given, turn)| {
+/// Returns the advantage of each turn, and 0 where its verdict gives none. The verdicts of support are compared with
+/// nothing either.
+fn bounded(
+    method: &dyn Method,
+    turns: &[&Arc<Turn>],
+    support: &Support,
+    baselines: Baselines,
+) -> Vec<f32> {
+    let is_query = |turn: &&&Arc<Turn>| support.verdict_of(turn) == VerdictUse::Query;
+    let query: Vec<&Arc<Turn>> = turns.iter().filter(is_query).copied().collect();
+    let mut given = method.advantages(&query, baselines).into_iter();
+    let bounded = turns.iter().map(|turn| {
+        let own = is_query(&turn).then(|| given.next()).flatten();
         let is_pushed = method.takes(score(turn)) && sampled_fairly(turn);
-        if is_pushed {
-            given.clamp(-MAX_ADVANTAGE, MAX_ADVANTAGE)
-        } else {
-            0.0
+        match own {
+            Some(given) if is_pushed => given.clamp(-MAX_ADVANTAGE, MAX_ADVANTAGE),
+            Some(_) | None => 0.0,
         }
     });
     bounded.collect()

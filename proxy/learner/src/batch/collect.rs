@@ -14,6 +14,7 @@ use super::{
     decision::DecisionRules,
     held_out::is_held_out,
     rollouts::RolloutTurns,
+    support::{Parents, Support},
     waiting::Samples,
 };
 use crate::{
@@ -48,6 +49,7 @@ pub(crate) struct FoundSamples {
 #[derive(Debug, Default)]
 pub(crate) struct SeenTurns {
     turns: BTreeMap<TurnId, Arc<Turn>>,
+    parents: Parents,
     /// The changes of verdicts that it knows of.
     n_changed: u64,
 }
@@ -88,8 +90,11 @@ pub(crate) async fn look(
     seen.forget_if(shared.n_changed_verdicts());
     let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
     let judged = seen.read_all(shared, judged.await?).await?;
+    let support = Support::read(shared, agent, &mut seen.parents).await?;
     let without_ids = shared.without_ids();
-    let rules = rules(shared, &without_ids, teaching);
+    let rules = rules(shared, &support, &without_ids, teaching);
+    let for_verdicts = judged.iter().filter(|turn| rules.is_for_its_verdict(turn));
+    let n_support = support.counts(for_verdicts.map(|turn| &**turn));
     let share = shared.config.gate.held_out_share();
     let (mut found, mut spent) = (Vec::new(), Vec::new());
     let (mut of_rollouts, mut coming) = (Vec::new(), BTreeSet::new());
@@ -115,10 +120,13 @@ pub(crate) async fn look(
         }
     }
     let (ready, rollout_base) = rollouts_of_one_base(of_rollouts, &mut spent);
+    let mut found = of_one_base(found, spent, teaching);
+    found.samples.support = Arc::new(support);
+    found.samples.n_support = n_support;
     Ok(FoundSamples {
         rollouts: RolloutTurns { ready, coming },
         rollout_base,
-        ..of_one_base(found, spent, teaching)
+        ..found
     })
 }
 
@@ -136,7 +144,9 @@ pub(crate) async fn used(
     let trained = shared.persist(|| shared.log.in_state(agent, StateKind::Trained));
     let trained = trained.await?;
     let without_ids = shared.without_ids();
-    let rules = rules(shared, &without_ids, teaching);
+    // What is answered again is not learned from by its verdict.
+    let support = Support::default();
+    let rules = rules(shared, &support, &without_ids, teaching);
     let mut found = Vec::new();
     for id in trained.into_iter().rev().take(MOST_AGAIN) {
         let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
@@ -156,12 +166,15 @@ pub(crate) async fn used(
 
 fn rules<'a>(
     shared: &'a Shared,
+    support: &'a Support,
     without_ids: &'a BTreeSet<TurnId>,
     teaching: Teaching<'a>,
 ) -> DecisionRules<'a> {
     DecisionRules {
         methods: &shared.config.rl.method,
         teaching,
+        support,
+        external_teacher: shared.external_teacher().is_some(),
         without_ids,
         now_ms: now_ms(),
         max_age: shared.config.rl.max_age.0,

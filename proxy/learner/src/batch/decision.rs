@@ -6,9 +6,10 @@ use std::{collections::BTreeSet, time::Duration};
 use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::Turn;
 
+use super::support::{Support, VerdictUse};
 use crate::{
     config::Methods,
-    methods::{ROLLOUTS, Want},
+    methods::{Method, ROLLOUTS, TrainingSignal, Want},
     sample::{ExcludeReason, POLICY_UPSTREAM, Teaching, is_usable, score},
 };
 
@@ -20,6 +21,9 @@ const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 pub(crate) struct DecisionRules<'a> {
     pub(crate) methods: &'a Methods,
     pub(crate) teaching: Teaching<'a>,
+    pub(crate) support: &'a Support,
+    /// Whether an external teacher has a use for a turn whose verdict is not used.
+    pub(crate) external_teacher: bool,
     /// Turns whose ids are known to be lost.
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
     /// The time, in Unix milliseconds.
@@ -48,8 +52,7 @@ impl DecisionRules<'_> {
                 Readiness::Ready => ROLLOUTS.wants(turn, self.teaching),
             };
         }
-        let wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
-        let wants: Vec<Want> = wants.collect();
+        let wants: Vec<Want> = self.methods.iter().map(|it| self.wants(it, turn)).collect();
         let is_wanted = wants.iter().any(|want| !matches!(want, Want::Never(_)));
         // A turn that cannot be used itself may help another: an accepted reply is one more answer, with its ids, to
         // the turn that failed before it. After a restart, nothing waits for the ids of turns that were set aside.
@@ -68,6 +71,35 @@ impl DecisionRules<'_> {
         }
         let mut wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
         wants.any(|want| want == Want::Target) && self.readiness(turn) == Readiness::Ready
+    }
+
+    /// Returns what a method does with a turn. The verdict of support is nothing to learn from.
+    fn wants(self, method: &dyn Method, turn: &Turn) -> Want {
+        let want = method.wants(turn, self.teaching);
+        if !self.is_by_verdict(method, want, turn) {
+            return want;
+        }
+        match self.support.verdict_of(turn) {
+            VerdictUse::Query => want,
+            VerdictUse::Support(_) if self.external_teacher => want,
+            VerdictUse::Support(why) => Want::Never(why),
+            VerdictUse::Unknown => Want::Wait,
+        }
+    }
+
+    /// Returns whether some method would learn from the turn's verdict alone, whichever rule holds for support.
+    pub(crate) fn is_for_its_verdict(self, turn: &Turn) -> bool {
+        let mut wants = self.methods.iter();
+        turn.served.rollout.is_none()
+            && wants.any(|it| self.is_by_verdict(it, it.wants(turn, self.teaching), turn))
+            && self.readiness(turn) == Readiness::Ready
+    }
+
+    fn is_by_verdict(self, method: &dyn Method, want: Want, turn: &Turn) -> bool {
+        let hinted = self.teaching.hints.told(turn);
+        want == Want::Own
+            && method.signals().contains(&TrainingSignal::Verdict)
+            && hinted.is_none_or(|hinted| hinted.is_empty())
     }
 
     fn readiness(self, turn: &Turn) -> Readiness {
@@ -114,6 +146,7 @@ fn first(wants: &[Want]) -> Want {
 fn weight(why: ExcludeReason) -> usize {
     match why {
         ExcludeReason::BadSampling => 10,
+        ExcludeReason::Support | ExcludeReason::BeforeLesson => 25,
         ExcludeReason::NotHinted => 30,
         ExcludeReason::ToolFailed => 40,
         ExcludeReason::Accepted => 50,

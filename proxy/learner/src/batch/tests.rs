@@ -395,3 +395,33 @@ fn an_external_teacher_adds_to_each_ids_advantage() {
     let groups = super::groups(&batch, &rl).unwrap();
     assert_eq!(on_reply(&groups[0].examples[0]), [0.75, -2.5]);
 }
+
+#[test]
+fn the_verdict_of_support_pushes_nothing_and_nothing_is_compared_with_it() {
+    let rl = config(json!({"method": "hybrid", "w_rl": 1.0, "w_opd": 1.0}));
+    let support = |seqs: &[u32]| {
+        let evidence = seqs.iter().map(|seq| turn(*seq, Score::Bad, 1).id);
+        Arc::new(Support {
+            evidence: evidence.collect(),
+            ..Support::default()
+        })
+    };
+    let mut samples = Samples {
+        own: vec![hinted(0, Score::Bad, 2), hinted(1, Score::Bad, 2)],
+        ..Samples::default()
+    };
+    samples.support = support(&[0]);
+    let advantages = batch(&samples, &rl, 4);
+    let advantages = advantages.samples.iter().map(|it| it.push.as_ref());
+    let advantages: Vec<f32> = advantages.map(|push| push.unwrap().advantage).collect();
+    assert_eq!(advantages, [0.0, -1.0], "the hint of both is used");
+
+    // The mean of the batch is that of the others: equal rewards push nothing.
+    let rl = config(json!({"method": "redo+metaclaw"}));
+    let good = [turn(4, Score::Good, 2), turn(5, Score::Good, 2)];
+    let mut samples = of(vec![answered(0, 2)], good.to_vec());
+    assert!(batch(&samples, &rl, 4).pushed().count() > 0);
+    samples.support = support(&[0]);
+    let batch = batch(&samples, &rl, 4);
+    assert_eq!((batch.pushed().count(), batch.counts()), (0, (1, 0)));
+}

@@ -4,7 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use metaclaw_turns::Turn;
 
-use crate::{config::RlConfig, sample::Sample, status::SampleCounts};
+use super::support::Support;
+use crate::{
+    config::RlConfig,
+    sample::Sample,
+    status::{SampleCounts, SupportCounts},
+};
 
 /// A batch goes early only with this many samples: one alone is noise.
 const MIN_EARLY: usize = 2;
@@ -20,6 +25,10 @@ pub(crate) struct Samples {
     pub(crate) own: Vec<Sample>,
     /// Those whose prompts with a hint have still to be rendered.
     pub(crate) unhinted: Vec<Arc<Turn>>,
+    /// Whose verdicts are support.
+    pub(crate) support: Arc<Support>,
+    /// How many turns each rule for support keeps from methods that learn from verdicts.
+    pub(crate) n_support: SupportCounts,
 }
 
 // === impl Samples ===
@@ -31,6 +40,7 @@ impl Samples {
             redo: self.answered.len(),
             unanswered: self.unanswered.len(),
             binary_rl: self.own.len(),
+            support: self.n_support,
         }
     }
 

@@ -80,6 +80,10 @@ pub struct RlConfig {
     /// Trains standing wishes into the weights: the teacher answers every judged turn of an agent that has wishes again.
     /// With false, it answers only failed turns again.
     pub consolidate: bool,
+    /// Which verdicts are support, and are not trained on: those of turns that led to a lesson in force (own), those of
+    /// all turns that began before the newest lesson (strict), or none (off). A teacher may still answer these turns
+    /// again (docs/training/support-query.md).
+    pub support_query: SupportQuery,
     /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
     /// weights themselves, for opd and hybrid. session is the session's own accepted reply, for comparisons with
     /// context_distillation only: it has ruined models.
@@ -98,6 +102,8 @@ pub struct RlConfig {
     pub anchor: f32,
     /// The most steps that are made for one agent. 0 means no limit.
     pub max_steps: u64,
+    /// Trains weights only when `metaclaw train-step` asks for a step, in modes rl and auto.
+    pub manual_train_trigger: bool,
     pub rollouts: RolloutsConfig,
 }
 
@@ -124,6 +130,20 @@ pub enum Teacher {
     Current,
     /// The session's own reply that was accepted after a complaint, whatever it is; for redo, in comparisons.
     Session,
+}
+
+/// `rl.support_query`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SupportQuery {
+    /// The verdict of a turn that was evidence for a lesson in force is not trained on.
+    #[default]
+    Own,
+    /// No verdict of a turn that began before the agent's newest lesson came into force is trained on, as in the Python
+    /// MetaClaw.
+    Strict,
+    /// Every verdict may be trained on.
+    Off,
 }
 
 /// `rl.target`.
@@ -193,6 +213,7 @@ impl Default for RlConfig {
             targets: Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()),
             anchor: 0.0,
             max_steps: 0,
+            manual_train_trigger: false,
             rollouts: RolloutsConfig::default(),
             epochs: None,
             batch_size: 4,
@@ -200,6 +221,7 @@ impl Default for RlConfig {
             max_age: Span::mins(14 * 24 * 60),
             reuse: 4,
             consolidate: true,
+            support_query: SupportQuery::default(),
             teacher: Teacher::Base,
             draws: 4,
             min_relevance: 0.8,

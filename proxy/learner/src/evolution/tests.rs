@@ -100,6 +100,7 @@ impl Rig {
             external_teacher: None,
             advantages: None,
             library: None,
+            memory: None,
             evolver: Some((library.clone(), evolver)),
             is_off: Arc::new(|_| false),
             recorder: Recorder::default(),

@@ -50,6 +50,7 @@ impl Room {
             external_teacher: None,
             advantages: None,
             library: Some(library.clone()),
+            memory: None,
             evolver: None,
             recorder: crate::metrics::Recorder::default(),
             folder: None,

@@ -1,6 +1,6 @@
-//! The interface to a judge model, and the number of votes.
+//! The interface to a judge model, and how one or several of them vote.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, join, join_all};
 use metaclaw_chat::{Message, Verdict, Vote};
@@ -10,6 +10,11 @@ use metaclaw_reward::{Questions, verdict};
 pub trait Ask: fmt::Debug + Send + Sync {
     /// Returns the model's answer to a conversation.
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>>;
+
+    /// Returns the model's name, which its votes carry if several models vote.
+    fn name(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The model did not answer; the turn waits.
@@ -43,39 +48,99 @@ impl Price {
     }
 }
 
-/// Returns the verdict of `m` votes (and of as many hints if these are asked for separately), or `None` if no vote
-/// could be read.
-pub(super) async fn verdict(
-    model: &dyn Ask,
-    questions: &Questions,
-    m: usize,
-) -> Result<Option<Verdict>, AskFailed> {
-    let (votes, hints) = join(votes(model, questions, m), hints(model, questions, m)).await;
-    Ok(questions.verdict(&votes?, &hints?))
+/// The models that vote on one verdict, in turn.
+///
+/// If there is one, it has to answer each time, and otherwise the turn waits. If there are several, one that does not
+/// answer has no vote, and is not asked again for this verdict.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Voters<'a> {
+    pub first: &'a dyn Ask,
+    pub others: &'a [Arc<dyn Ask>],
 }
 
-/// Asks for votes until the majority is certain: first as many at once as are needed at least, then one by one.
-async fn votes(
-    model: &dyn Ask,
-    questions: &Questions,
-    m: usize,
-) -> Result<Vec<Option<Vote>>, AskFailed> {
-    let (messages, read) = (&questions.score, questions.read_score);
-    let first = (0..=m / 2).map(|_| model.ask(messages));
-    let answers: Result<Vec<String>, AskFailed> = join_all(first).await.into_iter().collect();
-    let mut votes: Vec<_> = answers?.iter().map(|answer| read(answer)).collect();
-    while !verdict::decided(&votes, m) {
-        votes.push(read(&model.ask(messages).await?));
+// === impl Voters ===
+
+impl Voters<'_> {
+    /// Returns the verdict of `m` votes (and of as many hints if these are asked for separately), or `None` if no vote
+    /// could be read.
+    pub(super) async fn verdict(
+        self,
+        questions: &Questions,
+        m: usize,
+    ) -> Result<Option<Verdict>, AskFailed> {
+        let (votes, hints) = join(self.votes(questions, m), self.hints(questions, m)).await;
+        Ok(questions.verdict(&votes?, &hints?))
     }
-    Ok(votes)
-}
 
-async fn hints(model: &dyn Ask, questions: &Questions, m: usize) -> Result<Vec<String>, AskFailed> {
-    let Some(messages) = &questions.hint else {
-        return Ok(Vec::new());
-    };
-    let asked = (0..m).map(|_| model.ask(messages));
-    let answers: Result<Vec<String>, AskFailed> = join_all(asked).await.into_iter().collect();
-    let read = |answer: &String| Questions::read_hint(answer);
-    Ok(answers?.iter().filter_map(read).collect())
+    /// Asks for votes until the majority is certain: first as many at once as are needed at least, then one by one. If
+    /// nobody has answered by then, the rest of the models are asked.
+    async fn votes(self, questions: &Questions, m: usize) -> Result<Vec<Option<Vote>>, AskFailed> {
+        let messages = &questions.score;
+        let first = (0..=m / 2).map(|turn| self.of_turn(turn).ask(messages));
+        let mut answers = join_all(first).await;
+        loop {
+            if let Some(failed) = self.failure(&answers) {
+                return Err(failed);
+            }
+            let vote = |(turn, answer): (usize, &Result<String, AskFailed>)| {
+                let vote = (questions.read_score)(answer.as_ref().ok()?)?;
+                Some(self.signed(vote, turn))
+            };
+            let votes: Vec<_> = answers.iter().enumerate().map(vote).collect();
+            if verdict::decided(&votes, m) && answers.iter().any(Result::is_ok) {
+                return Ok(votes);
+            }
+            let turn = answers.len();
+            let before = (0..turn).filter(|it| it % self.count() == turn % self.count());
+            let failed = before
+                .filter_map(|it| answers[it].as_ref().err())
+                .next_back();
+            let answer = match failed.cloned() {
+                Some(failed) => Err(failed),
+                None => self.of_turn(turn).ask(messages).await,
+            };
+            answers.push(answer);
+        }
+    }
+
+    async fn hints(self, questions: &Questions, m: usize) -> Result<Vec<String>, AskFailed> {
+        let Some(messages) = &questions.hint else {
+            return Ok(Vec::new());
+        };
+        let asked = (0..m).map(|turn| self.of_turn(turn).ask(messages));
+        let answers = join_all(asked).await;
+        if let Some(failed) = self.failure(&answers) {
+            return Err(failed);
+        }
+        let answers = answers.iter().filter_map(|answer| answer.as_ref().ok());
+        let hints = answers.filter_map(|answer| Questions::read_hint(answer));
+        Ok(hints.collect())
+    }
+
+    pub(super) fn count(self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn of_turn(&self, turn: usize) -> &dyn Ask {
+        let other = (turn % self.count()).checked_sub(1);
+        let other = other.and_then(|index| self.others.get(index));
+        other.map_or(self.first, |other| &**other)
+    }
+
+    /// Returns why there can be no verdict: the only model did not answer, or none of several did.
+    fn failure(self, answers: &[Result<String, AskFailed>]) -> Option<AskFailed> {
+        let has_all = answers.len() >= self.count();
+        let is_needed = self.others.is_empty() || has_all && answers.iter().all(Result::is_err);
+        let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+        failed.filter(|_| is_needed).cloned()
+    }
+
+    /// Returns a vote with the name of the model that gave it, if there are several.
+    fn signed(self, vote: Vote, turn: usize) -> Vote {
+        let name = self.of_turn(turn).name().map(str::to_owned);
+        Vote {
+            model: name.filter(|_| !self.others.is_empty()),
+            ..vote
+        }
+    }
 }

@@ -48,6 +48,7 @@ async fn judged_for(
     let judge = Judge::Model {
         rules: Rules::compile(&rules).unwrap(),
         model: model.clone(),
+        others: Vec::new(),
         votes: 3,
         policy: Policy::NextState,
         is_base: false,
@@ -116,6 +117,7 @@ fn asked_by(policy: Policy, is_base: bool) -> (Judge, Arc<Listening>) {
     let judge = Judge::Model {
         rules: Rules::default(),
         model: model.clone(),
+        others: Vec::new(),
         votes: 3,
         policy,
         is_base,
@@ -166,4 +168,97 @@ async fn a_reply_that_is_only_proposed_is_judged_by_rules_then_by_the_wishes() {
     };
     assert_eq!(of("Scattering").await, Ok(Some(Score::Bad)));
     assert_eq!(of("Light scatters.").await, Ok(None));
+}
+
+/// Always answers alike, or never.
+#[derive(Debug)]
+struct Voter {
+    name: &'static str,
+    answer: Option<&'static str>,
+    n_asked: Mutex<usize>,
+}
+
+impl Ask for Voter {
+    fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        *self.n_asked.lock().unwrap() += 1;
+        let answer = self.answer.map(str::to_owned);
+        let answer = answer.ok_or_else(|| AskFailed {
+            why: format!("{} is down", self.name),
+        });
+        Box::pin(async move { answer })
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(self.name)
+    }
+}
+
+const GOOD: Option<&str> = Some("verdict: +1");
+const BAD: Option<&str> = Some("verdict: -1");
+
+/// The verdict of three models a, b and c, with the names of those who voted, and how often each was asked.
+async fn voted(
+    price: Price,
+    votes: usize,
+    answers: [Option<&'static str>; 3],
+) -> (Result<(i8, String), String>, Vec<usize>) {
+    let voters: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(answers)
+        .map(|(name, answer)| {
+            Arc::new(Voter {
+                name,
+                answer,
+                n_asked: Mutex::new(0),
+            })
+        })
+        .collect();
+    let judge = Judge::Model {
+        rules: Rules::default(),
+        model: voters[0].clone(),
+        others: vec![voters[1].clone(), voters[2].clone()],
+        votes,
+        policy: Policy::NextState,
+        is_base: false,
+    };
+    let (turn, following) = (turn_with("q", "a"), turn_with("No.", "b"));
+    let case = Case::followed(&turn, following.evidence()).unwrap();
+    let verdict = judge.verdict(&case, price).await;
+    let told = verdict.map_err(|failed| failed.why).map(|verdict| {
+        let verdict = verdict.unwrap();
+        let names = verdict.votes.iter().filter_map(|it| it.model.as_deref());
+        (verdict.score.into(), names.collect())
+    });
+    let asked = voters.iter().map(|it| *it.n_asked.lock().unwrap());
+    (told, asked.collect())
+}
+
+#[tokio::test]
+async fn several_models_vote_in_turn_and_the_majority_of_all_decides() {
+    let all = Price::Majority;
+    let told = |score, names: &str| Ok((score, names.to_owned()));
+    // Two agree: the third one could change nothing.
+    let verdict = voted(all, 1, [GOOD, GOOD, BAD]).await;
+    assert_eq!(verdict, (told(1, "ab"), vec![1, 1, 0]));
+    let verdict = voted(all, 3, [GOOD, BAD, BAD]).await;
+    assert_eq!(verdict, (told(-1, "abc"), vec![1, 1, 1]));
+    let verdict = voted(all, 5, [GOOD, BAD, BAD]).await;
+    assert_eq!(verdict, (told(-1, "abcab"), vec![2, 2, 1]));
+    let verdict = voted(Price::OneVote, 3, [BAD, GOOD, GOOD]).await;
+    assert_eq!(verdict, (told(-1, "a"), vec![1, 0, 0]));
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_answer_has_no_vote() {
+    let told = |score, names: &str| Ok((score, names.to_owned()));
+    let all = Price::Majority;
+    let verdict = voted(all, 3, [None, BAD, BAD]).await;
+    assert_eq!(verdict, (told(-1, "bc"), vec![1, 1, 1]));
+    let verdict = voted(all, 6, [None, BAD, GOOD]).await;
+    assert_eq!(verdict, (told(0, "bcbc"), vec![2, 2, 2]));
+    let verdict = voted(Price::OneVote, 3, [None, None, GOOD]).await;
+    assert_eq!(verdict, (told(1, "c"), vec![1, 1, 1]));
+    let (verdict, asked) = voted(all, 3, [None, None, None]).await;
+    assert!(verdict.unwrap_err().ends_with("is down"), "the turn waits");
+    assert_eq!(asked, [1, 1, 1]);
 }

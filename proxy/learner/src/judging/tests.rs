@@ -71,6 +71,7 @@ impl Room {
         let judge = |config: &LearnerConfig| Judge::Model {
             rules: Rules::compile(&config.judge.rules).unwrap(),
             model: Arc::clone(&model) as Arc<dyn Ask>,
+            others: Vec::new(),
             votes: config.judge.votes,
             policy: Policy::NextState,
             is_base: false,
@@ -104,6 +105,7 @@ impl Room {
             backend: trains.then(|| Arc::new(world) as _),
             schedule,
             library: None,
+            memory: None,
             is_off: Arc::new(|_| false),
             evolver: None,
             recorder: Recorder::default(),
@@ -405,6 +407,7 @@ async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
             "model" => Judge::Model {
                 rules: Rules::default(),
                 model: Arc::clone(&model) as Arc<dyn Ask>,
+                others: Vec::new(),
                 votes: 3,
                 policy: Policy::OpenclawRl,
                 is_base: true,

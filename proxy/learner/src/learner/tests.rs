@@ -44,6 +44,7 @@ mod rollouts;
 mod server_away;
 mod session_teacher;
 mod steps;
+mod support;
 mod teacher_away;
 mod teaching;
 mod unscored;

@@ -40,6 +40,10 @@ pub(crate) enum ExcludeReason {
     Lagging,
     /// The session is held out, but its turns are not spent.
     HeldOut,
+    /// The turn was evidence for a lesson in force, so its verdict is support.
+    Support,
+    /// The turn began before a lesson came into force.
+    BeforeLesson,
     /// The training server refused the turn by name, or when it was sent alone.
     Refused,
     /// The training server fails at this turn alone, and trains on a harmless one.
@@ -53,7 +57,7 @@ pub(crate) enum ExcludeReason {
 
 impl ExcludeReason {
     /// Reasons that come from a verdict or a missing one: another verdict may change them.
-    pub(crate) const OF_VERDICTS: [Self; 13] = [
+    pub(crate) const OF_VERDICTS: [Self; 15] = [
         Self::NoRule,
         Self::NoVote,
         Self::NoScore,
@@ -67,6 +71,8 @@ impl ExcludeReason {
         Self::NoDraw,
         Self::NotRelevant,
         Self::NoAdvantage,
+        Self::Support,
+        Self::BeforeLesson,
     ];
 
     /// Returns the text in the log and in the docs.
@@ -103,6 +109,10 @@ impl ExcludeReason {
             Self::NoDifference => "no difference in the group",
             Self::Lagging => "sampled more steps ago than rl.rollouts.max_lag",
             Self::HeldOut => "held out, for the gate to ask about",
+            Self::Support => "support: a lesson in force came from it (rl.support_query)",
+            Self::BeforeLesson => {
+                "support: it began before the newest lesson (rl.support_query: strict)"
+            }
             Self::Refused => "refused by the training server",
             Self::Fails => "the training server fails at it",
             Self::TooLong => "longer than the training server has memory for",

@@ -7,7 +7,7 @@ use std::{
 
 use metaclaw_chat::{AgentId, Score};
 
-use super::report::{BeganAnew, JudgingStatus, Phase, StepReport};
+use super::report::{BeganAnew, JudgingStatus, Phase, StepReport, SupportCounts};
 use crate::{counts::LearnerCounts, judge::AskFailed};
 
 /// Where the tasks write down what they do.
@@ -44,6 +44,8 @@ pub(crate) struct SampleCounts {
     /// Of redo, without one.
     pub(crate) unanswered: usize,
     pub(crate) binary_rl: usize,
+    /// Of all that wait, what `rl.support_query` keeps from methods that learn from verdicts.
+    pub(crate) support: SupportCounts,
 }
 
 // === impl StatusCell ===

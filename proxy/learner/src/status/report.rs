@@ -16,6 +16,16 @@ pub struct JudgingStatus {
     pub failing: Option<String>,
 }
 
+/// How many of the turns that wait each rule of `rl.support_query` keeps from methods that learn from verdicts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SupportCounts {
+    /// Turns that were evidence for a lesson in force.
+    pub own: usize,
+    /// Turns that began before the agent's newest lesson came into force.
+    pub strict: usize,
+}
+
 /// What the training task does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]

@@ -25,7 +25,7 @@ impl NextBatch<'_> {
         } else if let Some(phase) = self.resting().await? {
             Some(phase)
         } else if shared.trains_when_asked(agent) {
-            // Nothing tests what would serve: somebody has to want it.
+            // Nothing tests what would serve, or the owner wants to decide: somebody has to ask for it.
             Some(Phase::AwaitingRequest)
         } else if shared.may_cost(agent).await? {
             None

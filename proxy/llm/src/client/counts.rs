@@ -1,6 +1,9 @@
 //! Number of requests to a model, and their tokens.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    iter::Sum,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use metaclaw_chat::Usage;
 
@@ -24,6 +27,19 @@ pub(super) struct Counters {
     failures: AtomicU64,
     prompt_tokens: AtomicU64,
     completion_tokens: AtomicU64,
+}
+
+// === impl AskCounts ===
+
+impl Sum for AskCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |all, it| Self {
+            requests: all.requests + it.requests,
+            failures: all.failures + it.failures,
+            prompt_tokens: all.prompt_tokens + it.prompt_tokens,
+            completion_tokens: all.completion_tokens + it.completion_tokens,
+        })
+    }
 }
 
 // === impl Counters ===

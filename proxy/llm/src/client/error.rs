@@ -30,6 +30,13 @@ pub enum AskError {
     },
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
     Deadline { url: Url, timeout: Duration },
+    /// There is no signature, so nothing was sent.
+    #[error("{url} was not asked: {why}")]
+    Unsigned {
+        url: Url,
+        /// What is missing.
+        why: String,
+    },
     /// The server's answer is not a chat completion.
     #[error("{url} answered with no chat completion: {why}")]
     NotAnAnswer {
@@ -50,7 +57,7 @@ impl AskError {
                 let too_early = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
                 status.is_server_error() || too_early.contains(status)
             }
-            Self::NotAnAnswer { .. } => false,
+            Self::NotAnAnswer { .. } | Self::Unsigned { .. } => false,
         }
     }
 
@@ -65,6 +72,7 @@ impl AskError {
             Self::Status { .. }
             | Self::Unreachable { .. }
             | Self::Deadline { .. }
+            | Self::Unsigned { .. }
             | Self::NotAnAnswer { .. } => None,
         }
     }
@@ -72,7 +80,10 @@ impl AskError {
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
-            Self::Unreachable { .. } | Self::Deadline { .. } | Self::NotAnAnswer { .. } => None,
+            Self::Unreachable { .. }
+            | Self::Deadline { .. }
+            | Self::Unsigned { .. }
+            | Self::NotAnAnswer { .. } => None,
         }
     }
 }

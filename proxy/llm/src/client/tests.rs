@@ -319,3 +319,37 @@ fn neither_key_nor_client_is_shown_in_full() {
         "{shown}"
     );
 }
+
+#[tokio::test]
+async fn bedrock_without_credentials_is_not_asked() {
+    let config = LlmConfig {
+        url: "https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1".to_owned(),
+        model: "m".to_owned(),
+        ..LlmConfig::default()
+    };
+    let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
+    let asked = client.ask(&[], AskParams::default()).await;
+    let why = asked.unwrap_err().to_string();
+    assert!(
+        why.contains("was not asked: there are no AWS credentials"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_server_is_told_besides_the_chat_is_sent() {
+    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let extra = r#"{"headers": {"x-title": "Mine", "b\u00e4d": "x"}, "fields": {"provider": {"data_collection": "deny"}}}"#;
+    let config = LlmConfig {
+        url: server.url.clone(),
+        model: "m".to_owned(),
+        extra: serde_json::from_str(extra).unwrap(),
+        ..LlmConfig::default()
+    };
+    let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
+    client.ask(&[], AskParams::default()).await.unwrap();
+    let asked = server.asked.lock().unwrap();
+    assert!(asked[0].contains("x-title: Mine"), "{}", asked[0]);
+    let field = r#""provider":{"data_collection":"deny"}"#;
+    assert!(asked[0].contains(field), "{}", asked[0]);
+}

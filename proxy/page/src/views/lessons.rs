@@ -261,7 +261,7 @@ impl LessonsPage<'_> {
         html! {
             @if !settled.is_empty() {
                 details #settled {
-                    summary { (settled.len()) " that a model wrote and that were decided on" }
+                    summary { (settled.len()) " that were proposed and decided on" }
                     ul.lessons {
                         @for it in settled.iter().rev() {
                             li.lesson { div {
@@ -430,6 +430,14 @@ pub(crate) fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Mar
 pub(crate) fn evidence(proposal: &Proposal, now_ms: u64) -> Markup {
     let source = &proposal.source;
     let n = u64::try_from(source.turns.len()).unwrap_or(u64::MAX);
+    if let Some(shared) = &proposal.shared {
+        return html! {
+            p.facts {
+                "a skill for " (source.agent) ", received " (ago(source.at_ms, now_ms)) " from " (shared)
+                @if shared.is_withdrawn { "; its author has withdrawn it" }
+            }
+        };
+    }
     html! {
         p.facts {
             "a skill for " (source.agent) ", written " (ago(source.at_ms, now_ms)) " from " (count(n, "turn")) " that went wrong: "

@@ -92,7 +92,7 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
         Phase::Off => "No weights are trained.".to_owned(),
         Phase::Collecting => "Collecting judged replies for the next step.".to_owned(),
         Phase::AwaitingRequest => {
-            "A batch is ready. Nothing tests what would serve (gate.enabled is false), so it is trained only when you ask."
+            "A batch is ready. It is trained only when you ask (rl.manual_train_trigger is true, or gate.enabled is false)."
                 .to_owned()
         }
         Phase::AwaitingWindow => "A batch is ready, and waits until you are away.".to_owned(),

@@ -146,6 +146,7 @@ fn reasons(verdict: &Verdict, at: usize) -> Markup {
             details id={ "votes-" (at) } {
                 summary { (verdict.votes.len()) " votes" }
                 ul { @for vote in &verdict.votes { li { (mark(Some(vote.score)))
+                    @if let Some(model) = &vote.model { " by " (model) }
                     @if let Some(hint) = &vote.hint { " " (hint) } } } }
             }
         }
@@ -235,7 +236,8 @@ fn rating(turn: &Turn, here: &str) -> Markup {
 fn prompt(turn: &Turn) -> Markup {
     let served = &turn.served;
     let added = [&served.system_block, &served.user_line];
-    let added: Vec<&String> = added.into_iter().flatten().collect();
+    let added = added.into_iter().flatten();
+    let added: Vec<&String> = added.chain(served.sender_lines.values()).collect();
     html! {
         section aria-labelledby="prompt" {
             h2 #prompt { "What MetaClaw added to the prompt" }

@@ -28,7 +28,7 @@ fn a_file_of_the_original_gives_what_works_here_and_the_rest_has_its_reason() {
     let (_folder, from, to) = files(
         "mode: madmax\nllm: {api_base: 'http://127.0.0.1:1/v1', api_key: sk-1, model_id: m, provider: custom}\n\
          proxy: {host: 0.0.0.0, port: 31000}\nrl: {prm_url: 'https://api.openai.com/v1', prm_model: gpt-5.2, prm_m: 5, batch_size: 0}\n\
-         skills: {dir: skills, top_k: 3}\nmemory: {enabled: true}\nnonsense: 1\n",
+         skills: {dir: skills, top_k: 3}\nmemory: {sidecar_url: 'http://h'}\nnonsense: 1\n",
         "",
     );
     let adopted = adopt(&from, &to, &[]).unwrap();
@@ -47,7 +47,7 @@ fn a_file_of_the_original_gives_what_works_here_and_the_rest_has_its_reason() {
         ("judge.model", "it has no key"),
         ("rl.batch_size", "\"0\" is not allowed"),
         ("skills.dir", "in the old home"),
-        ("memory.enabled", "no memory store"),
+        ("memory.sidecar_url", "no second process"),
         ("nonsense", "there is no such key"),
     ] {
         let AdoptedKey::Left(why) = outcome(&adopted, key) else {

@@ -102,7 +102,7 @@ fn times_and_older_names_are_written_as_they_are_meant() {
     let (after, edited) = set("", "scheduler.sleep_start", "23:00").unwrap();
     assert_eq!(edited.note, None);
     assert!(after.contains("23:00"), "{after}");
-    let (_, edited) = set("", "scheduler.enabled", "true").unwrap();
+    let (_, edited) = set("", "rl.resume_from_ckpt", "x").unwrap();
     assert!(edited.note.is_some(), "it does nothing");
     let (after, edited) = set("", "rl.prm_model", "judge-1").unwrap();
     assert_eq!(edited.key, "judge.model");

@@ -58,13 +58,10 @@ fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
 
 #[test]
 fn what_is_not_built_is_refused_or_named() {
-    let layer = layer(
-        "llm: {provider: bedrock}\nmemory: {enabled: true}\nskills: {retrieval_mode: template}\n",
-    );
+    let layer = layer("memory: {use_embeddings: true}\nskills: {retrieval_mode: template}\n");
     let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(inert.join("\n"), @r"
-    llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
-    memory.enabled: there is no memory store: wishes and skills remember
+    memory.use_embeddings: not built: memories are found by words
     skills.retrieval_mode: sample requests and keywords have taken the place of templates
     ");
     let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
@@ -182,7 +179,7 @@ fn a_file_that_is_no_yaml_says_where() {
 
 #[test]
 fn what_is_off_and_not_built_is_not_worth_a_word() {
-    let layer = layer("memory: {enabled: false}\nwechat: {enabled: true}\n");
+    let layer = layer("memory: {use_embeddings: false}\nwechat: {enabled: true}\n");
     let told: Vec<&str> = layer.inert.iter().map(|it| it.key.as_str()).collect();
     assert_eq!(told, ["wechat.enabled"]);
 }

@@ -12,7 +12,7 @@ fn what_readme_says_is_left_out_is_answered_in_words() {
         ("rl.num_experts", "mixture-of-experts"),
         ("vision_tower.lr", "vision"),
         ("deepspeed.zero_stage", "several machines"),
-        ("bedrock_model", "Bedrock"),
+        ("bedrock_model", "llm.bedrock_region"),
         ("max_steps", "rl.max_steps"),
         ("rl.kl_coef", "rl.anchor"),
         ("record_dir", "turns export"),
@@ -59,7 +59,8 @@ fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
     for (older, target) in &read.older_names {
         assert!(is_ours(target) && !is_ours(older), "{older}: {target}");
     }
-    for (path, kind) in read.without_effect.iter().flat_map(|it| &it.keys) {
+    let groups = read.without_effect.iter().chain(&read.refused_keys);
+    for (path, kind) in groups.flat_map(|it| &it.keys) {
         let is_text = ValueKind::named(kind) == ValueKind::Text;
         assert_eq!(is_text, kind == "text", "{path}: {kind} is no kind");
     }
@@ -70,5 +71,40 @@ fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
         let section = key.path.split('.').next().unwrap_or_default();
         let is_whole = |it: &ForeignNames| it.names.iter().any(|name| name == section);
         assert!(!read.other_systems.iter().any(is_whole), "{}", key.path);
+    }
+}
+
+/// The most keys of the original that may do nothing, besides those of the memory store and of other programs.
+const MOST_WITHOUT_EFFECT: usize = 4;
+
+#[test]
+fn few_keys_do_nothing_and_each_says_why() {
+    let elsewhere = |path: &str| {
+        path.starts_with("memory.") || path == "rl.support_query" || path == "wechat.enabled"
+    };
+    let keys = without_effect().iter().flat_map(|it| it.keys.keys());
+    let keys: Vec<&String> = keys.filter(|path| !elsewhere(path)).collect();
+    assert!(keys.len() <= MOST_WITHOUT_EFFECT, "{keys:?}");
+    for group in without_effect().iter().chain(refused_keys()) {
+        assert!(group.reason.len() > 10, "{}", group.reason);
+    }
+}
+
+#[test]
+fn a_key_that_somebody_would_rely_on_stops_the_start() {
+    for (path, given) in [
+        ("gate.max_kl", "0.5"),
+        ("serving.max_adapters", "8"),
+        ("agents.work.rl", "{learning_rate: 1e-3}"),
+        ("embeddings.model", "e5"),
+    ] {
+        let mut layer = crate::Layer::empty(crate::Origin::Flags);
+        layer.set(path, &given.into());
+        let told = layer.problems.iter().map(ToString::to_string);
+        let told: String = told.collect();
+        assert!(
+            told.contains(path) && told.to_lowercase().contains("leave it out"),
+            "{told}"
+        );
     }
 }

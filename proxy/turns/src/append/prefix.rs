@@ -97,7 +97,9 @@ impl SentPrompt<'_> {
             if (&old.upstream, &old.model) != (&new.upstream, &new.model) {
                 return Ok(Some(BreakCause::Upstream));
             }
-            let is_same = old.system_block == new.system_block && old.user_line == new.user_line;
+            let is_same = old.system_block == new.system_block
+                && old.user_line == new.user_line
+                && old.sender_lines == new.sender_lines;
             lessons = (!is_same).then_some(BreakCause::Lesson);
         }
         if self.has_other_tools(txn, before)? {

@@ -1,6 +1,6 @@
 //! Helpers of the tests: turns, and a log to put them in.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
 use serde_json::json;
@@ -90,6 +90,7 @@ pub(super) fn served() -> Served {
         wish_ids: vec!["5c1d".to_owned()],
         system_block: Some("## Active Skills\n\nBe brief.".repeat(60)),
         user_line: None,
+        sender_lines: BTreeMap::new(),
         imported: None,
         rollout: None,
     }
@@ -97,7 +98,7 @@ pub(super) fn served() -> Served {
 
 pub(super) fn verdict(score: Score) -> Verdict {
     Verdict {
-        votes: vec![Vote { score, hint: None }],
+        votes: vec![Vote::new(score, None)],
         ..Verdict::new(score, JudgedBy::Rules)
     }
 }

@@ -139,10 +139,7 @@ async fn in_tables(log: &TurnLog, text: &str) -> bool {
 
 fn hint(text: &str) -> Verdict {
     let hint = Some(text.to_owned());
-    let votes = vec![Vote {
-        score: Score::Bad,
-        hint: hint.clone(),
-    }];
+    let votes = vec![Vote::new(Score::Bad, hint.clone())];
     Verdict {
         votes,
         judge_hints: hint.iter().cloned().collect(),

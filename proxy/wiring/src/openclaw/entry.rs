@@ -136,7 +136,7 @@ fn provider_entry(found: &Found, target: &Target) -> Value {
         Value::Null => json!({"id": found.model, "name": found.model}),
         own => own.clone(),
     };
-    describe(&mut model, found);
+    describe(&mut model, found, target);
     if let Some(fields) = model.as_object_mut() {
         fields.retain(|name, _| name != "baseUrl" && name != "api");
     }
@@ -152,12 +152,13 @@ fn model_beside(found: &Found, target: &Target) -> Value {
         "baseUrl": target.base_url(found.api),
         "api": found.api.as_str(),
     });
-    describe(&mut model, found);
+    describe(&mut model, found, target);
     model
 }
 
-/// Adds what the agent's file says of the model, and common values for what it does not say.
-fn describe(model: &mut Value, found: &Found) {
+/// Adds what the agent's file says of the model, and common values for what it does not say. The proxy's own settings
+/// come first.
+fn describe(model: &mut Value, found: &Found, target: &Target) {
     let sees = known::provider(&found.provider).is_some_and(|it| it.sees);
     let input: &[&str] = if sees { &["text", "image"] } else { &["text"] };
     let usual = json!({"input": input, "contextWindow": CONTEXT_WINDOW, "maxTokens": MAX_TOKENS});
@@ -166,6 +167,9 @@ fn describe(model: &mut Value, found: &Found) {
         if model[name].is_null() {
             model[name] = value.clone();
         }
+    }
+    if let Some(context_window) = target.context_window {
+        model["contextWindow"] = json!(context_window);
     }
     with_sessions(model);
 }

@@ -1,4 +1,4 @@
-//! `scheduler.ics`: reads calendars from files and addresses.
+//! `scheduler.ics` and `scheduler.calendar`: reads calendars from files, from addresses and from Google.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,6 +6,8 @@ use metaclaw_chat::{Secret, now_ms};
 use metaclaw_schedule::{Calendar, Interval, MAX_CALENDAR, Schedule, SchedulerConfig};
 use metaclaw_skills::read_text;
 use tracing::warn;
+
+use super::google::GoogleCalendar;
 
 /// The timeout for one calendar.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,18 +27,22 @@ enum CalendarPlace {
     File(PathBuf),
     /// The address is never shown, because knowing it is enough to read the calendar.
     Address(Secret),
+    Google(GoogleCalendar),
 }
 
 // === impl Calendars ===
 
 impl Calendars {
-    /// Returns the calendars of the settings, or `None` without any.
-    pub(super) fn new(config: &SchedulerConfig, client: reqwest::Client) -> Option<Self> {
-        let source = |given: &Secret| CalendarSource {
-            place: CalendarPlace::new(given),
-            last: None,
-        };
-        let sources: Vec<CalendarSource> = config.ics.iter().map(source).collect();
+    /// Returns the calendars of the settings and that of `google`, or `None` without any.
+    pub(super) fn new(
+        config: &SchedulerConfig,
+        google: Option<GoogleCalendar>,
+        client: reqwest::Client,
+    ) -> Option<Self> {
+        let places = config.ics.iter().map(CalendarPlace::new);
+        let places = places.chain(google.map(CalendarPlace::Google));
+        let sources = places.map(|place| CalendarSource { place, last: None });
+        let sources: Vec<CalendarSource> = sources.collect();
         (!sources.is_empty()).then_some(Self { sources, client })
     }
 
@@ -61,7 +67,7 @@ impl Calendars {
             }
         }
         for problem in &problems {
-            warn!("a calendar of scheduler.ics cannot be used: {problem}");
+            warn!("a calendar of the scheduler cannot be used: {problem}");
         }
         let none_was_read = self.sources.iter().all(|it| it.last.is_none());
         schedule.set_calendars((!none_was_read).then_some(busy), problems);
@@ -107,6 +113,7 @@ impl CalendarPlace {
                 let host = url.and_then(|url| url.host_str().map(str::to_owned));
                 format!("number {} at {}", n + 1, host.unwrap_or_default())
             }
+            Self::Google(_) => "Google's calendar (scheduler.calendar)".to_owned(),
         }
     }
 
@@ -122,6 +129,13 @@ impl CalendarPlace {
             Self::Address(address) => {
                 let fetched = tokio::time::timeout(TIMEOUT, fetch(client, address)).await;
                 fetched.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
+            }
+            Self::Google(calendar) => {
+                let read = tokio::time::timeout(TIMEOUT, calendar.text(client)).await;
+                match read {
+                    Ok(text) => text.map_err(|error| format!("{error:#}")),
+                    Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
+                }
             }
         }
     }
@@ -192,7 +206,7 @@ mod tests {
                 let config = config(&[file.to_str().unwrap(), &address]);
                 let schedule = Schedule::local(config.clone(), None);
                 let client = metaclaw_llm::loopback_client().unwrap();
-                let mut calendars = Calendars::new(&config, client).unwrap();
+                let mut calendars = Calendars::new(&config, None, client).unwrap();
                 calendars.read(&schedule).await;
                 let saved = schedule.save(now_ms());
                 assert_eq!(saved.facts.busy.len(), 1);

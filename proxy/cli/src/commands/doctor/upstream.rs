@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use metaclaw_llm::http_client;
-use metaclaw_settings::{Llm, Loaded};
+use metaclaw_settings::{
+    Llm, Loaded,
+    address::{host, is_bedrock},
+};
 use reqwest::StatusCode;
 
 use super::check::DoctorCheck;
@@ -23,6 +26,12 @@ pub(super) async fn check(loaded: &Loaded) -> DoctorCheck {
             DoctorCheck::note(NAME, format!("{others} in upstreams.*, not tried"))
         };
     };
+    if is_bedrock(url) {
+        return DoctorCheck::note(
+            NAME,
+            format!("{}: not tried, as it lists no models", host(url)),
+        );
+    }
     let url = models_url(url);
     let client = match http_client(&roots::load()) {
         Ok(client) => client,

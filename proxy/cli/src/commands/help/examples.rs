@@ -133,6 +133,10 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "metaclaw auth paste-key --provider openai",
                 "asks for the key, and does not show it",
             ),
+            (
+                "metaclaw auth login --provider openrouter",
+                "sign in in a browser",
+            ),
             ("metaclaw auth status", "whose keys are kept"),
         ],
     ),
@@ -236,6 +240,27 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "metaclaw wishes review --dismiss 13",
                 "it is no wish, and is not proposed again",
+            ),
+        ],
+    ),
+    (
+        "memory",
+        &[
+            (
+                "metaclaw memory list",
+                "those of all agents, and what waits for your review",
+            ),
+            (
+                "metaclaw memory search postgres",
+                "those that share words with a text",
+            ),
+            (
+                "metaclaw memory add --agent main \"The shop runs on Postgres 16.\"",
+                "from the next session on, with memory.enabled",
+            ),
+            (
+                "metaclaw memory forget 1f0c9a7be2d45863",
+                "deletes one, and those that it had replaced",
             ),
         ],
     ),

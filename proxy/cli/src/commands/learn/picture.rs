@@ -142,6 +142,7 @@ pub(super) mod testing {
                 agent: "main".parse().unwrap(),
                 session: None,
                 turn: None,
+                sender: None,
                 at_ms: 1_000 * n,
             },
             heard: heard.to_owned(),

@@ -31,21 +31,23 @@ fn told(proposal: &Proposal) -> String {
     let Proposal {
         n, name, source, ..
     } = proposal;
-    let sessions: Vec<&str> = source.sessions.iter().map(AsRef::as_ref).collect();
     let mut lines = vec![format!(
-        "{n}  {name}  for {}, {} ago, from {} turns that went wrong (sessions {})",
+        "{n}  {name}  for {}, {} ago, from {}",
         source.agent,
         out::span(now_ms().saturating_sub(source.at_ms)),
-        source.turns.len(),
-        sessions.join(", ")
+        origin(proposal)
     )];
     if let Ok(Skill {
         description,
         content,
+        keywords,
         ..
     }) = Skill::parse(&proposal.text)
     {
         lines.push(format!("   {description}\n"));
+        if !keywords.is_empty() {
+            lines.push(format!("   keywords: {}\n", keywords.join(", ")));
+        }
         lines.extend(content.lines().map(|line| format!("   | {line}")));
         lines.push(String::new());
     }
@@ -55,4 +57,22 @@ fn told(proposal: &Proposal) -> String {
         "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
     ));
     lines.join("\n")
+}
+
+/// Where it came from: turns here, or another home.
+fn origin(proposal: &Proposal) -> String {
+    let source = &proposal.source;
+    let Some(shared) = &proposal.shared else {
+        let sessions: Vec<&str> = source.sessions.iter().map(AsRef::as_ref).collect();
+        return format!(
+            "{} turns that went wrong (sessions {})",
+            source.turns.len(),
+            sessions.join(", ")
+        );
+    };
+    let turns: Vec<String> = shared.turns.iter().map(ToString::to_string).collect();
+    match turns.as_slice() {
+        [] => format!("{shared}, written by hand there"),
+        turns => format!("{shared}, written from its turns {}", turns.join(", ")),
+    }
 }

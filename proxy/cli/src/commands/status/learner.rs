@@ -1,7 +1,7 @@
 //! What the learner does, and how each agent's weights are, in lines.
 
 use metaclaw_chat::Span;
-use metaclaw_learner::{AgentStatus, Declined, LearnerStatus, Phase, StepReport};
+use metaclaw_learner::{AgentStatus, Declined, LearnerStatus, Phase, StepReport, SupportCounts};
 
 use crate::out;
 
@@ -33,7 +33,7 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
     match phase {
         Phase::Off => "no weights are trained".to_owned(),
         Phase::Collecting => "collecting".to_owned(),
-        Phase::AwaitingRequest => "a batch is ready: `metaclaw train-step` trains it (gate.enabled is false, so that mode auto trains none by itself)".to_owned(),
+        Phase::AwaitingRequest => "a batch is ready: `metaclaw train-step` trains it (none is trained by itself: rl.manual_train_trigger is true, or gate.enabled is false in mode auto)".to_owned(),
         Phase::AwaitingWindow => "a batch is ready, and waits until you are away".to_owned(),
         Phase::Teaching { agent, .. } => format!("teaching, for {agent}"),
         Phase::Stepping { agent, .. } => format!("stepping, for {agent}"),
@@ -69,6 +69,12 @@ fn agent(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<String> {
     )];
     for (why, n) in &agent.not_taught {
         lines.push(format!("         {n} not taught: {why}"));
+    }
+    if agent.support != SupportCounts::default() {
+        let SupportCounts { own, strict } = agent.support;
+        lines.push(format!(
+            "         support: rl.support_query own keeps back the verdicts of {own} turns that wait, strict of {strict}"
+        ));
     }
     lines.extend(agent.declined.iter().flat_map(|it| declined(it, now_ms)));
     if let Some(taken_back) = &agent.taken_back {

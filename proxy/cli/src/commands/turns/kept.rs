@@ -134,9 +134,11 @@ fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
     let further = further.filter(|it| verdict.hint.as_ref() != Some(*it));
     lines.extend(further.map(|it| fact("", format!("hint {it}"))));
     for vote in &verdict.votes {
+        let by = vote.model.as_ref();
+        let by = by.map_or_else(String::new, |model| format!(" by {model}"));
         lines.push(fact(
             "",
-            format!("{} {}", score(vote.score), hint(&vote.hint)),
+            format!("{}{by} {}", score(vote.score), hint(&vote.hint)),
         ));
     }
     lines

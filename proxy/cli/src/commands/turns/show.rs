@@ -78,7 +78,8 @@ fn facts(turn: &Turn) -> Vec<String> {
         lines.push(format!("skills    {}", skills.join(", ")));
     }
     let lessons = [&served.system_block, &served.user_line];
-    for lesson in lessons.into_iter().flatten() {
+    let lessons = lessons.into_iter().flatten();
+    for lesson in lessons.chain(served.sender_lines.values()) {
         lines.push(format!(
             "added     {}",
             lesson.replace('\n', "\n          ")

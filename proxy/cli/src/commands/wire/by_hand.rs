@@ -65,6 +65,7 @@ mod tests {
             has_provider_key: true,
             model: Some("gpt-5.2".to_owned()),
             upstream: None,
+            context_window: None,
         };
         let surroundings = Surroundings {
             variables: Vec::new(),

@@ -198,6 +198,35 @@ fn the_line_follows_what_the_owner_says_in_each_api() {
 }
 
 #[test]
+fn each_person_of_a_group_gets_her_own_line_behind_everyones() {
+    let message = |sender: &str, said: &str| {
+        let text = format!(
+            "Conversation info: ⟦openclaw:ctx⟧\n```json\n{{\"is_group_chat\": true, \"sender\": {{\"id\": \"{sender}\"}}}}\n```\n\n{said}"
+        );
+        serde_json::json!({"role": "user", "content": text})
+    };
+    let raw = serde_json::json!({"messages": [message("100", "Hi"), message("200", "And?"), {"role": "user", "content": "Hm"}]});
+    let lines = BTreeMap::from([("100".parse().unwrap(), "(short)".to_owned())]);
+    let ends = |user_line| {
+        let changes = Changes {
+            user_line,
+            sender_lines: Some(&lines),
+            ..Changes::default()
+        };
+        let edited: Value = serde_json::from_str(&edit(&raw.to_string(), changes)).unwrap();
+        let messages = edited["messages"].as_array().unwrap().clone();
+        let end = |message: &Value| {
+            let text = message["content"].as_str().unwrap();
+            text.rsplit("```\n\n").next().unwrap().to_owned()
+        };
+        messages.iter().map(end).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(None), ["Hi\n\n(short)", "And?", "Hm"]);
+    let both = ["Hi\n\n(all)\n\n(short)", "And?\n\n(all)", "Hm\n\n(all)"];
+    assert_eq!(ends(Some("(all)")), both);
+}
+
+#[test]
 fn nothing_to_change_copies_nothing() {
     let request = parse(Api::Chat, r#"{"messages":[{"role":"user"}]}"#);
     let pieces = splice(&request, Changes::default());

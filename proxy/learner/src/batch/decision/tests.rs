@@ -6,7 +6,10 @@ use super::{
     Want::{Hint, Never, Own, Target, Wait},
     *,
 };
-use crate::sample::{Hints, Targets};
+use crate::{
+    config::SupportQuery,
+    sample::{Hints, Targets},
+};
 
 const NOW: u64 = 100 * 24 * 3_600_000;
 
@@ -85,6 +88,8 @@ fn decide(methods: &str, wishes: bool, targets: &Targets, hints: &Hints, turn: &
             hints,
             consolidates: wishes,
         },
+        support: &Support::default(),
+        external_teacher: false,
         without_ids: &gone,
         now_ms: NOW,
         max_age: Duration::from_secs(14 * 24 * 3_600),
@@ -234,4 +239,62 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         };
         assert_eq!(with("binary_rl", false, &turn), expected, "{params}");
     }
+}
+
+/// Returns what becomes of a turn that led to a lesson at 7 ms.
+fn of_support(methods: &str, rule: SupportQuery, told: &[Vec<u32>], turn: &Turn) -> Want {
+    let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
+    let (targets, mut hints) = (Targets::default(), Hints::default());
+    hints.put(turn, told.to_vec());
+    let rules = DecisionRules {
+        methods: &methods,
+        teaching: Teaching {
+            targets: &targets,
+            hints: &hints,
+            consolidates: false,
+        },
+        support: &Support {
+            rule,
+            evidence: [id(0)].into(),
+            changed_ms: Some(NOW),
+            is_unknown: false,
+        },
+        external_teacher: false,
+        without_ids: &BTreeSet::new(),
+        now_ms: NOW,
+        max_age: Duration::from_secs(14 * 24 * 3_600),
+    };
+    rules.decision(turn)
+}
+
+#[test]
+fn support_is_taught_and_its_verdict_is_not_trained_on() {
+    use SupportQuery::{Off, Own as Evidence, Strict};
+    let (led, other) = (bad(0), bad(1));
+    let mut earlier = bad(1);
+    earlier.meta.started_ms = NOW - 1;
+    let support = Never(ExcludeReason::Support);
+    for (rule, turn, expected) in [
+        (Evidence, &led, support),
+        (Evidence, &earlier, Own),
+        (Strict, &led, Own),
+        (Strict, &earlier, Never(ExcludeReason::BeforeLesson)),
+        (Strict, &other, Own),
+        (Off, &led, Own),
+        (Off, &earlier, Own),
+    ] {
+        let decided = of_support("binary_rl", rule, &[], turn);
+        assert_eq!(decided, expected, "{rule:?}");
+    }
+    assert_eq!(of_support("redo+binary_rl", Evidence, &[], &led), Target);
+    let accepted = of_support("redo+binary_rl", Evidence, &[], &good(0));
+    assert_eq!(
+        accepted, support,
+        "which says more than that it was accepted"
+    );
+    // A hinted teacher says what is better, whatever the verdict.
+    for method in ["opd", "hybrid"] {
+        assert_eq!(of_support(method, Evidence, &[vec![1]], &led), Own);
+    }
+    assert_eq!(of_support("hybrid", Evidence, &[], &led), support);
 }

@@ -20,6 +20,20 @@ async fn a_step_can_be_asked_for() {
     rig.stop().await;
 }
 
+#[tokio::test]
+async fn with_the_manual_trigger_no_mode_trains_by_itself() {
+    let (dir, world) = (folder(), World::default());
+    let manual = serde_json::json!({"mode": "rl", "rl": {"manual_train_trigger": true}});
+    let rig = Rig::start(dir.path(), &world, config(&manual)).await;
+    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    append(&rig.log, &world, "b", &corrected_talk(2)).await;
+    let waits = async || rig.learner.status().await.unwrap().phase == Phase::AwaitingRequest;
+    rig.until("it waits to be asked", waits).await;
+    assert_eq!(rig.n(StateKind::Trained).await, 0, "nobody asked");
+    assert_eq!(rig.learner.train_now(None).await.unwrap().len(), 1);
+    rig.stop().await;
+}
+
 /// With a gate, nobody has to ask for a step: the owner's absence is enough.
 #[tokio::test]
 async fn in_auto_a_batch_waits_until_its_owner_is_away() {

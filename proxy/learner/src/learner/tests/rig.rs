@@ -115,6 +115,7 @@ impl Rig {
             listener: None,
             is_off: Arc::new(|_| false),
             library,
+            memory: None,
             evolver: None,
             recorder: Recorder::new(
                 dir.join("learning"),

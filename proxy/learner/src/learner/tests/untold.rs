@@ -30,6 +30,7 @@ fn judge(config: &LearnerConfig, misses: &'static str, is_base: bool) -> Judge {
     Judge::Model {
         rules: Rules::compile(&config.judge.rules).unwrap(),
         model: Arc::new(Listener { misses }),
+        others: Vec::new(),
         votes: 1,
         policy: Policy::default(),
         is_base,

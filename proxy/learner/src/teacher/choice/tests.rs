@@ -97,6 +97,7 @@ async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
     let judge = Judge::Model {
         rules: rules(json!([{"on": "reply", "pattern": "rome", "score": -1}])),
         model: Arc::<Model>::clone(&model),
+        others: Vec::new(),
         votes: 3,
         policy: Policy::default(),
         is_base: false,

@@ -99,6 +99,7 @@ pub(super) fn target() -> Target {
         has_provider_key: true,
         model: Some("gpt-5.2".to_owned()),
         upstream: Some("https://api.openai.com/v1".to_owned()),
+        context_window: None,
     }
 }
 

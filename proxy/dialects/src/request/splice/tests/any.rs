@@ -199,8 +199,10 @@ proptest! {
             system: Some(&system),
             absent: Absent::Insert,
             user_line: Some(&user_line),
+            sender_lines: None,
             fields: &SET,
             cuts_shared: true,
+            dropped: &[],
         };
         let request = parse(api, &raw);
         let out = splice(&request, changes).concat();

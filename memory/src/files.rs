@@ -1,0 +1,154 @@
+//! One file for each agent, `AGENT.jsonl`: a line of JSON for each memory, in the order of learning.
+//!
+//! A file is small (a person has hundreds of facts, not millions), so each change rewrites it in one rename, under a
+//! lock that several processes of one home share. Reads come from memory, unless a file has changed since.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use metaclaw_chat::AgentId;
+
+use crate::{
+    error::MemoryError,
+    lines::{read_lines, write_lines},
+    memory::Memory,
+};
+
+/// The most memories of an agent. Beyond it, those that are not used go first, the oldest before others.
+const MAX_MEMORIES: usize = 5_000;
+
+/// The files of all agents.
+#[derive(Debug)]
+pub(crate) struct MemoryFiles {
+    dir: PathBuf,
+    cached: Mutex<BTreeMap<AgentId, ReadFile>>,
+}
+
+/// A file as it was read last.
+#[derive(Debug, Clone)]
+struct ReadFile {
+    stamp: Option<(SystemTime, u64)>,
+    memories: Arc<Vec<Memory>>,
+}
+
+// === impl MemoryFiles ===
+
+impl MemoryFiles {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            cached: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the agents that have memories.
+    pub(crate) fn agents(&self) -> Result<Vec<AgentId>, MemoryError> {
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(MemoryError::file(&self.dir)(error)),
+        };
+        let mut agents = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(MemoryError::file(&self.dir))?.file_name();
+            let name = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
+            agents.extend(name.and_then(|name| name.parse::<AgentId>().ok()));
+        }
+        agents.sort();
+        Ok(agents)
+    }
+
+    pub(crate) fn path(&self, agent: &AgentId) -> PathBuf {
+        self.dir.join(format!("{agent}.jsonl"))
+    }
+
+    /// Returns an agent's memories, from the file if it has changed.
+    pub(crate) fn read(&self, agent: &AgentId) -> Result<Arc<Vec<Memory>>, MemoryError> {
+        let path = self.path(agent);
+        let stamp = match fs::metadata(&path) {
+            Ok(found) => Some((
+                found.modified().map_err(MemoryError::file(&path))?,
+                found.len(),
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(MemoryError::file(&path)(error)),
+        };
+        let mut files = self.cache();
+        if let Some(read) = files.get(agent).filter(|read| read.stamp == stamp) {
+            return Ok(Arc::clone(&read.memories));
+        }
+        let memories = Arc::new(read_lines::<Memory>(&path)?);
+        let read = ReadFile {
+            stamp,
+            memories: Arc::clone(&memories),
+        };
+        files.insert(agent.clone(), read);
+        Ok(memories)
+    }
+
+    /// Changes an agent's memories, and writes them if they are others then.
+    pub(crate) fn change<T>(
+        &self,
+        agent: &AgentId,
+        change: impl FnOnce(&mut Vec<Memory>) -> T,
+    ) -> Result<T, MemoryError> {
+        let _lock = self.lock()?;
+        let path = self.path(agent);
+        let before = read_lines::<Memory>(&path)?;
+        let mut memories = before.clone();
+        let done = change(&mut memories);
+        if memories != before {
+            drop_least(&mut memories);
+            write_lines(&path, &memories)?;
+            // The time of a file may not have changed since the last change.
+            self.cache().remove(agent);
+        }
+        Ok(done)
+    }
+
+    /// Waits until no other process or thread changes memories. The lock is held while the returned file is open.
+    pub(crate) fn lock(&self) -> Result<File, MemoryError> {
+        let path = self.dir.join(".lock");
+        let locked = fs::create_dir_all(&self.dir).and_then(|()| {
+            let mut options = File::options();
+            let file = options
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)?;
+            file.lock()?;
+            Ok(file)
+        });
+        locked.map_err(MemoryError::file(path))
+    }
+
+    /// A panic elsewhere leaves the map usable: each change is one call.
+    fn cache(&self) -> MutexGuard<'_, BTreeMap<AgentId, ReadFile>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the most memories that are allowed: those that are used before others, the newest before older ones.
+fn drop_least(memories: &mut Vec<Memory>) {
+    let too_many = memories.len().saturating_sub(MAX_MEMORIES);
+    if too_many == 0 {
+        return;
+    }
+    let mut order: Vec<usize> = (0..memories.len()).collect();
+    order.sort_by_key(|at| (memories[*at].is_active(), memories[*at].updated_ms));
+    let gone: Vec<String> = order[..too_many]
+        .iter()
+        .map(|at| memories[*at].memory_id.clone())
+        .collect();
+    memories.retain(|it| !gone.contains(&it.memory_id));
+}

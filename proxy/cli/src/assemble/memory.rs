@@ -1,0 +1,228 @@
+//! The store of memories, and the answers of the memory API.
+
+use http::StatusCode;
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::home::Home;
+use metaclaw_gateway::{Answering, MemoryCall, MemoryRequest, MemoryService, ServiceError};
+use metaclaw_learner::{IngestError, IngestedSession, Learner};
+use metaclaw_memory::{
+    BufferedTurn, MemoryError, MemoryScope, MemoryStore, memory_json, search_json, stats_json,
+    summary_json,
+};
+use metaclaw_settings::Loaded;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+/// The store of the settings. It is there even with `memory.enabled: false`, for commands.
+pub(crate) fn memory(loaded: &Loaded, home: &Home) -> MemoryStore {
+    let config = loaded.config.memory.clone();
+    let folder = config.dir.clone().unwrap_or_else(|| home.memory());
+    MemoryStore::open(folder, config)
+}
+
+/// Answers `/v1/memory/..` as the Python original does.
+pub(super) struct MemoryAnswers {
+    pub(super) memory: MemoryStore,
+    pub(super) learner: Learner,
+}
+
+// === impl MemoryAnswers ===
+
+impl MemoryAnswers {
+    /// Reads what waits of one session, or of all; of the caller's agent only, if it has one.
+    async fn ingest(
+        &self,
+        agent: Option<AgentId>,
+        session: Option<metaclaw_chat::SessionId>,
+    ) -> Result<Vec<IngestedSession>, ServiceError> {
+        let fits = move |turn: &BufferedTurn| {
+            let is_callers = agent.as_ref().is_none_or(|agent| turn.agent == *agent);
+            is_callers
+                && session
+                    .as_ref()
+                    .is_none_or(|session| turn.session == *session)
+        };
+        self.learner
+            .ingest(fits)
+            .await
+            .map_err(|error| match error {
+                IngestError::Memory(error) => refused(&error),
+                IngestError::Panicked(_) => failed(error.to_string()),
+            })
+    }
+
+    /// Has what the owner typed wait. It belongs to all agents if the caller names none.
+    async fn buffer(
+        &self,
+        agent: Option<AgentId>,
+        turn: BufferedTurn,
+    ) -> Result<Value, ServiceError> {
+        let session = turn.session.clone();
+        let n = self.on_files(move |memory| memory.buffer(turn)).await?;
+        if n < self.memory.config().flush_every {
+            return Ok(json!({"flushed": false, "added": null}));
+        }
+        let read = self.ingest(agent, Some(session)).await?;
+        Ok(json!({"flushed": true, "added": added(&read)}))
+    }
+
+    async fn on_files<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&MemoryStore) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let memory = self.memory.clone();
+        let done = spawn_blocking(move || work(&memory)).await;
+        done.map_err(|error| failed(error.to_string()))?
+            .map_err(|error| refused(&error))
+    }
+
+    async fn answer(&self, call: MemoryCall) -> Result<Value, ServiceError> {
+        let MemoryCall { agent, request } = call;
+        let default_scope = self.memory.default_scope();
+        match request {
+            MemoryRequest::Ingest { session, scope } => {
+                if let Some(scope) = scope {
+                    let (agent, session) = (agent.clone(), session.clone());
+                    self.on_files(move |memory| {
+                        rescope(memory, agent.as_ref(), session.as_ref(), &scope)
+                    })
+                    .await?;
+                }
+                let read = self.ingest(agent, session).await?;
+                let turns: usize = read.iter().map(|it| it.turns).sum();
+                let sessions = read.iter().map(
+                    |it| json!({"session_id": it.session, "added": it.added, "turns": it.turns}),
+                );
+                Ok(
+                    json!({"added": added(&read), "buffered_turns": turns, "sessions": sessions.collect::<Value>()}),
+                )
+            }
+            MemoryRequest::BufferTurn {
+                session,
+                scope,
+                said,
+            } => {
+                let turn = BufferedTurn {
+                    agent: agent.clone().unwrap_or_else(AgentId::shared),
+                    session,
+                    scope: scope.unwrap_or(default_scope),
+                    turn: None,
+                    said,
+                    at_ms: now_ms(),
+                };
+                self.buffer(agent, turn).await
+            }
+            MemoryRequest::FlushSession { session, scope } => {
+                if let Some(scope) = scope {
+                    let (agent, session) = (agent.clone(), session.clone());
+                    self.on_files(move |memory| {
+                        rescope(memory, agent.as_ref(), Some(&session), &scope)
+                    })
+                    .await?;
+                }
+                let read = self.ingest(agent, Some(session)).await?;
+                Ok(json!({"added": added(&read)}))
+            }
+            other => {
+                let reads = move |memory: &MemoryStore| look(memory, agent.as_ref(), other);
+                let answer = self.on_files(reads).await?;
+                let not_found = || ServiceError {
+                    status: StatusCode::NOT_FOUND,
+                    message: "memory not found".to_owned(),
+                };
+                answer.ok_or_else(not_found)
+            }
+        }
+    }
+}
+
+impl MemoryService for MemoryAnswers {
+    fn call(&self, call: MemoryCall) -> Answering<'_> {
+        Box::pin(self.answer(call))
+    }
+}
+
+/// Answers what the store alone answers, or returns `None` if there is no such memory.
+fn look(
+    memory: &MemoryStore,
+    agent: Option<&AgentId>,
+    request: MemoryRequest,
+) -> Result<Option<Value>, MemoryError> {
+    let name =
+        |scope: &Option<MemoryScope>| scope.clone().unwrap_or_else(|| memory.default_scope());
+    Ok(Some(match request {
+        MemoryRequest::List { scope } => {
+            let all = memory.list(agent, scope.as_ref())?;
+            json!({"memories": all.iter().map(memory_json).collect::<Value>()})
+        }
+        MemoryRequest::Search {
+            query,
+            scope,
+            limit,
+        } => search_json(&memory.search(agent, scope.as_ref(), &query, limit)?),
+        MemoryRequest::Stats { scope } => {
+            stats_json(name(&scope).as_str(), &memory.list(agent, scope.as_ref())?)
+        }
+        MemoryRequest::Health { scope } => {
+            // A file that cannot be read is an error before this.
+            let all = memory.list(agent, scope.as_ref())?;
+            let waiting = all.iter().filter(|it| !it.is_active()).count();
+            json!({
+                "scope_id": name(&scope), "passed": true, "issues": [], "summary": "All checks passed",
+                "checks": {"integrity": {"passed": true, "issues": {}}, "not_in_use": {"passed": true, "count": waiting}},
+            })
+        }
+        MemoryRequest::Summary => summary_json(
+            memory.config(),
+            &memory.policy()?,
+            &memory.list(agent, None)?,
+        ),
+        MemoryRequest::Get { id } => return Ok(memory.get(agent, &id)?.as_ref().map(memory_json)),
+        MemoryRequest::Retrieve { query, scope } => {
+            let of_all = AgentId::default_agent();
+            let recall = memory.recall(agent.unwrap_or(&of_all), &name(&scope), &query)?;
+            json!({"rendered_prompt": recall.block.unwrap_or_default(), "unit_count": recall.memories.len()})
+        }
+        MemoryRequest::Forget { id } => match memory.forget(agent, &id) {
+            Ok(_) => json!({"ok": true}),
+            Err(MemoryError::Unknown(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        },
+        MemoryRequest::Maintenance => {
+            json!({"scope_id": memory.default_scope(), "consolidation": memory.consolidate()?})
+        }
+        MemoryRequest::Ingest { .. }
+        | MemoryRequest::BufferTurn { .. }
+        | MemoryRequest::FlushSession { .. } => {
+            return Ok(None);
+        }
+    }))
+}
+
+/// Gives what waits another scope.
+fn rescope(
+    memory: &MemoryStore,
+    agent: Option<&AgentId>,
+    session: Option<&metaclaw_chat::SessionId>,
+    scope: &MemoryScope,
+) -> Result<(), MemoryError> {
+    memory.rescope(scope, |turn| {
+        agent.is_none_or(|agent| turn.agent == *agent)
+            && session.is_none_or(|session| turn.session == *session)
+    })
+}
+
+fn added(read: &[IngestedSession]) -> usize {
+    read.iter().map(|it| it.added).sum()
+}
+
+fn refused(error: &MemoryError) -> ServiceError {
+    failed(error.to_string())
+}
+
+fn failed(message: String) -> ServiceError {
+    ServiceError {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        message,
+    }
+}

@@ -1,0 +1,170 @@
+//! `metaclaw memory`: facts that the owner told.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use metaclaw_chat::AgentId;
+use metaclaw_control::operations::memory::{ListMemories, MemoryChange};
+use metaclaw_memory::{Memory, MemoryKind, MemoryScope, MemoryState};
+use serde::Serialize;
+
+use super::{
+    calling::{agent, call},
+    context::Context,
+};
+use crate::out;
+
+/// Arguments of `memory`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryArgs {
+    #[command(subcommand)]
+    what: MemoryCommand,
+    /// The agent: `main` for OpenClaw's, `_shared` for all. `list` and `search` show those of all agents without it.
+    #[arg(long, global = true)]
+    agent: Option<AgentId>,
+    /// The scope; without it, all scopes, or memory.scope for `add`.
+    #[arg(long, global = true)]
+    scope: Option<String>,
+    /// As JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum MemoryCommand {
+    /// Those there are, the oldest first, and what waits for your review.
+    List,
+    /// Those that share words with a text, best first.
+    Search {
+        /// The text.
+        text: String,
+        /// The most that are shown.
+        #[arg(short = 'n', long, default_value_t = 20)]
+        limit: usize,
+    },
+    /// Write one down: one line, in your words. What waits for your review is accepted this way.
+    Add {
+        /// The fact.
+        text: String,
+        /// What it is about: preference, project_state, procedural_observation, semantic or episodic.
+        #[arg(long, default_value = "semantic", value_parser = kind)]
+        kind: MemoryKind,
+        /// Each session gets it, whatever it is about.
+        #[arg(long)]
+        pin: bool,
+    },
+    /// Delete one, and those that it had replaced.
+    Forget {
+        /// Its id, as `list` shows it.
+        id: String,
+    },
+}
+
+/// What was done, as `--json` prints it.
+#[derive(Serialize)]
+struct MemoryDone<'a> {
+    done: &'a str,
+}
+
+// === impl MemoryArgs ===
+
+impl MemoryArgs {
+    /// Does it.
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let scope = self.scope.as_deref().map(MemoryScope::new);
+        let wanted = ListMemories {
+            agent: self.agent.clone(),
+            scope: scope.clone(),
+            ..ListMemories::default()
+        };
+        let change = match self.what {
+            MemoryCommand::List => return show(context, wanted, self.json).await,
+            MemoryCommand::Search { text, limit } => {
+                let (query, limit) = (Some(text), Some(limit));
+                let wanted = ListMemories {
+                    query,
+                    limit,
+                    ..wanted
+                };
+                return show(context, wanted, self.json).await;
+            }
+            MemoryCommand::Add { text, kind, pin } => MemoryChange::Add {
+                agent: agent(context, self.agent.as_ref()).await?,
+                scope,
+                kind,
+                content: text,
+                is_pinned: pin,
+            },
+            MemoryCommand::Forget { id } => MemoryChange::Forget { id },
+        };
+        let done = call(context, "memory", change).await?;
+        if self.json {
+            out::json(&MemoryDone { done: &done })?;
+        } else {
+            out::line(done)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Result<ExitCode> {
+    let is_search = wanted.query.is_some();
+    let view = call(context, "memory", wanted).await?;
+    if json {
+        out::json(&view.memories)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !view.is_enabled {
+        out::line("memory is off (memory.enabled): no session gets any")?;
+    }
+    if view.memories.is_empty() {
+        out::line(if is_search {
+            "no memory shares a word with that"
+        } else {
+            "nothing is remembered: `metaclaw memory add \"..\"` writes something down"
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<Vec<String>> = view.memories.iter().map(row).collect();
+    out::line(out::table(
+        &["memory", "about", "agent", "scope", "id"],
+        &rows,
+    ))?;
+    for memory in &view.memories {
+        let MemoryState::Review { why } = &memory.state else {
+            continue;
+        };
+        let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+        out::line(format!(
+            "{} waits because {}",
+            memory.memory_id,
+            why.join(", ")
+        ))?;
+        out::line(format!(
+            "   let it stand: metaclaw memory add --agent {} {:?}; away with it: metaclaw memory forget {}",
+            memory.origin.agent, memory.content, memory.memory_id
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(memory: &Memory) -> Vec<String> {
+    let state = match (&memory.state, memory.is_pinned()) {
+        (MemoryState::Active, false) => String::new(),
+        (MemoryState::Active, true) => ", pinned".to_owned(),
+        (MemoryState::Superseded { superseded_by }, _) => format!(", replaced by {superseded_by}"),
+        (MemoryState::Review { .. }, _) => ", waits for your review".to_owned(),
+    };
+    vec![
+        memory.content.clone(),
+        format!("{}{state}", memory.kind),
+        memory.origin.agent.to_string(),
+        memory.scope_id.to_string(),
+        memory.memory_id.clone(),
+    ]
+}
+
+fn kind(name: &str) -> Result<MemoryKind, String> {
+    let all = MemoryKind::ALL.map(MemoryKind::as_str).join(", ");
+    MemoryKind::named(name).ok_or_else(|| format!("{name:?} is none of {all}"))
+}

@@ -1,0 +1,9 @@
+//! Sign-ins in a browser that end on a port of this machine (RFC 8252), with a proof that whoever began one ends it (PKCE,
+//! RFC 7636).
+
+pub(crate) mod google;
+mod loopback;
+pub(crate) mod openrouter;
+mod pkce;
+
+pub(crate) use self::{loopback::Redirect, pkce::Pkce};

@@ -1,0 +1,208 @@
+//! The port of this machine at which a sign-in ends: the provider sends the browser here, with a code.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use reqwest::Url;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+/// How long a person has to sign in.
+const SIGN_IN: Duration = Duration::from_secs(10 * 60);
+/// How long a browser has to send its request, and how much of it is read.
+const REQUEST: Duration = Duration::from_secs(10);
+const MAX_REQUEST: usize = 16 << 10;
+
+const DONE: &str = "You are signed in. You can close this page.";
+const FAILED: &str = "The sign-in failed. The terminal says why.";
+const OTHER: &str = "This is no page of the sign-in.";
+
+/// Where the browser comes back to.
+#[derive(Debug)]
+pub(crate) struct Redirect {
+    listener: TcpListener,
+    port: u16,
+    /// Known to nobody but the provider: what comes without it is none of its answers.
+    pub(crate) state: String,
+}
+
+/// The answer of the provider, in the address that the browser asks for.
+enum ProviderAnswer {
+    Code(String),
+    Refusal(String),
+    /// Something else: a browser asks for its icon, too.
+    Other,
+}
+
+// === impl Redirect ===
+
+impl Redirect {
+    /// Listens on a port of this machine; 0 takes a free one.
+    pub(crate) async fn listen(port: u16) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await;
+        let listener = listener.with_context(|| {
+            format!("port {port} of this machine is in use: `--port N` takes another one")
+        })?;
+        let port = listener.local_addr()?.port();
+        Ok(Self {
+            listener,
+            port,
+            state: format!("{:032x}", rand::random::<u128>()),
+        })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits for the browser, and returns the provider's code.
+    ///
+    /// # Errors
+    /// If the person refused, or nobody signed in for ten minutes.
+    pub(crate) async fn code(&self) -> anyhow::Result<String> {
+        let coming = timeout(SIGN_IN, async {
+            loop {
+                let (stream, _) = self.listener.accept().await?;
+                if let Some(answer) = self.answered(stream).await {
+                    return answer;
+                }
+            }
+        });
+        let minutes = SIGN_IN.as_secs() / 60;
+        coming
+            .await
+            .with_context(|| format!("nobody signed in within {minutes} minutes"))?
+    }
+
+    /// Reads one request and answers it; none where it is not the provider's answer.
+    async fn answered(&self, mut stream: TcpStream) -> Option<anyhow::Result<String>> {
+        let request = timeout(REQUEST, line(&mut stream)).await.ok()??;
+        let (status, text, answer) = match self.read(&request) {
+            ProviderAnswer::Code(code) => ("200 OK", DONE, Some(Ok(code))),
+            ProviderAnswer::Refusal(why) => {
+                let refused = anyhow::anyhow!("the provider did not sign you in: {why}");
+                ("200 OK", FAILED, Some(Err(refused)))
+            }
+            ProviderAnswer::Other => ("404 Not Found", OTHER, None),
+        };
+        let reply = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        // The code counts, whether or not the browser shows a page.
+        let _ = stream.write_all(reply.as_bytes()).await;
+        answer
+    }
+
+    /// Reads the first line of a request: `GET /STATE?code=.. HTTP/1.1`, or the state as a parameter.
+    fn read(&self, line: &str) -> ProviderAnswer {
+        let target = line
+            .strip_prefix("GET ")
+            .and_then(|it| it.split(' ').next());
+        let url = target.and_then(|it| Url::parse(&format!("http://localhost{it}")).ok());
+        let Some(url) = url else {
+            return ProviderAnswer::Other;
+        };
+        let value = |name: &str| {
+            let mut pairs = url.query_pairs();
+            let found = pairs.find(|(given, _)| given == name);
+            found.map(|(_, value)| value.into_owned())
+        };
+        let is_ours = url.path().trim_matches('/') == self.state
+            || value("state").as_deref() == Some(self.state.as_str());
+        match (is_ours, value("code"), value("error")) {
+            (true, Some(code), _) if !code.is_empty() => ProviderAnswer::Code(code),
+            (true, _, Some(why)) => ProviderAnswer::Refusal(why),
+            _ => ProviderAnswer::Other,
+        }
+    }
+}
+
+/// Reads the first line of a request, and the rest of its head, so that the answer is not lost.
+async fn line(stream: &mut TcpStream) -> Option<String> {
+    let mut read = Vec::new();
+    while !read.windows(4).any(|it| it == b"\r\n\r\n") {
+        if read.len() > MAX_REQUEST || stream.read_buf(&mut read).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let text = String::from_utf8_lossy(&read);
+    text.lines().next().map(str::to_owned)
+}
+
+/// Reads the answer of a provider's token endpoint as JSON.
+///
+/// # Errors
+/// With the provider's own words, if it refuses.
+pub(super) async fn answered(
+    request: reqwest::RequestBuilder,
+) -> anyhow::Result<serde_json::Value> {
+    let told = |error: reqwest::Error| anyhow::Error::from(error.without_url());
+    let answer = request.send().await.map_err(told)?;
+    let status = answer.status();
+    let text = answer.text().await.map_err(told)?;
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    if !status.is_success() {
+        let why = ["error_description", "error"]
+            .iter()
+            .find_map(|it| value[*it].as_str());
+        let nested = value["error"]["message"].as_str();
+        bail!(
+            "the answer is {status}: {}",
+            why.or(nested).unwrap_or("no reason is given")
+        );
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn asked(redirect: &Redirect, target: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", redirect.port()))
+            .await
+            .unwrap();
+        let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply
+    }
+
+    #[tokio::test]
+    async fn only_the_providers_answer_ends_a_sign_in() {
+        let redirect = Redirect::listen(0).await.unwrap();
+        let state = redirect.state.clone();
+        let browser = async {
+            let icon = asked(&redirect, "/favicon.ico").await;
+            let forged = asked(&redirect, "/?code=stolen&state=guessed").await;
+            let real = asked(&redirect, &format!("/{state}?code=a%2Fb")).await;
+            (icon, forged, real)
+        };
+        let (code, (icon, forged, real)) = tokio::join!(redirect.code(), browser);
+        assert_eq!(code.unwrap(), "a/b");
+        assert!(icon.starts_with("HTTP/1.1 404"), "{icon}");
+        assert!(forged.starts_with("HTTP/1.1 404"), "{forged}");
+        assert!(real.ends_with(DONE), "{real}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told() {
+        let redirect = Redirect::listen(0).await.unwrap();
+        let target = format!("/?error=access_denied&state={}", redirect.state);
+        let (code, page) = tokio::join!(redirect.code(), asked(&redirect, &target));
+        assert!(code.unwrap_err().to_string().ends_with("access_denied"));
+        assert!(page.ends_with(FAILED), "{page}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_waited_for_without_end() {
+        let redirect = Redirect::listen(0).await.unwrap();
+        let why = redirect.code().await.unwrap_err().to_string();
+        assert_eq!(why, "nobody signed in within 10 minutes");
+    }
+}

@@ -1,0 +1,101 @@
+//! A sign-in at OpenRouter, which ends with an API key: <https://openrouter.ai/docs/oauth>.
+
+use anyhow::Context as _;
+use metaclaw_chat::Secret;
+use reqwest::Url;
+use serde_json::json;
+
+use super::{
+    loopback::{Redirect, answered},
+    pkce::Pkce,
+};
+
+/// Where OpenRouter is.
+pub(crate) const OPENROUTER: &str = "https://openrouter.ai";
+/// The port that OpenRouter's documentation names for programs on one's own machine.
+pub(crate) const PORT: u16 = 3000;
+
+/// Returns the page at which a person signs in.
+pub(crate) fn page(site: &str, redirect: &Redirect, pkce: &Pkce) -> anyhow::Result<Url> {
+    let back = format!("http://localhost:{}/{}", redirect.port(), redirect.state);
+    let query = [
+        ("callback_url", back.as_str()),
+        ("code_challenge", &pkce.challenge),
+        ("code_challenge_method", "S256"),
+    ];
+    Ok(Url::parse_with_params(&format!("{site}/auth"), query)?)
+}
+
+/// Returns the API key that a code stands for. It does not end by itself; openrouter.ai lists it and can withdraw it.
+///
+/// # Errors
+/// If OpenRouter refuses the code, or cannot be reached.
+pub(crate) async fn key(
+    client: &reqwest::Client,
+    site: &str,
+    code: &str,
+    pkce: &Pkce,
+) -> anyhow::Result<Secret> {
+    let body = json!({
+        "code": code, "code_verifier": pkce.verifier, "code_challenge_method": "S256",
+    });
+    let request = client.post(format!("{site}/api/v1/auth/keys"));
+    let request = request.header("content-type", "application/json");
+    let answer = answered(request.body(body.to_string())).await;
+    let answer = answer.context("OpenRouter gives no key")?;
+    let key = answer["key"]
+        .as_str()
+        .context("OpenRouter's answer has no key")?;
+    Ok(key.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Json, Router, routing::post};
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_code_and_its_proof_become_a_key() {
+        let give = |Json(asked): Json<Value>| async move {
+            assert_eq!(asked["code_challenge_method"], "S256");
+            assert!(asked["code_verifier"].as_str().unwrap().len() >= 43);
+            let is_right = asked["code"] == "right";
+            let key = json!({ "key": "sk-or-v1-x" });
+            let wrong = json!({ "error": { "code": 403, "message": "Invalid code" } });
+            let status = if is_right { 200 } else { 403 };
+            let status = axum::http::StatusCode::from_u16(status).unwrap();
+            (status, Json(if is_right { key } else { wrong }))
+        };
+        let routes = Router::new().route("/api/v1/auth/keys", post(give));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let site = format!("http://{}", listener.local_addr().unwrap());
+        let serving = async { axum::serve(listener, routes).await.unwrap() };
+        let client = metaclaw_llm::loopback_client().unwrap();
+        let pkce = Pkce::new();
+        let asking = async {
+            let right = key(&client, &site, "right", &pkce).await.unwrap();
+            assert_eq!(right.expose(), "sk-or-v1-x");
+            let wrong = key(&client, &site, "wrong", &pkce).await.unwrap_err();
+            assert!(format!("{wrong:#}").ends_with("Invalid code"), "{wrong:#}");
+        };
+        tokio::select! {
+            () = asking => {}
+            () = serving => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn the_page_names_where_to_come_back_to_and_the_challenge() {
+        let redirect = Redirect::listen(0).await.unwrap();
+        let pkce = Pkce::new();
+        let page = page(OPENROUTER, &redirect, &pkce).unwrap();
+        let pairs: Vec<_> = page.query_pairs().collect();
+        let back = format!("http://localhost:{}/{}", redirect.port(), redirect.state);
+        assert_eq!(pairs[0].1, back);
+        assert_eq!(pairs[1].1, pkce.challenge);
+        assert!(page.as_str().starts_with("https://openrouter.ai/auth?"));
+    }
+}

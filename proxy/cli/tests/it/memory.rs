@@ -1,0 +1,235 @@
+//! Tests of memory: with the settings and the calls of the original's benchmark, recorded from its runner
+//! (`benchmark/src/infer/infer_cmd.py`, `benchmark/scripts/memory_run.py`), and with commands.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, TestHome, Upstream, exchange, until};
+
+/// The settings of `benchmark/scripts/config/memory.yaml`, with its variables replaced as its script does it.
+fn settings(upstream: &Upstream, manual: bool) -> String {
+    format!(
+        "llm:\n  api_base: {}\n  api_key: sk-0123456789abcd\n  model_id: scripted\n  provider: custom\nmode: skills_only\n\
+         proxy:\n  host: 0.0.0.0\n  port: 0\nrl:\n  enabled: false\nscheduler:\n  calendar:\n    enabled: false\n  enabled: false\n\
+         skills:\n  auto_evolve: false\n  enabled: false\n  retrieval_mode: template\n  task_specific_top_k: 10\n  top_k: 6\n\
+         memory:\n  enabled: true\n  scope: default\n  retrieval_mode: hybrid\n  embedding_mode: semantic\n  embedding_model: all-MiniLM-L6-v2\n  \
+         auto_extract: true\n  auto_consolidate: true\n  max_injected_units: 10\n  max_injected_tokens: 1500\n  ignore_turn_type: true\n  \
+         manual_trigger: {manual}\n  flush_every: 3\nmax_context_tokens: 50000\n",
+        upstream.url
+    )
+}
+
+/// A call as `urllib.request` makes it: without a key and without our headers.
+async fn call(
+    proxy: &Running,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Value)> {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let reply = exchange(&proxy.url, &request).await?;
+    let (head, body) = reply.split_once("\r\n\r\n").context("no body")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((
+        status,
+        serde_json::from_str(body).with_context(|| reply.clone())?,
+    ))
+}
+
+/// What the system text of a session's first turn was.
+async fn given(home: &TestHome, session: &str) -> Result<String> {
+    let turns = ["turns", "list", "--session", session, "--json"];
+    until(async || Ok(home.json(&turns).await?[0]["id"].is_string())).await?;
+    let turns = home.json(&turns).await?;
+    home.ask(&["turns", "show", turns[0]["id"].as_str().unwrap_or_default()])
+        .await
+}
+
+#[tokio::test]
+async fn the_calls_of_the_originals_benchmark_are_answered_in_its_shapes() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::new(&settings(&upstream, true)).unwrap();
+    let folder = home.path().join("memory");
+    std::fs::create_dir(&folder).unwrap();
+    let policy = r#"{"version":1,"retrieval_mode":"hybrid","max_injected_units":10,"type_boosts":{"semantic":1.3}}"#;
+    std::fs::write(folder.join("policy.json"), policy).unwrap();
+    let proxy = home.start().await.unwrap();
+    let empty = json!({});
+    let ingest = async || {
+        call(&proxy, "POST", "/v1/memory/ingest", Some(&empty))
+            .await
+            .unwrap()
+    };
+    assert_eq!(
+        ingest().await,
+        (
+            200,
+            json!({"added": 0, "buffered_turns": 0, "sessions": []})
+        )
+    );
+
+    // --memory: a scene of chats, and then what was said is read.
+    proxy
+        .chat("day01", &["My name is Anna. What is rain?"])
+        .await
+        .unwrap();
+    proxy
+        .chat("day02", &["We use Postgres 16 in the shop."])
+        .await
+        .unwrap();
+    let buffer = folder.join(".buffer.jsonl");
+    let buffered = || std::fs::read_to_string(&buffer).unwrap_or_default();
+    until(async || Ok(buffered().lines().count() == 2))
+        .await
+        .unwrap();
+    let (status, read) = ingest().await;
+    assert_eq!(
+        (status, &read["added"], &read["buffered_turns"]),
+        (200, &json!(2), &json!(2))
+    );
+    let first = json!({"session_id": "day01", "added": 1, "turns": 1});
+    assert_eq!(read["sessions"][0], first);
+
+    // What memory_run.py asks at its end.
+    let get = async |path: &str| call(&proxy, "GET", path, None).await.unwrap();
+    let (_, stats) = get("/v1/memory/stats").await;
+    assert_eq!(
+        (&stats["active"], &stats["scope_id"]),
+        (&json!(2), &json!("default")),
+        "{stats}"
+    );
+    assert_eq!(
+        stats["active_by_type"],
+        json!({"project_state": 1, "semantic": 1})
+    );
+    assert_eq!(
+        get("/v1/memory/summary").await.1["policy"]["max_injected_units"],
+        10
+    );
+    assert_eq!(get("/v1/memory/health").await.1["passed"], true);
+    for unreachable in ["operator-report", "feedback-analysis"] {
+        let reply = get(&format!("/v1/memory/{unreachable}")).await;
+        assert_eq!(reply, (404, json!({"detail": "memory not found"})));
+    }
+    let hits = get("/v1/memory/search?q=postgres&limit=5").await.1;
+    assert_eq!(hits[0]["content"], "We use Postgres 16 in the shop.");
+
+    home.ask(&["stop"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_benchmarks_rounds_are_buffered_and_the_next_day_knows_them() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = TestHome::new(&settings(&upstream, true)).unwrap();
+    let proxy = home.start().await.unwrap();
+    // --buffer-turns: each round, and then the end of the scene.
+    let round = |text: &str| json!({"session_id": "day03", "turn": {"prompt_text": text, "response_text": "I live on Mars."}});
+    for (text, expected) in [
+        (
+            "I prefer tabs over spaces.",
+            json!({"flushed": false, "added": null}),
+        ),
+        ("What is snow?", json!({"flushed": false, "added": null})),
+        (
+            "My dog is called Rex.",
+            json!({"flushed": true, "added": 2}),
+        ),
+        ("I live in Rome.", json!({"flushed": false, "added": null})),
+    ] {
+        let (_, reply) = call(&proxy, "POST", "/v1/memory/buffer_turn", Some(&round(text)))
+            .await
+            .unwrap();
+        assert_eq!(reply, expected, "{text}");
+    }
+    let flush = json!({"session_id": "day03", "final": true});
+    let flushed = call(&proxy, "POST", "/v1/memory/flush_session", Some(&flush))
+        .await
+        .unwrap();
+    assert_eq!(flushed, (200, json!({"added": 1})));
+
+    // The next day knows it, and nothing of the replies.
+    proxy
+        .chat("day04", &["Why is Postgres slow?"])
+        .await
+        .unwrap();
+    let served = given(&home, "day04").await.unwrap();
+    assert!(served.contains("## What the user has told you"), "{served}");
+    for told in ["I prefer tabs", "My dog is called Rex.", "I live in Rome."] {
+        assert!(served.contains(told), "{told}: {served}");
+    }
+    assert!(!served.contains("Mars"), "{served}");
+    home.ask(&["stop"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn memories_come_and_go_by_command_and_with_their_session() {
+    let upstream = Upstream::new().await.unwrap();
+    let config = settings(&upstream, false).replace("flush_every: 3", "flush_every: 1");
+    let home = TestHome::new(&config).unwrap();
+    let proxy = home.start().await.unwrap();
+    let contents = async || {
+        let list = home.json(&["memory", "list", "--json"]).await?;
+        let all = list.as_array().context("a list")?.iter();
+        anyhow::Ok(
+            all.map(|it| it["content"].as_str().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>(),
+        )
+    };
+    proxy
+        .chat("s", &["Hello", "answer", "I live in Rome."])
+        .await
+        .unwrap();
+    until(async || Ok(contents().await? == ["I live in Rome."]))
+        .await
+        .unwrap();
+    let added = home
+        .ask(&["memory", "add", "--agent", "_default", "My name is Anna."])
+        .await
+        .unwrap();
+    assert!(
+        added.contains("from the next session on: My name is Anna."),
+        "{added}"
+    );
+    let found = home.ask(&["memory", "search", "rome"]).await.unwrap();
+    assert!(
+        found.contains("I live in Rome.") && !found.contains("Anna"),
+        "{found}"
+    );
+    proxy.chat("t", &["Where do I live?"]).await.unwrap();
+    assert!(given(&home, "t").await.unwrap().contains("I live in Rome."));
+
+    let forgotten = home.ask(&["forget", "s"]).await.unwrap();
+    assert!(forgotten.contains("1 lesson"), "{forgotten}");
+    assert_eq!(contents().await.unwrap(), ["My name is Anna."]);
+    // What another session was given of it is masked.
+    let served = given(&home, "t").await.unwrap();
+    assert!(
+        !served.contains("I live in Rome.") && served.contains("[forgotten]"),
+        "{served}"
+    );
+    let list = home.json(&["memory", "list", "--json"]).await.unwrap();
+    let id = list[0]["memory_id"].as_str().unwrap();
+    assert_eq!(
+        home.ask(&["memory", "forget", id]).await.unwrap(),
+        "forgotten: My name is Anna."
+    );
+    let unknown = home.refusal(&["memory", "forget", id]).await.unwrap();
+    assert!(unknown.contains("there is no memory"), "{unknown}");
+    home.ask(&["stop"]).await.unwrap();
+    // Where nothing runs, the command works on the files.
+    home.ask(&[
+        "memory",
+        "add",
+        "--agent",
+        "_default",
+        "--pin",
+        "I am deaf in one ear.",
+    ])
+    .await
+    .unwrap();
+    assert_eq!(contents().await.unwrap(), ["I am deaf in one ear."]);
+}

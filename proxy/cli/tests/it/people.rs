@@ -1,0 +1,139 @@
+//! Tests that each of several people in one conversation has wishes of her own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::{Json, Router, routing::post};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, TestHome, serve, until};
+
+/// A person of the group.
+struct Person {
+    id: &'static str,
+    wish: &'static str,
+}
+
+/// Three people whose wishes contradict each other. The first is the owner, whose wishes are for all.
+const PEOPLE: [Person; 3] = [
+    Person {
+        id: "1",
+        wish: "Please always answer in one sentence.",
+    },
+    Person {
+        id: "100",
+        wish: "From now on explain everything in detail.",
+    },
+    Person {
+        id: "200",
+        wish: "Please always answer in at most ten words.",
+    },
+];
+const SESSIONS: usize = 30;
+const TURNS_EACH: usize = 10;
+
+/// A message as OpenClaw sends it in a group.
+fn message(person: &Person, text: &str) -> String {
+    format!(
+        "Conversation info: ⟦openclaw:ctx⟧\n```json\n{{\n  \"is_group_chat\": true,\n  \"sender\": {{\"id\": \"{}\"}}\n}}\n```\n\n{text}",
+        person.id
+    )
+}
+
+/// Has the people speak in turn in a session of the group.
+async fn talk(
+    proxy: &Running,
+    session: &str,
+    n_turns: usize,
+    text: impl Fn(&Person) -> String,
+) -> anyhow::Result<()> {
+    let mut said: Vec<String> = Vec::new();
+    for turn in 0..n_turns {
+        let person = &PEOPLE[turn % PEOPLE.len()];
+        said.push(message(person, &text(person)));
+        let words: Vec<&str> = said.iter().map(String::as_str).collect();
+        let answer = proxy.chat(session, &words).await?;
+        said.push(answer);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn three_people_with_contrary_wishes_never_get_each_others_in_300_turns() {
+    let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let noted = Arc::clone(&requests);
+    let answer = async move |Json(body): Json<Value>| {
+        let mut all = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = all.len();
+        all.push(body);
+        let message = json!({"role": "assistant", "content": format!("answer {n}")});
+        Json(json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+    };
+    let routes = Router::new().route("/v1/chat/completions", post(answer));
+    let (address, _serving) = serve(routes).await.unwrap();
+    let home = TestHome::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: 'http://{address}/v1', model_id: m, api_key: sk-0123456789abcd}}\nwishes: {{owners: ['1']}}\n"
+    ))
+    .unwrap();
+    let proxy = home.start().await.unwrap();
+
+    talk(&proxy, "wishes", PEOPLE.len(), |person| {
+        person.wish.to_owned()
+    })
+    .await
+    .unwrap();
+    let listed = async || home.json(&["wishes", "list", "--json"]).await;
+    let is_heard = async || {
+        let people = &listed().await?["people"];
+        Ok(people["100"] == json!([PEOPLE[1].wish]) && people["200"] == json!([PEOPLE[2].wish]))
+    };
+    until(is_heard).await.unwrap();
+    assert_eq!(listed().await.unwrap()["wishes"], json!([PEOPLE[0].wish]));
+    let shown = home.ask(&["wishes", "list"]).await.unwrap();
+    assert!(shown.contains("100's (--sender)"), "{shown}");
+
+    requests
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clear();
+    for session in 0..SESSIONS {
+        let session = format!("day-{session}");
+        talk(&proxy, &session, TURNS_EACH, |_| "What is rain?".to_owned())
+            .await
+            .unwrap();
+    }
+    let requests = requests
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    // The model is also asked what the people wish, without what OpenClaw writes around their words.
+    let is_chat = |it: &&Value| it["messages"].to_string().contains("is_group_chat");
+    let chats: Vec<&Value> = requests.iter().filter(is_chat).collect();
+    assert_eq!(chats.len(), SESSIONS * TURNS_EACH);
+    for chat in chats {
+        let messages = chat["messages"].as_array().unwrap();
+        let system = messages[0]["content"].as_str().unwrap();
+        assert!(system.contains(PEOPLE[0].wish), "{system}");
+        for other in &PEOPLE[1..] {
+            assert!(!system.contains(other.wish), "{system}");
+        }
+        let users = messages.iter().filter(|it| it["role"] == "user");
+        for message in users.map(|it| it["content"].as_str().unwrap()) {
+            let person = PEOPLE
+                .iter()
+                .find(|it| message.contains(&format!("{{\"id\": \"{}\"}}", it.id)))
+                .unwrap();
+            for (at, other) in PEOPLE.iter().enumerate() {
+                let is_hers = at > 0 && other.id == person.id;
+                assert_eq!(message.contains(other.wish), is_hers, "{message}");
+            }
+        }
+    }
+
+    let removed = home
+        .ask(&["wishes", "remove", PEOPLE[1].wish, "--sender", "100"])
+        .await
+        .unwrap();
+    assert!(removed.contains("taken out"), "{removed}");
+    home.ask(&["stop"]).await.unwrap();
+    assert!(proxy.ended().await.unwrap().success());
+}

@@ -1,0 +1,279 @@
+//! Finds facts in what the owner types, and remembers them.
+//!
+//! What the owner typed in a turn waits in the store's buffer, so that a restart loses nothing. It is read when a
+//! session has said enough, ends, or is silent: one request to a model for several messages, within the budget of
+//! learning, or rules where no model can be asked. Only the owner's own words are read: never a tool's result, a reply,
+//! or another person's message.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_memory::{
+    BufferedSession, BufferedTurn, Fact, FactQuestion, Memory, MemoryError, MemoryStore,
+    Remembered, plain_facts,
+};
+use metaclaw_skills::Origin;
+use metaclaw_turns::{LogError, Turn, TurnKind};
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::spawn_blocking,
+};
+
+use crate::{
+    owner_text::owner_says,
+    shared::Shared,
+    wish_detection::{WITH_WORDS, WITHOUT_WORDS, listen, listener},
+};
+
+/// Turns that wait to be looked at while a model is asked. Of more, what they say is said again.
+const WAITING: usize = 1_024;
+/// A session that is silent for so long is read, however little it said.
+const SILENCE_MS: u64 = 10 * 60 * 1_000;
+/// The pause between two looks for silent sessions.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// What was read of one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngestedSession {
+    pub session: metaclaw_chat::SessionId,
+    /// How many memories are new.
+    pub added: usize,
+    /// How many messages were read.
+    pub turns: usize,
+}
+
+/// Why nothing was remembered.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("remembering panicked: {0}")]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+/// Buffers the owner's words of each turn as it comes into the log, and reads them in time, until the log closes or the
+/// learner ends.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    memory: MemoryStore,
+    appended: broadcast::Receiver<TurnId>,
+) {
+    let (came, waiting) = mpsc::channel(WAITING);
+    let work = async {
+        consolidate(&memory).await;
+        tokio::join!(
+            listen(appended, came),
+            buffer_each(&shared, &memory, waiting)
+        )
+    };
+    shared.cancel.run_until_cancelled(work).await;
+}
+
+async fn buffer_each(shared: &Shared, memory: &MemoryStore, mut waiting: mpsc::Receiver<TurnId>) {
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    loop {
+        let id = tokio::select! {
+            id = waiting.recv() => id,
+            _ = look.tick() => {
+                if !memory.config().manual_trigger {
+                    told(ingest_silent(shared, memory).await);
+                }
+                continue;
+            }
+        };
+        let Some(id) = id else { return };
+        match shared.persist(|| shared.log.get(id)).await {
+            Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => {
+                told(buffer_turn(shared, memory, &turn).await);
+            }
+            Ok(Some(_) | None) => {}
+            Err(LogError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "a turn could not be read for facts"),
+        }
+    }
+}
+
+fn told<T>(done: Result<T, IngestError>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "what was said could not be remembered");
+    }
+}
+
+/// Buffers what the owner says in a turn, and reads the session if it has said enough.
+async fn buffer_turn(
+    shared: &Shared,
+    memory: &MemoryStore,
+    turn: &Turn,
+) -> Result<(), IngestError> {
+    let Some(said) = words(memory, turn) else {
+        return Ok(());
+    };
+    let buffered = BufferedTurn {
+        agent: turn.agent.clone(),
+        session: turn.session.clone(),
+        scope: memory.scope_of(&turn.agent, &turn.session),
+        turn: Some(turn.id),
+        said,
+        at_ms: turn.meta.ended_ms,
+    };
+    let n = on_files(memory, move |memory| memory.buffer(buffered)).await?;
+    let config = memory.config();
+    let is_due = n >= config.flush_every || turn.meta.is_last;
+    if is_due && !config.manual_trigger {
+        let (agent, session) = (turn.agent.clone(), turn.session.clone());
+        ingest(shared, memory, move |it| {
+            it.agent == agent && it.session == session
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The owner's words in a turn. With `memory.ignore_turn_type`, those of a side turn count as well.
+fn words(memory: &MemoryStore, turn: &Turn) -> Option<String> {
+    if turn.meta.kind == TurnKind::Side && memory.config().ignore_turn_type {
+        return turn.new_words().map(|words| words.text.into_owned());
+    }
+    owner_says(turn)
+}
+
+/// Reads what waits, of the messages that fit.
+pub(crate) async fn ingest(
+    shared: &Shared,
+    memory: &MemoryStore,
+    fits: impl Fn(&BufferedTurn) -> bool + Send + 'static,
+) -> Result<Vec<IngestedSession>, IngestError> {
+    let sessions = on_files(memory, move |memory| memory.buffered(fits)).await?;
+    ingest_sessions(shared, memory, sessions).await
+}
+
+async fn ingest_silent(shared: &Shared, memory: &MemoryStore) -> Result<(), IngestError> {
+    let mut sessions = on_files(memory, |memory| memory.buffered(|_| true)).await?;
+    let now = now_ms();
+    sessions.retain(|it| now.saturating_sub(it.last_ms()) >= SILENCE_MS);
+    ingest_sessions(shared, memory, sessions).await?;
+    Ok(())
+}
+
+async fn ingest_sessions(
+    shared: &Shared,
+    memory: &MemoryStore,
+    sessions: Vec<BufferedSession>,
+) -> Result<Vec<IngestedSession>, IngestError> {
+    let mut ingested = Vec::new();
+    for session in sessions {
+        let said: Vec<&str> = session.turns.iter().map(|it| it.said.as_str()).collect();
+        let facts = facts_in(shared, &said).await;
+        let (name, turns) = (session.session.clone(), session.turns.len());
+        let agent = session.agent.clone();
+        let remembered = on_files(memory, move |memory| remember(memory, &session, &facts)).await?;
+        let new = remembered
+            .iter()
+            .filter(|it| matches!(it, Remembered::New(_)));
+        let added = new.count();
+        for it in &remembered {
+            tell(&agent, it);
+        }
+        shared.count_lessons(&agent, now_ms(), added as u64).await;
+        ingested.push(IngestedSession {
+            session: name,
+            added,
+            turns,
+        });
+        let n = shared.n_ingested.fetch_add(1, Ordering::AcqRel) + 1;
+        if n.is_multiple_of(memory.config().consolidation_interval.max(1)) {
+            consolidate(memory).await;
+        }
+    }
+    Ok(ingested)
+}
+
+/// Stores the facts of a session, and then removes what was read. A fact comes from the turn that has its sentence.
+fn remember(
+    memory: &MemoryStore,
+    session: &BufferedSession,
+    facts: &[Fact],
+) -> Result<Vec<Remembered>, MemoryError> {
+    let mut remembered = Vec::new();
+    for fact in facts {
+        let sentence = fact.said.as_deref().unwrap_or(&fact.content);
+        let has_it = |turn: &&BufferedTurn| turn.said.contains(sentence);
+        let turn = session
+            .turns
+            .iter()
+            .find(has_it)
+            .or_else(|| session.turns.last());
+        let Some(turn) = turn else { continue };
+        let origin = Origin {
+            agent: turn.agent.clone(),
+            session: Some(turn.session.clone()),
+            turn: turn.turn,
+            sender: None,
+            at_ms: turn.at_ms,
+        };
+        remembered.push(memory.remember(fact, &turn.scope, origin)?);
+    }
+    memory.unbuffer(|turn| session.turns.contains(turn))?;
+    Ok(remembered)
+}
+
+/// Finds facts by a model where one answers, else by rules.
+async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
+    let may_ask = shared.judge.listener().is_some() || shared.listener.is_some();
+    if may_ask
+        && let Some(question) = FactQuestion::of(said.iter().copied())
+        && let Some(model) = listener(shared).await
+    {
+        match model.ask(&question.messages()).await {
+            Ok(answer) => {
+                if let Some(facts) = question.read(&answer) {
+                    return facts;
+                }
+                tracing::debug!(
+                    "the model named no facts in the form that it was asked for; rules do"
+                );
+            }
+            Err(error) => tracing::debug!(%error, "no model finds facts; rules do"),
+        }
+    }
+    plain_facts(said.iter().copied())
+}
+
+async fn consolidate(memory: &MemoryStore) {
+    match on_files(memory, MemoryStore::consolidate).await {
+        Ok(done) => tracing::debug!(?done, "memories were compared with each other"),
+        Err(error) => tracing::warn!(%error, "memories could not be compared with each other"),
+    }
+}
+
+/// Runs what touches files where blocking is allowed.
+async fn on_files<T: Send + 'static>(
+    memory: &MemoryStore,
+    work: impl FnOnce(&MemoryStore) -> Result<T, MemoryError> + Send + 'static,
+) -> Result<T, IngestError> {
+    let memory = memory.clone();
+    Ok(spawn_blocking(move || work(&memory)).await??)
+}
+
+/// Logs one line for each memory twice: with the words, for a person who looks on, and without, for a file that may be
+/// kept when the words are to be forgotten.
+fn tell(agent: &AgentId, remembered: &Remembered) {
+    let Memory {
+        memory_id: id,
+        content,
+        ..
+    } = match remembered {
+        Remembered::New(memory) | Remembered::Waits(memory) => memory,
+        Remembered::Again(_) => return,
+    };
+    if matches!(remembered, Remembered::Waits(_)) {
+        tracing::warn!(target: WITH_WORDS, "a memory waits for your review: {content}  (metaclaw memory list)");
+        tracing::warn!(target: WITHOUT_WORDS, %agent, memory = id, "a memory waits for review");
+        return;
+    }
+    tracing::info!(target: WITH_WORDS, "remembered, from the next session on: {content}  (metaclaw memory forget {id})");
+    tracing::info!(target: WITHOUT_WORDS, %agent, memory = id, "a fact was remembered");
+}
+
+#[cfg(test)]
+mod tests;

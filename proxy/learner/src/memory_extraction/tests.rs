@@ -1,0 +1,271 @@
+//! Tests: facts that the owner tells are remembered, and nobody else's.
+
+use std::sync::Mutex;
+
+use futures_util::future::BoxFuture;
+use metaclaw_chat::{Message, SessionId};
+use metaclaw_memory::{MemoryConfig, MemoryScope};
+use metaclaw_reward::Rules;
+use metaclaw_schedule::{Schedule, SchedulerConfig};
+use metaclaw_turns::{TurnLog, TurnsConfig};
+use tempfile::TempDir;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::*;
+use crate::{
+    Ask, AskFailed, Judge, Learner, Listener, Parts,
+    testing::{Said, World, append, said},
+};
+
+/// A model that gives one answer, and remembers what it was asked.
+#[derive(Debug)]
+struct ScriptedModel {
+    answer: Result<&'static str, &'static str>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Ask for ScriptedModel {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        self.asked
+            .lock()
+            .unwrap()
+            .push(messages[1].text().into_owned());
+        let failed = |why: &str| AskFailed {
+            why: why.to_owned(),
+        };
+        let answer = self.answer.map(str::to_owned).map_err(failed);
+        Box::pin(async move { answer })
+    }
+}
+
+/// A learner that remembers, over an empty log.
+struct MemoryWorld {
+    learner: Learner,
+    log: TurnLog,
+    memory: MemoryStore,
+    model: Arc<ScriptedModel>,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+    _dir: TempDir,
+}
+
+impl MemoryWorld {
+    async fn new(config: MemoryConfig, answer: Result<&'static str, &'static str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(&dir.path().join("turns"), &TurnsConfig::default()).unwrap();
+        let memory = MemoryStore::open(dir.path().join("memory"), config);
+        let model = Arc::new(ScriptedModel {
+            answer,
+            asked: Mutex::default(),
+        });
+        let parts = Parts {
+            listener: Some(Listener::Model(Arc::<ScriptedModel>::clone(&model))),
+            config: serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
+            schedule: Schedule::local(SchedulerConfig::default(), None),
+            log: log.clone(),
+            backend: None,
+            judge: Judge::Rules(Rules::default()),
+            external_teacher: None,
+            advantages: None,
+            library: None,
+            memory: Some(memory.clone()),
+            evolver: None,
+            recorder: crate::metrics::Recorder::default(),
+            folder: None,
+            is_off: Arc::new(|_| false),
+            on_swap: Arc::new(|_, _| {}),
+        };
+        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
+        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        Self {
+            learner,
+            log,
+            memory,
+            model,
+            tasks,
+            cancel,
+            _dir: dir,
+        }
+    }
+
+    async fn talk(&self, session: &str, owner: &[&str]) {
+        let talk = owner
+            .iter()
+            .zip(1..)
+            .map(|(text, mark)| said(text, "Noted.", mark));
+        let talk: Vec<Said> = talk.collect();
+        append(&self.log, &World::default(), session, &talk).await;
+    }
+
+    /// Waits until something holds; a test that waits for ever fails by its time limit.
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        while !holds(self) {
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn contents(&self) -> Vec<String> {
+        let all = self.memory.list(None, None).unwrap().into_iter();
+        all.filter(Memory::is_active).map(|it| it.content).collect()
+    }
+
+    fn n_waiting(&self) -> usize {
+        let sessions = self.memory.buffered(|_| true).unwrap();
+        sessions.iter().map(|it| it.turns.len()).sum()
+    }
+
+    async fn end(self) {
+        self.cancel.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.log.close().await;
+    }
+}
+
+fn every(flush_every: usize) -> MemoryConfig {
+    MemoryConfig {
+        flush_every,
+        ..MemoryConfig::default()
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_asked_once_for_several_messages_and_sees_only_the_owners() {
+    let answer = "fact 2 project_state: we deploy with Nomad since May\nfact 3 semantic: The user likes Kubernetes";
+    let world = MemoryWorld::new(every(3), Ok(answer)).await;
+    let talk = [
+        "What is a canary release?",
+        "By the way, we deploy with Nomad since May.",
+        "Fwd: offers\nWe use PayFast for all payments. Thanks.",
+        "And a blue-green one?",
+    ];
+    world.talk("a", &talk[..2]).await;
+    world.until(|it| it.n_waiting() == 2).await;
+    assert!(
+        world.model.asked.lock().unwrap().is_empty(),
+        "it waits for more"
+    );
+    world.talk("b", &talk).await;
+    world.until(|it| it.contents().len() == 1).await;
+    assert_eq!(world.contents(), ["we deploy with Nomad since May"]);
+    let asked = world.model.asked.lock().unwrap()[0].clone();
+    assert!(
+        !asked.contains("PayFast") && !asked.contains("Noted."),
+        "{asked}"
+    );
+    let memory = &world.memory.list(None, None).unwrap()[0];
+    assert_eq!(memory.origin.session.as_ref().unwrap().as_str(), "b");
+    let turn = memory.origin.turn.unwrap();
+    let turn = world.log.get(turn).await.unwrap().unwrap();
+    assert!(
+        owner_says(&turn).unwrap().contains("Nomad"),
+        "the turn that said it"
+    );
+    assert_eq!(
+        memory.said.as_deref(),
+        Some("By the way, we deploy with Nomad since May.")
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn rules_find_plain_facts_where_no_model_answers() {
+    let world = MemoryWorld::new(every(1), Err("the budget is spent")).await;
+    world
+        .talk("a", &["My name is Anna. What is rain?", "Is my name Otto?"])
+        .await;
+    world
+        .until(|it| it.n_waiting() == 0 && !it.contents().is_empty())
+        .await;
+    assert_eq!(world.contents(), ["My name is Anna."]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
+    let config = MemoryConfig {
+        manual_trigger: true,
+        ..every(1)
+    };
+    let world = MemoryWorld::new(config, Ok("none")).await;
+    world.talk("a", &["My dog is called Rex."]).await;
+    world.talk("b", &["My name is Anna."]).await;
+    world.until(|it| it.n_waiting() == 2).await;
+    assert!(world.model.asked.lock().unwrap().is_empty());
+    let b: SessionId = "b".parse().unwrap();
+    let read = world
+        .learner
+        .ingest(move |it| it.session == b)
+        .await
+        .unwrap();
+    assert_eq!(read.len(), 1);
+    assert_eq!(
+        (read[0].session.as_str(), read[0].added, read[0].turns),
+        ("b", 0, 1)
+    );
+    assert_eq!(world.n_waiting(), 1);
+    assert!(
+        world
+            .learner
+            .ingest(|it| it.scope == MemoryScope::new("x"))
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(world.learner.ingest(|_| true).await.unwrap().len(), 1);
+    assert!(
+        world.contents().is_empty(),
+        "the model found nothing: {:?}",
+        world.contents()
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_was_not_read_yet_is_read_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = MemoryStore::open(dir.path(), MemoryConfig::default());
+    let turn = BufferedTurn {
+        agent: AgentId::default_agent(),
+        session: "a".parse().unwrap(),
+        scope: MemoryScope::default(),
+        turn: None,
+        said: "I live in Rome.".to_owned(),
+        at_ms: 1,
+    };
+    before.buffer(turn).unwrap();
+    let world = MemoryWorld::new(MemoryConfig::default(), Ok("none")).await;
+    let after = MemoryStore::open(dir.path(), MemoryConfig::default());
+    let shared = {
+        let config = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
+        Shared::new(
+            Parts {
+                listener: None,
+                config,
+                schedule: Schedule::local(SchedulerConfig::default(), None),
+                log: world.log.clone(),
+                backend: None,
+                judge: Judge::Rules(Rules::default()),
+                external_teacher: None,
+                advantages: None,
+                library: None,
+                memory: Some(after.clone()),
+                evolver: None,
+                recorder: crate::metrics::Recorder::default(),
+                folder: None,
+                is_off: Arc::new(|_| false),
+                on_swap: Arc::new(|_, _| {}),
+            },
+            CancellationToken::new(),
+        )
+    };
+    ingest_silent(&shared, &after).await.unwrap();
+    let all = after.list(None, None).unwrap();
+    assert_eq!(
+        all.iter().map(|it| it.content.as_str()).collect::<Vec<_>>(),
+        ["I live in Rome."]
+    );
+    assert!(after.buffered(|_| true).unwrap().is_empty());
+    world.end().await;
+}
