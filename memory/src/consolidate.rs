@@ -12,7 +12,7 @@ const SAME: f32 = 0.8;
 /// The longest subject of a statement, in words. A longer one is rather a story.
 const MAX_SUBJECT: usize = 6;
 
-/// The verbs that separate what is spoken of from what is said about it.
+/// The verbs between the subject of a fact and its predicate.
 static VERB: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(?:is|are|was|were|am)\b(?: now)?|(?i)'s\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses|am using|are using)\b|是|叫|住在|喜欢|偏好|使用|用").ok()
 });

@@ -369,7 +369,7 @@ fn replies_have_the_originals_shapes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the lines are, and whoever wrote the file, each memory is one line of one list.
+    /// Each memory is one line of one list, whatever its text is.
     #[test]
     fn no_text_breaks_out_of_its_line(contents in proptest::collection::vec("(\\PC|[\n\r\u{2028}\u{202e}#`<>-]){1,80}", 1..6)) {
         let (_dir, store) = store(MemoryConfig { max_injected_tokens: 20_000, ..MemoryConfig::default() });

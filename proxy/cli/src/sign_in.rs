@@ -1,5 +1,5 @@
-//! Sign-ins in a browser that end on a port of this machine (RFC 8252), with a proof that whoever began one ends it (PKCE,
-//! RFC 7636).
+//! Sign-ins in a browser that end on a port of this machine (RFC 8252), with a proof that the same program begins and
+//! ends one (PKCE, RFC 7636).
 
 pub(crate) mod google;
 mod loopback;

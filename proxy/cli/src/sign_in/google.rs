@@ -22,7 +22,7 @@ use super::{
     pkce::Pkce,
 };
 
-/// What is asked for: reading calendars, and nothing else.
+/// The permission that is requested: to read calendars.
 const SCOPE: &str = "https://www.googleapis.com/auth/calendar.readonly";
 const AUTH: &str = "https://accounts.google.com/o/oauth2/v2/auth";
 const TOKEN: &str = "https://oauth2.googleapis.com/token";

@@ -1,9 +1,9 @@
-//! The proof that whoever ends a sign-in began it.
+//! The proof that the program that ends a sign-in also began it.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-/// A secret of one sign-in, and what the provider is told of it.
+/// The secret of one sign-in, and the hash of it that the provider gets.
 #[derive(Debug)]
 pub(crate) struct Pkce {
     pub(crate) verifier: String,

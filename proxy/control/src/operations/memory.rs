@@ -32,7 +32,7 @@ pub enum MemoryChange {
         content: String,
         is_pinned: bool,
     },
-    /// Deletes one, whoever it belongs to.
+    /// Deletes one memory of any agent.
     Forget { id: String },
 }
 

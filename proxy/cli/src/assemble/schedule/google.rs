@@ -34,7 +34,7 @@ impl GoogleCalendar {
     /// Returns its busy hours as iCalendar text.
     ///
     /// # Errors
-    /// If nobody is signed in any more, or Google does not answer.
+    /// If the sign-in has ended, or Google does not answer.
     pub(super) async fn text(&self, client: &reqwest::Client) -> anyhow::Result<String> {
         let now = Timestamp::now();
         let mut token = GoogleToken::load(&self.token)?;
