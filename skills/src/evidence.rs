@@ -26,11 +26,14 @@ pub struct LessonEvidence {
 
 impl Library {
     /// Returns the evidence for an agent's lessons. A lesson that people wrote by hand has no evidence. A lesson whose
-    /// line or file was removed by hand does not count. It accesses the file system.
+    /// line or file was removed by hand does not count. It accesses the file system, and waits for a lesson that is
+    /// being learned.
     ///
     /// # Errors
     /// Returns [`EvolveError::Store`] if the history of lessons or the proposals cannot be read.
     pub fn evidence(&self, agent: &AgentId) -> Result<LessonEvidence, EvolveError> {
+        // A wish is in its file, and so in force, a moment before its turns are in the history.
+        let _lock = self.lock_lessons()?;
         let (journal, proposals) = (self.journal()?, self.proposals()?);
         let mut evidence = LessonEvidence::default();
         for lesson in &journal {

@@ -44,10 +44,10 @@ async fn the_commands_of_training_do_what_the_pages_say() {
     let trained = printed(&home, &["turns", "show", &id, "--train"]).await;
     assert!(trained.contains(&id), "{trained}");
 
+    // Each measures for a minute, so there are two: one as text, with the adapter that serves; one as JSON, by name.
     let measured = printed(&home, &["eval", "--replies", "3"]).await;
     assert!(measured.contains(adapter), "{measured}");
-    printed(&home, &["eval", adapter, "--json"]).await;
-    let on_turn = printed(&home, &["eval", "--turns", &id]).await;
+    let on_turn = printed(&home, &["eval", adapter, "--turns", &id, "--json"]).await;
     assert!(on_turn.contains(adapter), "{on_turn}");
 
     let rate = ["--set", "rl.learning_rate=1e-4", "--set", "rl.reuse=1"];
