@@ -252,7 +252,10 @@ async fn on_files<T: Send + 'static>(
     work: impl FnOnce(&MemoryStore) -> Result<T, MemoryError> + Send + 'static,
 ) -> Result<T, IngestError> {
     let memory = memory.clone();
-    Ok(spawn_blocking(move || work(&memory)).await??)
+    let done = spawn_blocking(move || work(&memory)).await??;
+    #[cfg(test)]
+    crate::testing::progress::made();
+    Ok(done)
 }
 
 /// Logs one line for each memory twice: with the words, for a person who looks on, and without, for a file that may be

@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     Ask, AskFailed, Judge, Learner, Listener, Parts,
-    testing::{Said, World, append, said},
+    testing::{Said, World, append, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -97,12 +97,9 @@ impl MemoryWorld {
         append(&self.log, &World::default(), session, &talk).await;
     }
 
-    /// Waits until something holds; a test that waits for ever fails by its time limit.
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
-        while !holds(self) {
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let came = progress::found_in_time(async || holds(self).then_some(())).await;
+        assert!(came.is_some(), "never came: {:?}", self.contents());
     }
 
     fn contents(&self) -> Vec<String> {
