@@ -219,6 +219,27 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     world.end().await;
 }
 
+#[test]
+fn what_was_forgotten_while_a_model_was_asked_is_not_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryStore::open(dir.path(), MemoryConfig::default());
+    let said = "I live in Rome.";
+    let turn = BufferedTurn {
+        agent: AgentId::default_agent(),
+        session: "a".parse().unwrap(),
+        scope: MemoryScope::default(),
+        turn: None,
+        said: said.to_owned(),
+        at_ms: 1,
+    };
+    memory.buffer(turn).unwrap();
+    let session = memory.buffered(|_| true).unwrap().remove(0);
+    let facts = plain_facts([said]);
+    memory.forget_sessions(|_, it| it.as_str() == "a").unwrap();
+    assert!(remember(&memory, &session, &facts).unwrap().is_empty());
+    assert!(memory.list(None, None).unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn what_was_not_read_yet_is_read_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
