@@ -82,6 +82,9 @@ pub fn stats_json(scope: &str, memories: &[Memory]) -> Value {
     let waiting = memories
         .iter()
         .filter(|it| matches!(it.state, MemoryState::Review { .. }));
+    let superseded = memories
+        .iter()
+        .filter(|it| matches!(it.state, MemoryState::Superseded { .. }));
     json!({
         "scope_id": scope,
         "total": total,
@@ -91,7 +94,7 @@ pub fn stats_json(scope: &str, memories: &[Memory]) -> Value {
         "dominant_type": dominant,
         "type_count": by_type.len(),
         "type_ratios": ratios,
-        "superseded": total - n_active,
+        "superseded": superseded.count(),
         "waiting_for_review": waiting.count(),
     })
 }

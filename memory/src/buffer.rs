@@ -1,5 +1,6 @@
-//! What the owner typed and was not read for facts yet: `.buffer.jsonl` in the folder of memories. It outlives a
-//! restart, and is small, because a session is read after a few messages.
+//! The messages of the owner that were not read for facts yet: `.buffer.jsonl` in the folder of memories.
+//!
+//! The file survives a restart. It is small, because a session is read after a few messages.
 
 use std::path::PathBuf;
 
@@ -14,9 +15,12 @@ use crate::{
 };
 
 const FILE: &str = ".buffer.jsonl";
-/// The most messages that wait. Beyond it, the oldest are dropped: what they say is said again.
+/// The most messages in the buffer. Beyond this, the oldest are dropped, because a lasting fact is usually repeated.
 const MAX_TURNS: usize = 2_000;
-/// The longest message that is kept, in bytes. Of a longer one, the beginning is.
+/// The most bytes of all messages together. JSON escapes may make the file six times as long, and a file of more than
+/// 16 MiB is not read.
+const MAX_TOTAL: usize = 2 << 20;
+/// The longest message that is kept, in bytes. A longer one is cut off.
 const MAX_BYTES: usize = 16 * 1024;
 
 /// One message of the owner.
@@ -25,7 +29,7 @@ pub struct BufferedTurn {
     pub agent: AgentId,
     pub session: SessionId,
     pub scope: MemoryScope,
-    /// The turn in the log, or `None` if it came by the memory API.
+    /// The turn in the log, or `None` if a program sent the message to the memory API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     pub said: String,
@@ -44,7 +48,7 @@ pub struct BufferedSession {
 // === impl BufferedSession ===
 
 impl BufferedSession {
-    /// Returns when something was said in it last.
+    /// Returns the time of the last message, in Unix milliseconds.
     pub fn last_ms(&self) -> u64 {
         self.turns
             .iter()
@@ -61,7 +65,8 @@ impl MemoryStore {
         self.dir().join(FILE)
     }
 
-    /// Adds a message of the owner. Returns how many of its session wait now. It accesses the file system.
+    /// Adds a message of the owner, and returns the number of messages of its session in the buffer. A turn that is in
+    /// the buffer already is not added again. It accesses the file system.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read or written.
@@ -73,8 +78,7 @@ impl MemoryStore {
         let is_known = turn.turn.is_some() && all.iter().any(|it| it.turn == turn.turn);
         if !is_known {
             all.push(turn.clone());
-            let too_many = all.len().saturating_sub(MAX_TURNS);
-            all.drain(..too_many);
+            drop_oldest(&mut all);
             write_lines(&path, &all)?;
         }
         let of_session = all
@@ -83,8 +87,8 @@ impl MemoryStore {
         Ok(of_session.count())
     }
 
-    /// Returns what waits, by session, of those that fit. It stays there until [`Self::unbuffer`] removes it, so that a
-    /// process that ends meanwhile loses nothing.
+    /// Returns the messages for which `fits` is true, by session. They stay in the buffer until [`Self::unbuffer`]
+    /// removes them, so that no message is lost if the process ends before it has stored the facts.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -112,7 +116,7 @@ impl MemoryStore {
         Ok(sessions)
     }
 
-    /// Gives messages that wait another scope.
+    /// Changes the scope of the messages for which `fits` is true.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read or written.
@@ -132,7 +136,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Removes messages that were read, or are to be forgotten. Returns their number.
+    /// Removes the messages for which `goes` is true. Returns their number.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read or written.
@@ -150,5 +154,40 @@ impl MemoryStore {
             write_lines(&path, &all)?;
         }
         Ok(n)
+    }
+}
+
+/// Keeps the newest messages that the limits allow.
+fn drop_oldest(all: &mut Vec<BufferedTurn>) {
+    let mut n_bytes = 0;
+    let newest = all.iter().rev().take(MAX_TURNS).take_while(|turn| {
+        n_bytes += turn.said.len();
+        n_bytes <= MAX_TOTAL
+    });
+    let n_kept = newest.count();
+    all.drain(..all.len() - n_kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_messages_stay_and_the_file_can_be_read() {
+        let turn = |at_ms: u64| BufferedTurn {
+            agent: AgentId::default_agent(),
+            session: "a".parse().unwrap(),
+            scope: MemoryScope::default(),
+            turn: None,
+            said: "\u{1}".repeat(MAX_BYTES),
+            at_ms,
+        };
+        let mut all: Vec<BufferedTurn> = (0..140).map(turn).collect();
+        drop_oldest(&mut all);
+        assert_eq!((all.len(), all[0].at_ms), (MAX_TOTAL / MAX_BYTES, 12));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        write_lines(&path, &all).unwrap();
+        assert_eq!(read_lines::<BufferedTurn>(&path).unwrap(), all);
     }
 }

@@ -13,47 +13,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MemoryConfig {
-    /// Remembers facts that you tell, and adds those that matter to the system text of new sessions. It is for agents
-    /// without a memory. OpenClaw, Claude Code and others have their own, and would say the same twice
-    /// (docs/using/memory.md).
+    /// Remembers facts that you tell, and adds those that matter to the system text of new sessions. Turn it on only
+    /// for an agent that has no memory of its own: OpenClaw, Claude Code and others have one, and the same facts would
+    /// then be in the prompt twice (docs/using/memory.md).
     pub enabled: bool,
-    /// The folder of memories. Without it, memory in the home folder.
+    /// The folder of memories. Without it, the folder `memory` in the home folder.
     #[schemars(extend("format" = "path"))]
     pub dir: Option<PathBuf>,
-    /// The scope of memories whose request names none. A session gets only memories of its own scope.
+    /// The scope of a request that names none. A session gets only the memories of its own scope.
     pub scope: String,
-    /// Which memories a session gets. keyword takes those that share words with its first message; hybrid adds the most
-    /// important of the others; auto is hybrid.
+    /// Which memories a session gets. keyword: those that share words with its first message. hybrid: also the most
+    /// important of the others. auto: the same as hybrid.
     pub retrieval_mode: RetrievalMode,
     /// The most memories in one request.
     #[schemars(range(max = 100))]
     pub max_injected_units: usize,
-    /// The token budget for the memories of one request, by estimate.
+    /// The most tokens that the memories of one request take, by estimate.
     #[schemars(range(max = 20_000))]
     pub max_injected_tokens: usize,
-    /// Remembers facts from chats. With false, memories come only from `metaclaw memory add` and POST /v1/memory.
+    /// Remembers facts from chats. With false, memories come only from `metaclaw memory add` and from POST
+    /// /v1/memory/buffer_turn.
     pub auto_extract: bool,
-    /// Replaces a memory by a newer one that says the same, or says something else of the same thing. With false, only
-    /// repetitions are replaced.
+    /// Replaces a memory by a newer one that says almost the same, or that contradicts it. With false, a newer memory
+    /// replaces none; a repeated fact is still stored once.
     pub auto_consolidate: bool,
-    /// After how many sessions with new memories all memories are compared with each other again.
+    /// After this many sessions that were read for facts, all memories are compared with each other again.
     #[schemars(range(min = 1))]
     pub consolidation_interval: u64,
-    /// Reads side turns as well, where your own words are in them.
+    /// Also reads side turns that contain your own words.
     pub ignore_turn_type: bool,
-    /// Reads what you typed only when POST /v1/memory/ingest or flush_session asks for it.
+    /// Reads what you typed only when a program calls POST /v1/memory/ingest, flush_session or buffer_turn.
     pub manual_trigger: bool,
-    /// How many of your messages in a session are read for facts at once. A silent session is read earlier.
+    /// After this many of your messages, a session is read for facts. A session that ends or is silent for ten minutes
+    /// is read earlier.
     #[schemars(range(min = 1, max = 50))]
     pub flush_every: usize,
-    /// After how many hours a memory that waits for your review is dropped. 0 means never.
+    /// After this many hours, a memory that waits for your review is deleted. 0 means never.
     pub review_stale_after_hours: u64,
-    /// A policy.json of the Python original, whose limits and weights are used in place of the settings. Without it,
-    /// policy.json in memory.dir, if it is there.
+    /// A policy.json of the Python original. Its limits and weights replace these settings. Without it, the file
+    /// policy.json in memory.dir counts, if it exists.
     #[schemars(extend("format" = "path"))]
     pub policy_path: Option<PathBuf>,
-    /// A file to which a line of JSON is added each time a session gets memories: when, whose, which. Without it, none
-    /// is written.
+    /// A file that gets a line of JSON each time a session gets memories: the time, the agent, the scope and the ids of
+    /// the memories. Without it, no such line is written.
     #[schemars(extend("format" = "path"))]
     pub telemetry_path: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Finds memories that say the same, and those that a newer one makes out of date.
+//! Finds memories that say the same, and memories that a newer one makes out of date.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -7,24 +7,24 @@ use regex::Regex;
 
 use crate::memory::{Memory, MemoryState};
 
-/// Memories of the same kind with so many words in common say the same (Jaccard index), as in the Python original.
+/// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original.
 const SAME: f32 = 0.8;
-/// The longest subject of a statement, in words. A longer one is rather a story.
+/// The longest subject of a statement, in words. A longer text before the verb is no subject.
 const MAX_SUBJECT: usize = 6;
 
-/// The verbs between the subject of a fact and its predicate.
+/// A verb between the subject of a fact and its predicate.
 static VERB: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)\b(?:is|are|was|were|am)\b(?: now)?|(?i)'s\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses|am using|are using)\b|是|叫|住在|喜欢|偏好|使用|用").ok()
+    Regex::new(r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用").ok()
 });
 
-/// What was changed by a consolidation.
+/// What a consolidation changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Consolidated {
     /// Memories that say the same as a newer one.
     pub merged: usize,
     /// Memories that a newer one makes out of date.
     pub superseded: usize,
-    /// Memories that waited too long for the owner's review.
+    /// Memories that were deleted because they waited too long for the owner's review.
     pub dropped: usize,
 }
 
@@ -36,13 +36,18 @@ pub(crate) enum Relation {
     None,
 }
 
-/// Returns whether two texts have the same words, regardless of case and punctuation.
+/// Returns whether two texts have the same words in the same order, regardless of case and of punctuation around words.
+/// "C++" is another word than "C", and "1.6" another than "16".
 pub(crate) fn is_repetition(one: &str, other: &str) -> bool {
-    let letters = |text: &str| {
-        let letters = text.chars().filter(|c| c.is_alphanumeric());
-        letters.flat_map(char::to_lowercase).collect::<String>()
-    };
-    letters(one) == letters(other)
+    spelled(one).eq(spelled(other))
+}
+
+fn spelled(text: &str) -> impl Iterator<Item = String> {
+    let is_mark = |c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#');
+    let words = text
+        .split_whitespace()
+        .map(move |word| word.trim_matches(is_mark).to_lowercase());
+    words.filter(|word| !word.is_empty())
 }
 
 /// Compares an older memory with a newer one of the same agent and scope.
@@ -59,7 +64,7 @@ pub(crate) fn relation(old: &Memory, new: &Memory) -> Relation {
     if is_statement_of_the_same(&old.content, &new.content) {
         return Relation::OutOfDate;
     }
-    // "8 people" and "9 people" differ in what matters.
+    // "We are 8 people" and "We are 9 people" have almost the same words, and do not say the same.
     let numbers = |words: &BTreeSet<String>| {
         let numbers = words
             .iter()
@@ -75,8 +80,7 @@ pub(crate) fn relation(old: &Memory, new: &Memory) -> Relation {
     }
 }
 
-/// Applies [`relation`] to all pairs. Those that are replaced name the newer one. `pairs` compares only memories that
-/// belong together.
+/// Applies [`relation`] to all pairs of active memories of one scope. A memory that is replaced names the newer one.
 pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     let mut done = Consolidated::default();
     let mut order: Vec<usize> = (0..memories.len())
@@ -102,7 +106,7 @@ pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     done
 }
 
-/// Returns whether both texts have the form "my X is Y" with the same X.
+/// Returns whether both texts have the form "my X is Y" with the same X and the same verb.
 fn is_statement_of_the_same(old: &str, new: &str) -> bool {
     let (Some(old), Some(new)) = (subject(old), subject(new)) else {
         return false;
@@ -110,24 +114,77 @@ fn is_statement_of_the_same(old: &str, new: &str) -> bool {
     old == new
 }
 
-/// Returns what a statement is about, with its verb: "my editor is vim" is about "my editor is". A subject that says
-/// nothing but "I am" or "we use" is none: many such statements hold at once.
+/// Returns the subject of a statement, with its verb: of "my editor is vim" it is "editor", "is".
+///
+/// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "our shop uses ..",
+/// "my team prefers ..".
 fn subject(text: &str) -> Option<Vec<String>> {
     let verb = VERB.as_ref()?.find(text)?;
     let owned = text[..verb.start()].to_lowercase();
+    let verb = verb.as_str().to_lowercase();
     let is_of_owner = ["my ", "our ", "the ", "我的", "我们的"]
         .iter()
         .any(|it| owned.starts_with(it));
     let lives = ["live in", "lives in", "work at", "work for", "住在"];
-    let is_single = lives.contains(&verb.as_str().to_lowercase().as_str()) && !owned.contains(',');
     let mut words = terms(&owned);
-    if is_single {
-        words.push(verb.as_str().to_lowercase());
+    if lives.contains(&verb.as_str()) && !owned.contains(',') {
+        words.push(verb);
         return Some(words);
     }
-    (is_of_owner && !words.is_empty() && words.len() <= MAX_SUBJECT).then_some(words)
+    let is_subject = is_of_owner && !words.is_empty() && words.len() <= MAX_SUBJECT;
+    // "was" and "is" say something about the same property, and "is called" about another one.
+    words.push(match verb.as_str() {
+        "是" | "叫" => verb,
+        "is" | "are" | "was" | "were" | "am" => "is".to_owned(),
+        named if named.ends_with("called") || named.ends_with("named") => "is called".to_owned(),
+        _ => return None,
+    });
+    is_subject.then_some(words)
 }
 
 fn words(text: &str) -> BTreeSet<String> {
     terms(text).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_replaces_only_one_about_the_same_property() {
+        assert!(VERB.is_some());
+        for (old, new, expected) in [
+            ("My editor was vim.", "My editor is helix now.", true),
+            ("I live in Rome.", "I live in Paris.", true),
+            ("我的编辑器是 vim。", "我的编辑器是 helix。", true),
+            ("My dog is called Rex.", "My dog is brown.", false),
+            ("My dog's name is Rex.", "My dog is brown.", false),
+            (
+                "Our backend uses Rust.",
+                "Our backend uses Postgres.",
+                false,
+            ),
+            (
+                "Our backend is in Rust.",
+                "Our backend uses Postgres.",
+                false,
+            ),
+            ("We use Rust.", "We use Postgres.", false),
+        ] {
+            assert_eq!(is_statement_of_the_same(old, new), expected, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn a_repetition_has_the_same_words() {
+        for (one, other, expected) in [
+            ("I like tea.", "i like TEA", true),
+            ("“I like tea”", "I like tea!", true),
+            ("我住在上海。", "我住在上海", true),
+            ("I like C.", "I like C++.", false),
+            ("We use Python 1.6", "We use Python 16", false),
+        ] {
+            assert_eq!(is_repetition(one, other), expected, "{one} {other}");
+        }
+    }
 }

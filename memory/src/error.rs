@@ -6,14 +6,14 @@ use crate::memory::MAX_CHARS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    #[error("a memory must say something, this one is empty")]
+    #[error("the text of a memory is empty: write one line of 1 to {MAX_CHARS} characters")]
     Empty,
-    #[error("a memory may have {MAX_CHARS} characters, this one has {length}")]
+    #[error("the text of a memory has {length} characters: at most {MAX_CHARS} are allowed")]
     TooLong {
         /// Its length in characters.
         length: usize,
     },
-    #[error("there is no memory {0}: `metaclaw memory list` shows those there are")]
+    #[error("there is no memory {0:?}: `metaclaw memory list` shows the ids")]
     Unknown(String),
     #[error("cannot use {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },

@@ -1,7 +1,8 @@
 //! One file for each agent, `AGENT.jsonl`: a line of JSON for each memory, in the order of learning.
 //!
-//! A file is small (a person has hundreds of facts, not millions), so each change rewrites it in one rename, under a
-//! lock that several processes of one home share. Reads come from memory, unless a file has changed since.
+//! A file is small, because a person has hundreds of facts and not millions. So each change writes the whole file anew and
+//! renames it into place, under a lock that all processes of one home share. A read uses the copy in memory, unless the
+//! file has changed.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use crate::{
     memory::Memory,
 };
 
-/// The most memories of an agent. Beyond it, those that are not used go first, the oldest before others.
+/// The most memories of an agent. Beyond this, memories are deleted: first those that are not active, then the oldest.
 const MAX_MEMORIES: usize = 5_000;
 
 /// The files of all agents.
@@ -96,7 +97,7 @@ impl MemoryFiles {
         Ok(memories)
     }
 
-    /// Changes an agent's memories, and writes them if they are others then.
+    /// Changes an agent's memories, and writes the file if they differ.
     pub(crate) fn change<T>(
         &self,
         agent: &AgentId,
@@ -110,13 +111,13 @@ impl MemoryFiles {
         if memories != before {
             drop_least(&mut memories);
             write_lines(&path, &memories)?;
-            // The time of a file may not have changed since the last change.
+            // Two changes within one tick of the file system's clock leave the same stamp.
             self.cache().remove(agent);
         }
         Ok(done)
     }
 
-    /// Waits until no other process or thread changes memories. The lock is held while the returned file is open.
+    /// Waits for the lock that all changes need. It is held while the returned file is open.
     pub(crate) fn lock(&self) -> Result<File, MemoryError> {
         let path = self.dir.join(".lock");
         let locked = fs::create_dir_all(&self.dir).and_then(|()| {
@@ -132,13 +133,13 @@ impl MemoryFiles {
         locked.map_err(MemoryError::file(path))
     }
 
-    /// A panic elsewhere leaves the map usable: each change is one call.
+    /// A panic of another thread leaves the map usable, because each change is one call.
     fn cache(&self) -> MutexGuard<'_, BTreeMap<AgentId, ReadFile>> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps the most memories that are allowed: those that are used before others, the newest before older ones.
+/// Deletes the memories beyond [`MAX_MEMORIES`].
 fn drop_least(memories: &mut Vec<Memory>) {
     let too_many = memories.len().saturating_sub(MAX_MEMORIES);
     if too_many == 0 {

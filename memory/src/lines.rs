@@ -1,4 +1,4 @@
-//! Files with a line of JSON for each entry, which only their owner can read.
+//! Files with a line of JSON for each entry. Only the user who runs the proxy can read them.
 
 use std::{io, path::Path};
 
@@ -10,8 +10,8 @@ use crate::error::MemoryError;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Reads the lines of a file, each a JSON object; none if there is no file. An invalid line is an error, because writing
-/// the other lines back would lose it.
+/// Reads the lines of a file. A missing file has none. An invalid line is an error, because the next change would write
+/// the file without it.
 pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, MemoryError> {
     let text = match read_text(path, MAX_FILE) {
         Ok(text) => text,
@@ -31,7 +31,7 @@ pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Mem
     read.collect()
 }
 
-/// Replaces a file by lines of JSON.
+/// Replaces the content of a file.
 pub(crate) fn write_lines<T: Serialize>(path: &Path, all: &[T]) -> Result<(), MemoryError> {
     let mut text = String::new();
     for it in all {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::scope::MemoryScope;
 
-/// The longest memory in characters: one line of a prompt.
+/// The longest memory in characters.
 pub(crate) const MAX_CHARS: usize = 300;
-/// A memory with at least this importance comes before all others.
+/// The importance from which a memory is pinned.
 const PINNED: f32 = 0.99;
 
 /// What a memory is about. The names are those of the Python original.
@@ -24,7 +24,7 @@ pub enum MemoryKind {
     Preference,
     /// How the owner's project is.
     ProjectState,
-    /// What a session was about. It is read, and never made here.
+    /// What a session was about. Only files of the Python original contain this kind; it is never made here.
     WorkingSummary,
     /// How the owner does things.
     ProceduralObservation,
@@ -43,11 +43,11 @@ pub struct Memory {
     /// The owner's sentence behind it, if it has other words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,
-    /// From 0 to 1; from 0.99 on, it is pinned.
+    /// From 0 to 1. A memory with at least 0.99 is pinned.
     pub importance: f32,
     /// From 0 to 1.
     pub confidence: f32,
-    /// Whose it is, and where it was said. Without a session, the owner wrote it by hand.
+    /// The agent, and the session and turn in which it was said. Without a session, the owner wrote it by hand.
     #[serde(flatten)]
     pub origin: Origin,
     /// When it was said last, in Unix milliseconds.
@@ -62,7 +62,7 @@ pub struct Memory {
 pub enum MemoryState {
     /// Sessions may get it.
     Active,
-    /// A newer one has taken its place.
+    /// A newer one has replaced it.
     Superseded {
         /// The id of the newer one.
         superseded_by: String,

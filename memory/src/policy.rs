@@ -1,4 +1,4 @@
-//! How memories are chosen: the settings, and the original's `policy.json`, where there is one.
+//! How memories are chosen: by the settings, or by the Python original's `policy.json` if it exists.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -14,12 +14,13 @@ use crate::{
 /// The largest policy file that is read, in bytes.
 const MAX_FILE: u64 = 256 * 1024;
 
-/// Limits and weights. The defaults of the weights are those of the Python original.
+/// Limits and weights by which memories are chosen. The default weights are those of the Python original.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPolicy {
+    /// Whether a session also gets memories that share no word with its first message.
     pub adds_important: bool,
     pub max_units: usize,
-    /// By estimate.
+    /// The token budget, by estimate.
     pub max_tokens: usize,
     pub keyword_weight: f32,
     pub importance_weight: f32,
@@ -29,7 +30,7 @@ pub struct MemoryPolicy {
     pub kind_weights: BTreeMap<MemoryKind, f32>,
 }
 
-/// `policy.json` of the Python original, as far as it says something here.
+/// The fields of the Python original's `policy.json` that have an effect here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PolicyFile {
@@ -68,7 +69,7 @@ impl MemoryPolicy {
         }
     }
 
-    /// Returns this policy with what a file says in place of it, or unchanged if there is no file.
+    /// Returns this policy with the values that a file sets. Without the file, nothing changes.
     ///
     /// # Errors
     /// If the file cannot be read, or is no policy.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{memory::Memory, policy::MemoryPolicy, render, retrieve, scope::MemoryScope};
 
-/// The largest telemetry file in bytes. Beyond it, the file is moved aside to `.1`, and a new one begins.
+/// The largest telemetry file in bytes. A larger one is renamed to `.1`, and a new one begins.
 const MAX_TELEMETRY: u64 = 16 << 20;
 
 /// The memories of one session.
@@ -24,8 +24,8 @@ pub struct Recall {
     pub memories: Vec<Memory>,
 }
 
-/// Chooses from the active memories of a scope: the pinned ones, those that share words with the query, and, if the
-/// policy says so, the most important of the others. The result fits both budgets.
+/// Chooses from the active memories of a scope: first the pinned ones, then those that share words with the query, and
+/// then, if the policy adds them, the most important of the others. The result is within both limits.
 pub(crate) fn choose(
     memories: &[&Memory],
     query: &str,
@@ -33,12 +33,10 @@ pub(crate) fn choose(
     now_ms: u64,
 ) -> Recall {
     let all = || memories.iter().copied();
+    let hits = retrieve::search(all(), query, policy, now_ms);
     let mut ranked: Vec<&Memory> =
         retrieve::by_standing(all().filter(|it| it.is_pinned()), policy, now_ms);
-    let hits = retrieve::search(all(), query, policy, now_ms);
-    for hit in &hits {
-        ranked.extend(all().find(|it| it.memory_id == hit.memory.memory_id));
-    }
+    ranked.extend(hits.iter().map(|hit| &hit.memory));
     if policy.adds_important {
         ranked.extend(retrieve::by_standing(all(), policy, now_ms));
     }

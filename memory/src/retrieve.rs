@@ -1,4 +1,4 @@
-//! Finds memories by words: BM25 over the words of each, as skills find theirs, with weights for importance and age.
+//! Finds memories by their words: BM25, as for skills, with weights for importance and age.
 //!
 //! Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with k1 = 1.2 and b = 0.75.
 
@@ -18,12 +18,12 @@ pub struct MemoryHit {
     pub memory: Memory,
     /// Higher is better.
     pub score: f32,
-    /// The words of the query that it has, in the form in which they are compared.
+    /// The words of the query that the memory has, in lower case and without their endings.
     pub matched_terms: Vec<String>,
 }
 
-/// Returns the memories that share words with a query, best first. A weaker one never comes before a better one of the
-/// same age: ties are broken by time and then by id, so that the order is always the same.
+/// Returns the memories that share words with a query, best first. Of equal scores, the newer memory comes first, and then
+/// the one with the greater id, so that the order is always the same.
 pub(crate) fn search<'m>(
     memories: impl Iterator<Item = &'m Memory>,
     query: &str,

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 /// The scope of requests and memories that name none, unless `memory.scope` is set.
 const DEFAULT: &str = "default";
-/// The longest scope in characters. Of a longer one, the rest is cut off.
+/// The longest scope in characters. A longer one is shortened, and its hash is added, so that two scopes never become one.
 const MAX_CHARS: usize = 200;
+/// The hexadecimal digits of such a hash.
+const HASH_DIGITS: usize = 32;
 
 /// The name of a scope, as in `default`, `user:alice` or `user:alice|workspace:shop`. It is one line, and never a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,7 +23,7 @@ impl MemoryScope {
     /// sessions. An empty name is `default`.
     pub fn new(name: &str) -> Self {
         let printable = |c: char| if c.is_control() { ' ' } else { c };
-        let name: String = name.chars().map(printable).take(MAX_CHARS).collect();
+        let name: String = name.chars().map(printable).collect();
         let parts = name.split('|').map(str::trim);
         let parts: Vec<&str> = parts
             .filter(|part| !part.is_empty() && !part.starts_with("session:"))
@@ -29,7 +31,7 @@ impl MemoryScope {
         if parts.is_empty() {
             return Self(DEFAULT.to_owned());
         }
-        Self(parts.join("|"))
+        Self(shortened(parts.join("|")))
     }
 
     /// The scope of a request: the one that it names, else that of its user and workspace, or `None` if it names none.
@@ -57,6 +59,15 @@ impl MemoryScope {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn shortened(name: String) -> String {
+    if name.chars().count() <= MAX_CHARS {
+        return name;
+    }
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    let start: String = name.chars().take(MAX_CHARS - HASH_DIGITS - 1).collect();
+    format!("{start}~{}", &hash[..HASH_DIGITS])
 }
 
 impl From<String> for MemoryScope {
@@ -99,5 +110,14 @@ mod tests {
         );
         assert_eq!(MemoryScope::new("a\nb|session:x").as_str(), "a b");
         assert_eq!(MemoryScope::new(""), MemoryScope::default());
+    }
+
+    #[test]
+    fn a_long_scope_is_shortened_and_stays_different() {
+        let long = |end: &str| MemoryScope::new(&format!("user:{}{end}", "é".repeat(300)));
+        let (one, other) = (long("a"), long("b"));
+        assert_ne!(one, other);
+        assert_eq!(one.as_str().chars().count(), MAX_CHARS);
+        assert_eq!(MemoryScope::new(one.as_str()), one, "as it is in a file");
     }
 }

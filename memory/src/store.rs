@@ -40,12 +40,12 @@ struct StoreInner {
     scopes: Mutex<BTreeMap<(AgentId, SessionId), MemoryScope>>,
 }
 
-/// What became of a fact.
+/// What the store did with a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Remembered {
     /// It is new.
     New(Memory),
-    /// It was known, and now counts as said again.
+    /// It was known; its time is now that of this fact.
     Again(Memory),
     /// It waits for the owner's review.
     Waits(Memory),
@@ -54,7 +54,7 @@ pub enum Remembered {
 // === impl MemoryStore ===
 
 impl MemoryStore {
-    /// A store in a folder, which is made when there is something to keep.
+    /// Returns a store in a folder. The first change creates the folder.
     pub fn open(dir: impl Into<PathBuf>, config: MemoryConfig) -> Self {
         Self(Arc::new(StoreInner {
             files: MemoryFiles::new(dir.into()),
@@ -199,8 +199,8 @@ impl MemoryStore {
             .change(&agent, |memories| add(memories, new, merges))
     }
 
-    /// Returns the memories that a session of an agent gets, for its first message. Those of all agents (`_shared`) are
-    /// among them.
+    /// Chooses the memories that a session gets, by its first message, among those of its agent and those of all agents
+    /// (`_shared`).
     ///
     /// # Errors
     /// [`MemoryError`] if a file cannot be read.
@@ -282,7 +282,7 @@ impl MemoryStore {
         Ok(all.find(|it| it.memory_id == id))
     }
 
-    /// Deletes a memory, and those that it had replaced.
+    /// Deletes a memory, those that it had replaced, and those that these had replaced.
     ///
     /// # Errors
     /// [`MemoryError::Unknown`] if there is none with this id, or an error of its file.
@@ -290,17 +290,22 @@ impl MemoryStore {
         let known = self.get(agent, id)?;
         let known = known.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
         self.0.files.change(&known.origin.agent, |memories| {
-            let is_gone = |it: &Memory| {
-                let by = matches!(&it.state, MemoryState::Superseded { superseded_by } if superseded_by == id);
-                by || it.memory_id == id
-            };
-            memories.retain(|it| !is_gone(it));
+            let mut next = vec![id.to_owned()];
+            while let Some(id) = next.pop() {
+                memories.retain(|it| {
+                    let is_replaced = matches!(&it.state, MemoryState::Superseded { superseded_by } if *superseded_by == id);
+                    if is_replaced {
+                        next.push(it.memory_id.clone());
+                    }
+                    !is_replaced && it.memory_id != id
+                });
+            }
         })?;
         Ok(known)
     }
 
-    /// Deletes the memories that come from some sessions, and what waits to be read of these. A memory that one of them
-    /// had replaced is used again. Returns the deleted memories.
+    /// Deletes the memories that come from some sessions, and the messages of these sessions in the buffer. A memory that
+    /// a deleted one had replaced is used again. Returns the deleted memories.
     ///
     /// # Errors
     /// [`MemoryError`] if a file cannot be read or written.
@@ -328,13 +333,17 @@ impl MemoryStore {
                     }
                 }
                 *memories = kept;
+                // What is used again may be older than another memory that is used.
+                if self.0.config.auto_consolidate {
+                    consolidate::consolidate(memories);
+                }
                 gone
             })?);
         }
         Ok(gone)
     }
 
-    /// Compares all memories of all agents with each other, and drops those that waited too long for review.
+    /// Compares the memories of each agent with each other, and deletes those that waited too long for review.
     ///
     /// # Errors
     /// [`MemoryError`] if a file cannot be read or written.
@@ -416,7 +425,7 @@ fn id(origin: &Origin, scope: &MemoryScope, content: &str) -> String {
     blake3::hash(all.as_bytes()).to_hex()[..16].to_owned()
 }
 
-/// A panic elsewhere leaves these maps usable: each change is one call.
+/// A panic of another thread leaves the map usable, because each change is one call.
 fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ const STOP_SECONDS = 20;
 const STOP_AFTER_MS = 3_000;
 /** Where a later copy of this module, which OpenClaw may load anew, finds the stop that an earlier one planned. */
 const PLANNED_STOP = Symbol.for(`${ID}.plannedStop`);
-/** OpenClaw's reason of `gateway_stop` where extensions change and the gateway goes on. */
+/** The reason that OpenClaw gives `gateway_stop` when only the extensions change and the gateway continues. */
 const REPLACED = "plugin replacement";
 
 export default {
@@ -43,8 +43,8 @@ function registerStart(api, settings) {
   const metaclaw = new MetaClaw(settings);
   let stateDir;
   let starting = Promise.resolve();
-  // A gateway that ends cleans up as one whose extension was disabled. MetaClaw learns while nobody chats, so it
-  // outlives the gateway.
+  // A gateway that ends runs the same cleanup as one whose extension was disabled. MetaClaw must outlive it, because it
+  // learns while nobody chats.
   let isGatewayEnding = false;
   async function stop() {
     await starting;

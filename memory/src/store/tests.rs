@@ -268,6 +268,7 @@ fn agents_and_scopes_keep_their_memories_apart() {
 #[test]
 fn a_forgotten_memory_takes_along_what_it_replaced() {
     let (_dir, store) = store(MemoryConfig::default());
+    told(&store, "a", 1, "I live in Oslo.");
     told(&store, "a", 1, "I live in Rome.");
     let Remembered::New(newer) = told(&store, "b", 2, "I live in Paris.") else {
         panic!("it is new");
@@ -277,7 +278,7 @@ fn a_forgotten_memory_takes_along_what_it_replaced() {
     let error = store.forget(None, "0badcafe").unwrap_err().to_string();
     assert_eq!(
         error,
-        "there is no memory 0badcafe: `metaclaw memory list` shows those there are"
+        "there is no memory \"0badcafe\": `metaclaw memory list` shows the ids"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Who we are at AWS: from the environment, or from a profile of `~/.aws/credentials`.
+//! Credentials of AWS: from the environment, or from a profile of `~/.aws/credentials`.
 
 use std::{
     fs, io,
@@ -19,11 +19,11 @@ pub struct AwsCredentials {
     pub session_token: Option<Secret>,
 }
 
-/// Where credentials are found each time that a request is signed, because temporary ones are replaced while the proxy
-/// runs.
+/// The places of credentials. They are read again for each request, because temporary credentials are replaced while the
+/// proxy runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CredentialSource {
-    /// Those of the environment, which come first.
+    /// The credentials of the environment. They come before the file.
     own: Option<AwsCredentials>,
     file: Option<PathBuf>,
     profile: String,
@@ -70,7 +70,7 @@ impl CredentialSource {
         }
     }
 
-    /// Returns the credentials as they are now. It reads a small file.
+    /// Returns the present credentials. It reads a small file.
     ///
     /// # Errors
     /// Returns [`CredentialError`] if there are none.

@@ -1,6 +1,6 @@
 //! Bedrock's addresses.
 
-/// Where a request goes, as its signature names it.
+/// The region and the service that a signature names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BedrockEndpoint {
     pub region: String,
@@ -8,7 +8,7 @@ pub struct BedrockEndpoint {
     pub service: &'static str,
 }
 
-/// The beginning of a host, its end, and the service that is signed for.
+/// The beginning and the end of a host's name, and the name of its service in signatures.
 const HOSTS: [(&str, &str, &str); 2] = [
     ("bedrock-runtime.", ".amazonaws.com", "bedrock"),
     ("bedrock-mantle.", ".api.aws", "bedrock-mantle"),
@@ -17,7 +17,7 @@ const HOSTS: [(&str, &str, &str); 2] = [
 // === impl BedrockEndpoint ===
 
 impl BedrockEndpoint {
-    /// Returns the endpoint of a host without a port, or `None` if it is none of Bedrock's.
+    /// Returns the endpoint of a host without a port, or `None` if Bedrock does not have this host.
     ///
     /// # Examples
     /// ```

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::{credentials::AwsCredentials, endpoint::BedrockEndpoint};
 
-/// A request as it is sent. Headers other than its host are not signed, so that proxies in between may change them.
+/// A request that is to be signed. Of its headers, only the host is signed, so that proxies on the way may change others.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestToSign<'a> {
     pub method: &'a str,
@@ -28,10 +28,10 @@ pub struct SigningFailed {
     why: String,
 }
 
-/// Returns the headers that a request is sent with in addition. They are valid for five minutes.
+/// Returns the headers that must be added to a request. They are valid for five minutes.
 ///
 /// # Errors
-/// Returns [`SigningFailed`] if the address is none, or a credential has characters that a header cannot have.
+/// Returns [`SigningFailed`] if the address is invalid, or a credential has a character that a header cannot have.
 pub fn sign(
     request: RequestToSign<'_>,
     endpoint: &BedrockEndpoint,

@@ -9,9 +9,8 @@ use crate::excerpt::excerpt;
 
 /// The longest agent name, in bytes.
 const MAX_AGENT: usize = 64;
-/// The longest session name, in bytes. Longer ones are refused and not cut, because two names could become the same.
+/// The longest session name, in bytes.
 const MAX_SESSION: usize = 256;
-
 /// The longest id of a sender, in bytes.
 const MAX_SENDER: usize = 128;
 /// The longest name of a task or a group, in bytes.
@@ -96,7 +95,7 @@ pub struct TurnId {
     pub seq: u32,
 }
 
-/// A person who writes to an agent, by the id that the agent's host has for her. It is never used as a path.
+/// A person who writes to an agent: the id that the agent's host has for this person. It is never used as a path.
 ///
 /// An id has 1 to 128 bytes, and no control character.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -133,10 +132,6 @@ impl AgentId {
     pub fn is_shared(&self) -> bool {
         &*self.0 == "_shared"
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl FromStr for AgentId {
@@ -158,96 +153,6 @@ impl FromStr for AgentId {
     }
 }
 
-// === impl SessionId ===
-
-impl SessionId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SessionId {
-    type Err = NameError;
-
-    fn from_str(value: &str) -> Result<Self, NameError> {
-        let value = value.trim();
-        if (1..=MAX_SESSION).contains(&value.len()) && !value.chars().any(char::is_control) {
-            Ok(Self(Arc::from(value)))
-        } else {
-            Err(NameError::Session {
-                value: excerpt(value).into_owned(),
-            })
-        }
-    }
-}
-
-// === impl SenderId ===
-
-impl SenderId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SenderId {
-    type Err = NameError;
-
-    fn from_str(value: &str) -> Result<Self, NameError> {
-        let value = value.trim();
-        let is_legal = !value.is_empty() && !value.chars().any(char::is_control);
-        if is_legal && value.len() <= MAX_SENDER {
-            Ok(Self(Arc::from(value)))
-        } else {
-            Err(NameError::Sender {
-                value: excerpt(value).into_owned(),
-            })
-        }
-    }
-}
-
-// === impl TaskId ===
-
-impl TaskId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for TaskId {
-    type Err = NameError;
-
-    fn from_str(value: &str) -> Result<Self, NameError> {
-        task_name(value).map(Self)
-    }
-}
-
-// === impl GroupId ===
-
-impl GroupId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for GroupId {
-    type Err = NameError;
-
-    fn from_str(value: &str) -> Result<Self, NameError> {
-        task_name(value).map(Self)
-    }
-}
-
-fn task_name(value: &str) -> Result<Arc<str>, NameError> {
-    let value = value.trim();
-    if (1..=MAX_TASK).contains(&value.len()) && !value.chars().any(char::is_control) {
-        Ok(Arc::from(value))
-    } else {
-        Err(NameError::Task {
-            value: excerpt(value).into_owned(),
-        })
-    }
-}
-
 // === impl RolloutId ===
 
 impl RolloutId {
@@ -258,10 +163,6 @@ impl RolloutId {
     pub fn new(opened_ms: u64, random: u32) -> Self {
         let opened = opened_ms & 0xffff_ffff_ffff;
         Self(format!("{opened:012x}{random:08x}").into())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 
     /// Returns the session in which the rollout's turns are.
@@ -315,9 +216,40 @@ impl FromStr for TurnId {
     }
 }
 
-/// Code that all names share: parsing from text, and writing as text.
+/// Returns a text without the space around it if it has 1 to `max` bytes and no control character. A longer text is
+/// refused and not cut, because two names could become the same.
+fn free_text(
+    value: &str,
+    max: usize,
+    refused: fn(String) -> NameError,
+) -> Result<Arc<str>, NameError> {
+    let name = value.trim();
+    if (1..=max).contains(&name.len()) && !name.chars().any(char::is_control) {
+        Ok(Arc::from(name))
+    } else {
+        Err(refused(excerpt(name).into_owned()))
+    }
+}
+
+/// The code that all names of text share. A name of free text gives its longest length and its error, and is also parsed
+/// here.
 macro_rules! text_name {
+    ($name:ident, $max:expr, $error:ident) => {
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(value: &str) -> Result<Self, NameError> {
+                free_text(value, $max, |value| NameError::$error { value }).map(Self)
+            }
+        }
+        text_name!($name);
+    };
     ($name:ident) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -338,14 +270,9 @@ macro_rules! text_name {
                 &self.0
             }
         }
+        serde_as_text!($name);
     };
 }
-text_name!(AgentId);
-text_name!(SessionId);
-text_name!(SenderId);
-text_name!(TaskId);
-text_name!(GroupId);
-text_name!(RolloutId);
 
 macro_rules! serde_as_text {
     ($name:ident) => {
@@ -363,13 +290,13 @@ macro_rules! serde_as_text {
         }
     };
 }
-serde_as_text!(AgentId);
-serde_as_text!(SessionId);
+text_name!(AgentId);
+text_name!(SessionId, MAX_SESSION, Session);
+text_name!(SenderId, MAX_SENDER, Sender);
+text_name!(TaskId, MAX_TASK, Task);
+text_name!(GroupId, MAX_TASK, Task);
+text_name!(RolloutId);
 serde_as_text!(TurnId);
-serde_as_text!(SenderId);
-serde_as_text!(TaskId);
-serde_as_text!(GroupId);
-serde_as_text!(RolloutId);
 
 #[cfg(test)]
 mod tests {
@@ -459,5 +386,9 @@ mod tests {
             "Aufgabe 7"
         );
         assert!(long.parse::<GroupId>().is_err() && "a\nb".parse::<TaskId>().is_err());
+        let senders = ["x".repeat(MAX_SENDER), "x".repeat(MAX_SENDER + 1)];
+        assert!(senders[0].parse::<SenderId>().is_ok());
+        let refused = senders[1].parse::<SenderId>().unwrap_err().to_string();
+        assert!(refused.starts_with("sender id"), "{refused}");
     }
 }

@@ -175,7 +175,10 @@ fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let [first, after @ ..] = rest {
-        let digits = after.get(..2).and_then(|it| std::str::from_utf8(it).ok());
+        let digits = after
+            .get(..2)
+            .filter(|it| it.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|it| std::str::from_utf8(it).ok());
         let byte = digits.and_then(|it| u8::from_str_radix(it, 16).ok());
         let (byte, n) = match (*first, byte) {
             (b'%', Some(byte)) => (byte, 2),
@@ -267,6 +270,7 @@ mod tests {
     fn a_query_is_decoded_and_never_panics() {
         assert_eq!(decoded("a%"), "a%");
         assert_eq!(decoded("%4"), "%4");
+        assert_eq!(decoded("%+5"), "% 5");
         assert_eq!(decoded("%zz%41é+"), "%zzAé ");
     }
 }

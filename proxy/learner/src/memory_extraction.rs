@@ -1,9 +1,9 @@
 //! Finds facts in what the owner types, and remembers them.
 //!
-//! What the owner typed in a turn waits in the store's buffer, so that a restart loses nothing. It is read when a
-//! session has said enough, ends, or is silent: one request to a model for several messages, within the budget of
-//! learning, or rules where no model can be asked. Only the owner's own words are read: never a tool's result, a reply,
-//! or another person's message.
+//! The owner's messages wait in the store's buffer, which survives a restart. A session is read when it has enough
+//! messages, ends, or is silent: by one request to a model for several messages, within the budget of learning, or by
+//! rules if no model can be asked. Only the owner's own words are read: never a tool's result, a reply, or another
+//! person's message.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -25,11 +25,11 @@ use crate::{
     wish_detection::{WITH_WORDS, WITHOUT_WORDS, listen, listener},
 };
 
-/// Turns that wait to be looked at while a model is asked. Of more, what they say is said again.
+/// The most turns that wait while a model is asked. Further turns are not read for facts.
 const WAITING: usize = 1_024;
-/// A session that is silent for so long is read, however little it said.
+/// After this silence, a session is read, however few messages it has.
 const SILENCE_MS: u64 = 10 * 60 * 1_000;
-/// The pause between two looks for silent sessions.
+/// The time between two searches for silent sessions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// What was read of one session.
@@ -51,8 +51,8 @@ pub enum IngestError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
-/// Buffers the owner's words of each turn as it comes into the log, and reads them in time, until the log closes or the
-/// learner ends.
+/// Buffers the owner's words of each turn that is appended to the log, and reads them when they are due, until the log
+/// closes or the learner ends.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     memory: MemoryStore,
@@ -137,7 +137,7 @@ fn words(memory: &MemoryStore, turn: &Turn) -> Option<String> {
     owner_says(turn)
 }
 
-/// Reads what waits, of the messages that fit.
+/// Reads the buffered messages for which `fits` is true.
 pub(crate) async fn ingest(
     shared: &Shared,
     memory: &MemoryStore,
@@ -162,6 +162,9 @@ async fn ingest_sessions(
 ) -> Result<Vec<IngestedSession>, IngestError> {
     let mut ingested = Vec::new();
     for session in sessions {
+        // A file that cannot be read must not cost a request to a model each minute.
+        let agent = session.agent.clone();
+        on_files(memory, move |memory| memory.list(Some(&agent), None)).await?;
         let said: Vec<&str> = session.turns.iter().map(|it| it.said.as_str()).collect();
         let facts = facts_in(shared, &said).await;
         let (name, turns) = (session.session.clone(), session.turns.len());
@@ -188,13 +191,19 @@ async fn ingest_sessions(
     Ok(ingested)
 }
 
-/// Stores the facts of a session, and then removes what was read. A fact comes from the turn that has its sentence.
+/// Stores the facts of those messages that are still in the buffer, and removes these messages from it. The origin of a
+/// fact is the turn that has its sentence.
 fn remember(
     memory: &MemoryStore,
     session: &BufferedSession,
     facts: &[Fact],
 ) -> Result<Vec<Remembered>, MemoryError> {
     let mut remembered = Vec::new();
+    // The owner may have deleted the session while the model was asked, or another call may have read it.
+    let waiting = memory.buffered(|turn| session.turns.contains(turn))?;
+    let Some(session) = waiting.first() else {
+        return Ok(remembered);
+    };
     for fact in facts {
         let sentence = fact.said.as_deref().unwrap_or(&fact.content);
         let has_it = |turn: &&BufferedTurn| turn.said.contains(sentence);
@@ -217,7 +226,7 @@ fn remember(
     Ok(remembered)
 }
 
-/// Finds facts by a model where one answers, else by rules.
+/// Finds facts by a model, or by rules if no model answers.
 async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
     let may_ask = shared.judge.listener().is_some() || shared.listener.is_some();
     if may_ask
@@ -246,17 +255,20 @@ async fn consolidate(memory: &MemoryStore) {
     }
 }
 
-/// Runs what touches files where blocking is allowed.
+/// Runs work on files on a thread that may block.
 async fn on_files<T: Send + 'static>(
     memory: &MemoryStore,
     work: impl FnOnce(&MemoryStore) -> Result<T, MemoryError> + Send + 'static,
 ) -> Result<T, IngestError> {
     let memory = memory.clone();
-    Ok(spawn_blocking(move || work(&memory)).await??)
+    let done = spawn_blocking(move || work(&memory)).await??;
+    #[cfg(test)]
+    crate::testing::progress::made();
+    Ok(done)
 }
 
-/// Logs one line for each memory twice: with the words, for a person who looks on, and without, for a file that may be
-/// kept when the words are to be forgotten.
+/// Logs each memory twice: with the owner's words for the terminal, and without them for a log file, which may outlive the
+/// words.
 fn tell(agent: &AgentId, remembered: &Remembered) {
     let Memory {
         memory_id: id,

@@ -243,6 +243,10 @@ impl Layer {
                 self.problem(path, &shown(key, value), reason.clone());
             }
             KeyState::SameAs(target) if key.state != KeyState::Works => {
+                let read = match read.as_str() {
+                    Some(given) if key.kind == ValueKind::Path => self.resolve(given).into(),
+                    _ => read,
+                };
                 self.values.entry(target.clone()).or_insert(read);
             }
             KeyState::SameAs(word) => self.insert(path, word.as_str().into()),

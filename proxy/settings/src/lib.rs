@@ -164,6 +164,7 @@ impl Loaded {
         };
         loaded.require_key_beyond_loopback()?;
         loaded.require_key_of_judge();
+        loaded.require_folder_of_memories()?;
         Ok(loaded)
     }
 

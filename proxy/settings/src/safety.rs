@@ -1,5 +1,7 @@
 //! Changes unsafe settings before they are used, and reports each change.
 
+use std::path::Path;
+
 use metaclaw_learner::JudgeKind;
 
 use super::{InertUse, Loaded, Problem, SettingsError};
@@ -72,6 +74,41 @@ impl Loaded {
             (judge.url, judge.model) = (None, None);
         }
     }
+
+    /// Memories are files in a folder.
+    ///
+    /// `memory.store_path` of the Python original names an SQLite file, `memory.db`. The proxy does not read it, and uses
+    /// the folder that contains it. Any other file was chosen by mistake, and is refused.
+    pub(super) fn require_folder_of_memories(&mut self) -> Result<(), SettingsError> {
+        let Some(dir) = self.config.memory.dir.clone() else {
+            return Ok(());
+        };
+        let ending = dir.extension().and_then(|it| it.to_str());
+        let is_database = ending.is_some_and(|it| matches!(it, "db" | "sqlite" | "sqlite3"));
+        if is_database && !dir.is_dir() {
+            let folder = dir.parent().filter(|it| !it.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new(".")).to_owned();
+            self.notices.push(format!(
+                "memory.dir (memory.store_path) {}: databases of the Python MetaClaw are not read; memories are stored in the folder {}",
+                dir.display(),
+                folder.display()
+            ));
+            self.config.memory.dir = Some(folder);
+            return Ok(());
+        }
+        if !dir.is_file() {
+            return Ok(());
+        }
+        Err(SettingsError::Values(vec![Problem {
+            key: "memory.dir".to_owned(),
+            origin: self
+                .origin("memory.dir")
+                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
+            given: dir.display().to_string(),
+            reason: "this is a file; name a folder, which is created if it does not exist"
+                .to_owned(),
+        }]))
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +122,33 @@ mod tests {
         let judge = loaded.config.judge.address;
         let key = judge.key.map(|key| key.expose().to_owned());
         (judge.url, key, loaded.inert.len())
+    }
+
+    #[test]
+    fn memories_are_kept_beside_the_originals_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        let load = |text: &str| Loaded::new(vec![Layer::text(file.clone(), text).unwrap()]);
+        std::fs::write(folder.path().join("memory.db"), "SQLite format 3").unwrap();
+        for name in ["memory.db", "absent.sqlite3"] {
+            let loaded = load(&format!("memory: {{store_path: {name}}}\n")).unwrap();
+            let path = folder.path().join(name);
+            assert_eq!(loaded.config.memory.dir.as_deref(), path.parent());
+            assert!(
+                loaded.notices[0].contains("are not read"),
+                "{:?}",
+                loaded.notices
+            );
+        }
+        let kept = load("memory: {dir: mine, store_path: memory.db}\n").unwrap();
+        assert_eq!(kept.config.memory.dir, Some(folder.path().join("mine")));
+        std::fs::write(folder.path().join("notes"), "x").unwrap();
+        let refused = load("memory: {dir: notes}\n").unwrap_err().to_string();
+        let (key, path) = ("memory.dir in", folder.path().join("notes"));
+        assert!(
+            refused.starts_with(key) && refused.contains(&path.display().to_string()),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct Config {
     pub claw_type: Option<String>,
     /// With false, no agent's file is ever changed, as with claw_type: none.
     pub configure_openclaw: Option<bool>,
-    /// The context window that OpenClaw is told of the model, in tokens. Without it, or with 0, its own file says it.
+    /// The model's context window in tokens, which the proxy writes into OpenClaw's configuration. Without it, or with
+    /// 0, OpenClaw uses the value of its own configuration.
     pub context_window: Option<u64>,
     pub llm: Llm,
     pub turns: TurnsConfig,

@@ -1,4 +1,4 @@
-//! Shares skills with the other homes of `skills.share.folder`, now and then.
+//! Shares skills with the other homes of `skills.share.folder`, every `skills.share.interval`.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::{parts::Background, plan::StartPlan};
 use crate::environment::Environment;
 
-/// A shorter `skills.share.interval` would only keep the disk busy.
+/// The shortest interval that is used. A shorter `skills.share.interval` would only keep the disk busy.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Begins to share, if `skills.share.folder` is set.
@@ -38,7 +38,7 @@ fn key(config: &ShareConfig, environment: &Environment) -> anyhow::Result<Option
         (Some(key), _) => Some(key.clone()),
         (None, Some(name)) => {
             let unset =
-                || anyhow!("the variable {name} is not set, which skills.share.key_env names");
+                || anyhow!("skills.share.key_env names the variable {name}, which is not set");
             Some(Secret::from(environment.get(name).ok_or_else(unset)?))
         }
         (None, None) => None,
@@ -46,7 +46,7 @@ fn key(config: &ShareConfig, environment: &Environment) -> anyhow::Result<Option
     Ok(key.as_ref().map(ShareKey::new).transpose()?)
 }
 
-/// Looks at the share every `interval`, until `ending`.
+/// Shares skills every `interval`, until `ending` is cancelled.
 async fn run(mut sync: ShareSync, interval: Duration, ending: CancellationToken) {
     let looks = async {
         let mut told = BTreeSet::new();
@@ -74,7 +74,7 @@ async fn run(mut sync: ShareSync, interval: Duration, ending: CancellationToken)
             tokio::time::sleep(interval).await;
         }
     };
-    // A look at a mount that hangs never ends: it must not delay the shutdown.
+    // Access to a mount that hangs may never return. It must not delay the shutdown.
     ending.run_until_cancelled(looks).await;
 }
 
@@ -168,7 +168,7 @@ mod tests {
         let unset = key(None, Some("NONE")).unwrap_err().to_string();
         assert_eq!(
             unset,
-            "the variable NONE is not set, which skills.share.key_env names"
+            "skills.share.key_env names the variable NONE, which is not set"
         );
         assert!(
             key(None, Some("SHORT"))

@@ -19,10 +19,10 @@ use crate::out;
 pub(crate) struct MemoryArgs {
     #[command(subcommand)]
     what: MemoryCommand,
-    /// The agent: `main` for OpenClaw's, `_shared` for all. `list` and `search` show those of all agents without it.
+    /// The agent: `main` for OpenClaw's, `_shared` for all. Without it, `list` and `search` show the memories of all agents.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
-    /// The scope; without it, all scopes, or memory.scope for `add`.
+    /// The scope. Without it, all scopes count, and `add` uses memory.scope.
     #[arg(long, global = true)]
     scope: Option<String>,
     /// As JSON.
@@ -32,28 +32,28 @@ pub(crate) struct MemoryArgs {
 
 #[derive(Debug, Subcommand)]
 enum MemoryCommand {
-    /// Those there are, the oldest first, and what waits for your review.
+    /// Show all memories, the oldest first, and those that wait for your review.
     List,
-    /// Those that share words with a text, best first.
+    /// Show the memories that share words with a text, best first.
     Search {
         /// The text.
         text: String,
-        /// The most that are shown.
+        /// The most memories that are shown.
         #[arg(short = 'n', long, default_value_t = 20)]
         limit: usize,
     },
-    /// Write one down: one line, in your words. What waits for your review is accepted this way.
+    /// Store a memory: one line, in your words. To accept one that waits for your review, add its text.
     Add {
         /// The fact.
         text: String,
         /// What it is about: preference, project_state, procedural_observation, semantic or episodic.
         #[arg(long, default_value = "semantic", value_parser = kind)]
         kind: MemoryKind,
-        /// Each session gets it, whatever it is about.
+        /// Give it to every session, whatever the session is about.
         #[arg(long)]
         pin: bool,
     },
-    /// Delete one, and those that it had replaced.
+    /// Delete a memory, and those that it had replaced.
     Forget {
         /// Its id, as `list` shows it.
         id: String,
@@ -121,7 +121,7 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         out::line(if is_search {
             "no memory shares a word with that"
         } else {
-            "nothing is remembered: `metaclaw memory add \"..\"` writes something down"
+            "there are no memories: `metaclaw memory add \"..\"` stores one"
         })?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -141,11 +141,19 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
             why.join(", ")
         ))?;
         out::line(format!(
-            "   let it stand: metaclaw memory add --agent {} {:?}; away with it: metaclaw memory forget {}",
-            memory.origin.agent, memory.content, memory.memory_id
+            "   accept it: metaclaw memory add --agent {} --scope {} {}; delete it: metaclaw memory forget {}",
+            memory.origin.agent,
+            shell_quoted(memory.scope_id.as_str()),
+            shell_quoted(&memory.content),
+            memory.memory_id
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a text as one word of a shell. A memory that waits for review may contain `$(..)`, which a shell would run.
+fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn row(memory: &Memory) -> Vec<String> {
@@ -167,4 +175,14 @@ fn row(memory: &Memory) -> Vec<String> {
 fn kind(name: &str) -> Result<MemoryKind, String> {
     let all = MemoryKind::ALL.map(MemoryKind::as_str).join(", ");
     MemoryKind::named(name).ok_or_else(|| format!("{name:?} is none of {all}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_quoted_text_as_one_word() {
+        assert_eq!(shell_quoted("it's $(x)"), r"'it'\''s $(x)'");
+    }
 }

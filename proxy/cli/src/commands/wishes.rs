@@ -40,7 +40,7 @@ enum WishesCommand {
     Add {
         /// The wish.
         wish: String,
-        /// The id of another person who has it, as the agent's host names her. It applies to her messages alone.
+        /// The person who has the wish, by the id that the agent's host gives. It applies only to this person's messages.
         #[arg(long, value_name = "ID")]
         sender: Option<SenderId>,
     },
@@ -48,7 +48,7 @@ enum WishesCommand {
     Remove {
         /// The wish, as `list` shows it.
         wish: String,
-        /// The id of the person who has it, if that is not the owner.
+        /// The person who has the wish, by id. Without it, the owner.
         #[arg(long, value_name = "ID")]
         sender: Option<SenderId>,
     },

@@ -1,8 +1,7 @@
-//! A sign-in at Google for one's calendar, by an OAuth client of one's own project, and the token that it leaves:
+//! The sign-in at Google for a calendar, by the OAuth client of the user's own project, and the file of its token:
 //! <https://developers.google.com/identity/protocols/oauth2/native-app>.
 //!
-//! The token's file has the form of Google's own library for Python, with which the original wrote it, so either program
-//! reads it.
+//! The file has the form of Google's own library for Python, which the Python original uses. So both programs can read it.
 
 use std::{
     fs,
@@ -28,11 +27,13 @@ const AUTH: &str = "https://accounts.google.com/o/oauth2/v2/auth";
 const TOKEN: &str = "https://oauth2.googleapis.com/token";
 /// A token that ends within this time is refreshed before it is used.
 const EARLY: Duration = Duration::from_secs(60);
+/// The longest lifetime of a token that is believed, in seconds: a year. A greater number would overflow a time.
+const MAX_LIFETIME: u64 = 365 * 24 * 3_600;
 /// How to get a new token.
 const AGAIN: &str = "sign in by `metaclaw auth login --provider google-calendar`";
 
-/// An OAuth client as Google Cloud gives it out: `credentials.json`.
-#[derive(Debug, Clone, Deserialize)]
+/// An OAuth client, as in the file `credentials.json` of Google Cloud. It has a secret, and so no `Debug`.
+#[derive(Clone, Deserialize)]
 pub(crate) struct OauthClient {
     client_id: String,
     #[serde(default)]
@@ -43,15 +44,14 @@ pub(crate) struct OauthClient {
     token_uri: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ClientFile {
     Installed(OauthClient),
     Web(OauthClient),
 }
 
-/// A token in its file.
-#[derive(Debug)]
+/// A token and its file. It has secrets, and so no `Debug`.
 pub(crate) struct GoogleToken {
     path: PathBuf,
     fields: Map<String, Value>,
@@ -171,10 +171,10 @@ impl GoogleToken {
         write_private(&self.path, &text).with_context(|| format!("cannot write {path}"))
     }
 
-    /// Returns a token that is good now. One that ends soon is refreshed, and the new one is saved before it is used.
+    /// Returns a valid access token. A token that ends soon is refreshed, and the new one is saved before it is used.
     ///
     /// # Errors
-    /// If Google refuses to refresh it, or the new one cannot be saved.
+    /// If Google refuses to refresh the token, or the new one cannot be saved.
     pub(crate) async fn access(
         &mut self,
         client: &reqwest::Client,
@@ -202,7 +202,7 @@ impl GoogleToken {
         let place = self.text("token_uri").unwrap_or(TOKEN).to_owned();
         let answer = answered(posted(client, &place, &form)?).await;
         let answer =
-            answer.with_context(|| format!("Google does not refresh the token ({AGAIN})"))?;
+            answer.with_context(|| format!("Google refuses to refresh the token: {AGAIN}"))?;
         self.take(&answer)?;
         self.save()?;
         Ok(given_text(&self.fields, "token")
@@ -215,6 +215,7 @@ impl GoogleToken {
         let token = answer["access_token"].as_str();
         let token = token.context("Google's answer has no access_token")?;
         let seconds = answer["expires_in"].as_u64().unwrap_or_default();
+        let seconds = seconds.min(MAX_LIFETIME);
         let ends = Timestamp::now() + Duration::from_secs(seconds);
         self.fields.insert("token".to_owned(), json!(token));
         self.fields
@@ -281,7 +282,7 @@ mod tests {
                     form.contains("refresh_token=r1") && form.contains("client_id=id"),
                     "{form}"
                 );
-                json!({"access_token": "second", "expires_in": 3599, "token_type": "Bearer"})
+                json!({"access_token": "second", "expires_in": u64::MAX, "token_type": "Bearer"})
             };
             (status(200), Json(answer))
         };

@@ -1,4 +1,4 @@
-//! The port of this machine at which a sign-in ends: the provider sends the browser here, with a code.
+//! The port of this machine to which the provider sends the browser, with a code, when the person has signed in.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use tokio::{
 
 /// How long a person has to sign in.
 const SIGN_IN: Duration = Duration::from_secs(10 * 60);
-/// How long a browser has to send its request, and how much of it is read.
+/// How long a browser has to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
+/// The longest head of a request that is read, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
 
 const DONE: &str = "You are signed in. You can close this page.";
 const FAILED: &str = "The sign-in failed. The terminal says why.";
 const OTHER: &str = "This is no page of the sign-in.";
 
-/// Where the browser comes back to.
+/// The address to which the provider sends the browser.
 #[derive(Debug)]
 pub(crate) struct Redirect {
     listener: TcpListener,
     port: u16,
-    /// Known to nobody but the provider: what comes without it is none of its answers.
+    /// A random text that only the provider gets. A request without it is not the provider's answer.
     pub(crate) state: String,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Redirect {
 enum ProviderAnswer {
     Code(String),
     Refusal(String),
-    /// Something else: a browser asks for its icon, too.
+    /// Another request, as for the icon of the page.
     Other,
 }
 
@@ -44,7 +45,9 @@ impl Redirect {
     pub(crate) async fn listen(port: u16) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await;
         let listener = listener.with_context(|| {
-            format!("port {port} of this machine is in use: `--port N` takes another one")
+            format!(
+                "cannot listen on port {port} of this machine: name another one with `--port N`"
+            )
         })?;
         let port = listener.local_addr()?.port();
         Ok(Self {
@@ -77,7 +80,7 @@ impl Redirect {
             .with_context(|| format!("nobody signed in within {minutes} minutes"))?
     }
 
-    /// Reads one request and answers it; none where it is not the provider's answer.
+    /// Reads one request and replies to it. Returns `None` if it is not the provider's answer.
     async fn answered(&self, mut stream: TcpStream) -> Option<anyhow::Result<String>> {
         let request = timeout(REQUEST, line(&mut stream)).await.ok()??;
         let (status, text, answer) = match self.read(&request) {

@@ -1,4 +1,4 @@
-//! A sign-in at OpenRouter, which ends with an API key: <https://openrouter.ai/docs/oauth>.
+//! The sign-in at OpenRouter, which gives an API key: <https://openrouter.ai/docs/oauth>.
 
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
@@ -26,7 +26,7 @@ pub(crate) fn page(site: &str, redirect: &Redirect, pkce: &Pkce) -> anyhow::Resu
     Ok(Url::parse_with_params(&format!("{site}/auth"), query)?)
 }
 
-/// Returns the API key that a code stands for. It does not end by itself; openrouter.ai lists it and can withdraw it.
+/// Exchanges a code for an API key. The key does not expire. The account's page at openrouter.ai can withdraw it.
 ///
 /// # Errors
 /// If OpenRouter refuses the code, or cannot be reached.

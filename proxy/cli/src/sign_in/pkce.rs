@@ -3,8 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-/// The secret of one sign-in, and the hash of it that the provider gets.
-#[derive(Debug)]
+/// The secret of one sign-in, and its hash, which the provider gets first. It has no `Debug`, so that no log shows it.
 pub(crate) struct Pkce {
     pub(crate) verifier: String,
     /// The SHA-256 of the verifier.

@@ -92,7 +92,7 @@ async fn a_token_says_how_it_is_used_and_what_is_none_is_refused() {
     let settings = std::fs::read_to_string(home.path().join("config.yaml")).unwrap();
     assert!(!settings.contains("oat01"), "{settings}");
     let refused = given(&home, "two words", &paste).await.unwrap();
-    insta::assert_snapshot!(refused, @"metaclaw: this is no key: it holds spaces, line ends or letters beyond ASCII");
+    insta::assert_snapshot!(refused, @"metaclaw: this is no key: it has spaces, line ends or characters that are not ASCII");
     let refused = given(&home, "", &paste).await.unwrap();
     insta::assert_snapshot!(refused, @"metaclaw: nothing was given on standard input");
 }

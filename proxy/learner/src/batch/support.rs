@@ -1,5 +1,5 @@
-//! `rl.support_query`: whose verdicts are support, so that no reward of an earlier library trains weights for a later
-//! one.
+//! `rl.support_query`: which verdicts are support. They are kept from training, so that no reward for a reply without a
+//! lesson trains weights that will reply with it.
 //!
 //! Finn et al. 2017 (<https://arxiv.org/abs/1703.03400>) call the data of an adaptation *support*, and the data that
 //! measure what came of it *query*. Here the library of lessons adapts, and the weights learn from what came of it. A
@@ -15,7 +15,7 @@ use crate::{
     status::SupportCounts,
 };
 
-/// What tells the support of an agent from its query.
+/// The data by which support turns of an agent are told from query turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Support {
     /// The rule in use.
@@ -37,7 +37,7 @@ pub(crate) enum VerdictUse {
     Unknown,
 }
 
-/// Turns whose parents are known.
+/// The parent of each turn that was looked up.
 pub(super) type Parents = BTreeMap<TurnId, Option<TurnId>>;
 
 // === impl Support ===

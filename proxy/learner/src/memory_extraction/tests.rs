@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     Ask, AskFailed, Judge, Learner, Listener, Parts,
-    testing::{Said, World, append, said},
+    testing::{Said, World, append, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -97,12 +97,9 @@ impl MemoryWorld {
         append(&self.log, &World::default(), session, &talk).await;
     }
 
-    /// Waits until something holds; a test that waits for ever fails by its time limit.
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
-        while !holds(self) {
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let came = progress::found_in_time(async || holds(self).then_some(())).await;
+        assert!(came.is_some(), "never came: {:?}", self.contents());
     }
 
     fn contents(&self) -> Vec<String> {
@@ -220,6 +217,27 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
         world.contents()
     );
     world.end().await;
+}
+
+#[test]
+fn what_was_forgotten_while_a_model_was_asked_is_not_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = MemoryStore::open(dir.path(), MemoryConfig::default());
+    let said = "I live in Rome.";
+    let turn = BufferedTurn {
+        agent: AgentId::default_agent(),
+        session: "a".parse().unwrap(),
+        scope: MemoryScope::default(),
+        turn: None,
+        said: said.to_owned(),
+        at_ms: 1,
+    };
+    memory.buffer(turn).unwrap();
+    let session = memory.buffered(|_| true).unwrap().remove(0);
+    let facts = plain_facts([said]);
+    memory.forget_sessions(|_, it| it.as_str() == "a").unwrap();
+    assert!(remember(&memory, &session, &facts).unwrap().is_empty());
+    assert!(memory.list(None, None).unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! When the main calendar of a Google account is busy: <https://developers.google.com/workspace/calendar/api/v3/reference/freebusy>.
 //!
-//! Only the times of busy hours are asked for, and no title or guest of an event. They are read as a calendar like any
-//! other.
+//! The proxy asks only for the times of busy hours, and for no title or guest of an event. It then reads the answer like
+//! any other calendar.
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::sign_in::google::GoogleToken;
 
 const API: &str = "https://www.googleapis.com";
-/// How far ahead is asked.
+/// How far ahead the proxy asks for busy hours.
 const AHEAD: Duration = Duration::from_secs(2 * 24 * 3_600);
-/// An event that began so long ago may still last.
+/// How far back it asks, because an event that has begun may still last.
 const BEFORE: Duration = Duration::from_secs(24 * 3_600);
 
 /// The calendar of an account that somebody signed in.

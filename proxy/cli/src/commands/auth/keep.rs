@@ -1,4 +1,4 @@
-//! The file of keys and tokens: what is written into it, and what of it is used.
+//! Stores a key or token in the file of profiles, and says which profile is used.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub(super) fn keep(
     let (path, mut profiles) = load(context)?;
     ensure!(
         given.bytes().all(|b| b.is_ascii_graphic()),
-        "this is no key: it holds spaces, line ends or letters beyond ASCII"
+        "this is no key: it has spaces, line ends or characters that are not ASCII"
     );
     let profile = Profile::new(provider, method, Secret::from(given));
     profiles.put(&profile);

@@ -1,4 +1,4 @@
-//! `metaclaw auth login`: signs in in a browser, and keeps what the provider gives.
+//! `metaclaw auth login`: signs a person in with a browser, and stores the key or token that the provider gives.
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};

@@ -23,7 +23,7 @@ const NOBODY: &str = "none";
 const MAX_LISTED: usize = 12;
 
 /// The answer to a text that is no key.
-pub(super) const NO_KEY: &str = "  this is no key: it holds spaces, or letters beyond ASCII";
+pub(super) const NO_KEY: &str = "  this is no key: it has spaces or characters that are not ASCII";
 
 pub(super) struct Interview<'a> {
     pub prompt: TerminalPrompt,
