@@ -161,34 +161,47 @@ async fn ingest_sessions(
     sessions: Vec<BufferedSession>,
 ) -> Result<Vec<IngestedSession>, IngestError> {
     let mut ingested = Vec::new();
+    let mut first_error = Ok(());
     for session in sessions {
-        // A file that cannot be read must not cost a request to a model each minute.
-        let agent = session.agent.clone();
-        on_files(memory, move |memory| memory.list(Some(&agent), None)).await?;
-        let said: Vec<&str> = session.turns.iter().map(|it| it.said.as_str()).collect();
-        let facts = facts_in(shared, &said).await;
-        let (name, turns) = (session.session.clone(), session.turns.len());
-        let agent = session.agent.clone();
-        let remembered = on_files(memory, move |memory| remember(memory, &session, &facts)).await?;
-        let new = remembered
-            .iter()
-            .filter(|it| matches!(it, Remembered::New(_)));
-        let added = new.count();
-        for it in &remembered {
-            tell(&agent, it);
-        }
-        shared.count_lessons(&agent, now_ms(), added as u64).await;
-        ingested.push(IngestedSession {
-            session: name,
-            added,
-            turns,
-        });
-        let n = shared.n_ingested.fetch_add(1, Ordering::AcqRel) + 1;
-        if n.is_multiple_of(memory.config().consolidation_interval.max(1)) {
-            consolidate(memory).await;
+        // The file of one agent may be broken, and the sessions of the others are still read.
+        match ingest_session(shared, memory, session).await {
+            Ok(session) => ingested.push(session),
+            Err(error) => first_error = first_error.and(Err(error)),
         }
     }
-    Ok(ingested)
+    first_error.map(|()| ingested)
+}
+
+async fn ingest_session(
+    shared: &Shared,
+    memory: &MemoryStore,
+    session: BufferedSession,
+) -> Result<IngestedSession, IngestError> {
+    // A file that cannot be read must not cost a request to a model each minute.
+    let agent = session.agent.clone();
+    on_files(memory, move |memory| memory.list(Some(&agent), None)).await?;
+    let said: Vec<&str> = session.turns.iter().map(|it| it.said.as_str()).collect();
+    let facts = facts_in(shared, &said).await;
+    let (name, turns) = (session.session.clone(), session.turns.len());
+    let agent = session.agent.clone();
+    let remembered = on_files(memory, move |memory| remember(memory, &session, &facts)).await?;
+    let new = remembered
+        .iter()
+        .filter(|it| matches!(it, Remembered::New(_)));
+    let added = new.count();
+    for it in &remembered {
+        tell(&agent, it);
+    }
+    shared.count_lessons(&agent, now_ms(), added as u64).await;
+    let n = shared.n_ingested.fetch_add(1, Ordering::AcqRel) + 1;
+    if n.is_multiple_of(memory.config().consolidation_interval.max(1)) {
+        consolidate(memory).await;
+    }
+    Ok(IngestedSession {
+        session: name,
+        added,
+        turns,
+    })
 }
 
 /// Stores the facts of those messages that are still in the buffer, and removes these messages from it. The origin of a

@@ -87,7 +87,7 @@ impl Loaded {
         let is_database = ending.is_some_and(|it| matches!(it, "db" | "sqlite" | "sqlite3"));
         if is_database && !dir.is_dir() {
             let folder = dir.parent().filter(|it| !it.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new(".")).to_owned();
+            let folder = folder.unwrap_or_else(|| Path::new(".")).to_owned();
             self.notices.push(format!(
                 "memory.dir (memory.store_path) {}: databases of the Python MetaClaw are not read; memories are stored in the folder {}",
                 dir.display(),
