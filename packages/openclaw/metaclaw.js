@@ -1,7 +1,7 @@
 // Starts and stops the program `metaclaw`.
 
 import { spawn } from "node:child_process";
-import { access, mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /** A first start reads OpenClaw's settings, and may wait for a training server that loads its model. */
@@ -9,8 +9,10 @@ const START_MS = 180_000;
 const STATUS_MS = 20_000;
 /** `metaclaw status` ends with this code if no process runs in the home. */
 const NOT_RUNNING = 3;
-/** Bytes of a command's output that are kept for an error: its end. */
-const KEPT = 2_000;
+/** Characters of a command's output that are kept: its end. The status as JSON is a few thousand. */
+const KEPT = 1_000_000;
+/** Characters of it that an error shows. */
+const SHOWN = 2_000;
 /** A background process may hold the pipes of the command that started it, so their end is not waited for longer. */
 const FLUSH_MS = 250;
 
@@ -23,7 +25,7 @@ export class MetaClaw {
   }
 
   /**
-   * Starts MetaClaw unless it runs. A file in `stateDir` records that this extension started it.
+   * Starts MetaClaw unless it runs. A file in `stateDir` records which process this extension started.
    *
    * Returns in words what happened. Throws an error that says why MetaClaw could not be started.
    */
@@ -35,22 +37,35 @@ export class MetaClaw {
     const started = await this.#run(args, START_MS);
     if (started.code !== 0) throw failed("start", started);
     await mkdir(stateDir, { recursive: true });
-    await writeFile(record(stateDir), `${JSON.stringify({ home: this.#settings.home ?? null })}\n`);
+    const process = await this.#process();
+    await writeFile(record(stateDir), `${JSON.stringify({ home: this.#settings.home ?? null, process })}\n`);
     return "is started";
   }
 
-  /** Stops MetaClaw if the record says that this extension started it. Returns whether it did. */
+  /**
+   * Stops MetaClaw if it is the process that this extension started, and not one that a person started since. Returns
+   * whether it did.
+   */
   async stopIfOurs(stateDir, seconds) {
     const path = record(stateDir);
-    const isOurs = await access(path).then(
-      () => true,
-      () => false,
-    );
-    if (!isOurs) return false;
+    const text = await readFile(path, "utf8").catch(() => undefined);
+    if (text === undefined) return false;
+    const process = await this.#process();
+    if (process === null || process !== parsed(text)?.process) {
+      await rm(path, { force: true });
+      return false;
+    }
     const stopped = await this.#run(["stop", "--timeout", String(seconds)], (seconds + 5) * 1000);
     if (stopped.code !== 0) throw failed("stop", stopped);
     await rm(path, { force: true });
     return true;
+  }
+
+  /** The running process: its id and when it began. Null if none runs. */
+  async #process() {
+    const status = await this.#run(["status", "--json"], STATUS_MS);
+    const about = status.code === 0 ? parsed(status.output) : undefined;
+    return about?.pid === undefined ? null : `${about.pid} ${about.since_ms}`;
   }
 
   #run(args, limitMs) {
@@ -64,8 +79,17 @@ export function record(stateDir) {
   return join(stateDir, "metaclaw-openclaw.json");
 }
 
+/** A text as JSON, or undefined if it is none. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 function failed(subcommand, { code, output }) {
-  const said = output.trim() || `it ended with code ${code}`;
+  const said = output.slice(-SHOWN).trim() || `it ended with code ${code}`;
   return new Error(`metaclaw ${subcommand}: ${said}`);
 }
 
