@@ -4,7 +4,7 @@
 //! Text that a model writes about a conversation may contain the words of everyone in it: the owner's, a tool's, a web
 //! page's. A skill becomes part of the system prompt. Therefore every proposal is checked (`draft`). It waits in
 //! `proposals.json` until the owner accepts it (`review`), unless `skills.review` is off and it can contain only the
-//! owner's words.
+//! owner's words. With `gate.lessons` it has to pass a trial first (`trial`).
 
 mod answer;
 mod draft;
@@ -15,12 +15,14 @@ mod prompt;
 mod proposal;
 mod review;
 mod settle;
+mod trial;
 
 pub use self::{
     failure::{Failure, Teller, Trajectory, TrajectoryStep},
     history::{HistoryEntry, HistorySkill, read_history},
     proposal::{Progress, Proposal, ProposalState, Reason, SharedOrigin, Source},
     review::{EvolutionRun, EvolveError, Evolved},
+    trial::{MIN_TRIED, SkillTrial, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest},
 };
 
 pub(crate) use self::{

@@ -35,9 +35,9 @@ pub use self::{
     config::{Refresh, ShareConfig, SkillsConfig, WishPlace, WishesConfig},
     evidence::LessonEvidence,
     evolve::{
-        EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, Progress,
-        Proposal, ProposalState, Reason, SharedOrigin, Source, Teller, Trajectory, TrajectoryStep,
-        read_history,
+        EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, MIN_TRIED,
+        Progress, Proposal, ProposalState, Reason, SharedOrigin, SkillTrial, Source, TRIAL_DRAWS,
+        Teller, Trajectory, TrajectoryStep, TrialFigures, TrialVerdict, TriedRequest, read_history,
     },
     file::{read_text, write_private},
     guard::{Suspicion, suspicions},

@@ -311,6 +311,10 @@ impl Library {
         self.0.skills.review
     }
 
+    pub(crate) fn settings(&self) -> (&SkillsConfig, &WishesConfig) {
+        (&self.0.skills, &self.0.wishes)
+    }
+
     /// Makes the next scan read a file again, because two edits within one tick of the file system's clock may have the
     /// same length.
     pub(crate) fn forget_file(&self, path: &Path) {

@@ -48,7 +48,7 @@ pub struct AgentConfig {
     pub mode: Option<Mode>,
 }
 
-/// `gate.*`: the tests that an adapter must pass before it serves.
+/// `gate.*`: the tests that an adapter or a skill must pass before it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GateConfig {
@@ -62,6 +62,10 @@ pub struct GateConfig {
     /// first 32 conversations of a home are all trained on.
     #[schemars(range(min = 0.0, max = 0.5))]
     pub held_out: f64,
+    /// Tries each skill that a model writes on earlier requests, with the skill and without it. A skill that is no better
+    /// is declined. With skills.review, the figures are shown beside it, and the decision stays yours. Trials cost at
+    /// most 5 % of the tokens of your chats.
+    pub lessons: bool,
     /// Tests that an adapter may skip if the training server cannot answer them (docs/training/tinker.md).
     #[schemars(with = "Vec<GatePart>")]
     pub accept_without: GateParts,
@@ -97,6 +101,7 @@ impl Default for GateConfig {
             enabled: true,
             min_relevance: 0.8,
             held_out: 0.15,
+            lessons: true,
             accept_without: GateParts::default(),
         }
     }

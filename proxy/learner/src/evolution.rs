@@ -3,14 +3,15 @@
 //! While the owner is away (in mode `rl` at any time), and after every so many main turns of an agent, the evolver gets
 //! the agent's turns that were judged -1, one request at a time. The library stores with the proposals which turns were
 //! evidence, so that none is evidence twice, and none is lost while the evolver does not answer. The turns' verdicts
-//! and training states do not change.
+//! and training states do not change. New skills are tried before they come into force (`trials`).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use metaclaw_chat::{AgentId, Message, Score, TurnId, now_ms};
 use metaclaw_skills::{
-    EvolutionRun, EvolveError, Evolved, Failure, Library, Progress, Proposal, SkillRef, Trajectory,
+    EvolutionRun, EvolveError, Evolved, Failure, Library, Progress, Proposal, ProposalState,
+    Reason, SkillRef, Trajectory,
 };
 use metaclaw_turns::{
     LessonRef, LogError, MAX_LIST, StateKind, StreamEnd, Turn, TurnFilter, TurnKind, TurnSummary,
@@ -21,6 +22,7 @@ use crate::{
     evolver::Evolver,
     judge::AskFailed,
     shared::Shared,
+    trials::{Trial, TrialError, tried},
     wish_detection::{WITH_WORDS, WITHOUT_WORDS},
 };
 
@@ -43,6 +45,8 @@ enum EvolutionError {
     Log(#[from] LogError),
     #[error(transparent)]
     Library(#[from] EvolveError),
+    #[error(transparent)]
+    Trial(#[from] TrialError),
     #[error("writing skills panicked: {0}")]
     Panicked(#[from] JoinError),
 }
@@ -53,6 +57,8 @@ struct Evolution {
     evolver: Evolver,
     /// The progress of each agent, as the library stores it.
     progress: BTreeMap<AgentId, Progress>,
+    /// The number of an agent's main turns when none of its skills could be tried.
+    in_vain: BTreeMap<AgentId, u64>,
 }
 
 /// Runs until the log closes or the learner ends.
@@ -64,6 +70,7 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
         library,
         evolver,
         progress: BTreeMap::new(),
+        in_vain: BTreeMap::new(),
     };
     let looks = async {
         let mut pauses = PAUSES.build();
@@ -111,10 +118,20 @@ impl Evolution {
             progress = Progress::default();
         }
         let is_due = funnel.main >= progress.n_main.saturating_add(self.evolver.every_n_turns);
-        if !is_due || !(self.evolver.may_start)() || (shared.is_off)(agent) {
+        let tries = shared.config.gate.lessons && self.in_vain.get(agent) != Some(&funnel.main);
+        if !is_due && !tries || !(self.evolver.may_start)() || (shared.is_off)(agent) {
             return Ok(());
         }
         if !shared.may_cost(agent).await? {
+            return Ok(());
+        }
+        if tries {
+            if self.try_next(agent).await? {
+                return Ok(());
+            }
+            self.in_vain.insert(agent.clone(), funnel.main);
+        }
+        if !is_due {
             return Ok(());
         }
         let failures = self.failures(agent, &progress).await?;
@@ -130,9 +147,11 @@ impl Evolution {
             failures,
             n_main: funnel.main,
             at_ms: now_ms(),
+            is_tried: shared.config.gate.lessons,
         };
         let evolved = self.ask(run).await?;
         self.progress.remove(agent);
+        self.in_vain.remove(agent);
         if let Some(evolved) = evolved {
             tell(agent, &evolved);
             let in_force = evolved.proposals.iter().filter(|it| !it.is_waiting());
@@ -140,6 +159,31 @@ impl Evolution {
             shared.count_lessons(agent, now_ms(), n).await;
         }
         Ok(())
+    }
+
+    /// Tries the first of an agent's new skills for which the tokens suffice. Returns false if there is none.
+    async fn try_next(&self, agent: &AgentId) -> Result<bool, EvolutionError> {
+        let shared = &*self.shared;
+        let (library, of) = (self.library.clone(), agent.clone());
+        let (untried, progress) = blocking(move || library.untried(&of)).await??;
+        for proposal in untried {
+            let model = &*self.evolver.model;
+            let spent = progress.trial_tokens;
+            let trial = tried(shared, &self.library, model, &proposal, spent).await?;
+            let Trial::Made(figures) = trial else {
+                tracing::debug!(%agent, proposal = proposal.n, "a skill is tried once the agent's chats are long enough");
+                continue;
+            };
+            let library = self.library.clone();
+            let settle = move || library.settle_trial(&proposal, &figures, now_ms());
+            if let Some(settled) = blocking(settle).await?? {
+                tell_trial(agent, &settled);
+                let n = u64::from(settled.state == ProposalState::Accepted);
+                shared.count_lessons(agent, now_ms(), n).await;
+            }
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     async fn progress_of(&self, agent: &AgentId) -> Result<Progress, EvolutionError> {
@@ -186,8 +230,12 @@ impl Evolution {
                 && !progress.used.contains(&turn.id)
         };
         let ids = listed.iter().filter(is_evidence).map(|turn| turn.id);
+        let ids: Vec<TurnId> = ids.take(MOST_AT_ONCE).collect();
+        // The newest third is kept for the trial of what is written now, and is evidence the next time.
+        let is_tried = self.shared.config.gate.lessons;
+        let n_kept = if is_tried { ids.len() / 3 } else { 0 };
         let mut failures = Vec::new();
-        for id in ids.take(MOST_AT_ONCE) {
+        for id in ids.into_iter().skip(n_kept) {
             failures.extend(self.failure(id).await?);
         }
         failures.reverse();
@@ -248,11 +296,32 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await
 }
 
+/// Logs the result of a trial, once with the skill's name and once without.
+fn tell_trial(agent: &AgentId, settled: &Proposal) {
+    let Proposal { n, name, .. } = settled;
+    let is_figures = |why: &&Reason| matches!(why, Reason::Tried { .. });
+    let figures = settled.why.iter().rfind(is_figures);
+    let figures = figures.map(ToString::to_string).unwrap_or_default();
+    let outcome = match settled.state {
+        ProposalState::Accepted => "it is in force from the next session on",
+        ProposalState::Declined => "it was declined",
+        ProposalState::Waiting
+        | ProposalState::Rejected
+        | ProposalState::Reverted
+        | ProposalState::Forgotten => "it waits for review",
+    };
+    tracing::info!(target: WITH_WORDS, "skill {name} (proposal {n}): {figures}; {outcome}");
+    tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, figures, outcome, "a skill was tried");
+}
+
 /// Logs two lines for each proposal, one with its words and one without, as for wishes.
 fn tell(agent: &AgentId, evolved: &Evolved) {
     for proposal in &evolved.proposals {
         let Proposal { n, name, .. } = proposal;
-        if proposal.is_waiting() {
+        if proposal.is_untried() {
+            tracing::info!(target: WITH_WORDS, "a skill was written from what went wrong: {name}; it is tried first");
+            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written that is tried first");
+        } else if proposal.is_waiting() {
             tracing::info!(
                 target: WITH_WORDS,
                 "a skill was written from what went wrong: {name}; it waits for your look  (metaclaw skills review)"

@@ -49,6 +49,7 @@ mod testing;
 mod tokens;
 mod trainer;
 mod training;
+mod trials;
 mod wish_detection;
 
 pub use self::{

@@ -25,7 +25,7 @@ use metaclaw_turns::Turn;
 pub(crate) use self::{
     after::after,
     asked::{others, seed},
-    conversation::TeacherConversation,
+    conversation::{TeacherConversation, with_lessons},
     draws::max_tokens,
     error::TeachError,
     hinted::hint,

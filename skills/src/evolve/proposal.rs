@@ -12,6 +12,7 @@ use std::{
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
+use super::trial::TrialFigures;
 use crate::{
     file::{MAX_JOURNAL, read_text, write_text},
     guard::Suspicion,
@@ -78,7 +79,7 @@ pub struct Proposal {
     pub name: SkillName,
     /// The complete SKILL.md.
     pub text: String,
-    /// The reasons why it waits, or waited. Empty if it did not have to wait.
+    /// The reasons why it waits, or waited, and the figures of its trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub why: Vec<Reason>,
     /// The agent's own SKILL.md of that name, which it replaced.
@@ -94,7 +95,7 @@ pub struct Proposal {
     pub state: ProposalState,
 }
 
-/// Why a proposal waits for the owner's review.
+/// Why a proposal waits for the owner's review, and what its trial showed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Reason {
@@ -111,6 +112,10 @@ pub enum Reason {
     },
     /// The owner removed an earlier version, or took it back.
     Removed,
+    /// It was not tried yet.
+    Untried,
+    /// It was tried.
+    Tried { figures: TrialFigures },
     /// Something in it looks dangerous.
     Suspicious {
         what: Suspicion,
@@ -131,6 +136,8 @@ pub enum ProposalState {
     Rejected,
     /// It was accepted and later reverted.
     Reverted,
+    /// Its trial showed no gain, or a loss.
+    Declined,
     /// Its evidence was deleted, or its author withdrew it, so its words are gone.
     Forgotten,
 }
@@ -142,6 +149,9 @@ pub struct Progress {
     pub n_main: u64,
     /// Turns that were evidence and are not used again.
     pub used: BTreeSet<TurnId>,
+    /// The tokens that trials have cost, by estimate.
+    #[serde(default)]
+    pub trial_tokens: u64,
 }
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -185,9 +195,10 @@ impl ProposalStore {
         self.proposals.retain(|it| {
             let is_settled = match it.state {
                 ProposalState::Waiting | ProposalState::Accepted => false,
-                ProposalState::Rejected | ProposalState::Reverted | ProposalState::Forgotten => {
-                    true
-                }
+                ProposalState::Rejected
+                | ProposalState::Reverted
+                | ProposalState::Declined
+                | ProposalState::Forgotten => true,
             };
             let goes = too_many > 0 && is_settled;
             too_many -= usize::from(goes);
@@ -261,6 +272,8 @@ impl fmt::Display for Reason {
                 "it came from {by}, through the shared folder: what others wrote waits for your look"
             ),
             Self::Removed => f.write_str("you removed an earlier version of it, or took it back"),
+            Self::Untried => f.write_str("it was not tried on earlier requests yet"),
+            Self::Tried { figures } => write!(f, "{figures}"),
             Self::Suspicious { what, line } => write!(f, "{what}: {line:?}"),
         }
     }

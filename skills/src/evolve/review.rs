@@ -67,6 +67,8 @@ pub struct EvolutionRun {
     pub n_main: u64,
     /// The time in Unix milliseconds.
     pub at_ms: u64,
+    /// Whether new skills are tried before they come into force.
+    pub is_tried: bool,
 }
 
 /// The result of an answer.
@@ -115,7 +117,7 @@ impl Library {
     }
 
     /// Applies the evolver's answer: valid skills are proposed. They are put in force directly if `skills.review` is
-    /// off and they can contain only the owner's words. Afterwards the turns count as used, unless the answer cannot be
+    /// off, they can contain only the owner's words, and no trial comes first. Afterwards the turns count as used, unless the answer cannot be
     /// read. It accesses the file system.
     ///
     /// # Errors
@@ -182,7 +184,7 @@ impl Library {
         let own = own.filter(|(_, it)| it.source.agent == run.agent);
         for (_, before) in own.clone() {
             match before.state {
-                ProposalState::Rejected | ProposalState::Reverted => {
+                ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => {
                     draft.is_not_unwanted(before.n, &before.text)?;
                 }
                 ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => {}
@@ -257,6 +259,9 @@ impl Library {
             why.push(Reason::Replaces);
         }
         why.extend(draft.suspicions());
+        if run.is_tried {
+            why.push(Reason::Untried);
+        }
         why
     }
 

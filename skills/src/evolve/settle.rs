@@ -200,8 +200,14 @@ impl Library {
         let _lock = self.lock_lessons()?;
         let mut store = ProposalStore::read(self.dir())?;
         let number: Option<u64> = which.parse().ok();
-        let is_it = |it: &&mut Proposal| {
-            it.is_waiting() && (number == Some(it.n) || it.name.as_str() == which)
+        let is_it = |it: &&mut Proposal| match it.state {
+            ProposalState::Waiting => number == Some(it.n) || it.name.as_str() == which,
+            // The owner may know better than a trial.
+            ProposalState::Declined => number == Some(it.n),
+            ProposalState::Accepted
+            | ProposalState::Rejected
+            | ProposalState::Reverted
+            | ProposalState::Forgotten => false,
         };
         let proposal = store.proposals.iter_mut().rev().find(is_it);
         let proposal = proposal.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;

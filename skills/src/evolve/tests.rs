@@ -14,6 +14,7 @@ const CONTENT: &str = "1. Ask which city the weather is wanted for.\n2. Look it 
 struct World {
     dir: TempDir,
     library: Library,
+    is_tried: bool,
 }
 
 /// Makes a model's answer that writes one skill.
@@ -48,7 +49,11 @@ impl World {
             ..SkillsConfig::default()
         };
         let (library, _) = Library::open(dir.path(), config, WishesConfig::default());
-        Self { dir, library }
+        Self {
+            dir,
+            library,
+            is_tried: false,
+        }
     }
 
     fn evolve(&self, failures: Vec<Failure>, answer: &str) -> Evolved {
@@ -57,6 +62,7 @@ impl World {
             failures,
             n_main: 10,
             at_ms: 1_000,
+            is_tried: self.is_tried,
         };
         self.library.evolve(&run, answer).unwrap()
     }
@@ -333,4 +339,93 @@ fn what_waits_is_renewed_by_what_says_more_and_stays_one_proposal() {
     );
     world.library.accept_skill("weather", 2_000).unwrap();
     assert!(world.system().contains("3. Say how old"));
+}
+
+/// Returns the figures of a trial in which each of some failed requests got so many good replies with and without.
+fn tried(good_with: usize, good_without: usize) -> TrialFigures {
+    let request = TriedRequest {
+        was_good: false,
+        good_with,
+        good_without,
+    };
+    TrialFigures {
+        requests: vec![request; MIN_TRIED],
+    }
+}
+
+#[test]
+fn a_tried_skill_is_in_force_if_it_passed_and_declined_if_it_failed() {
+    let world = World {
+        is_tried: true,
+        ..World::new(false)
+    };
+    let waits = world.proposed("s1", &skill("weather", CONTENT));
+    assert_eq!(waits.why, [Reason::Untried]);
+    assert_eq!(world.system(), "");
+    let (untried, _) = world.library.untried(&agent()).unwrap();
+    assert_eq!(untried, std::slice::from_ref(&waits));
+    let settle = |proposal: &Proposal, figures| {
+        let settled = world.library.settle_trial(proposal, &figures, 2_000);
+        settled.unwrap().unwrap()
+    };
+
+    let declined = settle(&waits, tried(0, 3));
+    assert_eq!(declined.state, ProposalState::Declined);
+    assert!(!world.library.review_is_full().unwrap());
+    let again = world.evolve(vec![failure("s2", None)], &skill("forecast", CONTENT));
+    assert_eq!(
+        again.refused,
+        ["\"forecast\": it says what proposal 1 says"]
+    );
+    let settled = world.library.settle_trial(&waits, &tried(3, 0), 2_000);
+    assert_eq!(settled.unwrap(), None, "it was decided on");
+    assert!(world.library.accept_skill("weather", 2_000).is_err());
+    world.library.accept_skill("1", 2_000).unwrap();
+    assert!(world.system().contains("2. Look it up"));
+
+    let passes = world.proposed("s3", &skill("umbrellas", "1. Carry one.\n2. Say so."));
+    let passed = settle(&passes, tried(3, 0));
+    assert_eq!(passed.state, ProposalState::Accepted);
+    assert_eq!(passed.why[0].to_string(), tried(3, 0).to_string());
+    let few = world.proposed(
+        "s4",
+        &skill("snow-boots", "1. Wear boots.\n2. Warn of ice."),
+    );
+    let few = settle(&few, TrialFigures::default());
+    assert_eq!(few.state, ProposalState::Waiting);
+    assert!(!few.is_untried());
+    let (untried, progress) = world.library.untried(&agent()).unwrap();
+    assert_eq!((untried, progress.trial_tokens), (Vec::new(), 0));
+    world.library.charge_trial(&agent(), 70).unwrap();
+    assert_eq!(world.library.evolution(&agent()).unwrap().trial_tokens, 70);
+}
+
+#[test]
+fn a_trial_does_not_replace_the_owners_review() {
+    let world = World {
+        is_tried: true,
+        ..World::new(true)
+    };
+    let waits = world.proposed("s1", &skill("weather", CONTENT));
+    assert_eq!(waits.why, [Reason::Review, Reason::Untried]);
+    let settled = world.library.settle_trial(&waits, &tried(3, 0), 2_000);
+    let settled = settled.unwrap().unwrap();
+    assert_eq!(settled.state, ProposalState::Waiting);
+    assert!(
+        settled.why[1]
+            .to_string()
+            .starts_with("its trial found it better")
+    );
+    assert_eq!(world.system(), "");
+}
+
+#[test]
+fn a_request_is_tried_if_it_would_get_the_skill() {
+    let world = World::new(true);
+    let proposal = world.proposed("s1", &skill("weather-in-cities", CONTENT));
+    let trial = world.library.trial(&proposal).unwrap();
+    assert!(trial.lessons("Write a poem about love.").is_none());
+    let [with, without] = trial.lessons("use the weather-in-cities skill").unwrap();
+    assert!(with.system_block.unwrap().contains("2. Look it up"));
+    assert_eq!(without.system_block, None);
 }

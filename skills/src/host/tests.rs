@@ -387,6 +387,7 @@ fn the_evolver_is_told_of_the_hosts_skills() {
         failures: Vec::new(),
         n_main: 0,
         at_ms: 0,
+        is_tried: false,
     };
     let asked = &world.library.evolver_messages(&run)[1];
     let asked = asked.text();

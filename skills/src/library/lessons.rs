@@ -50,7 +50,7 @@ pub struct OfWeights {
 
 impl Lessons {
     /// Makes lessons from skills, and from those wishes that fit the budget.
-    pub(super) fn of(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
+    pub(crate) fn of(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
         let wishes = if config.enabled {
             render::newest_within_budget(wishes, config.max_tokens)
         } else {

@@ -208,7 +208,7 @@ impl Receiver<'_> {
         let served = self.library.skill(&entry.agent, &entry.name);
         let is_in_force = served.is_some_and(|it| it.version == draft.skill.version);
         let is_unwanted = |before: &Proposal| match before.state {
-            ProposalState::Rejected | ProposalState::Reverted => {
+            ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => {
                 before.source.agent == entry.agent
                     && draft.is_not_unwanted(before.n, &before.text).is_err()
             }
@@ -266,7 +266,7 @@ impl Receiver<'_> {
             it.shared.is_some() && it.source.agent == *agent && it.name == proposal.name
         });
         let was_removed = before.any(|it| match it.state {
-            ProposalState::Rejected | ProposalState::Reverted => true,
+            ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => true,
             ProposalState::Accepted => !is_there,
             ProposalState::Waiting | ProposalState::Forgotten => false,
         });
@@ -379,7 +379,10 @@ impl Receiver<'_> {
                 }
             }
             // The text stays, so that the skill is not proposed again.
-            ProposalState::Rejected | ProposalState::Reverted | ProposalState::Forgotten => {
+            ProposalState::Rejected
+            | ProposalState::Reverted
+            | ProposalState::Declined
+            | ProposalState::Forgotten => {
                 return Ok(false);
             }
         }

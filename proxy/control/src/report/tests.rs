@@ -96,6 +96,7 @@ impl World {
             failures: Vec::new(),
             n_main: 10,
             at_ms,
+            is_tried: false,
         };
         let answer = r#"[{"name": "weather", "description": "Use when asked for the weather.", "content": "1. Ask which city it is wanted for.\n2. Look it up."}]"#;
         let evolved = self.library.evolve(&run, answer).unwrap();

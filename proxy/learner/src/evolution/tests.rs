@@ -92,7 +92,7 @@ impl Rig {
         let parts = Parts {
             listener: None,
             // The test waits for nobody.
-            config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
+            config: serde_json::from_str(r#"{"mode": "rl", "gate": {"lessons": false}}"#).unwrap(),
             schedule: Schedule::local(SchedulerConfig::default(), None),
             log: log.clone(),
             backend: None,

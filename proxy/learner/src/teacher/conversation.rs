@@ -1,7 +1,7 @@
 //! A turn's conversation as messages, with and without what the gateway added.
 
 use metaclaw_chat::{Message, Role, owners_words};
-use metaclaw_skills::without_wishes;
+use metaclaw_skills::{Lessons, without_wishes};
 use metaclaw_turns::Turn;
 use serde_json::{Map, Value, json};
 
@@ -23,10 +23,14 @@ pub(crate) struct TeacherConversation {
 impl TeacherConversation {
     /// Returns `None` if the owner says nothing in it.
     pub(crate) fn of(turn: &Turn) -> Option<Self> {
+        Self::with_block(turn, skills_block(turn))
+    }
+
+    fn with_block(turn: &Turn, block: Option<&str>) -> Option<Self> {
         let asked = &turn.request.messages;
         let (mut owner, words) = owners_words(asked).next()?;
         let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
-        if let Some(block) = skills_block(turn) {
+        if let Some(block) = block {
             let opening = asked.iter().take_while(|it| is_system(it)).count();
             if let Some(last) = opening.checked_sub(1) {
                 append(&mut messages[last], block);
@@ -65,6 +69,19 @@ impl TeacherConversation {
         change(&mut changed.messages[self.owner]);
         changed.plain()
     }
+}
+
+/// Returns a turn's conversation as its client sent it, with these lessons instead of those that were added. `None` if the
+/// owner says nothing in it.
+pub(crate) fn with_lessons(turn: &Turn, lessons: &Lessons) -> Option<Vec<Message>> {
+    let conversation = TeacherConversation::with_block(turn, lessons.system_block.as_deref())?;
+    let told = match &lessons.user_line {
+        Some(line) => conversation.told(line),
+        None => conversation.plain(),
+    };
+    told.into_iter()
+        .map(|it| serde_json::from_value(it).ok())
+        .collect()
 }
 
 fn is_system(message: &Message) -> bool {

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::operations::lessons::ListProposals;
-use metaclaw_skills::{Proposal, Skill};
+use metaclaw_skills::{Proposal, ProposalState, Reason, Skill};
 
 use super::super::{calling::call, context::Context};
 use crate::out;
@@ -13,8 +13,9 @@ pub(super) async fn review(
     agent: Option<&AgentId>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let mut waiting = call(context, "lessons", ListProposals).await?;
-    waiting.retain(|it| it.is_waiting() && agent.is_none_or(|agent| *agent == it.source.agent));
+    let mut proposals = call(context, "lessons", ListProposals).await?;
+    proposals.retain(|it| agent.is_none_or(|agent| *agent == it.source.agent));
+    let (waiting, others): (Vec<_>, Vec<_>) = proposals.into_iter().partition(Proposal::is_waiting);
     if json {
         return Ok(out::json(&waiting)?);
     }
@@ -24,7 +25,24 @@ pub(super) async fn review(
     for proposal in &waiting {
         out::line(told(proposal))?;
     }
+    let declined = others
+        .iter()
+        .filter(|it| it.state == ProposalState::Declined);
+    for proposal in declined {
+        out::line(declined_line(proposal))?;
+    }
     Ok(())
+}
+
+/// Names a skill that its trial declined, with the figures.
+fn declined_line(proposal: &Proposal) -> String {
+    let Proposal { n, name, why, .. } = proposal;
+    let is_figures = |why: &&Reason| matches!(why, Reason::Tried { .. });
+    let figures = why.iter().rfind(is_figures).map(ToString::to_string);
+    format!(
+        "{n}  {name}  declined: {}; let it stand all the same: metaclaw skills accept {n}",
+        figures.unwrap_or_default()
+    )
 }
 
 fn told(proposal: &Proposal) -> String {
@@ -52,7 +70,10 @@ fn told(proposal: &Proposal) -> String {
         lines.push(String::new());
     }
     let why = proposal.why.iter();
-    lines.extend(why.map(|why| format!("   it waits because {why}")));
+    lines.extend(why.map(|why| match why {
+        Reason::Tried { .. } => format!("   {why}"),
+        why => format!("   it waits because {why}"),
+    }));
     lines.push(format!(
         "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
     ));
