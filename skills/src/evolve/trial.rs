@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason},
     review::EvolveError,
+    settle::read_skill,
 };
 use crate::{
     config::WishesConfig,
@@ -24,6 +25,8 @@ use crate::{
 pub const TRIAL_DRAWS: usize = 3;
 /// The smallest number of requests that a trial can be decided by.
 pub const MIN_TRIED: usize = 3;
+/// The smallest number of requests, among these, that had failed without a skill, before the skill may age out.
+const MIN_FAILED: usize = 2;
 /// A gain counts if chance makes one as large in at most so many trials of a skill without effect.
 ///
 /// Three draws of one request pass it only if all three are good with the skill and none without. The probability of
@@ -90,18 +93,24 @@ struct Pooled {
 // === impl Library ===
 
 impl Library {
-    /// Returns the lessons with and without a proposed skill, or `None` if its text cannot be read as a skill.
+    /// Returns the lessons with and without a skill, proposed or in force, or `None` if its text cannot be read as a skill.
     pub fn trial(&self, proposal: &Proposal) -> Option<SkillTrial> {
         let agent = &proposal.source.agent;
         let tried = Arc::new(Skill::parse(&proposal.text).ok()?);
         let present = self.skills(agent);
-        let mut with = present.clone();
-        with.retain(|skill| skill.name != tried.name);
-        with.push(Arc::clone(&tried));
+        let mut others = present.clone();
+        others.retain(|skill| skill.name != tried.name);
+        let beside = |skill| others.iter().cloned().chain([Arc::new(skill)]).collect();
+        let with = beside(Skill::clone(&tried));
+        let without = match &proposal.former {
+            _ if proposal.state != ProposalState::Accepted => present,
+            Some(former) => Skill::parse(former).map_or_else(|_| others.clone(), beside),
+            None => others.clone(),
+        };
         let (skills, wishes) = self.settings();
         Some(SkillTrial {
             with: Arm::new(with),
-            without: Arm::new(present),
+            without: Arm::new(without),
             name: tried.name.clone(),
             wishes: self.wishes(agent),
             config: wishes.clone(),
@@ -158,6 +167,7 @@ impl Library {
         let is_held_back = !proposal.why.is_empty();
         proposal.why.push(Reason::Tried {
             figures: figures.clone(),
+            at_ms,
         });
         match figures.verdict() {
             TrialVerdict::Passed if !is_held_back => {
@@ -179,12 +189,89 @@ impl Library {
     }
 }
 
+// === again ===
+
+impl Library {
+    /// Returns an agent's skills in force that a model wrote here and that were neither tried nor accepted since then (Unix
+    /// milliseconds). It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    pub fn to_try_again(
+        &self,
+        agent: &AgentId,
+        since_ms: u64,
+    ) -> Result<Vec<Proposal>, EvolveError> {
+        let mut proposals = self.proposals()?;
+        proposals.retain(|it| {
+            let served = self
+                .skill(agent, &it.name)
+                .map(|skill| skill.version.clone());
+            it.state == ProposalState::Accepted
+                && it.source.agent == *agent
+                && it.shared.is_none()
+                && it.looked_at_ms() < since_ms
+                && served == Skill::parse(&it.text).ok().map(|skill| skill.version)
+        });
+        Ok(proposals)
+    }
+
+    /// Applies the result of a later trial: a skill that is no longer better ages out, and what it had replaced is in
+    /// force again. `Ok(None)` means that the skill was edited or taken back meanwhile. It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case the skill is tried again.
+    pub fn settle_again(
+        &self,
+        tried: &Proposal,
+        figures: &TrialFigures,
+        at_ms: u64,
+    ) -> Result<Option<Proposal>, EvolveError> {
+        let _lock = self.lock_lessons()?;
+        let mut store = ProposalStore::read(self.dir())?;
+        let is_it = |it: &&mut Proposal| {
+            it.n == tried.n && it.text == tried.text && it.state == ProposalState::Accepted
+        };
+        let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
+            return Ok(None);
+        };
+        if read_skill(&self.skill_file(proposal))?.as_ref() != Some(&proposal.text) {
+            return Ok(None);
+        }
+        let is_earlier = |why: &Reason| matches!(why, Reason::TriedAgain { .. });
+        proposal.why.retain(|why| !is_earlier(why));
+        proposal.why.push(Reason::TriedAgain {
+            figures: figures.clone(),
+            at_ms,
+        });
+        if figures.is_outgrown() {
+            self.put_former(proposal)?;
+            proposal.state = ProposalState::AgedOut;
+        }
+        let settled = proposal.clone();
+        store.write(self.dir())?;
+        Ok(Some(settled))
+    }
+}
+
 // === impl Proposal ===
 
 impl Proposal {
     /// Returns whether it waits for a trial.
     pub fn is_untried(&self) -> bool {
         self.is_waiting() && self.why.contains(&Reason::Untried)
+    }
+
+    /// Returns when it was last tried, or came into force if that was later, in Unix milliseconds.
+    fn looked_at_ms(&self) -> u64 {
+        let tried_ms = self.why.iter().filter_map(|why| match why {
+            Reason::Tried { at_ms, .. } | Reason::TriedAgain { at_ms, .. } => Some(*at_ms),
+            _ => None,
+        });
+        tried_ms
+            .chain([self.in_force_ms()])
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -277,6 +364,31 @@ impl TrialFigures {
         } else {
             TrialVerdict::Declined
         }
+    }
+
+    /// Returns whether a skill in force is no longer better, though there are requests that had failed without it.
+    pub fn is_outgrown(&self) -> bool {
+        let n_failed = self.requests.iter().filter(|it| !it.was_good).count();
+        let all = self.all();
+        self.requests.len() >= MIN_TRIED
+            && n_failed >= MIN_FAILED
+            && all.good_with <= all.good_without
+    }
+
+    /// Returns the figures of a later trial in words.
+    pub(super) fn again(&self) -> String {
+        let all = self.all();
+        let shown = if self.is_outgrown() {
+            "a later trial found it no longer better"
+        } else {
+            "a later trial found no reason to take it out"
+        };
+        format!(
+            "{shown}: {} of {n} replies were good with it and {} of {n} without it",
+            all.good_with,
+            all.good_without,
+            n = all.n
+        )
     }
 
     fn all(&self) -> Pooled {
