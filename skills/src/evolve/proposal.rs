@@ -12,7 +12,7 @@ use std::{
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
-use super::trial::TrialFigures;
+use super::figures::TrialFigures;
 use crate::{
     file::{MAX_JOURNAL, read_text, write_text},
     guard::Suspicion,
