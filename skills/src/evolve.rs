@@ -9,6 +9,7 @@
 mod answer;
 mod draft;
 mod failure;
+mod figures;
 mod history;
 mod merge;
 mod prompt;
@@ -19,10 +20,11 @@ mod trial;
 
 pub use self::{
     failure::{Failure, Teller, Trajectory, TrajectoryStep},
+    figures::{MIN_TRIED, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest},
     history::{HistoryEntry, HistorySkill, read_history},
     proposal::{Progress, Proposal, ProposalState, Reason, SharedOrigin, Source},
     review::{EvolutionRun, EvolveError, Evolved},
-    trial::{MIN_TRIED, SkillTrial, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest},
+    trial::SkillTrial,
 };
 
 pub(crate) use self::{

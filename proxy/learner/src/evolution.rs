@@ -30,6 +30,8 @@ use crate::{
 const MOST_AT_ONCE: usize = 6;
 /// The follow-up of a failed turn is searched among this many turns after it.
 const FOLLOWERS: usize = 8;
+/// A skill in force is tried again after so long. The log keeps turns for a month.
+const TRIED_AGAIN_MS: u64 = 14 * 24 * 3_600 * 1_000;
 /// The pauses between tries while the evolver does not answer.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(30))
@@ -183,6 +185,30 @@ impl Evolution {
             }
             return Ok(true);
         }
+        self.try_again(agent, progress.trial_tokens).await
+    }
+
+    /// Tries one of an agent's skills in force that were not tried for long. Returns false if there is none.
+    async fn try_again(&self, agent: &AgentId, spent: u64) -> Result<bool, EvolutionError> {
+        let (library, of) = (self.library.clone(), agent.clone());
+        let since_ms = now_ms().saturating_sub(TRIED_AGAIN_MS);
+        let due = blocking(move || library.to_try_again(&of, since_ms)).await??;
+        for proposal in due {
+            let model = &*self.evolver.model;
+            let trial = tried(&self.shared, &self.library, model, &proposal, spent).await?;
+            let Trial::Made(figures) = trial else {
+                continue;
+            };
+            let library = self.library.clone();
+            let settle = move || library.settle_again(&proposal, &figures, now_ms());
+            let Some(settled) = blocking(settle).await?? else {
+                continue;
+            };
+            if settled.state == ProposalState::AgedOut {
+                tell_aged(agent, &settled);
+            }
+            return Ok(true);
+        }
         Ok(false)
     }
 
@@ -308,10 +334,24 @@ fn tell_trial(agent: &AgentId, settled: &Proposal) {
         ProposalState::Waiting
         | ProposalState::Rejected
         | ProposalState::Reverted
+        | ProposalState::AgedOut
         | ProposalState::Forgotten => "it waits for review",
     };
     tracing::info!(target: WITH_WORDS, "skill {name} (proposal {n}): {figures}; {outcome}");
     tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, figures, outcome, "a skill was tried");
+}
+
+/// Logs that a skill aged out, once with its name and once without.
+fn tell_aged(agent: &AgentId, aged: &Proposal) {
+    let Proposal { n, name, .. } = aged;
+    let is_figures = |why: &&Reason| matches!(why, Reason::TriedAgain { .. });
+    let figures = aged.why.iter().rfind(is_figures).map(ToString::to_string);
+    let figures = figures.unwrap_or_default();
+    tracing::info!(
+        target: WITH_WORDS,
+        "skill {name} aged out: {figures}  (back: metaclaw skills accept {n})"
+    );
+    tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, figures, "a skill aged out");
 }
 
 /// Logs two lines for each proposal, one with its words and one without, as for wishes.

@@ -7,8 +7,8 @@ use std::iter;
 
 use metaclaw_chat::{AgentId, Message, Role, Score};
 use metaclaw_skills::{
-    EvolveError, Lessons, Library, Proposal, SkillTrial, TRIAL_DRAWS, TrialFigures, TriedRequest,
-    estimate_tokens,
+    EvolveError, Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures,
+    TriedRequest, estimate_tokens,
 };
 use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnFilter, TurnKind};
 use tokio::task::JoinError;
@@ -57,7 +57,7 @@ struct HeldOutRequest {
     without: Vec<Message>,
 }
 
-/// Tries one proposal. `spent` is the number of tokens that the agent's trials have cost so far.
+/// Tries one proposal, or a skill in force once more. `spent` is the number of tokens that the agent's trials have cost so far.
 pub(crate) async fn tried(
     shared: &Shared,
     library: &Library,
@@ -85,7 +85,7 @@ pub(crate) async fn tried(
         let charge = move || library.charge_trial(&agent, n_tokens);
         tokio::task::spawn_blocking(charge).await??;
         figures.requests.extend(tried?);
-        if figures.is_worse() {
+        if proposal.is_untried() && figures.is_worse() {
             break;
         }
     }
@@ -133,10 +133,17 @@ async fn held_out(
         };
         let of_kind = if was_good { &mut good } else { &mut failed };
         let is_whole = summary.kind == TurnKind::Main && summary.end == StreamEnd::Complete;
-        if !is_whole
-            || of_kind.len() >= MOST_OF_A_KIND
-            || proposal.source.sessions.contains(&summary.session)
-        {
+        let is_known = if proposal.state == ProposalState::Accepted {
+            // A failure in spite of the skill does not show whether the skill is still needed.
+            !was_good
+                && summary
+                    .skills
+                    .iter()
+                    .any(|it| *it == proposal.name.as_str())
+        } else {
+            proposal.source.sessions.contains(&summary.session)
+        };
+        if !is_whole || of_kind.len() >= MOST_OF_A_KIND || is_known {
             continue;
         }
         let id = summary.id;

@@ -12,7 +12,7 @@ use std::{
 use metaclaw_chat::{AgentId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
-use super::trial::TrialFigures;
+use super::figures::TrialFigures;
 use crate::{
     file::{MAX_JOURNAL, read_text, write_text},
     guard::Suspicion,
@@ -115,7 +115,17 @@ pub enum Reason {
     /// It was not tried yet.
     Untried,
     /// It was tried.
-    Tried { figures: TrialFigures },
+    Tried {
+        figures: TrialFigures,
+        /// When, in Unix milliseconds.
+        at_ms: u64,
+    },
+    /// It was tried again while it was in force.
+    TriedAgain {
+        figures: TrialFigures,
+        /// When, in Unix milliseconds.
+        at_ms: u64,
+    },
     /// Something in it looks dangerous.
     Suspicious {
         what: Suspicion,
@@ -138,6 +148,8 @@ pub enum ProposalState {
     Reverted,
     /// Its trial showed no gain, or a loss.
     Declined,
+    /// It was in force, until a later trial showed no gain any more.
+    AgedOut,
     /// Its evidence was deleted, or its author withdrew it, so its words are gone.
     Forgotten,
 }
@@ -198,6 +210,7 @@ impl ProposalStore {
                 ProposalState::Rejected
                 | ProposalState::Reverted
                 | ProposalState::Declined
+                | ProposalState::AgedOut
                 | ProposalState::Forgotten => true,
             };
             let goes = too_many > 0 && is_settled;
@@ -273,7 +286,8 @@ impl fmt::Display for Reason {
             ),
             Self::Removed => f.write_str("you removed an earlier version of it, or took it back"),
             Self::Untried => f.write_str("it was not tried on earlier requests yet"),
-            Self::Tried { figures } => write!(f, "{figures}"),
+            Self::Tried { figures, .. } => write!(f, "{figures}"),
+            Self::TriedAgain { figures, .. } => f.write_str(&figures.again()),
             Self::Suspicious { what, line } => write!(f, "{what}: {line:?}"),
         }
     }

@@ -184,7 +184,10 @@ impl Library {
         let own = own.filter(|(_, it)| it.source.agent == run.agent);
         for (_, before) in own.clone() {
             match before.state {
-                ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => {
+                ProposalState::Rejected
+                | ProposalState::Reverted
+                | ProposalState::Declined
+                | ProposalState::AgedOut => {
                     draft.is_not_unwanted(before.n, &before.text)?;
                 }
                 ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => {}

@@ -203,7 +203,7 @@ impl Library {
         let is_it = |it: &&mut Proposal| match it.state {
             ProposalState::Waiting => number == Some(it.n) || it.name.as_str() == which,
             // The owner may know better than a trial.
-            ProposalState::Declined => number == Some(it.n),
+            ProposalState::Declined | ProposalState::AgedOut => number == Some(it.n),
             ProposalState::Accepted
             | ProposalState::Rejected
             | ProposalState::Reverted

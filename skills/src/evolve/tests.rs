@@ -429,3 +429,37 @@ fn a_request_is_tried_if_it_would_get_the_skill() {
     assert!(with.system_block.unwrap().contains("2. Look it up"));
     assert_eq!(without.system_block, None);
 }
+
+#[test]
+fn a_skill_that_is_no_longer_better_ages_out_and_can_be_put_back() {
+    let world = World::new(true);
+    world.proposed("s1", &skill("weather", CONTENT));
+    world.library.accept_skill("1", 2_000).unwrap();
+    let due = |since_ms| world.library.to_try_again(&agent(), since_ms).unwrap();
+    assert!(due(2_000).is_empty());
+    let standing = due(2_001).remove(0);
+    let settle = |figures, at_ms| {
+        let settled = world.library.settle_again(&standing, &figures, at_ms);
+        settled.unwrap().unwrap()
+    };
+    assert_eq!(settle(tried(3, 1), 3_000).state, ProposalState::Accepted);
+    assert!(due(3_000).is_empty() && due(3_001).len() == 1);
+    let few = TrialFigures::default();
+    assert_eq!(settle(few, 3_500).state, ProposalState::Accepted);
+
+    let aged = settle(tried(3, 3), 4_000);
+    assert_eq!(aged.state, ProposalState::AgedOut);
+    let why = aged.why.last().unwrap().to_string();
+    assert!(
+        why.starts_with("a later trial found it no longer better"),
+        "{why}"
+    );
+    assert_eq!(world.system(), "");
+    world.library.accept_skill("1", 5_000).unwrap();
+    assert!(world.system().contains("2. Look it up"));
+    assert!(due(5_000).is_empty());
+    let edited = fs::read_to_string(world.file()).unwrap() + "3. Be kind.\n";
+    fs::write(world.file(), edited).unwrap();
+    let settled = world.library.settle_again(&standing, &tried(0, 3), 6_000);
+    assert_eq!(settled.unwrap(), None, "the owner changed it");
+}

@@ -208,7 +208,10 @@ impl Receiver<'_> {
         let served = self.library.skill(&entry.agent, &entry.name);
         let is_in_force = served.is_some_and(|it| it.version == draft.skill.version);
         let is_unwanted = |before: &Proposal| match before.state {
-            ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => {
+            ProposalState::Rejected
+            | ProposalState::Reverted
+            | ProposalState::Declined
+            | ProposalState::AgedOut => {
                 before.source.agent == entry.agent
                     && draft.is_not_unwanted(before.n, &before.text).is_err()
             }
@@ -266,7 +269,10 @@ impl Receiver<'_> {
             it.shared.is_some() && it.source.agent == *agent && it.name == proposal.name
         });
         let was_removed = before.any(|it| match it.state {
-            ProposalState::Rejected | ProposalState::Reverted | ProposalState::Declined => true,
+            ProposalState::Rejected
+            | ProposalState::Reverted
+            | ProposalState::Declined
+            | ProposalState::AgedOut => true,
             ProposalState::Accepted => !is_there,
             ProposalState::Waiting | ProposalState::Forgotten => false,
         });
@@ -382,6 +388,7 @@ impl Receiver<'_> {
             ProposalState::Rejected
             | ProposalState::Reverted
             | ProposalState::Declined
+            | ProposalState::AgedOut
             | ProposalState::Forgotten => {
                 return Ok(false);
             }

@@ -83,6 +83,7 @@ fn written(report: &PeriodReport) -> Option<String> {
             ProposalState::Accepted => format!("in force (skills revert {name})"),
             ProposalState::Rejected => "rejected".to_owned(),
             ProposalState::Reverted => "taken back".to_owned(),
+            ProposalState::AgedOut => "aged out".to_owned(),
             ProposalState::Declined => "declined by its trial".to_owned(),
             ProposalState::Forgotten => "forgotten".to_owned(),
         };

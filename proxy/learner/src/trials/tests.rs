@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::Usage;
 use metaclaw_reward::Rules;
 use metaclaw_schedule::{Schedule, SchedulerConfig};
-use metaclaw_skills::{ProposalState, SkillsConfig, WishesConfig, read_history};
+use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig, read_history};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ struct Simulated {
     nature: Nature,
     night: AtomicU64,
     random: Mutex<u64>,
+    /// Whether it is a better model by now, which needs no skills.
+    is_better: AtomicBool,
 }
 
 /// Returns whether the model solves a task, given the skills in its prompt.
@@ -109,7 +111,9 @@ impl Simulated {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let is_error = (*random >> 33).is_multiple_of(10);
-        let is_right = solves(task, kind_of(task), prompt) != is_error;
+        let is_solved =
+            self.is_better.load(Ordering::Relaxed) || solves(task, kind_of(task), prompt);
+        let is_right = is_solved != is_error;
         let label = if is_right { "right" } else { "wrong" };
         format!("The report of task {task} is {label}.")
     }
@@ -156,6 +160,7 @@ impl Nights {
             nature,
             night: AtomicU64::new(0),
             random: Mutex::new(11),
+            is_better: AtomicBool::new(false),
         });
         let may_start = Arc::new(AtomicBool::new(false));
         let allowed = Arc::clone(&may_start);
@@ -297,12 +302,6 @@ async fn measured(nature: Nature, is_tried: bool) -> (Vec<usize>, u64) {
         cost / 10,
         cost % 10
     );
-    for proposal in &proposals {
-        println!(
-            "  {} {:?} {:?}",
-            proposal.name, proposal.state, proposal.why
-        );
-    }
     nights.stop().await;
     (accuracy, cost)
 }
@@ -333,6 +332,52 @@ async fn ten_nights_of_good_skills_gain() {
         "{accuracy:?}"
     );
     assert!(cost <= 50, "{cost}");
+}
+
+/// Makes the stored times of skills and their trials those of long ago.
+fn make_old(library: &Library) {
+    let path = library.dir().join("proposals.json");
+    let mut store: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for proposal in store["proposals"].as_array_mut().unwrap() {
+        proposal["since_ms"] = json!(1);
+        for why in proposal["why"].as_array_mut().unwrap() {
+            why["at_ms"] = json!(1);
+        }
+    }
+    std::fs::write(&path, store.to_string()).unwrap();
+}
+
+#[tokio::test]
+async fn a_skill_ages_out_once_the_model_does_as_well_without_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut nights = Nights::start(dir.path(), Nature::Good, true).await;
+    for _ in 0..DAYS_BEFORE {
+        nights.day().await;
+    }
+    nights.night(0).await;
+    let first = |library: &Library| library.proposals().unwrap().remove(0);
+    assert_eq!(first(&nights.library).state, ProposalState::Accepted);
+    for (is_better, expected) in [
+        (false, ProposalState::Accepted),
+        (true, ProposalState::AgedOut),
+    ] {
+        nights.model.is_better.store(is_better, Ordering::Relaxed);
+        nights.day().await;
+        make_old(&nights.library);
+        nights.may_start.store(true, Ordering::Relaxed);
+        let is_new = |why: &Reason| matches!(why, Reason::TriedAgain { at_ms, .. } if *at_ms > 1);
+        let is_tried_again = async || {
+            let skill = first(&nights.library);
+            skill.why.iter().any(is_new).then_some(skill)
+        };
+        let skill = progress::found_in_time(is_tried_again)
+            .await
+            .expect("a trial");
+        assert_eq!(skill.state, expected, "{:?}", skill.why);
+    }
+    assert!(!nights.system(&asked_for(0)).contains("careful-zorblat"));
+    nights.stop().await;
 }
 
 #[test]

@@ -267,7 +267,7 @@ impl LessonsPage<'_> {
                             li.lesson { div {
                                 p { @if it.state == ProposalState::Accepted { (self.skill_link(it.name.as_str())) } @else { (it.name) }
                                     " " span.soft { (decided(it.state)) } }
-                                @if it.state == ProposalState::Declined { ul.why { @for why in &it.why { li { (why) } } } }
+                                @if matches!(it.state, ProposalState::Declined | ProposalState::AgedOut) { ul.why { @for why in &it.why { li { (why) } } } }
                                 (evidence(it, self.now_ms))
                             } }
                         }
@@ -314,6 +314,7 @@ fn decided(state: ProposalState) -> &'static str {
         ProposalState::Accepted => "accepted",
         ProposalState::Rejected => "rejected",
         ProposalState::Reverted => "taken back",
+        ProposalState::AgedOut => "aged out",
         ProposalState::Declined => "declined by its trial",
         ProposalState::Forgotten => "forgotten",
     }

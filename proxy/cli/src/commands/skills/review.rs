@@ -27,20 +27,21 @@ pub(super) async fn review(
     }
     let declined = others
         .iter()
-        .filter(|it| it.state == ProposalState::Declined);
+        .filter(|it| matches!(it.state, ProposalState::Declined | ProposalState::AgedOut));
     for proposal in declined {
         out::line(declined_line(proposal))?;
     }
     Ok(())
 }
 
-/// Names a skill that its trial declined, with the figures.
+/// Names a skill that a trial declined, or took out, with the figures.
 fn declined_line(proposal: &Proposal) -> String {
     let Proposal { n, name, why, .. } = proposal;
-    let is_figures = |why: &&Reason| matches!(why, Reason::Tried { .. });
+    let is_figures =
+        |why: &&Reason| matches!(why, Reason::Tried { .. } | Reason::TriedAgain { .. });
     let figures = why.iter().rfind(is_figures).map(ToString::to_string);
     format!(
-        "{n}  {name}  declined: {}; let it stand all the same: metaclaw skills accept {n}",
+        "{n}  {name}  not in force, because {}; let it stand all the same: metaclaw skills accept {n}",
         figures.unwrap_or_default()
     )
 }
@@ -71,7 +72,7 @@ fn told(proposal: &Proposal) -> String {
     }
     let why = proposal.why.iter();
     lines.extend(why.map(|why| match why {
-        Reason::Tried { .. } => format!("   {why}"),
+        Reason::Tried { .. } | Reason::TriedAgain { .. } => format!("   {why}"),
         why => format!("   it waits because {why}"),
     }));
     lines.push(format!(
