@@ -266,7 +266,7 @@ fn location(
     let mut variables = variables.filter_map(|name| environment.get(name));
     let region = config.region.as_deref().or_else(|| variables.next());
     // Services of one's own have this region unless they were told another one.
-    let region = region.or(endpoint.map(|_| "us-east-1")).ok_or_else(|| {
+    let region = region.or_else(|| endpoint.map(|_| "us-east-1")).ok_or_else(|| {
         anyhow!(
             "skills.share.bucket is {place}, and its region is not known: set skills.share.region, as in eu-west-1"
         )
