@@ -64,8 +64,10 @@ export class MetaClaw {
   /** The running process: its id and when it began. Null if none runs. */
   async #process() {
     const status = await this.#run(["status", "--json"], STATUS_MS);
+    if (status.code === NOT_RUNNING) return null;
     const about = status.code === 0 ? parsed(status.output) : undefined;
-    return about?.pid === undefined ? null : `${about.pid} ${about.since_ms}`;
+    if (about?.pid === undefined) throw failed("status", status);
+    return `${about.pid} ${about.since_ms}`;
   }
 
   #run(args, limitMs) {

@@ -37,7 +37,7 @@ pub struct SkillsConfig {
     pub share: ShareConfig,
 }
 
-/// `skills.share.*`: skills that are shared between machines and people through a folder.
+/// `skills.share.*`: skills that are shared between machines and people through a folder or a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareConfig {
@@ -45,6 +45,15 @@ pub struct ShareConfig {
     /// copied into it, and skills of the other homes in it are read. Without it, nothing is shared.
     #[schemars(extend("format" = "path"))]
     pub folder: Option<PathBuf>,
+    /// A bucket in place of the folder, with a prefix if wanted: s3://team/skills. The credentials are those of AWS's
+    /// own programs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws/credentials.
+    pub bucket: Option<String>,
+    /// The address of a service with the API of S3, such as https://minio.example:9000. Without it, the bucket is at
+    /// AWS.
+    pub endpoint: Option<String>,
+    /// The region of the bucket. Without it, AWS_REGION or AWS_DEFAULT_REGION, and us-east-1 where skills.share.endpoint
+    /// is set.
+    pub region: Option<String>,
     /// The key that all homes of one person have, at least 32 characters. Skills signed with it come into force without
     /// a review. Without it, each skill of another home waits for your review.
     #[serde(skip_serializing)]
@@ -53,9 +62,9 @@ pub struct ShareConfig {
     pub key_env: Option<String>,
     /// How often skills are shared.
     pub interval: Span,
-    /// Your name, as the other people of the folder see it.
+    /// Your name, as the other people see it.
     pub name: Option<String>,
-    /// The agents whose skills are copied into the folder. _shared stands for the skills of all agents. An empty list
+    /// The agents whose skills are shared. _shared stands for the skills of all agents. An empty list
     /// means all of them.
     pub agents: Vec<AgentId>,
 }
@@ -123,6 +132,9 @@ impl Default for ShareConfig {
     fn default() -> Self {
         Self {
             folder: None,
+            bucket: None,
+            endpoint: None,
+            region: None,
             key: None,
             key_env: None,
             interval: Span::secs(30),

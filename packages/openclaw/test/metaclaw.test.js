@@ -22,6 +22,15 @@ async function program(script) {
   return path;
 }
 
+/** A script that can be started and stopped, and says that its process began at `since`. */
+function server(since) {
+  return `case "$1" in
+  status) test -f "$0.runs" || exit 3; echo '{"pid": 7, "since_ms": ${since}}' ;;
+  start) touch "$0.runs" ;;
+  stop) rm "$0.runs" ;;
+esac`;
+}
+
 async function calls() {
   const text = await readFile(join(folder, "calls"), "utf8");
   return text.trim().split("\n");
@@ -35,14 +44,29 @@ function exists(path) {
 }
 
 test("it is started and wired if it does not run, and only then stopped", async () => {
-  const command = await program('[ "$1" = status ] && exit 3; exit 0');
+  const command = await program(server(1));
   const metaclaw = new MetaClaw({ command });
   assert.equal(await metaclaw.stopIfOurs(folder, 4), false);
   assert.equal(await metaclaw.ensure(folder), "is started");
   assert.equal(await exists(record(folder)), true);
   assert.equal(await metaclaw.stopIfOurs(folder, 4), true);
   assert.equal(await metaclaw.stopIfOurs(folder, 4), false);
-  assert.deepEqual(await calls(), ["status --json", "start --daemon --yes", "stop --timeout 4"]);
+  assert.deepEqual(await calls(), [
+    "status --json",
+    "start --daemon --yes",
+    "status --json",
+    "status --json",
+    "stop --timeout 4",
+  ]);
+});
+
+test("one that a person started since is not stopped", async () => {
+  const metaclaw = new MetaClaw({ command: await program(server(1)) });
+  assert.equal(await metaclaw.ensure(folder), "is started");
+  await program(server(2));
+  assert.equal(await metaclaw.stopIfOurs(folder, 4), false);
+  await program(server(1));
+  assert.equal(await metaclaw.stopIfOurs(folder, 4), false, "the record is gone");
 });
 
 test("one that runs already is left alone, and is not stopped", async () => {
@@ -54,9 +78,10 @@ test("one that runs already is left alone, and is not stopped", async () => {
 });
 
 test("the home is named, and OpenClaw is not wired unless that is wanted", async () => {
-  const command = await program('[ "$1" = status ] && exit 3; exit 0');
+  const command = await program(server(1));
   await new MetaClaw({ command, home: "/srv/m c", wire: false }).ensure(folder);
-  assert.deepEqual(await calls(), ["status --json --home /srv/m c", "start --daemon --no-wire --home /srv/m c"]);
+  const status = "status --json --home /srv/m c";
+  assert.deepEqual(await calls(), [status, "start --daemon --no-wire --home /srv/m c", status]);
 });
 
 test("an error says what metaclaw said", async () => {
@@ -84,7 +109,7 @@ test("the record stays if stopping fails", async () => {
 });
 
 test("a background process that keeps the pipes open does not hold the start up", async () => {
-  const command = await program('[ "$1" = status ] && exit 3; sleep 30 & echo $! > "$0.pid"; exit 0');
+  const command = await program(`[ "$1" = start ] && { sleep 30 & echo $! > "$0.pid"; }\n${server(1)}`);
   await new MetaClaw({ command }).ensure(folder);
   process.kill(Number(await readFile(`${command}.pid`, "utf8")));
 });

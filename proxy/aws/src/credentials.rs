@@ -34,7 +34,7 @@ pub struct CredentialSource {
 pub enum CredentialError {
     /// There is no file of credentials.
     #[error(
-        "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, write a profile into ~/.aws/credentials, or give a Bedrock API key as the key of this upstream"
+        "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write a profile into ~/.aws/credentials; an upstream at Bedrock can have a Bedrock API key instead"
     )]
     Nowhere,
     /// The file cannot be read.

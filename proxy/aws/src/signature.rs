@@ -4,7 +4,10 @@ use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
 use aws_sigv4::{
-    http_request::{SignableBody, SignableRequest, SigningSettings, sign as sign_request},
+    http_request::{
+        PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+        UriPathNormalizationMode, sign as sign_request,
+    },
     sign::v4,
 };
 use aws_smithy_runtime_api::client::identity::Identity;
@@ -28,6 +31,14 @@ pub struct SigningFailed {
     why: String,
 }
 
+/// What a signature is valid for.
+#[derive(Debug, Clone, Copy)]
+struct SignatureScope<'a> {
+    region: &'a str,
+    service: &'a str,
+    time: SystemTime,
+}
+
 /// Returns the headers that must be added to a request. They are valid for five minutes.
 ///
 /// # Errors
@@ -37,6 +48,45 @@ pub fn sign(
     endpoint: &BedrockEndpoint,
     credentials: &AwsCredentials,
     time: SystemTime,
+) -> Result<Vec<(HeaderName, HeaderValue)>, SigningFailed> {
+    let scope = SignatureScope {
+        region: &endpoint.region,
+        service: endpoint.service,
+        time,
+    };
+    sign_with(request, scope, credentials, SigningSettings::default())
+}
+
+/// Returns the headers that a request to S3 is sent with in addition. They are valid for 15 minutes.
+///
+/// S3 wants the hash of the body in a header, and takes the path as it is sent:
+/// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>.
+///
+/// # Errors
+/// Returns [`SigningFailed`] if the address is none, or a credential has characters that a header cannot have.
+pub fn sign_s3(
+    request: RequestToSign<'_>,
+    region: &str,
+    credentials: &AwsCredentials,
+    time: SystemTime,
+) -> Result<Vec<(HeaderName, HeaderValue)>, SigningFailed> {
+    let mut settings = SigningSettings::default();
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    let scope = SignatureScope {
+        region,
+        service: "s3",
+        time,
+    };
+    sign_with(request, scope, credentials, settings)
+}
+
+fn sign_with(
+    request: RequestToSign<'_>,
+    scope: SignatureScope<'_>,
+    credentials: &AwsCredentials,
+    settings: SigningSettings,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, SigningFailed> {
     let failed = |why: String| SigningFailed { why };
     let token = credentials.session_token.as_ref();
@@ -50,10 +100,10 @@ pub fn sign(
     .into();
     let params = v4::SigningParams::builder()
         .identity(&identity)
-        .region(&endpoint.region)
-        .name(endpoint.service)
-        .time(time)
-        .settings(SigningSettings::default())
+        .region(scope.region)
+        .name(scope.service)
+        .time(scope.time)
+        .settings(settings)
         .build()
         .map_err(|error| failed(error.to_string()))?
         .into();
@@ -153,6 +203,47 @@ mod tests {
         assert_eq!(header(&with_token, "x-amz-security-token"), "t");
         let names = "SignedHeaders=host;x-amz-date;x-amz-security-token";
         assert!(header(&with_token, "authorization").contains(names));
+    }
+
+    /// Two examples of the S3 API reference, "Signature Calculations for the Authorization Header".
+    #[test]
+    fn the_examples_of_s3_are_signed_as_published() {
+        const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        const SCOPE: &str = "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=";
+        let credentials = AwsCredentials {
+            access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+            secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
+            session_token: None,
+        };
+        // 2013-05-24 00:00:00 UTC.
+        let time = UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        for (query, signature) in [
+            (
+                "lifecycle",
+                "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+            ),
+            (
+                "max-keys=2&prefix=J",
+                "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+            ),
+        ] {
+            let request = RequestToSign {
+                method: "GET",
+                uri: &format!("https://examplebucket.s3.amazonaws.com/?{query}"),
+                body: b"",
+            };
+            let headers = sign_s3(request, "us-east-1", &credentials, time).unwrap();
+            let get = |name: &str| {
+                let found = headers.iter().find(|(it, _)| it == name);
+                found.map_or("", |(_, value)| value.to_str().unwrap())
+            };
+            assert_eq!(get("x-amz-content-sha256"), EMPTY);
+            assert_eq!(
+                get("authorization"),
+                format!("{SCOPE}{signature}"),
+                "{query}"
+            );
+        }
     }
 
     #[test]

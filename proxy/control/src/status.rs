@@ -77,7 +77,7 @@ pub struct ProcessStatus {
     pub cloud: Option<CloudSpend>,
     /// What waits for the owner's look; none where the files do not say.
     pub waiting: Option<WaitingReviews>,
-    /// The last look at `skills.share.folder`; none where nothing is shared.
+    /// The last look at the shared folder or bucket; none where nothing is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareReport>,
 }

@@ -1,34 +1,43 @@
-//! Shares skills with the other homes of `skills.share.folder`, every `skills.share.interval`.
+//! Shares skills with the other homes of a folder or a bucket, every `skills.share.interval`.
+
+mod bucket;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use metaclaw_chat::{Secret, now_ms};
-use metaclaw_skills::{FolderStore, Library, ShareConfig, ShareKey, ShareReport, ShareSync};
+use metaclaw_skills::{
+    FolderStore, Library, ShareConfig, ShareKey, ShareReport, ShareStore, ShareSync,
+};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::bucket::BucketStore;
 use super::{parts::Background, plan::StartPlan};
 use crate::environment::Environment;
 
 /// The shortest interval that is used. A shorter `skills.share.interval` would only keep the disk busy.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Begins to share, if `skills.share.folder` is set.
+/// Begins to share, if `skills.share.folder` or `skills.share.bucket` is set.
 pub(super) fn start(
     plan: &StartPlan,
     library: &Library,
     background: &Background,
 ) -> anyhow::Result<()> {
     let config = &plan.loaded.config.skills.share;
-    let Some(folder) = &config.folder else {
-        return Ok(());
+    let Background { tasks, ending } = background;
+    let store: Box<dyn ShareStore> = match (&config.folder, &config.bucket) {
+        (None, None) => return Ok(()),
+        (Some(folder), None) => Box::new(FolderStore::new(folder, library.dir())),
+        (None, Some(place)) => Box::new(BucketStore::new(plan, place, ending.clone())?),
+        (Some(_), Some(_)) => bail!(
+            "skills.share.folder and skills.share.bucket are both set, and skills are shared in one place: remove one"
+        ),
     };
     let key = key(config, &plan.environment)?;
-    let store = FolderStore::new(folder, library.dir());
-    let sync = ShareSync::new(library.clone(), Box::new(store), config, key);
-    let Background { tasks, ending } = background;
+    let sync = ShareSync::new(library.clone(), store, config, key);
     tasks.spawn(run(sync, config.interval.0.max(SHORTEST), ending.clone()));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use metaclaw_chat::Mode;
 use metaclaw_gateway::{AgentRouting, LLM, POLICY};
 use metaclaw_settings::{Config, Policy, address::elsewhere};
+use metaclaw_skills::ShareConfig;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JudgedWith {
@@ -82,10 +83,20 @@ pub(super) fn egress(
         Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
     };
     let chat = chats(config, policy);
-    let shared = config.skills.share.folder.as_ref();
-    let shared = shared.map(|folder| format!(", skills -> {}", folder.display()));
-    let shared = shared.unwrap_or_default();
+    let shared = shared(&config.skills.share);
     format!("chat -> {chat}, judge -> {judge}, training -> {training}{shared}")
+}
+
+/// Where skills go.
+fn shared(share: &ShareConfig) -> String {
+    let folder = share.folder.as_ref().map(|it| it.display().to_string());
+    let endpoint = share.endpoint.as_ref().map(|it| format!(" at {it}"));
+    let bucket = share.bucket.as_ref();
+    let bucket = bucket.map(|it| format!("{it}{}", endpoint.unwrap_or_default()));
+    let place = folder.or(bucket);
+    place
+        .map(|it| format!(", skills -> {it}"))
+        .unwrap_or_default()
 }
 
 /// Where chats go, and those of agents for whom it is another place.

@@ -22,6 +22,7 @@ mod rollout;
 mod scheduler;
 mod seen;
 mod setup;
+mod sharing;
 mod start;
 mod tools;
 mod trainer;
