@@ -23,7 +23,6 @@ const DATA_SET: &str =
 const INSTALLING: &str = "openclaw_installs_metaclaw_by_the_skill_and_removes_it";
 const INSTALLING_HERE: &str = "claude_code_installs_metaclaw_by_the_skill_and_removes_it";
 const FIREWORKS: &str = "it needs an account at Fireworks";
-const AWS: &str = "it needs an account at AWS";
 const WECHAT: &str = "it needs an account at WeChat";
 const EXTENSION: &str = "the_extension_starts_metaclaw_names_sessions_and_restores_the_file";
 const TWO_MACHINES: &str = "the_files_of_the_page_make_a_box_that_serves_and_learns";
@@ -68,16 +67,6 @@ pub(super) const ELSEWHERE: &[DocEntry] = &[
         "openclaw config set session.dmScope per-account-channel-peer",
         WECHAT,
     ),
-    excused(
-        "aws s3api create-bucket --bucket team-skills --region eu-west-1 --create-bucket-configuration LocationConstraint=eu-west-1",
-        AWS,
-    ),
-    excused("aws iam create-user --user-name metaclaw-anna", AWS),
-    excused(
-        "aws iam put-user-policy --user-name metaclaw-anna --policy-name skills --policy-document file://policy.json",
-        AWS,
-    ),
-    excused("aws iam create-access-key --user-name metaclaw-anna", AWS),
     excused("mkdir fireworks-adapter", FIREWORKS),
     excused(
         "cp ~/.metaclaw/trainer/adapters/NAME/adapter_config.json ~/.metaclaw/trainer/adapters/NAME/adapter_model.safetensors fireworks-adapter/",

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio, time::Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -12,19 +12,19 @@ use tokio::{
 use crate::harness::{TestHome, until};
 
 /// A home that reaches no model, and looks at the share each second.
-fn home(share: &str, person: &str) -> TestHome {
+fn home(share: &str, person: &str) -> Result<TestHome> {
     TestHome::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: sk-0123456789abcd}}\nskills: {{share: {{{share}, name: {person}, interval: 1 s}}}}\n"
     ))
-    .unwrap()
 }
 
-fn write(home: &TestHome, name: &str, content: &str) {
-    let file = home.path().join("skills/main").join(name).join("SKILL.md");
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
+fn write(home: &TestHome, name: &str, content: &str) -> Result<()> {
+    let folder = home.path().join("skills/main").join(name);
+    fs::create_dir_all(&folder)?;
     let text =
         format!("---\nname: {name}\ndescription: Use when asked of {name}.\n---\n\n{content}\n");
-    fs::write(file, text).unwrap();
+    fs::write(folder.join("SKILL.md"), text)?;
+    Ok(())
 }
 
 /// Returns the skills that wait in a home.
@@ -40,14 +40,14 @@ fn is_in_force(home: &TestHome, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_accepted_in_one_home_waits_for_review_in_the_other_and_the_seconds_are_printed() {
+async fn what_is_in_force_in_one_home_waits_for_review_in_the_other_and_the_seconds_are_printed() {
     let share = tempfile::tempdir().unwrap();
     let place = format!("folder: '{}'", share.path().display());
-    let [anna, ben, carla] = ["Anna", "Ben", "Carla"].map(|person| home(&place, person));
+    let [anna, ben, carla] = ["Anna", "Ben", "Carla"].map(|person| home(&place, person).unwrap());
     let running = [anna.start().await.unwrap(), ben.start().await.unwrap()];
     // Anna writes a skill; Ben reviews and accepts it.
     let at = Instant::now();
-    write(&anna, "weather", "1. Ask for the city.");
+    write(&anna, "weather", "1. Ask for the city.").unwrap();
     until(async || Ok(waiting(&ben).await?.len() == 1))
         .await
         .unwrap();
@@ -85,9 +85,9 @@ struct MotoServer {
 }
 
 impl MotoServer {
-    async fn start() -> Self {
+    async fn start() -> Result<Self> {
         let python = std::env::var_os("METACLAW_TEST_MOTO")
-            .expect("`cargo xtask test --all` sets METACLAW_TEST_MOTO");
+            .context("`cargo xtask test --all` sets METACLAW_TEST_MOTO")?;
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sharing/moto_server.py");
         let mut server = Command::new(python)
             .arg(program)
@@ -96,28 +96,27 @@ impl MotoServer {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let out = server.stdout.take().unwrap();
-        let line = BufReader::new(out).lines().next_line().await.unwrap();
-        let told: Value = serde_json::from_str(&line.expect("moto serves")).unwrap();
-        let text = |name: &str| told[name].as_str().unwrap().to_owned();
-        Self {
-            endpoint: text("endpoint"),
-            id: text("id"),
-            secret: text("secret"),
+            .spawn()?;
+        let out = server.stdout.take().context("its output")?;
+        let line = BufReader::new(out).lines().next_line().await?;
+        let told: Value = serde_json::from_str(&line.context("moto serves")?)?;
+        let text = |name: &str| told[name].as_str().map(str::to_owned).context("a text");
+        Ok(Self {
+            endpoint: text("endpoint")?,
+            id: text("id")?,
+            secret: text("secret")?,
             _server: server,
-        }
+        })
     }
 
-    fn home(&self, prefix: &str, person: &str, secret: &str) -> TestHome {
+    fn home(&self, prefix: &str, person: &str, secret: &str) -> Result<TestHome> {
         let place = format!(
             "bucket: 's3://team-skills{prefix}', endpoint: '{}'",
             self.endpoint
         );
-        home(&place, person)
+        Ok(home(&place, person)?
             .with_variable("AWS_ACCESS_KEY_ID", Path::new(&self.id))
-            .with_variable("AWS_SECRET_ACCESS_KEY", Path::new(secret))
+            .with_variable("AWS_SECRET_ACCESS_KEY", Path::new(secret)))
     }
 }
 
@@ -131,9 +130,9 @@ async fn problems(home: &TestHome) -> Result<String> {
 #[tokio::test]
 #[ignore = "needs moto, cargo xtask test --all runs it"]
 async fn two_homes_share_through_a_bucket_and_wrong_credentials_are_said() {
-    let moto = MotoServer::start().await;
-    let anna = moto.home("/skills", "Anna", &moto.secret);
-    let ben = moto.home("/skills/", "Ben", &moto.secret);
+    let moto = MotoServer::start().await.unwrap();
+    let anna = moto.home("/skills", "Anna", &moto.secret).unwrap();
+    let ben = moto.home("/skills/", "Ben", &moto.secret).unwrap();
     let running = [anna.start().await.unwrap(), ben.start().await.unwrap()];
     assert!(
         running[0]
@@ -141,8 +140,8 @@ async fn two_homes_share_through_a_bucket_and_wrong_credentials_are_said() {
             .contains("skills -> s3://team-skills/skills at http://127.0.0.1")
     );
     let at = Instant::now();
-    write(&anna, "weather", "1. Ask for the city.");
-    write(&anna, "sql ü", "1. Ask for the table.");
+    write(&anna, "weather", "1. Ask for the city.").unwrap();
+    write(&anna, "sql ü", "1. Ask for the table.").unwrap();
     until(async || Ok(waiting(&ben).await?.len() == 1))
         .await
         .unwrap();
@@ -168,9 +167,9 @@ async fn two_homes_share_through_a_bucket_and_wrong_credentials_are_said() {
         ("/skills", "wrong", "answered 403 SignatureDoesNotMatch"),
         ("/other", moto.secret.as_str(), "answered 403 AccessDenied"),
     ] {
-        let carla = moto.home(prefix, "Carla", secret);
+        let carla = moto.home(prefix, "Carla", secret).unwrap();
         let proxy = carla.start().await.unwrap();
-        write(&carla, "mine", "1. Mine.");
+        write(&carla, "mine", "1. Mine.").unwrap();
         until(async || Ok(problems(&carla).await?.contains(why)))
             .await
             .unwrap();
@@ -200,7 +199,11 @@ async fn a_folder_and_a_bucket_at_once_are_refused_and_so_is_a_place_of_another_
             "is no endpoint",
         ),
     ] {
-        let told = home(share, "Anna").refusal(&["start"]).await.unwrap();
+        let told = home(share, "Anna")
+            .unwrap()
+            .refusal(&["start"])
+            .await
+            .unwrap();
         assert!(told.contains(why), "{told}");
     }
 }

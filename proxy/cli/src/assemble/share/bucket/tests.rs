@@ -26,7 +26,7 @@ struct Objects(Arc<Mutex<BTreeMap<String, Bytes>>>);
 struct TestBucket {
     objects: Objects,
     store: Arc<BucketStore>,
-    _server: JoinSet<()>,
+    server: JoinSet<()>,
 }
 
 impl Objects {
@@ -66,7 +66,7 @@ impl TestBucket {
         Self {
             objects,
             store: Arc::new(store),
-            _server: server,
+            server,
         }
     }
 
@@ -241,7 +241,7 @@ async fn a_refusal_names_bucket_key_status_and_what_the_service_says_and_no_secr
 #[tokio::test]
 async fn a_server_that_is_gone_and_an_end_are_errors() {
     let mut bucket = TestBucket::new("s3://team").await;
-    bucket._server.shutdown().await;
+    bucket.server.shutdown().await;
     let why = async |bucket: &TestBucket| {
         bucket
             .on_thread(|store| store.writers().unwrap_err().to_string())
