@@ -83,6 +83,6 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}");
-        assert!(said.contains("pass 17"), "{said}");
+        assert!(said.contains("pass 18"), "{said}");
     }
 }
