@@ -107,6 +107,7 @@ const CASES: [(&str, Outcome, Poison); 50] = [
         "the name of a skill of the bank, for all agents",
         Waits,
         |it| {
+            crate::install_bank(it.home.dir.path()).unwrap();
             it.raw_skill("_shared", "web-scraping", &text("web-scraping", EVIL_TEXT));
         },
     ),
@@ -266,7 +267,6 @@ impl PoisonedShare {
         let mut other = TestHome::new(share.path(), Some(KEY));
         let mut friend = TestHome::new(share.path(), None);
         let at_ms = now_ms();
-        crate::install_bank(home.dir.path()).unwrap();
         home.write("mine", "1. Mine.");
         let flat = home.dir.path().join("flat/SKILL.md");
         fs::create_dir_all(flat.parent().unwrap()).unwrap();
@@ -378,9 +378,9 @@ fn lessons(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn of_fifty_poisoned_shares_none_is_in_force_unseen() {
     for (case, outcome, poison) in CASES {
         let mut it = PoisonedShare::new();
-        let before = lessons(it.home.dir.path());
         let outside = tree(it.old.path());
         poison(&it);
+        let before = lessons(it.home.dir.path());
         for round in 0..3 {
             let report = it.home.look(it.at_ms + round);
             assert_eq!(report.in_force, [], "{case}");
