@@ -48,7 +48,7 @@ pub struct ShareConfig {
     /// A bucket in place of the folder, with a prefix if wanted: s3://team/skills. The credentials are those of AWS's
     /// own programs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws/credentials.
     pub bucket: Option<String>,
-    /// The address of a service with the API of S3, such as https://minio.example:9000. Without it, the bucket is at
+    /// The address of a service with the API of S3, such as `https://minio.example:9000`. Without it, the bucket is at
     /// AWS.
     pub endpoint: Option<String>,
     /// The region of the bucket. Without it, AWS_REGION or AWS_DEFAULT_REGION, and us-east-1 where skills.share.endpoint
