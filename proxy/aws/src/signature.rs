@@ -57,7 +57,7 @@ pub fn sign(
     sign_with(request, scope, credentials, SigningSettings::default())
 }
 
-/// Returns the headers that a request to S3 is sent with in addition. They are valid for 15 minutes.
+/// Returns the headers that must be added to a request to S3. They are valid for 15 minutes.
 ///
 /// S3 wants the hash of the body in a header, and takes the path as it is sent:
 /// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>.
