@@ -10,7 +10,7 @@ use metaclaw_tests::{
     vllm::{self, STARTS_WITHIN},
     wait::until,
 };
-use metaclaw_turns::Tokens;
+use metaclaw_turns::{Tokens, Turn};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -27,6 +27,8 @@ mod swaps;
 const EXACT: f64 = 1e-3;
 /// `rl.batch_size` of this test.
 const BATCH_SIZE: u64 = 2;
+/// Conversations within which a step is made of any turn, or of one that an adapter sampled.
+const CONVERSATIONS: u64 = 12;
 /// How long until it is seen how the server is.
 const SEEN_WITHIN: Duration = Duration::from_secs(120);
 
@@ -103,28 +105,46 @@ fn kill_engine(command: &str) {
     signal(engine.expect("an engine").0, Signal::KILL).unwrap();
 }
 
-/// Holds conversations one by one until step `n` is made, and returns what `status` says of it. A conversation has two judged replies at
-/// most, so that at most one is left of those before when the next step is made.
-async fn step_after_talks(proxy: &Proxy, home: &Home, n: u64) -> Value {
-    for seed in n * 100.. {
+/// Holds conversations one by one until a step was made of such a turn. How many steps that takes is not known: a
+/// verdict may arrive after its conversation has been seen to be over, and then the next one finds a batch half full.
+async fn talk_until_used(proxy: &Proxy, home: &Home, seed: u64, is_such: impl Fn(&Turn) -> bool) {
+    for seed in seed..seed + CONVERSATIONS {
         talk(&proxy.client(), seed, 1).await;
-        let is_quiet = async || {
-            let status = home.ask(&["status", "--json"]).await.unwrap();
-            let learner = &status["learner"];
-            let n_left = learner["agents"][0]["n_binary_rl"].as_u64();
-            learner["phase"]["is"] == "collecting"
-                && learner["judging"]["waiting"] == 0
-                && n_left.is_some_and(|left| left < BATCH_SIZE)
-                && status["funnel"]["taken"] == 0
-        };
-        let waited = until(STEP_WITHIN, is_quiet).await;
-        waited.unwrap_or_else(|error| panic!("step {n}: {error}: {}", home.log()));
-        let last = agent(home).await["last_step"].take();
-        if last["n"] == n {
-            return last;
+        let waited = until(STEP_WITHIN, async || is_quiet(home).await).await;
+        waited.unwrap_or_else(|error| panic!("a step: {error}: {}", home.log()));
+        let is_used = |turn: &Turn| !turn.uses.is_empty() && is_such(turn);
+        if home.turns().await.iter().any(is_used) {
+            return;
         }
     }
-    unreachable!("seeds do not end")
+    panic!(
+        "{CONVERSATIONS} conversations led to no such step: {}",
+        home.log()
+    );
+}
+
+/// Whether nothing waits for a verdict, and no step is being made or could be.
+async fn is_quiet(home: &Home) -> bool {
+    let status = home.ask(&["status", "--json"]).await.unwrap();
+    let learner = &status["learner"];
+    let n_left = learner["agents"][0]["n_binary_rl"].as_u64();
+    learner["phase"]["is"] == "collecting"
+        && learner["judging"]["waiting"] == 0
+        && n_left.is_some_and(|left| left < BATCH_SIZE)
+        && status["funnel"]["taken"] == 0
+}
+
+/// Waits until the adapter of the last step answers, and returns it.
+async fn last_adapter_answers(proxy: &Proxy, home: &Home) -> String {
+    let mut found = None;
+    let is_so = async || {
+        let made = agent(home).await["last_step"]["adapter"].take();
+        found = made.as_str().map(str::to_owned);
+        is_quiet(home).await && found.is_some() && answers(proxy).await == found
+    };
+    let waited = until(STEP_WITHIN, is_so).await;
+    waited.unwrap_or_else(|error| panic!("{found:?} answers: {error}: {}", home.log()));
+    found.expect("an adapter")
 }
 
 /// The ids of every turn, by the adapter that sampled them.
@@ -162,24 +182,25 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     let proxy = home.start().await.unwrap();
     serves(&trainer, folder).await;
 
-    let first = step_after_talks(&proxy, &home, 1).await["adapter"].take();
-    let first = first.as_str().expect("an adapter").to_owned();
-    assert_eq!(answers(&proxy).await.as_ref(), Some(&first));
-    let second = step_after_talks(&proxy, &home, 2).await["adapter"].take();
-    let second = second.as_str().expect("an adapter").to_owned();
-    assert_eq!(answers(&proxy).await.as_ref(), Some(&second));
+    talk_until_used(&proxy, &home, 100, |_| true).await;
+    let first = last_adapter_answers(&proxy, &home).await;
+    let is_of_an_adapter = |turn: &Turn| {
+        turn.tokens
+            .as_ref()
+            .is_some_and(|tokens| tokens.adapter.is_some())
+    };
+    talk_until_used(&proxy, &home, 200, is_of_an_adapter).await;
+    let second = last_adapter_answers(&proxy, &home).await;
+    assert_ne!(first, second);
 
     let of = sampled(&home).await;
-    let by = |name: &str| of.get(&Some(name.to_owned())).map_or(0, Vec::len);
-    assert!(by(&first) >= 2 && by(&second) >= 1, "{:?}", of.keys());
-    let used = home.turns().await.into_iter().filter(|turn| {
-        let is_first = |tokens: &Tokens| tokens.adapter.as_ref() == Some(&first);
-        turn.tokens.as_ref().is_some_and(is_first) && turn.uses.iter().any(|it| it.n == 2)
-    });
-    assert!(
-        used.count() >= 1,
-        "the second step is of the first's adapter"
-    );
+    for name in [&first, &second] {
+        assert!(
+            of.contains_key(&Some(name.clone())),
+            "{name}: {:?}",
+            of.keys()
+        );
+    }
     let largest = Api::of(&trainer).rescored(&of).await;
     eprintln!("largest differences in nats: {largest:?}");
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
@@ -197,7 +218,7 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
         "{refused:?}"
     );
     serves(&trainer, folder).await;
-    assert_eq!(answers(&proxy).await.as_ref(), Some(&second));
+    assert_eq!(last_adapter_answers(&proxy, &home).await, second);
     let again = sampled(&home).await;
     let largest = Api::of(&trainer).rescored(&again).await;
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
