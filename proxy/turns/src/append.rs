@@ -132,16 +132,15 @@ fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnEr
     Ok((text, is_masked))
 }
 
-/// Returns the latest turn of the same request that did not end well, if this is another try at it.
+/// Returns the newest turn of the session if it did not end well, and this is another try at its request.
 ///
-/// A turn that another turn refers to is not replaced. Nor is one that was still running when this one began, because
-/// that is a sibling whose stream broke.
+/// A turn is not replaced once another came after it, because that one may refer to it, and its prompt was compared with
+/// it. Nor is one that was still running when this one began, because that is a sibling whose stream broke.
 fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
-    let is_same = |old: &Record| old.meta.chain == new.meta.chain && old.meta.kind == new.meta.kind;
-    let (seq, old) = session.recent().find(|(_, old)| is_same(old))?;
-    let is_needed = session.needs(*seq);
+    let (seq, old) = session.recent().next()?;
+    let is_same = old.meta.chain == new.meta.chain && old.meta.kind == new.meta.kind;
     let is_over = old.meta.end != StreamEnd::Complete && new.meta.started_ms >= old.meta.ended_ms;
-    (is_over && !is_needed).then_some(*seq)
+    (is_same && is_over).then_some(*seq)
 }
 
 // === impl Placing ===

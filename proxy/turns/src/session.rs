@@ -136,13 +136,6 @@ impl SessionIndex {
         self.places.insert(hash, line);
     }
 
-    /// Returns whether a recent turn continues another one, or refers to its lines.
-    pub(crate) fn needs(&self, seq: u32) -> bool {
-        let lies_there = |line: u32| self.lines.get(line as usize).is_some_and(|it| it.1 == seq);
-        let mut others = self.recent.iter().filter(|(other, _)| *other != seq);
-        others.any(|(_, turn)| turn.parent == Some(seq) || turn.lines().any(lies_there))
-    }
-
     /// Removes a turn's lines.
     pub(crate) fn remove_lines(&mut self, seq: u32) {
         let lines = &mut self.lines;
