@@ -2,10 +2,10 @@
 //!
 //! torch-sys links libtorch and emits no rpath. Four folders are added, in this order:
 //!
-//! 1. 1. `lib-cuda` next to the program: a libtorch with CUDA, if one was installed;
-//! 2. 2. `lib` next to the program: the libtorch of a release archive;
+//! 1. `lib-cuda` next to the program: a libtorch with CUDA, if one was installed;
+//! 2. `lib` next to the program: the libtorch of a release archive;
 //! 3. the link in the checkout, relative to `target/<profile>/`, so that a moved checkout works;
-//! 4. 4. the target of that link when this was built, so that a moved binary works.
+//! 4. the target of that link when this was built, so that a moved binary works.
 //!
 //! With the feature `portable`, only the first two are added, because the others belong to the build machine.
 

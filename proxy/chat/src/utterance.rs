@@ -5,9 +5,9 @@
 //! printed, the summary of a conversation. A message is a list of parts. Each part is read separately, so that a
 //! mistake in one part does not affect the others:
 //!
-//! 1. 1. OpenClaw's lines and blocks are removed. They also say whose words the rest is.
-//! 2. 2. Text that a known client writes by itself is removed, and so is its text before and after the owner's words.
-//! 3. 3. Elements of clients are removed up to their closing tags. If one holds what was typed, only that stays.
+//! 1. OpenClaw's lines and blocks are removed. They also say whose words the rest is.
+//! 2. Text that a known client writes by itself is removed, and so is its text before and after the owner's words.
+//! 3. Elements of clients are removed up to their closing tags. If one holds what was typed, only that stays.
 //!
 //! The remaining text is the owner's, however much was removed. Text from a tool call of the model is nobody's words
 //! either: [`CallTexts`](crate::CallTexts).
