@@ -215,6 +215,8 @@ mod tests {
                 "Remember that the staging server is called falcon.",
                 &[Semantic],
             ),
+            ("Note: our staging server is called falcon.", &[Semantic]),
+            ("Fix this note: our staging server is called falcon.", &[]),
             ("我叫小林，我住在上海。", &[Semantic]),
             ("我更喜欢用深色主题。", &[Preference]),
             ("Do we use Postgres?", &[]),

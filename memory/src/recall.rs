@@ -43,7 +43,10 @@ pub(crate) fn choose(
     let mut left = policy.max_tokens.saturating_sub(render::base_cost());
     let mut chosen: Vec<Memory> = Vec::new();
     for memory in ranked {
-        let is_there = chosen.iter().any(|it| it.memory_id == memory.memory_id);
+        // The same words may be in the agent's own file and in the shared one.
+        let is_same =
+            |it: &Memory| it.memory_id == memory.memory_id || it.content == memory.content;
+        let is_there = chosen.iter().any(is_same);
         let cost = render::cost(memory);
         if chosen.len() < policy.max_units && !is_there && cost <= left {
             left -= cost;

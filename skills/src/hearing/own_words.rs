@@ -57,10 +57,11 @@ static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
         r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s|[^\s:：，。]{1,12}：.*\n\s*[^\s:：，。]{1,12}：|dear [\w .]{2,30},?\s*$|(?:team|all|everyone|everybody),\s*$|(?:各位|尊敬的|亲爱的|@)[^\n，。]{1,16}[：:，,]?)",
     )
 });
-/// Words that introduce a text to be processed. The text after the colon is the subject of the request.
+/// Words that introduce a text to be processed. The text after the colon is the subject of the request. "This note: .."
+/// introduces one, and "Note: .." is a remark of the owner.
 static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
+        r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|\w\W+note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
     )
 });
 /// A line that ends with a colon introduces a text to be processed, unless it mentions the owner's own rules.

@@ -4,7 +4,7 @@
 //! A prompt has this order: the model, the tools, the client's system prompt, the lessons at its end, the messages. The
 //! session's index has the lines of its latest turns, so no text is read until a line differs.
 
-use metaclaw_chat::{Message, Role, TurnId};
+use metaclaw_chat::{Message, Role, Speaker, TurnId};
 use serde_json::Value;
 
 use crate::{
@@ -124,18 +124,37 @@ impl SentPrompt<'_> {
         Ok(comparable(old) != comparable(texts::value(txn, new)?))
     }
 
-    /// Returns the role of the first message of an earlier turn that this one does not repeat at its place.
+    /// Returns the role of the first message of an earlier turn that this one does not repeat at its place. What a client
+    /// put behind the last words of a person is not missed: OpenClaw ends each prompt with a message about the moment,
+    /// and replaces it the next time.
     fn first_difference(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<Role>, TxnError> {
-        let lines = before.lines().zip(self.places);
-        let others = lines.filter(|(old, new)| old != *new);
-        for (old, new) in others.take(MOST_COMPARED) {
-            let old = self.message(txn, old)?;
-            let role = Role::named(old["role"].as_str().unwrap_or_default());
-            if comparable(old) != comparable(self.message(txn, *new)?) {
-                return Ok(Some(role));
+        let old: Vec<u32> = before.lines().collect();
+        let places = old.iter().zip(self.places).enumerate();
+        let others = places.filter(|(_, (old, new))| old != new);
+        for (at, (line, new)) in others.take(MOST_COMPARED) {
+            let message = self.message(txn, *line)?;
+            let role = Role::named(message["role"].as_str().unwrap_or_default());
+            if comparable(message) != comparable(self.message(txn, *new)?) {
+                let is_of_the_moment = role == Role::User && self.are_clients(txn, &old[at..])?;
+                return Ok((!is_of_the_moment).then_some(role));
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether a client wrote all these messages by itself, in the place of a person.
+    fn are_clients(&self, txn: &Txn<'_>, lines: &[u32]) -> Result<bool, TxnError> {
+        for line in lines {
+            let message: Result<Message, _> = serde_json::from_value(self.message(txn, *line)?);
+            let is_clients = message.is_ok_and(|it| {
+                it.utterance()
+                    .is_some_and(|said| said.speaker == Speaker::Client)
+            });
+            if !is_clients {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the message of a line of the session or of this turn.

@@ -174,6 +174,31 @@ async fn marks_of_the_cache_are_no_change() {
 }
 
 #[tokio::test]
+async fn what_openclaw_ends_each_prompt_with_is_not_missed_in_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("a", "sys");
+    for (said, answered, is_changed) in [
+        ("one", "1", false),
+        ("two", "2", false),
+        ("three", "3", true),
+    ] {
+        client.messages.push(Message::user(said));
+        if is_changed {
+            client.messages[1] = Message::user("one, as the client says now");
+        }
+        let now = format!("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nIt is {said} o'clock.");
+        client.messages.push(Message::user(&now));
+        let turn = client.request(answered);
+        client.messages.pop();
+        client.messages.push(Message::assistant(answered));
+        let id = log.append(turn).await.unwrap();
+        let cause = broken(&log, id).await.map(|it| it.cause);
+        assert_eq!(cause, is_changed.then_some(BreakCause::History), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_conversation_that_begins_and_a_side_turn_are_not_compared() {
     let begins = |turn: &mut NewTurn| {
         turn.messages.truncate(2);
