@@ -65,7 +65,7 @@ pub enum TaskRunError {
     Proxy(#[from] ProxyError),
     #[error(transparent)]
     Pool(PoolError),
-    #[error("the journal {path} cannot be written: {source}")]
+    #[error("the journal {path} cannot be read or written: {source}")]
     Journal {
         path: String,
         source: std::io::Error,

@@ -121,7 +121,9 @@ impl RunJournal {
                 folder.display()
             )));
         }
-        let text = fs::read_to_string(&path).map_err(failed)?;
+        // A kill may have cut the last line within a character.
+        let text = fs::read(&path).map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
         if !text.is_empty() && !text.ends_with('\n') {
             // A kill cut the last line; it says nothing then.
             file.write_all(b"\n").map_err(failed)?;

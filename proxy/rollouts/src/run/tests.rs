@@ -78,7 +78,7 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
     ran(&setup(&file, &host, &proxy, &folder), &tasks(4, 0))
         .await
         .unwrap();
-    // The runner was killed in the middle of a line, just after it had opened the last episode of the first step.
+    // The runner was killed within a character of a line, just after it had opened the last episode of the first step.
     let path = folder.path("runs/file/journal.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let first_step = text
@@ -91,7 +91,9 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
         .rposition(|line| line.contains("\"event\":\"opened\""))
         .unwrap();
     let cut = &lines[..=last_opened];
-    fs::write(&path, format!("{}\n{{\"event\":\"clos", cut.join("\n"))).unwrap();
+    let mut cut_off = format!("{}\n{{\"event\":\"clos\u{e9}", cut.join("\n")).into_bytes();
+    cut_off.pop();
+    fs::write(&path, cut_off).unwrap();
     let events: Vec<Value> = cut
         .iter()
         .map(|it| serde_json::from_str(it).unwrap())
