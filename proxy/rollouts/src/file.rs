@@ -55,7 +55,7 @@ pub const KEYS: [(&str, &str); 25] = [
     ("group_size", "a whole number from 2 to 256"),
     ("tasks_per_step", "a whole number from 1 to 1024"),
     ("at_once", "a whole number from 1 to 1024"),
-    ("timeout", "a duration from 1 s to 24 h, as in `5 min`"),
+    ("timeout", "a duration from 1 s to 23 h, as in `5 min`"),
     ("max_turns", "a whole number from 1 to 1000"),
     ("steps", "a whole number from 1 to 1000000"),
     ("resample", "a whole number from 0 to 1024"),
@@ -304,7 +304,7 @@ impl FileEntries {
             tasks_per_step: self.number("tasks_per_step", 1..=1024)?.unwrap_or(4),
             at_once: self.number("at_once", 1..=1024)?.unwrap_or(8),
             timeout: self
-                .checked("timeout", within(Span::secs(1), Span::hours(24)))?
+                .checked("timeout", within(Span::secs(1), Span::hours(23)))?
                 .unwrap_or(Span::mins(5)),
             max_turns: self.number("max_turns", 1..=1000)?,
             steps: self.number("steps", 1..=1_000_000)?,
