@@ -69,6 +69,7 @@ struct RemoteEnvironment {
 /// Slots by the index of their place.
 #[derive(Debug)]
 struct Slots {
+    /// Of places that are used.
     free: Vec<usize>,
     /// Whether each place is used.
     is_live: Vec<bool>,
@@ -167,21 +168,21 @@ impl EnvironmentPool {
         let episode = self.episodes.acquire().await.map_err(left)?;
         loop {
             self.permits.acquire().await.map_err(left)?.forget();
-            let mut slots = self.slots();
-            while let Some(index) = slots.free.pop() {
-                if slots.is_live[index] {
-                    return Ok(PoolSlot {
-                        pool: self,
-                        index,
-                        _episode: episode,
-                    });
-                }
+            if let Some(index) = self.slots().free.pop() {
+                return Ok(PoolSlot {
+                    pool: self,
+                    index,
+                    _episode: episode,
+                });
             }
         }
     }
 
     fn leave_out(&self, index: usize) {
-        self.slots().is_live[index] = false;
+        let mut slots = self.slots();
+        slots.is_live[index] = false;
+        slots.free.retain(|it| *it != index);
+        drop(slots);
         self.close_if_none_is_left();
     }
 
@@ -287,3 +288,6 @@ fn unreachable(error: reqwest::Error) -> String {
     };
     format!("{why}: {}", error.without_url())
 }
+
+#[cfg(test)]
+mod tests;
