@@ -256,6 +256,29 @@ async fn a_program_ends_with_all_of_its_processes_when_its_time_is_over() {
 }
 
 #[tokio::test]
+async fn an_episode_that_has_ended_waits_for_no_look_at_its_turns() {
+    let yaml =
+        "command: [sleep, '1.5']\nmax_turns: 5\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    proxy.log.lock().unwrap().hangs = true;
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let setup = setup(&file, &host, &proxy, &folder);
+    let tasks = tasks(1, 0);
+    let ran = tokio::time::timeout(Duration::from_secs(20), ran(&setup, &tasks)).await;
+    assert_eq!(ran.unwrap().unwrap().funnel.scored, 2);
+}
+
+#[tokio::test]
+async fn a_score_counts_if_the_answer_to_it_was_lost() {
+    let yaml = "command: ['true']\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    proxy.log.lock().unwrap().loses_answer = true;
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let summary = ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0)).await;
+    assert_eq!(summary.unwrap().funnel.scored, 2);
+}
+
+#[tokio::test]
 async fn rewards_come_from_the_file_the_judge_and_a_function() {
     let judged = "reward: judge\ncommand: ['true']\ngroup_size: 2\ntasks_per_step: 1\n";
     let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(judged));
