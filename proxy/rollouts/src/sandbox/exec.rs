@@ -67,6 +67,9 @@ pub(super) struct RawOutcome {
     group: Option<Pid>,
 }
 
+/// The process group of a command. Dropping it kills the group: nobody waits for the command any more.
+struct RunningGroup(Option<Pid>);
+
 // === impl Exec ===
 
 impl Exec {
@@ -135,6 +138,17 @@ impl RawOutcome {
     }
 }
 
+// === impl RunningGroup ===
+
+impl Drop for RunningGroup {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // The group may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 // === functions ===
 
 /// Runs a host command that enters a sandbox, within the limits of `exec`.
@@ -148,7 +162,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
     let mut child = command.spawn()?;
-    let group = group(&child);
+    let mut running = RunningGroup(group(&child));
     let stderr = child.stderr.take();
     let mut output = BoundedOutput::new(exec.max_output);
     let input = child.stdin.take();
@@ -174,6 +188,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
         ExecEnd::TimedOut
     };
     let (head, tail, omitted) = output.into_parts();
+    let complaint = complaint(stderr).await;
     Ok(RawOutcome {
         outcome: ExecOutcome {
             end,
@@ -181,8 +196,9 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
             tail,
             omitted,
         },
-        complaint: complaint(stderr).await,
-        group,
+        complaint,
+        // Programs that it leaves in the background go on.
+        group: running.0.take(),
     })
 }
 
