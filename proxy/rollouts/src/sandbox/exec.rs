@@ -29,8 +29,6 @@ const MAX_COMPLAINT: u64 = 4096;
 pub struct Exec {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Variables beside `PATH`, `HOME` and `LANG`.
-    pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     /// The command is killed after this time, with every other process of the sandbox.
     pub time: Duration,
@@ -78,7 +76,6 @@ impl Exec {
         let argv = ["bash", "--noprofile", "--norc", "-c", text];
         Self {
             argv: argv.map(str::to_owned).to_vec(),
-            env: Vec::new(),
             stdin: Vec::new(),
             time: Duration::from_secs(30),
             max_output: 16 << 10,
