@@ -1,6 +1,6 @@
 //! Operations on what was learned in words.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, Proposal};
@@ -128,6 +128,8 @@ impl Operation for WishChange {
 
 impl Operation for Forget {
     const PATH: &'static str = "forget";
+    /// Every session is searched for the words, and then the whole log is written anew.
+    const DEADLINE: Duration = Duration::from_secs(3_600);
     type Reply = Forgotten;
 
     async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {
