@@ -149,6 +149,28 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
 }
 
 #[tokio::test]
+async fn a_run_that_was_killed_while_it_measured_measures_again() {
+    let yaml = format!("{ALTERNATES}steps: 1\n");
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let setup = setup(&file, &host, &proxy, &folder);
+    let tasks = tasks(2, 1);
+    ran(&setup, &tasks).await.unwrap();
+    let path = folder.path("runs/file/journal.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let step = text.find("{\"event\":\"step\"").unwrap();
+    let end = step + text[step..].find('\n').unwrap() + 1;
+    fs::write(&path, &text[..end]).unwrap();
+    let summary = ran(&setup, &tasks).await.unwrap();
+    let names: Vec<&str> = summary.measurements.iter().map(|it| &*it.name).collect();
+    assert_eq!(
+        names,
+        ["held-out tasks after step 0", "held-out tasks after step 1"]
+    );
+    assert_eq!(*host.n_steps.lock().unwrap(), 1);
+}
+
+#[tokio::test]
 async fn a_run_whose_programs_all_fail_says_why_and_ends() {
     let yaml = "command: [/nowhere/agent]\ngroup_size: 2\ntasks_per_step: 1\n";
     let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));

@@ -36,9 +36,8 @@ impl<H: RunHost> TaskRun<'_, H> {
         if n_done >= n_steps {
             self.progress.line(&format!("run {} has made its {n_done} steps: raise `steps`, or begin another run with --run", self.name));
         }
-        if n_done == 0 {
-            self.measure_after(0, tasks).await?;
-        }
+        // The run may have ended in the middle of this measurement.
+        self.measure_after(n_done, tasks).await?;
         for n in n_done + 1..=n_steps {
             self.runner
                 .pool
