@@ -388,4 +388,10 @@ async fn a_dry_run_opens_nothing_and_shows_the_first_program() {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert_eq!(proxy.n_opened(), 0);
+    let elsewhere = format!("{ALTERNATES}proxy_url: http://10.0.0.5:30000\n");
+    let folder = RunFolder::new(&elsewhere);
+    let file = folder.file();
+    let lines = dry_run(&setup(&file, &host, &proxy, &folder), &tasks(4, 1)).unwrap();
+    let said = "    OPENAI_BASE_URL=http://10.0.0.5:30000/rollout/ID/v1".to_owned();
+    assert!(lines.contains(&said), "{lines:?}");
 }
