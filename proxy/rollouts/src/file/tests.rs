@@ -1,4 +1,4 @@
-use super::*;
+use super::{entries::FileEntries, *};
 
 fn read(text: &str) -> Result<RolloutFile, String> {
     let entries = FileEntries::parse(Path::new("/a/file.yaml"), text);
