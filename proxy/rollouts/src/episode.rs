@@ -19,12 +19,13 @@ use crate::{
     task::RolloutTask,
 };
 
-/// Beyond a program's own timeout: for its end, and for the reward.
+/// The time beyond a program's own timeout for its end and for the reward, in seconds.
 const OVERTIME_S: u64 = 300;
 /// How long a turn may take from the end of its reply into the log.
 const LAST_TURN: Duration = Duration::from_secs(5);
+/// Between two looks at the turns of a program that has ended.
 const SETTLE_PAUSE: Duration = Duration::from_millis(250);
-/// Between two looks at the number of turns.
+/// Between two looks at the number of turns of a program that runs.
 const TURNS_PAUSE: Duration = Duration::from_secs(1);
 
 /// How an episode ended.
@@ -170,7 +171,7 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         })
     }
 
-    /// The end of an episode whose program has ended, if the model was there for it.
+    /// Returns how an episode ended. It is run again if the model is not served when its program ends.
     async fn judged(
         &self,
         episode: &OpenedEpisode<'_>,
@@ -213,7 +214,7 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         }
     }
 
-    /// The end of an episode whose program has ended.
+    /// Returns the reward of an episode, or why it has none.
     async fn rewarded(
         &self,
         episode: &OpenedEpisode<'_>,
@@ -256,8 +257,8 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         Ok(rewarded.map_or_else(EpisodeEnd::Failed, EpisodeEnd::Scored))
     }
 
-    /// The rollout when its turns are in the log. A turn comes into the log a moment after its reply has ended, so a list
-    /// that is empty is asked for again, and one whose turns are read until it stays the same.
+    /// Waits until the turns of a rollout are in the log. A turn comes into the log a moment after its reply has ended.
+    /// So an empty list is asked for again; if the reward is made from the turns, until the list stays the same.
     async fn settled(&self, rollout: &RolloutId) -> Result<RolloutView, ProxyError> {
         let reads_turns = !matches!(
             self.file.reward,

@@ -19,10 +19,10 @@ use crate::{
 pub(crate) mod serve;
 
 const HEALTH_DEADLINE: Duration = Duration::from_secs(10);
-/// What an environment may take beyond the timeout of an episode, to end it and to answer.
+/// The time beyond the timeout of an episode that an environment has to end it and to answer.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// The most slots of one environment.
+/// The most slots that an environment is believed to have.
 const MOST_SLOTS: usize = 1024;
 
 /// What an environment says of itself.
@@ -75,7 +75,7 @@ struct Slots {
     is_live: Vec<bool>,
 }
 
-/// How remote environments are asked.
+/// How environments on other machines are reached.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvironmentAccess {
     pub http: reqwest::Client,

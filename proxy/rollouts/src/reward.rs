@@ -42,7 +42,7 @@ pub(crate) struct EndedEpisode<'a> {
     pub end: &'a ProgramEnd,
 }
 
-/// Asks whatever gives rewards.
+/// Gets the rewards of episodes from their source.
 #[derive(Debug)]
 pub(crate) struct RewardGiver<'a, H> {
     pub source: &'a RewardSource,

@@ -116,7 +116,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         Ok(group)
     }
 
-    /// Has a training step made of groups that were run.
+    /// Makes a training step of groups that were run.
     async fn step(
         &self,
         n: u64,
@@ -161,7 +161,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         })
     }
 
-    /// Asks for a training step, and runs meanwhile the held-out tasks that the learner's gate wants.
+    /// Asks for a training step. Meanwhile, runs the held-out tasks that the learner's gate wants.
     async fn train(&self, n: u64, held_out: &[RolloutTask]) -> Result<TrainedStep, TaskRunError> {
         let done = self.cancel.child_token();
         let training = async {
