@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     address::HttpAddress,
+    failure,
     program::{LocalProgram, ProgramEnd, ProgramError, ProgramJob},
     proxy::error_message,
 };
@@ -286,7 +287,7 @@ fn unreachable(error: reqwest::Error) -> String {
     } else {
         "it cannot be reached"
     };
-    format!("{why}: {}", error.without_url())
+    format!("{why}: {}", failure::in_words(error))
 }
 
 #[cfg(test)]
