@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, Proposal};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
@@ -133,11 +134,14 @@ impl Operation for Forget {
     type Reply = Forgotten;
 
     async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {
-        let log = instance.log().await?;
+        let (log, home) = (instance.log().await?.clone(), instance.home().clone());
         let library = instance.library()?;
         let memory = instance.memory()?;
         let kept = lessons::KeptLessons { library, memory };
-        Ok(lessons::forget(log, kept, instance.home(), &self).await?)
+        let runtime = Handle::current();
+        // A client that hangs up does not end it: once the turns are gone, nothing names the lessons that came from them.
+        let work = move || runtime.block_on(lessons::forget(&log, kept, &home, &self));
+        Ok(tokio::task::spawn_blocking(work).await??)
     }
 }
 
