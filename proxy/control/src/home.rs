@@ -18,8 +18,9 @@ pub use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 22] = [
+const LAYOUT: [&str; 23] = [
     "auth-profiles.json",
+    "calendar_token.json",
     "config.yaml",
     INSTANCES,
     "learning",

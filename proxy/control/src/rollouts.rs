@@ -80,10 +80,11 @@ impl RolloutImport {
         with_ids.count()
     }
 
-    /// Returns the turns for the log, whose ids belong to `base`.
+    /// Checks every line again, because the lines may have come over the wire. Returns the turns for the log, whose ids
+    /// belong to `base`.
     ///
     /// # Errors
-    /// Returns an error if a line names another model than the base.
+    /// Returns an error if a line is faulty, or names another model than the base.
     pub fn turns(
         self,
         base: Option<&RolloutBase>,
@@ -92,7 +93,8 @@ impl RolloutImport {
         let file = &self.file;
         let turns = (1..).zip(self.rollouts);
         let turn = |(number, rollout): (u32, Rollout)| {
-            let turn = rollout.turn(file, base, now_ms);
+            let checked = rollout.check(now_ms).map_err(anyhow::Error::msg);
+            let turn = checked.and_then(|()| rollout.turn(file, base, now_ms));
             turn.map_err(|error| error.context(format!("{file}, rollout {number}")))
         };
         turns.map(turn).collect()

@@ -1,14 +1,14 @@
 //! Operations over HTTP and in the process.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Json, Router, routing::post};
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_chat::AgentId;
 use metaclaw_llm::BudgetConfig;
 use metaclaw_memory::{MemoryConfig, MemoryStore};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::{TurnLog, TurnsConfig};
+use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,8 @@ use crate::{
     client::{ControlClient, ControlError},
     home::{Home, RunFile},
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
-    lessons::WishChange,
+    lessons::{Forget, WishChange},
+    operation::Operation as _,
     operations::{
         lessons::{GetJournal, ListSkills, ListWishes},
         process::{GetSchedule, GetStatus},
@@ -250,6 +251,23 @@ async fn what_needs_no_log_is_done_where_there_is_none() {
         "{error}"
     );
     assert!(!home.turns().exists(), "looking makes none");
+}
+
+#[tokio::test]
+async fn what_is_being_forgotten_is_forgotten_though_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let instance = files(&home(&dir).await);
+    let log = instance.log().await.unwrap();
+    let begun = Forget::default().perform(&instance).now_or_never();
+    assert!(begun.is_none(), "{begun:?}");
+    let gone = async {
+        while !log.list(TurnFilter::default()).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+    assert!(gone.is_ok());
+    instance.close().await;
 }
 
 /// A command that was updated asks a process that was not.

@@ -1,6 +1,6 @@
 //! One episode: a rollout is opened, its program is run, and the rollout is closed with what it earned.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use futures_util::future;
 use metaclaw_chat::RolloutId;
@@ -19,12 +19,13 @@ use crate::{
     task::RolloutTask,
 };
 
-/// Beyond a program's own timeout: for its end, and for the reward.
+/// The time beyond a program's own timeout for its end and for the reward, in seconds.
 const OVERTIME_S: u64 = 300;
 /// How long a turn may take from the end of its reply into the log.
 const LAST_TURN: Duration = Duration::from_secs(5);
+/// Between two looks at the turns of a program that has ended.
 const SETTLE_PAUSE: Duration = Duration::from_millis(250);
-/// Between two looks at the number of turns.
+/// Between two looks at the number of turns of a program that runs.
 const TURNS_PAUSE: Duration = Duration::from_secs(1);
 
 /// How an episode ended.
@@ -65,7 +66,7 @@ pub enum TaskRunError {
     Proxy(#[from] ProxyError),
     #[error(transparent)]
     Pool(PoolError),
-    #[error("the journal {path} cannot be written: {source}")]
+    #[error("the journal {path} cannot be read or written: {source}")]
     Journal {
         path: String,
         source: std::io::Error,
@@ -134,37 +135,32 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
     ) -> Result<FinishedEpisode, TaskRunError> {
         let job = self.job(episode);
         let rollout = job.rollout.as_str();
-        let over = CancellationToken::new();
+        let ending = episode.cancel.child_token();
+        let mut over_limit = None;
         let ended = {
-            let ending = episode.cancel.child_token();
-            let running = slot.run(&job, &ending);
-            let watching = self.watch_turns(&job.rollout, &over, &ending);
-            let (ended, ()) = future::join(
-                async {
-                    let ended = running.await;
+            let mut running = pin!(slot.run(&job, &ending));
+            tokio::select! {
+                ended = &mut running => ended,
+                why = self.too_many_turns(&job.rollout) => {
+                    over_limit = Some(why);
                     ending.cancel();
-                    ended
-                },
-                watching,
-            )
-            .await;
-            ended
+                    running.await
+                }
+            }
         };
-        let (end, next) = match ended {
-            Err(PoolError::Program(ProgramError::Interrupted)) if over.is_cancelled() => {
-                let most = self.file.max_turns.unwrap_or_default();
-                let why = format!("it made more than {most} turns");
+        let (end, next) = match (ended, over_limit) {
+            (Err(PoolError::Program(ProgramError::Interrupted)), Some(why)) => {
                 (EpisodeEnd::OverLimit(why), AfterEpisode::Continue)
             }
-            Ok(ended) => self.judged(episode, &ended).await?,
-            Err(PoolError::Program(ProgramError::Interrupted)) => (
+            (Ok(ended), _) => self.judged(episode, &ended).await?,
+            (Err(PoolError::Program(ProgramError::Interrupted)), None) => (
                 EpisodeEnd::Unfinished,
                 AfterEpisode::Stop(TaskRunError::Interrupted),
             ),
-            Err(error @ PoolError::Gone { .. }) => {
+            (Err(error @ PoolError::Gone { .. }), _) => {
                 (EpisodeEnd::Failed(error.to_string()), AfterEpisode::Rerun)
             }
-            Err(error) => (
+            (Err(error), _) => (
                 EpisodeEnd::Failed(error.to_string()),
                 AfterEpisode::Continue,
             ),
@@ -175,7 +171,7 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         })
     }
 
-    /// The end of an episode whose program has ended, if the model was there for it.
+    /// Returns how an episode ended. It is run again if the model is not served when its program ends.
     async fn judged(
         &self,
         episode: &OpenedEpisode<'_>,
@@ -190,26 +186,17 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         Ok((end, AfterEpisode::Continue))
     }
 
-    /// Ends a program that makes too many turns: `over` says so, and `ending` ends it.
-    async fn watch_turns(
-        &self,
-        rollout: &RolloutId,
-        over: &CancellationToken,
-        ending: &CancellationToken,
-    ) {
+    /// Waits until a program has made too many turns, and says so.
+    async fn too_many_turns(&self, rollout: &RolloutId) -> String {
         let Some(most) = self.file.max_turns else {
-            return;
+            return future::pending().await;
         };
-        while ending
-            .run_until_cancelled(sleep(TURNS_PAUSE))
-            .await
-            .is_some()
-        {
+        loop {
+            sleep(TURNS_PAUSE).await;
             // A proxy that does not answer is noticed when the episode ends.
             let view = self.proxy.rollout(rollout).await;
             if view.is_ok_and(|view| view.turns.len() > most as usize) {
-                over.cancel();
-                ending.cancel();
+                return format!("it made more than {most} turns");
             }
         }
     }
@@ -227,7 +214,7 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         }
     }
 
-    /// The end of an episode whose program has ended.
+    /// Returns the reward of an episode, or why it has none.
     async fn rewarded(
         &self,
         episode: &OpenedEpisode<'_>,
@@ -270,8 +257,8 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         Ok(rewarded.map_or_else(EpisodeEnd::Failed, EpisodeEnd::Scored))
     }
 
-    /// The rollout when its turns are in the log. A turn comes into the log a moment after its reply has ended, so a list
-    /// that is empty is asked for again, and one whose turns are read until it stays the same.
+    /// Waits until the turns of a rollout are in the log. A turn comes into the log a moment after its reply has ended.
+    /// So an empty list is asked for again; if the reward is made from the turns, until the list stays the same.
     async fn settled(&self, rollout: &RolloutId) -> Result<RolloutView, ProxyError> {
         let reads_turns = !matches!(
             self.file.reward,
@@ -294,7 +281,7 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         Ok(view)
     }
 
-    /// Tells the proxy how a rollout ended; what it counts as.
+    /// Tells the proxy how a rollout ended, and returns what it counts as.
     pub(crate) async fn close(
         &self,
         rollout: &str,
@@ -316,6 +303,16 @@ impl<H: RunHost> EpisodeRunner<'_, H> {
         };
         match self.proxy.close(&feedback).await {
             Ok(RolloutClosing::Closed) => Ok(end),
+            // The proxy may have taken the score before, and its answer was lost, as while it restarts.
+            Ok(RolloutClosing::TooLate) if matches!(end, EpisodeEnd::Scored(_)) => {
+                let view = self.proxy.rollout(rollout).await;
+                let is_taken = view.is_ok_and(|view| view.state == "scored");
+                Ok(if is_taken {
+                    end
+                } else {
+                    EpisodeEnd::Unfinished
+                })
+            }
             Ok(RolloutClosing::TooLate) => Ok(EpisodeEnd::Unfinished),
             // A score that the proxy does not take is the episode's fault, and no reason to end the run.
             Err(ProxyError::Refused { message, .. }) if matches!(end, EpisodeEnd::Scored(_)) => {

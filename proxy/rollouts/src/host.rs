@@ -4,12 +4,12 @@ use metaclaw_chat::{AgentId, Message};
 
 use crate::file::RewardSource;
 
-/// What came of a training step.
+/// The result of a training step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrainedStep {
     /// How many turns it was made of; 0 if there was nothing to train on.
     pub n_turns: usize,
-    /// What became of it, in one line.
+    /// The result in words, on one line.
     pub line: String,
 }
 
@@ -26,7 +26,7 @@ pub struct EpisodeTurn {
 
 /// The command around a run.
 pub trait RunHost {
-    /// Has one training step made, and waits for it.
+    /// Makes one training step, and waits for it.
     fn train(&self, agent: &AgentId) -> impl Future<Output = anyhow::Result<TrainedStep>>;
 
     /// Reads turns from the log.

@@ -11,6 +11,7 @@
 
 mod address;
 mod episode;
+mod failure;
 mod file;
 mod host;
 mod pool;

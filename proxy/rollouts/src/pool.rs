@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     address::HttpAddress,
+    failure,
     program::{LocalProgram, ProgramEnd, ProgramError, ProgramJob},
     proxy::error_message,
 };
@@ -19,10 +20,10 @@ use crate::{
 pub(crate) mod serve;
 
 const HEALTH_DEADLINE: Duration = Duration::from_secs(10);
-/// What an environment may take beyond the timeout of an episode, to end it and to answer.
+/// The time beyond the timeout of an episode that an environment has to end it and to answer.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// The most slots of one environment.
+/// The most slots that an environment is believed to have.
 const MOST_SLOTS: usize = 1024;
 
 /// What an environment says of itself.
@@ -69,12 +70,13 @@ struct RemoteEnvironment {
 /// Slots by the index of their place.
 #[derive(Debug)]
 struct Slots {
+    /// Of places that are used.
     free: Vec<usize>,
     /// Whether each place is used.
     is_live: Vec<bool>,
 }
 
-/// How remote environments are asked.
+/// How environments on other machines are reached.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvironmentAccess {
     pub http: reqwest::Client,
@@ -167,21 +169,21 @@ impl EnvironmentPool {
         let episode = self.episodes.acquire().await.map_err(left)?;
         loop {
             self.permits.acquire().await.map_err(left)?.forget();
-            let mut slots = self.slots();
-            while let Some(index) = slots.free.pop() {
-                if slots.is_live[index] {
-                    return Ok(PoolSlot {
-                        pool: self,
-                        index,
-                        _episode: episode,
-                    });
-                }
+            if let Some(index) = self.slots().free.pop() {
+                return Ok(PoolSlot {
+                    pool: self,
+                    index,
+                    _episode: episode,
+                });
             }
         }
     }
 
     fn leave_out(&self, index: usize) {
-        self.slots().is_live[index] = false;
+        let mut slots = self.slots();
+        slots.is_live[index] = false;
+        slots.free.retain(|it| *it != index);
+        drop(slots);
         self.close_if_none_is_left();
     }
 
@@ -285,5 +287,8 @@ fn unreachable(error: reqwest::Error) -> String {
     } else {
         "it cannot be reached"
     };
-    format!("{why}: {}", error.without_url())
+    format!("{why}: {}", failure::in_words(error))
 }
+
+#[cfg(test)]
+mod tests;

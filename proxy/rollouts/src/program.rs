@@ -92,8 +92,11 @@ pub(crate) struct LocalProgram {
     pub timeout: Duration,
 }
 
-/// A process group, which is killed when this is dropped.
-struct ProcessGroup(Option<Pid>);
+/// The processes of an episode, which are killed when this is dropped: the program's group, and those that left it.
+struct EpisodeProcesses<'a> {
+    group: Option<Pid>,
+    rollout: &'a RolloutId,
+}
 
 /// The output of a program: its beginning in a file, its end in memory.
 struct ProgramOutput {
@@ -109,7 +112,7 @@ impl LocalProgram {
     /// Runs the program once, until its end, its timeout or `cancel`.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the process group is killed.
+    /// If the future is dropped, all processes of the episode are killed.
     pub(crate) async fn run(
         &self,
         job: &ProgramJob,
@@ -132,15 +135,16 @@ impl LocalProgram {
                     if let Ok(read) = timeout(LAST_OUTPUT, reading).await {
                         read?;
                     }
-                    ended?
+                    ended
                 }
                 read = &mut reading => {
                     read?;
-                    waiting.await?
+                    waiting.await
                 }
             }
         };
         output.finish()?;
+        let ended = ended?;
         Ok(ProgramEnd {
             exit_code: ended.and_then(|status| status.code()),
             timed_out: ended.is_none(),
@@ -196,24 +200,22 @@ impl LocalProgram {
         variables
     }
 
-    /// Waits for the program and ends what it left running; `None` if its time is over.
+    /// Waits for the program, and kills what it leaves running. Returns `None` if its time is over.
     async fn wait(
         &self,
         mut child: Child,
         rollout: &RolloutId,
         cancel: &CancellationToken,
     ) -> Result<Option<ExitStatus>, ProgramError> {
-        let mut group = ProcessGroup::of(&child);
+        let mut processes = EpisodeProcesses::of(&child, rollout);
         let ended = tokio::select! {
             status = child.wait() => Ok(Some(status?)),
             () = sleep(self.timeout) => Ok(None),
             () = cancel.cancelled() => Err(ProgramError::Interrupted),
         };
         if !matches!(ended, Ok(Some(_))) {
-            group.end(&mut child).await;
+            processes.end(&mut child).await;
         }
-        group.kill();
-        end_processes(rollout);
         ended
     }
 }
@@ -221,7 +223,11 @@ impl LocalProgram {
 /// Reads the reward file, if there is one.
 fn reward_written(path: &Path) -> io::Result<Option<RewardWritten>> {
     let size = match fs::metadata(path) {
-        Ok(file) => file.len(),
+        Ok(file) if file.is_file() => file.len(),
+        Ok(_) => {
+            let why = "METACLAW_REWARD is no regular file".to_owned();
+            return Ok(Some(RewardWritten::Unreadable(why)));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -259,38 +265,40 @@ pub(crate) fn end_processes(rollout: impl fmt::Display) {
     }
 }
 
-// === impl ProcessGroup ===
+// === impl EpisodeProcesses ===
 
-impl ProcessGroup {
-    fn of(child: &Child) -> Self {
+impl<'a> EpisodeProcesses<'a> {
+    fn of(child: &Child, rollout: &'a RolloutId) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        Self(pid.and_then(Pid::from_raw))
+        let group = pid.and_then(Pid::from_raw);
+        Self { group, rollout }
     }
 
-    /// Asks the group to end, waits a moment for the program, and kills what is left.
+    /// Asks the group to end, waits a moment for the program, and kills what is left of the group.
     async fn end(&mut self, child: &mut Child) {
-        if let Some(pid) = self.0 {
-            kill_process_group(pid, Signal::TERM).ok();
+        if let Some(group) = self.group {
+            kill_process_group(group, Signal::TERM).ok();
         }
         let by_itself = timeout(GRACE, child.wait()).await;
-        self.kill();
+        self.kill_group();
         if by_itself.is_err() {
             // A killed process ends.
             child.wait().await.ok();
         }
     }
 
-    fn kill(&mut self) {
-        if let Some(pid) = self.0.take() {
+    fn kill_group(&mut self) {
+        if let Some(group) = self.group.take() {
             // The group is gone if all of its processes have ended.
-            kill_process_group(pid, Signal::KILL).ok();
+            kill_process_group(group, Signal::KILL).ok();
         }
     }
 }
 
-impl Drop for ProcessGroup {
+impl Drop for EpisodeProcesses<'_> {
     fn drop(&mut self) {
-        self.kill();
+        self.kill_group();
+        end_processes(self.rollout);
     }
 }
 
@@ -347,3 +355,6 @@ impl fmt::Debug for ProgramJob {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The proxy, as the runner talks to it: opens rollouts, asks for their turns, closes them.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use metaclaw_chat::{AgentId, RolloutId, Secret, excerpt};
 use reqwest::{Method, StatusCode};
@@ -168,7 +168,7 @@ impl ProxyClient {
     }
 
     /// Asks for a rollout.
-    pub(crate) async fn rollout(&self, id: &RolloutId) -> Result<RolloutView, ProxyError> {
+    pub(crate) async fn rollout(&self, id: impl fmt::Display) -> Result<RolloutView, ProxyError> {
         self.get(&format!("rollouts/{id}")).await
     }
 
@@ -277,8 +277,8 @@ pub(crate) fn error_message(bytes: &[u8]) -> String {
     message.unwrap_or_else(|| excerpt(&String::from_utf8_lossy(bytes)).into_owned())
 }
 
-impl std::fmt::Debug for OpenedRollout {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for OpenedRollout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenedRollout")
             .field("id", &self.id)
             .finish_non_exhaustive()

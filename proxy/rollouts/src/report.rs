@@ -1,4 +1,4 @@
-//! What a run tells: a measurement with intervals, how far episodes got, progress.
+//! What a run reports: measurements with intervals, how far its episodes got, its progress.
 
 use std::{collections::HashSet, fmt, sync::Mutex, time::Duration};
 
@@ -66,7 +66,7 @@ pub struct EpisodeFunnel {
     pub not_trained: usize,
 }
 
-/// Tells how far a run is: a bar on a terminal, else lines.
+/// Shows the progress of a run: as a bar on a terminal, else as lines.
 #[derive(Debug)]
 pub(crate) struct RunProgress {
     bar: ProgressBar,

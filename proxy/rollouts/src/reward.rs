@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    failure,
     file::{FunctionSource, RewardSource},
     host::{EpisodeTurn, RunHost},
     program::{ProgramEnd, RewardWritten},
@@ -42,7 +43,7 @@ pub(crate) struct EndedEpisode<'a> {
     pub end: &'a ProgramEnd,
 }
 
-/// Asks whatever gives rewards.
+/// Gets the rewards of episodes from their source.
 #[derive(Debug)]
 pub(crate) struct RewardGiver<'a, H> {
     pub source: &'a RewardSource,
@@ -93,7 +94,7 @@ impl<H: RunHost> RewardGiver<'_, H> {
         let unreachable = |error: reqwest::Error| {
             format!(
                 "the reward function at {url} cannot be reached: {}",
-                error.without_url()
+                failure::in_words(error)
             )
         };
         let reply = sending.timeout(function.timeout.0).send().await;

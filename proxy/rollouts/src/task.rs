@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::{TaskId, excerpt};
 use serde_json::{Map, Value};
-
-/// The longest name of a task in bytes: it is stored with each of its turns.
-const MAX_ID: usize = 200;
 
 /// One task: what a program reads from the file that `METACLAW_TASK` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,22 +76,53 @@ fn parse(text: &str) -> Result<RolloutTask, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         format!("this is no JSON: {error}; each line is an object such as {{\"id\": \"a\", ..}}")
     })?;
-    let shown = metaclaw_chat::excerpt(text).into_owned();
+    let shown = excerpt(text).into_owned();
     let Value::Object(fields) = value else {
         return Err(format!(
             "{shown} is no object; each line is an object such as {{\"id\": \"a\", ..}}"
         ));
     };
     let id = match fields.get("id") {
-        Some(Value::String(id)) => id.clone(),
+        Some(Value::String(id)) => id
+            .parse::<TaskId>()
+            .map_err(|error| format!("id: {error}"))?,
         Some(other) => return Err(format!("id {other} is not allowed: it has to be a text")),
         None => return Err(format!("{shown} has no id: each task needs a text `id`")),
     };
-    if id.is_empty() || id.len() > MAX_ID || id.chars().any(char::is_control) {
-        let shown = metaclaw_chat::excerpt(&id);
-        return Err(format!(
-            "id {shown:?} is not allowed: 1 to {MAX_ID} bytes without control characters"
-        ));
+    Ok(RolloutTask {
+        id: id.to_string(),
+        fields,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_task_is_refused_with_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let told = |second: &str| {
+            fs::write(&path, format!("{{\"id\": \"a\"}}\n\n{second}\n")).unwrap();
+            let error = tasks(&path).unwrap_err().to_string();
+            let place = format!("{}, line 3: ", path.display());
+            error.strip_prefix(&place).unwrap().to_owned()
+        };
+        for (line, said) in [
+            ("[1]", "[1] is no object"),
+            ("{", "this is no JSON"),
+            ("{}", "{} has no id"),
+            ("{\"id\": 7}", "id 7 is not allowed"),
+            // The proxy knows a task by its id without the space around it.
+            ("{\"id\": \" \"}", "id: the name \"\" is not allowed"),
+            ("{\"id\": \" a \"}", "id \"a\" is also that of line 1"),
+        ] {
+            let told = told(line);
+            assert!(told.contains(said), "{line}: {told}");
+        }
+        fs::write(&path, "\n").unwrap();
+        let error = tasks(&path).unwrap_err();
+        assert!(matches!(error, TaskError::Empty { .. }), "{error}");
     }
-    Ok(RolloutTask { id, fields })
 }

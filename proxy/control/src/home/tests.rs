@@ -64,6 +64,40 @@ fn a_home_has_one_holder_and_says_which() {
 }
 
 #[test]
+fn all_that_lies_in_a_home_is_its_own() {
+    let (_dir, home) = home();
+    let paths = [
+        home.auth_profiles(),
+        home.calendar_token(),
+        home.cloud_spend(),
+        home.config(),
+        home.learning(),
+        home.log_file(),
+        home.memory(),
+        home.off(),
+        home.off_record(),
+        home.page_key(),
+        home.programs(),
+        home.replay(),
+        home.reports(),
+        home.rollouts(),
+        home.run_path(),
+        home.scheduler_state(),
+        home.skills(),
+        home.spend(),
+        home.trainer(),
+        home.turns(),
+        home.wiring(),
+    ];
+    for path in &paths {
+        fs::write(path, "").unwrap();
+    }
+    fs::write(home.dir().join("notes.txt"), "").unwrap();
+    let names = home.own_entries().unwrap();
+    assert_eq!(names.len(), paths.len(), "{names:?}");
+}
+
+#[test]
 fn a_run_file_comes_back_and_hides_its_token() {
     let (_dir, home) = home();
     assert_eq!(home.run_file().unwrap(), None);

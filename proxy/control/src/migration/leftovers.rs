@@ -80,7 +80,7 @@ fn reason(dir: &Path, name: &str) -> String {
             "no provider's command-line program is run, so there are no sessions of one"
         }
         "calendar_token.json" => {
-            "Google's API is not asked: give the calendar's secret address in iCal format in scheduler.ics"
+            "sign in again (`metaclaw auth login --provider google-calendar`), or copy it, as it has the same form"
         }
         "scheduler_state.json" => "it was the state of a moment",
         "daemon_start.lock" => "it belongs to a process of the old program",

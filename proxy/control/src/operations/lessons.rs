@@ -1,10 +1,11 @@
 //! Operations on what was learned in words.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, Proposal};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
@@ -128,14 +129,19 @@ impl Operation for WishChange {
 
 impl Operation for Forget {
     const PATH: &'static str = "forget";
+    /// Every session is searched for the words, and then the whole log is written anew.
+    const DEADLINE: Duration = Duration::from_secs(3_600);
     type Reply = Forgotten;
 
     async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {
-        let log = instance.log().await?;
+        let (log, home) = (instance.log().await?.clone(), instance.home().clone());
         let library = instance.library()?;
         let memory = instance.memory()?;
         let kept = lessons::KeptLessons { library, memory };
-        Ok(lessons::forget(log, kept, instance.home(), &self).await?)
+        let runtime = Handle::current();
+        // A client that hangs up does not end it: once the turns are gone, nothing names the lessons that came from them.
+        let work = move || runtime.block_on(lessons::forget(&log, kept, &home, &self));
+        Ok(tokio::task::spawn_blocking(work).await??)
     }
 }
 

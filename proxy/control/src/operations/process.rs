@@ -8,7 +8,7 @@ use metaclaw_gateway::{KeyConfig, RelayOnly};
 use metaclaw_schedule::SavedState;
 use metaclaw_trainer_api::wire::Inference;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::{sync::Mutex, time::timeout};
 use tracing::{info, warn};
 
 use crate::{
@@ -25,6 +25,8 @@ use crate::{
 
 /// How long `status` waits for an answer of a part that may be busy.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+/// A change of the switch begins with what the one before it left, also in the file.
+static SWITCH_CHANGES: Mutex<()> = Mutex::const_new(());
 
 /// How the running process is.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -107,6 +109,7 @@ impl Operation for SwitchChange {
 
     /// Switches to relaying only, or back: at once where a process runs, and in the home for the next start.
     async fn perform(self, instance: &Instance) -> Result<RelayOnly, OperationFailure> {
+        let _one_at_a_time = SWITCH_CHANGES.lock().await;
         let home = instance.home();
         let Some(process) = instance.running() else {
             let now = self.applied(switched_in(home, &self)?)?;
@@ -227,17 +230,22 @@ impl fmt::Debug for NewKey {
 impl RunningProcess {
     /// How it all is; a part that does not answer in time is left out.
     async fn status(&self) -> ProcessStatus {
-        let funnel = timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
-        let learner = timeout(STATUS_TIMEOUT, self.learner.status()).await;
-        let looked = timeout(STATUS_TIMEOUT, self.budget.look(now_ms())).await;
-        if let Ok(Err(error)) = &looked {
-            warn!(%error, "what the chat used today is not known");
-        }
-        let today = looked.ok().and_then(Result::ok);
-        let latest = timeout(STATUS_TIMEOUT, self.log.latest_breaks()).await;
-        let serving = timeout(STATUS_TIMEOUT, self.served()).await;
-        let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
-        let lost = timeout(STATUS_TIMEOUT, self.lost()).await;
+        let looked = async {
+            let looked = self.budget.look(now_ms()).await;
+            looked.inspect_err(|error| warn!(%error, "what the chat used today is not known"))
+        };
+        // All at once: a command does not wait for one part after the other.
+        let (funnel, learner, today, latest, serving, lost, inference, waiting, config_changed) = tokio::join!(
+            in_time(self.log.funnel(None)),
+            in_time(self.learner.status()),
+            in_time(looked),
+            in_time(self.log.latest_breaks()),
+            in_time(self.served()),
+            in_time(self.lost()),
+            self.inference(),
+            self.waiting(),
+            self.config_changed(),
+        );
         ProcessStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -246,20 +254,21 @@ impl RunningProcess {
             about: self.about.clone(),
             off: self.privacy.switch.off(),
             trainer: self.trainer_status(),
-            inference: self.inference().await,
+            inference,
             serving: serving
+                .unwrap_or_default()
                 .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
                 .collect(),
-            lost: lost.ok().and_then(Result::ok).unwrap_or_default(),
+            lost: lost.unwrap_or_default(),
             context: self.context.tokens(),
-            funnel: funnel.ok().and_then(Result::ok).unwrap_or_default(),
+            funnel: funnel.unwrap_or_default(),
             counts: self.metrics.counts(),
             upstreams: self.metrics.upstreams(),
-            config_changed: self.config_changed().await,
+            config_changed,
             dropped_lines: (self.dropped_lines)(),
             log: self.log_status(),
-            learner: learner.ok().and_then(Result::ok),
+            learner,
             spend: self.budget.spend(now_ms()),
             chat: today.map(|it| ChatTokens {
                 prompt: it.tokens_in,
@@ -269,10 +278,10 @@ impl RunningProcess {
             }),
             prefix: PrefixReport {
                 counts: today.unwrap_or_default().breaks,
-                latest: latest.ok().and_then(Result::ok).unwrap_or_default(),
+                latest: latest.unwrap_or_default(),
             },
             cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
-            waiting: self.waiting().await,
+            waiting,
             share: self.library.share_report().map(Arc::unwrap_or_clone),
         }
     }
@@ -293,22 +302,27 @@ impl RunningProcess {
     async fn inference(&self) -> Option<Inference> {
         // A service is not asked for what is never there.
         let backend = self.backend.as_ref().filter(|_| self.meter.is_none())?;
-        let health = timeout(STATUS_TIMEOUT, backend.health()).await;
-        health.ok()?.ok()?.inference
+        in_time(backend.health()).await?.inference
     }
 
     /// What waits for the owner's look; none where the files do not say.
     async fn waiting(&self) -> Option<WaitingReviews> {
-        let looked = timeout(STATUS_TIMEOUT, waiting::look(&self.library)).await;
-        let failed = |error: &anyhow::Error| warn!("what waits for review is not known: {error:#}");
-        looked.ok()?.inspect_err(failed).ok()
+        let looked = async {
+            let looked = waiting::look(&self.library).await;
+            looked.inspect_err(|error| warn!("what waits for review is not known: {error:#}"))
+        };
+        in_time(looked).await
     }
 
     /// The settings' file, where it is another than at the start.
     async fn config_changed(&self) -> Option<PathBuf> {
         let changed_settings = self.changed_settings.clone();
         let looked = tokio::task::spawn_blocking(move || changed_settings());
-        let looked = timeout(STATUS_TIMEOUT, looked).await;
-        looked.ok().and_then(Result::ok).flatten()
+        in_time(looked).await.flatten()
     }
+}
+
+/// What a part answers; none if it fails, or takes longer than [`STATUS_TIMEOUT`].
+async fn in_time<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
+    timeout(STATUS_TIMEOUT, asked).await.ok()?.ok()
 }

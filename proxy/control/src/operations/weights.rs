@@ -19,6 +19,9 @@ use crate::{
     replays::ReplayAsked,
 };
 
+/// How long a choice of an adapter may take: one that was not tested yet is tested first.
+const CHOICE_DEADLINE: Duration = Duration::from_secs(900);
+
 /// The adapters that there are, and what each comes from.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct ListAdapters;
@@ -109,8 +112,7 @@ async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<Adap
 
 impl Operation for AdapterChoice {
     const PATH: &'static str = "use_adapter";
-    /// Until an adapter that was not tested yet is.
-    const DEADLINE: Duration = Duration::from_secs(900);
+    const DEADLINE: Duration = CHOICE_DEADLINE;
     type Reply = Vec<AgentId>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<AgentId>, OperationFailure> {
@@ -120,6 +122,7 @@ impl Operation for AdapterChoice {
 
 impl Operation for RollBack {
     const PATH: &'static str = "roll_back";
+    const DEADLINE: Duration = CHOICE_DEADLINE;
     type Reply = AdapterChoice;
 
     async fn perform(self, instance: &Instance) -> Result<AdapterChoice, OperationFailure> {

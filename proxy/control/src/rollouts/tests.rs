@@ -82,6 +82,17 @@ not json
     assert!(read("\n \n").unwrap_err().contains("no line"));
 }
 
+#[test]
+fn a_line_that_was_not_read_from_a_file_is_checked_too() {
+    let sent = r#"{"file": "wire", "rollouts": [{"session": "a", "prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-1.0]}]}"#;
+    let import: RolloutImport = serde_json::from_str(sent).unwrap();
+    let refused = import.turns(Some(&base()), NOW_MS).unwrap_err();
+    assert_eq!(
+        format!("{refused:#}"),
+        "wire, rollout 1: logprobs has 1 numbers and response_ids 2: one each"
+    );
+}
+
 /// The base of the newest sample is the model that is trained; importing ids of another would make all earlier turns
 /// unusable.
 #[test]

@@ -1,4 +1,4 @@
-use super::*;
+use super::{entries::FileEntries, *};
 
 fn read(text: &str) -> Result<RolloutFile, String> {
     let entries = FileEntries::parse(Path::new("/a/file.yaml"), text);
@@ -66,7 +66,12 @@ fn errors_name_line_key_value_and_what_is_allowed() {
         ),
         (
             "command: [a]\ntimeout: soon\n",
-            "/a/file.yaml, line 2: timeout: \"soon\" is not allowed: a duration from 1 s to 24 h, as in `5 min`",
+            "/a/file.yaml, line 2: timeout: \"soon\" is not allowed: a duration from 1 s to 23 h, as in `5 min`",
+        ),
+        // The proxy keeps a rollout open for a day at most, and its reward takes time after the program's end.
+        (
+            "command: [a]\ntimeout: 24 h\n",
+            "/a/file.yaml, line 2: timeout: \"24 h\" is not allowed: a duration from 1 s to 23 h, as in `5 min`",
         ),
         (
             "tasks: a\n",

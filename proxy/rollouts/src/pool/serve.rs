@@ -2,7 +2,7 @@
 //!
 //! A request says which task is done and where the model is. Which program runs is only in the file of this machine.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -14,7 +14,7 @@ use axum::{
 };
 use metaclaw_chat::Secret;
 use serde_json::json;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::EnvironmentHealth;
@@ -22,6 +22,8 @@ use crate::program::{LocalProgram, ProgramJob};
 
 /// The largest task in bytes.
 const MAX_JOB: usize = 32 << 20;
+/// How long an episode waits for a slot. The slot of a runner that hung up is free a moment later.
+const SLOT_WAIT: Duration = Duration::from_secs(5);
 
 /// Why an environment cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +132,7 @@ async fn healthz(State(state): State<Arc<ServeState>>) -> Json<EnvironmentHealth
 
 /// Runs one episode. A runner that hangs up ends it.
 async fn run(State(state): State<Arc<ServeState>>, Json(job): Json<ProgramJob>) -> Response {
-    let Ok(_slot) = state.slots.try_acquire() else {
+    let Ok(Ok(_slot)) = timeout(SLOT_WAIT, state.slots.acquire()).await else {
         let why = format!("{} episodes run already, which is at_once", state.at_once);
         return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     };

@@ -93,7 +93,8 @@ fn program<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Result<Vec<String>, 
     let Some(task) = first else {
         return Ok(lines);
     };
-    let base = setup.proxy.base_url.origin().ascii_serialization();
+    let proxy = file.proxy_url.as_ref().unwrap_or(&setup.proxy.base_url);
+    let base = proxy.origin().ascii_serialization();
     let job = ProgramJob {
         rollout: metaclaw_chat::RolloutId::new(0, 0),
         task: task.fields.clone(),

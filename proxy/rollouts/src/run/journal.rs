@@ -1,4 +1,4 @@
-//! What a run has done, in an append-only file: a line for each thing, written when it is done.
+//! What a run has done, in an append-only file. Each line is one event, and is written when it has happened.
 //!
 //! A run that is started again reads it, and does only what is missing.
 
@@ -61,7 +61,7 @@ pub(crate) struct EpisodePlace {
     pub held_out: bool,
 }
 
-/// What was done, as the lines say.
+/// What the lines of a journal say.
 #[derive(Debug, Default)]
 pub(crate) struct RunHistory {
     pub plan: Option<String>,
@@ -69,7 +69,7 @@ pub(crate) struct RunHistory {
     /// The rollouts that were opened, in order, with the episodes that they are of.
     pub opened: Vec<(String, EpisodePlace)>,
     pub closed: HashMap<String, EpisodeEnd>,
-    /// How many of the rollouts an earlier process opened.
+    /// The number of rollouts that an earlier process opened.
     n_earlier: usize,
     pub steps: Vec<StepLine>,
     pub measured: Vec<Measurement>,
@@ -121,7 +121,9 @@ impl RunJournal {
                 folder.display()
             )));
         }
-        let text = fs::read_to_string(&path).map_err(failed)?;
+        // A kill may have cut the last line within a character.
+        let text = fs::read(&path).map_err(failed)?;
+        let text = String::from_utf8_lossy(&text);
         if !text.is_empty() && !text.ends_with('\n') {
             // A kill cut the last line; it says nothing then.
             file.write_all(b"\n").map_err(failed)?;
@@ -134,7 +136,7 @@ impl RunJournal {
         })
     }
 
-    /// Writes a line, and does what it says to the history.
+    /// Writes a line, and adds its event to the history.
     pub(crate) fn write(&mut self, event: JournalEvent) -> Result<(), TaskRunError> {
         let mut line = serde_json::to_vec(&event).unwrap_or_default();
         line.push(b'\n');

@@ -1,5 +1,7 @@
 //! Tasks that are run without training.
 
+use tokio_util::sync::CancellationToken;
+
 use super::{
     groups::EndedGroup,
     journal::{EpisodePlace, JournalEvent},
@@ -13,7 +15,6 @@ use crate::{
     report::{Measurement, TaskTally},
     task::RolloutTask,
 };
-use tokio_util::sync::CancellationToken;
 
 /// Tasks that are run without training.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         self.write(JournalEvent::Measured(done))
     }
 
-    /// Runs tasks without training; the tries of each.
+    /// Runs tasks without training. Returns the tally of each task.
     pub(super) async fn tallies(
         &self,
         measured: &MeasuredTasks<'_>,

@@ -1,4 +1,4 @@
-//! What a run is made of, and what it comes to.
+//! The parts of a run, and its result.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::{
     task::RolloutTask,
 };
 
-/// What a run is made of.
+/// The parts of a run.
 #[derive(Debug)]
 pub struct RunSetup<'a, H> {
     pub file: &'a RolloutFile,
@@ -45,7 +45,7 @@ pub struct EvalSetup {
     pub tries: Option<u32>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskRunSummary {
     pub run: String,

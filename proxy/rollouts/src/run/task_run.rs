@@ -49,7 +49,7 @@ pub(super) struct WantedEpisode<'a> {
 // === impl TaskRun ===
 
 impl<H: RunHost> TaskRun<'_, H> {
-    /// Closes what was open when an earlier process of this run ended.
+    /// Closes the rollouts that an earlier process of this run left open.
     pub(super) async fn fail_open(&self) -> Result<(), TaskRunError> {
         let open = self.journal.borrow().history.open();
         if !open.is_empty() {
@@ -67,7 +67,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         Ok(())
     }
 
-    /// Runs one episode, if the journal does not have its end. If the run cannot continue, all others are interrupted.
+    /// Runs one episode, unless the journal has its end. If the run cannot continue, all other episodes are interrupted.
     pub(super) async fn episode(
         &self,
         wanted: WantedEpisode<'_>,

@@ -1,14 +1,11 @@
 //! Runs against a scripted proxy: programs are real processes, the model and the learner are not.
 
+mod environments;
 mod kit;
 
 use std::{fs, sync::Arc, time::Duration};
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    routing::{get, post},
-};
+use axum::{Json, Router, routing::post};
 use futures_util::future;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -16,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::kit::{ALTERNATES, RunFolder, ScriptedHost, ScriptedProxy, ran, setup, tasks};
 use super::*;
-use crate::pool::serve::EnvironmentServer;
 
 #[tokio::test]
 async fn groups_are_run_and_trained_on_and_a_run_that_is_complete_runs_nothing_again() {
@@ -78,7 +74,7 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
     ran(&setup(&file, &host, &proxy, &folder), &tasks(4, 0))
         .await
         .unwrap();
-    // The runner was killed in the middle of a line, just after it had opened the last episode of the first step.
+    // The runner was killed within a character of a line, just after it had opened the last episode of the first step.
     let path = folder.path("runs/file/journal.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let first_step = text
@@ -91,7 +87,9 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
         .rposition(|line| line.contains("\"event\":\"opened\""))
         .unwrap();
     let cut = &lines[..=last_opened];
-    fs::write(&path, format!("{}\n{{\"event\":\"clos", cut.join("\n"))).unwrap();
+    let mut cut_off = format!("{}\n{{\"event\":\"clos\u{e9}", cut.join("\n")).into_bytes();
+    cut_off.pop();
+    fs::write(&path, cut_off).unwrap();
     let events: Vec<Value> = cut
         .iter()
         .map(|it| serde_json::from_str(it).unwrap())
@@ -148,6 +146,28 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
         funnel.scored,
         funnel.trained + funnel.without_difference + funnel.not_trained
     );
+}
+
+#[tokio::test]
+async fn a_run_that_was_killed_while_it_measured_measures_again() {
+    let yaml = format!("{ALTERNATES}steps: 1\n");
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let setup = setup(&file, &host, &proxy, &folder);
+    let tasks = tasks(2, 1);
+    ran(&setup, &tasks).await.unwrap();
+    let path = folder.path("runs/file/journal.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let step = text.find("{\"event\":\"step\"").unwrap();
+    let end = step + text[step..].find('\n').unwrap() + 1;
+    fs::write(&path, &text[..end]).unwrap();
+    let summary = ran(&setup, &tasks).await.unwrap();
+    let names: Vec<&str> = summary.measurements.iter().map(|it| &*it.name).collect();
+    assert_eq!(
+        names,
+        ["held-out tasks after step 0", "held-out tasks after step 1"]
+    );
+    assert_eq!(*host.n_steps.lock().unwrap(), 1);
 }
 
 #[tokio::test]
@@ -258,6 +278,29 @@ async fn a_program_ends_with_all_of_its_processes_when_its_time_is_over() {
 }
 
 #[tokio::test]
+async fn an_episode_that_has_ended_waits_for_no_look_at_its_turns() {
+    let yaml =
+        "command: [sleep, '1.5']\nmax_turns: 5\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    proxy.log.lock().unwrap().hangs = true;
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let setup = setup(&file, &host, &proxy, &folder);
+    let tasks = tasks(1, 0);
+    let ran = tokio::time::timeout(Duration::from_secs(20), ran(&setup, &tasks)).await;
+    assert_eq!(ran.unwrap().unwrap().funnel.scored, 2);
+}
+
+#[tokio::test]
+async fn a_score_counts_if_the_answer_to_it_was_lost() {
+    let yaml = "command: ['true']\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
+    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    proxy.log.lock().unwrap().loses_answer = true;
+    let (file, host) = (folder.file(), ScriptedHost::default());
+    let summary = ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0)).await;
+    assert_eq!(summary.unwrap().funnel.scored, 2);
+}
+
+#[tokio::test]
 async fn rewards_come_from_the_file_the_judge_and_a_function() {
     let judged = "reward: judge\ncommand: ['true']\ngroup_size: 2\ntasks_per_step: 1\n";
     let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(judged));
@@ -329,74 +372,6 @@ async fn an_interrupted_run_closes_its_episodes_and_goes_on_later() {
     assert_eq!((summary.funnel.unfinished, summary.funnel.scored), (2, 8));
 }
 
-/// Serves the folder's file, with or without a key.
-async fn environment(folder: &RunFolder, key: Option<&str>) -> EnvironmentServer {
-    serve(&ServeSetup {
-        file: &folder.file(),
-        address: "127.0.0.1:0".parse().unwrap(),
-        key: key.map(Into::into),
-        metaclaw: "/nowhere".into(),
-        folder: folder.path("serve"),
-    })
-    .await
-    .unwrap()
-}
-
-#[tokio::test]
-async fn episodes_run_at_other_places_and_those_of_a_dead_one_run_again_elsewhere() {
-    let served = RunFolder::new("command: ['true']\nat_once: 2\n");
-    let good = environment(&served, Some("k")).await;
-    let good_url = format!("http://{}", good.address().unwrap());
-    // It says that it is well, and hangs up when it is asked to run.
-    let bad_routes = Router::new()
-        .route("/healthz", get(|| async { Json(json!({"at_once": 2})) }))
-        .route(
-            "/run",
-            post(|| async { (StatusCode::INTERNAL_SERVER_ERROR, "broken") }),
-        );
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let bad_url = format!("http://{}", listener.local_addr().unwrap());
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, bad_routes).await.unwrap() });
-    serving.spawn(async move { good.serve(std::future::pending()).await.unwrap() });
-    let yaml = format!(
-        "environments: ['{good_url}', '{bad_url}', 'http://127.0.0.1:9']\ngroup_size: 4\ntasks_per_step: 1\nresample: 0\nsteps: 1\n"
-    );
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
-    let (file, host) = (folder.file(), ScriptedHost::default());
-    let mut setup = setup(&file, &host, &proxy, &folder);
-    setup.environment_key = Some("k".into());
-    let summary = ran(&setup, &tasks(1, 0)).await.unwrap();
-    assert_eq!(summary.funnel.scored, 4);
-    assert!(
-        (1..=2).contains(&summary.funnel.failed),
-        "{:?}",
-        summary.funnel
-    );
-    setup.environment_key = Some("wrong".into());
-    setup.name = Some("other".to_owned());
-    let error = ran(&setup, &tasks(1, 0)).await.unwrap_err();
-    assert!(error.contains("no environment is left"), "{error}");
-}
-
-#[tokio::test]
-async fn an_environment_that_others_can_reach_needs_a_key() {
-    let served = RunFolder::new("command: ['true']\n");
-    let error = serve(&ServeSetup {
-        file: &served.file(),
-        address: "0.0.0.0:0".parse().unwrap(),
-        key: None,
-        metaclaw: "/nowhere".into(),
-        folder: served.path("serve"),
-    })
-    .await
-    .unwrap_err();
-    assert!(
-        error.to_string().contains("METACLAW_ENVIRONMENT_KEY"),
-        "{error}"
-    );
-}
-
 #[tokio::test]
 async fn a_dry_run_opens_nothing_and_shows_the_first_program() {
     let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(ALTERNATES));
@@ -413,4 +388,10 @@ async fn a_dry_run_opens_nothing_and_shows_the_first_program() {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert_eq!(proxy.n_opened(), 0);
+    let elsewhere = format!("{ALTERNATES}proxy_url: http://10.0.0.5:30000\n");
+    let folder = RunFolder::new(&elsewhere);
+    let file = folder.file();
+    let lines = dry_run(&setup(&file, &host, &proxy, &folder), &tasks(4, 1)).unwrap();
+    let said = "    OPENAI_BASE_URL=http://10.0.0.5:30000/rollout/ID/v1".to_owned();
+    assert!(lines.contains(&said), "{lines:?}");
 }

@@ -36,9 +36,8 @@ impl<H: RunHost> TaskRun<'_, H> {
         if n_done >= n_steps {
             self.progress.line(&format!("run {} has made its {n_done} steps: raise `steps`, or begin another run with --run", self.name));
         }
-        if n_done == 0 {
-            self.measure_after(0, tasks).await?;
-        }
+        // The run may have ended in the middle of this measurement.
+        self.measure_after(n_done, tasks).await?;
         for n in n_done + 1..=n_steps {
             self.runner
                 .pool
@@ -117,7 +116,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         Ok(group)
     }
 
-    /// Has a training step made of groups that were run.
+    /// Makes a training step of groups that were run.
     async fn step(
         &self,
         n: u64,
@@ -162,7 +161,7 @@ impl<H: RunHost> TaskRun<'_, H> {
         })
     }
 
-    /// Asks for a training step, and runs meanwhile the held-out tasks that the learner's gate wants.
+    /// Asks for a training step. Meanwhile, runs the held-out tasks that the learner's gate wants.
     async fn train(&self, n: u64, held_out: &[RolloutTask]) -> Result<TrainedStep, TaskRunError> {
         let done = self.cancel.child_token();
         let training = async {

@@ -86,3 +86,56 @@ fn run(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
         excerpt(&last)
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::{Value, json};
+
+    use super::{super::programs::write_verifiers_program, *};
+
+    /// A package whose only environment gives the reward that its task names.
+    const PACKAGE: &str = "
+class Environment:
+    async def run_rollout(self, task, **_):
+        return {'reward': task['reward']}
+
+
+def load_environment(name):
+    return Environment()
+";
+    const TYPES: &str = "def ClientConfig(**_):\n    return None\n";
+
+    /// Runs an episode with this reward. Returns what it wrote, or what it said if it wrote nothing.
+    fn written(reward: &str) -> Result<Value, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("verifiers")).unwrap();
+        fs::write(path("verifiers/__init__.py"), PACKAGE).unwrap();
+        fs::write(path("verifiers/types.py"), TYPES).unwrap();
+        let task = format!("{{\"input\": {{\"reward\": {reward}}}}}");
+        fs::write(path("task.json"), task).unwrap();
+        let program = write_verifiers_program(folder.path()).unwrap();
+        let output = Command::new("python3")
+            .arg(program)
+            .env("METACLAW_VERIFIERS", "scripted")
+            .env("METACLAW_TASK", path("task.json"))
+            .env("METACLAW_REWARD", path("reward.json"))
+            .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+            .output()
+            .unwrap();
+        match fs::read(path("reward.json")) {
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap()),
+            Err(_) => Err(String::from_utf8(output.stderr).unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_reward_is_cut_to_its_range_and_one_that_is_not_a_number_fails_the_episode() {
+        assert_eq!(written("0.5"), Ok(json!({"score": 0.5})));
+        assert_eq!(written("3"), Ok(json!({"score": 1.0})));
+        let said = written("NaN").unwrap_err();
+        assert_eq!(said, "the environment failed: its reward is not a number\n");
+    }
+}

@@ -9,6 +9,7 @@ The environment talks to the model at OPENAI_BASE_URL through the client of veri
 
 import asyncio
 import json
+import math
 import os
 import sys
 
@@ -61,6 +62,8 @@ async def run_episode():
     if output.get("error"):
         sys.exit(f"the environment failed: {output['error']}")
     reward = float(output["reward"])
+    if math.isnan(reward):
+        sys.exit("the environment failed: its reward is not a number")
     if not -1 <= reward <= 1:
         print(f"the reward {reward} is beyond what an episode may earn, and is cut to -1..1")
         reward = max(-1.0, min(1.0, reward))

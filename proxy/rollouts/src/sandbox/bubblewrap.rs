@@ -89,8 +89,6 @@ impl Bubblewrap {
         command.env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", "/work").env("LANG", "C.UTF-8");
-        let env = exec.env.iter();
-        command.envs(env.map(|(name, value)| (name, value)));
         command
     }
 

@@ -70,9 +70,6 @@ impl Container {
         command.args(["exec", "--interactive", "--workdir", "/work"]);
         command.args(["--user", USER]);
         command.args(["--env", "HOME=/work", "--env", "LANG=C.UTF-8"]);
-        for (name, value) in &exec.env {
-            command.args(["--env", &format!("{name}={value}")]);
-        }
         command.args([&self.name, "bash", "-c", ENTER, "bash"]);
         command.args(&exec.argv);
         command

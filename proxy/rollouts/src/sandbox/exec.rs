@@ -29,8 +29,6 @@ const MAX_COMPLAINT: u64 = 4096;
 pub struct Exec {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Variables beside `PATH`, `HOME` and `LANG`.
-    pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     /// The command is killed after this time, with every other process of the sandbox.
     pub time: Duration,
@@ -67,6 +65,9 @@ pub(super) struct RawOutcome {
     group: Option<Pid>,
 }
 
+/// The process group of a command. Dropping it kills the group: nobody waits for the command any more.
+struct RunningGroup(Option<Pid>);
+
 // === impl Exec ===
 
 impl Exec {
@@ -75,7 +76,6 @@ impl Exec {
         let argv = ["bash", "--noprofile", "--norc", "-c", text];
         Self {
             argv: argv.map(str::to_owned).to_vec(),
-            env: Vec::new(),
             stdin: Vec::new(),
             time: Duration::from_secs(30),
             max_output: 16 << 10,
@@ -135,6 +135,17 @@ impl RawOutcome {
     }
 }
 
+// === impl RunningGroup ===
+
+impl Drop for RunningGroup {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // The group may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 // === functions ===
 
 /// Runs a host command that enters a sandbox, within the limits of `exec`.
@@ -148,7 +159,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
     let mut child = command.spawn()?;
-    let group = group(&child);
+    let mut running = RunningGroup(group(&child));
     let stderr = child.stderr.take();
     let mut output = BoundedOutput::new(exec.max_output);
     let input = child.stdin.take();
@@ -174,6 +185,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
         ExecEnd::TimedOut
     };
     let (head, tail, omitted) = output.into_parts();
+    let complaint = complaint(stderr).await;
     Ok(RawOutcome {
         outcome: ExecOutcome {
             end,
@@ -181,8 +193,9 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
             tail,
             omitted,
         },
-        complaint: complaint(stderr).await,
-        group,
+        complaint,
+        // Programs that it leaves in the background go on.
+        group: running.0.take(),
     })
 }
 

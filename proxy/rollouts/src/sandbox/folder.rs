@@ -29,8 +29,6 @@ impl Folder {
         command.current_dir(self.path()).env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", self.path()).env("LANG", "C.UTF-8");
-        let env = exec.env.iter();
-        command.envs(env.map(|(name, value)| (name, value)));
         command
     }
 }

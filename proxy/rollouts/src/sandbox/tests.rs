@@ -225,6 +225,30 @@ async fn without_a_sandbox_commands_run_in_a_folder_that_goes_away() {
 }
 
 #[tokio::test]
+async fn a_command_that_nobody_waits_for_ends_with_its_children() {
+    let sandbox = Sandbox::start(SandboxChoice::None, &limits())
+        .await
+        .unwrap();
+    let endless = Exec::script("sleep 98767 & sleep 98767; true");
+    let begun = async {
+        let is_child = |it: &String| it.starts_with("sleep");
+        while processes_with("sleep 98767")
+            .iter()
+            .filter(|it| is_child(it))
+            .count()
+            < 2
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        ended = sandbox.exec(&endless) => panic!("{ended:?}"),
+        () = begun => {}
+    }
+    until_none_has("sleep 98767").await;
+}
+
+#[tokio::test]
 async fn a_file_outside_the_work_folder_is_refused() {
     let sandbox = Sandbox::start(SandboxChoice::None, &limits())
         .await

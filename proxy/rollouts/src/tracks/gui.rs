@@ -34,7 +34,7 @@ struct GuiTask {
     server: Option<String>,
     #[serde(default)]
     observation: Observation,
-    #[serde(flatten)]
+    #[serde(skip)]
     options: TaskOptions,
 }
 
@@ -67,7 +67,8 @@ pub(super) async fn run(
     settings: &AgentSettings,
     http: reqwest::Client,
 ) -> Result<EpisodeScore, AgentError> {
-    let task: GuiTask = task::read(settings)?;
+    let mut task: GuiTask = task::read(settings)?;
+    task.options = task::read(settings)?;
     let whole: Value = task::read(settings)?;
     let address = settings.gui_server.as_deref().or(task.server.as_deref());
     let server = GuiServer::new(http.clone(), address.unwrap_or(SERVER));

@@ -75,7 +75,7 @@ struct SweTask {
     /// A script that runs before the model is asked.
     #[serde(default)]
     setup: Option<String>,
-    #[serde(flatten)]
+    #[serde(skip)]
     options: TaskOptions,
 }
 
@@ -96,7 +96,8 @@ pub(super) async fn run(
     settings: &AgentSettings,
     http: reqwest::Client,
 ) -> Result<EpisodeScore, AgentError> {
-    let task: SweTask = task::read(settings)?;
+    let mut task: SweTask = task::read(settings)?;
+    task.options = task::read(settings)?;
     let prepared = prepare(&task, settings).await?;
     let sandbox = Sandbox::start(settings.sandbox, &prepared.limits).await?;
     let mended = mend(&task, &prepared, &sandbox, settings, http).await;
@@ -186,7 +187,12 @@ async fn passes(
         Err(SandboxError::Copy { .. }) => return Ok(false),
         Err(error) => return Err(error.into()),
     }
-    prepared.tests.restore(sandbox).await?;
+    match prepared.tests.restore(sandbox).await {
+        Ok(()) => {}
+        // The model's files leave no room for the tests.
+        Err(AgentError::Sandbox(SandboxError::Copy { .. })) => return Ok(false),
+        Err(error) => return Err(error),
+    }
     for tests in [&task.fail_to_pass, &task.pass_to_pass] {
         if tests.is_empty() {
             continue;

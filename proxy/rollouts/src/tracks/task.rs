@@ -7,7 +7,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::settings::AgentSettings;
 use crate::sandbox::SandboxLimits;
 
-/// Settings of a task, beside what the model has to do.
+/// Settings of a task, beside what the model has to do. They are read apart from a track's own fields, because an error
+/// in a flattened struct does not name the field.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskOptions {

@@ -35,7 +35,7 @@ struct TerminalTask {
     /// Files that are written before the check. The model never sees them.
     #[serde(default)]
     check_files: BTreeMap<String, String>,
-    #[serde(flatten)]
+    #[serde(skip)]
     options: TaskOptions,
 }
 
@@ -47,7 +47,8 @@ pub(super) async fn run(
     settings: &AgentSettings,
     http: reqwest::Client,
 ) -> Result<EpisodeScore, AgentError> {
-    let task: TerminalTask = task::read(settings)?;
+    let mut task: TerminalTask = task::read(settings)?;
+    task.options = task::read(settings)?;
     let sandbox = Sandbox::start(settings.sandbox, &task.options.sandbox).await?;
     let score = run_in(&task, &sandbox, settings, http).await;
     sandbox.close().await?;

@@ -41,7 +41,7 @@ struct ToolcallTask {
     /// What a turn with an invalid call earns, from -1 to 0, as a step reward. If 0, turns have no rewards of their own.
     #[serde(default)]
     invalid_call_reward: f64,
-    #[serde(flatten)]
+    #[serde(skip)]
     options: TaskOptions,
 }
 
@@ -53,7 +53,8 @@ pub(super) async fn run(
     settings: &AgentSettings,
     http: reqwest::Client,
 ) -> Result<EpisodeScore, AgentError> {
-    let task: ToolcallTask = task::read(settings)?;
+    let mut task: ToolcallTask = task::read(settings)?;
+    task.options = task::read(settings)?;
     task.expect.validate().map_err(AgentError::Field)?;
     if !(-1.0..=0.0).contains(&task.invalid_call_reward) {
         let given = task.invalid_call_reward;

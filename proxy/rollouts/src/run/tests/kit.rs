@@ -35,6 +35,10 @@ pub(super) struct ProxyLog {
     pub(super) closed: BTreeMap<String, Value>,
     /// What the gate wants.
     wanted: Value,
+    /// The next question about a rollout is never answered.
+    pub(super) hangs: bool,
+    /// The next outcome is taken, and the answer to it is lost.
+    pub(super) loses_answer: bool,
 }
 
 pub(super) type SharedLog = Arc<Mutex<ProxyLog>>;
@@ -88,6 +92,10 @@ async fn open(State(log): State<SharedLog>, Json(body): Json<Value>) -> (StatusC
 }
 
 async fn view(State(log): State<SharedLog>, UrlPath(id): UrlPath<String>) -> Json<Value> {
+    let hangs = std::mem::take(&mut log.lock().unwrap().hangs);
+    if hangs {
+        std::future::pending::<()>().await;
+    }
     let is_closed = log.lock().unwrap().closed.contains_key(&id);
     let state = if is_closed { "scored" } else { "open" };
     Json(json!({"id": id, "state": state, "turns": ["1-0"]}))
@@ -101,6 +109,9 @@ async fn close(State(log): State<SharedLog>, Json(body): Json<Value>) -> (Status
         return (StatusCode::CONFLICT, Json(error));
     }
     log.closed.insert(id, body);
+    if std::mem::take(&mut log.loses_answer) {
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({})));
+    }
     (StatusCode::OK, Json(json!({})))
 }
 

@@ -6,6 +6,7 @@ use metaclaw_chat::excerpt;
 use serde_json::Value;
 
 use super::super::error::AgentError;
+use crate::failure;
 
 /// How long the server may take for one action.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -39,7 +40,7 @@ impl GuiServer {
         };
         let (status, bytes) = answer
             .await
-            .map_err(|error| self.wrong(verb, error.to_string()))?;
+            .map_err(|error| self.wrong(verb, failure::in_words(error)))?;
         let text = String::from_utf8_lossy(&bytes);
         let value: Option<Value> = serde_json::from_slice(&bytes).ok();
         match value {

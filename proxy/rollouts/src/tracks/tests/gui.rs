@@ -181,4 +181,5 @@ async fn a_server_that_is_not_there_is_said_to_be_so() {
     let words = done.result.unwrap_err().to_string();
     let expected = format!("the environment server at {address}/reset does not do its part: ");
     assert!(words.starts_with(&expected), "{words}");
+    assert!(words.contains("Connection refused"), "{words}");
 }

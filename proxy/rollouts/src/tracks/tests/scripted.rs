@@ -6,7 +6,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::post};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use metaclaw_chat::Secret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,6 +27,8 @@ pub(super) enum Scripted {
     Text(String),
     Call(&'static str, Value),
     Error(u16, Value),
+    /// A refusal with status 503 and this `Retry-After`.
+    Busy(&'static str),
 }
 
 /// A model that gives its replies in order, and then the last one again.
@@ -69,6 +77,7 @@ impl Scripted {
                 }],
             }),
             Self::Error(_, error) => error.clone(),
+            Self::Busy(_) => json!({ "error": { "message": "busy" } }),
         }
     }
 }
@@ -96,10 +105,7 @@ impl ScriptedPolicy {
     }
 }
 
-async fn answer(
-    State(state): State<Arc<ScriptState>>,
-    Json(body): Json<Value>,
-) -> impl IntoResponse {
+async fn answer(State(state): State<Arc<ScriptState>>, Json(body): Json<Value>) -> Response {
     let is_stream = body["stream"] == true;
     let number = {
         let mut requests = state.requests.lock().unwrap();
@@ -109,9 +115,16 @@ async fn answer(
     let last = state.replies.len() - 1;
     let reply = &state.replies[number.min(last)];
     let message = reply.message(number);
-    if let Scripted::Error(status, _) = reply {
-        let status = StatusCode::from_u16(*status).unwrap();
-        return (status, message.to_string());
+    match reply {
+        Scripted::Error(status, _) => {
+            let status = StatusCode::from_u16(*status).unwrap();
+            return (status, message.to_string()).into_response();
+        }
+        Scripted::Busy(wait) => {
+            let header = [(RETRY_AFTER, *wait)];
+            return (StatusCode::SERVICE_UNAVAILABLE, header, message.to_string()).into_response();
+        }
+        Scripted::Text(_) | Scripted::Call(..) => {}
     }
     let choice = |name: &str| json!({ "choices": [{ name: message, "finish_reason": "stop" }] });
     let body = if is_stream {
@@ -119,7 +132,7 @@ async fn answer(
     } else {
         choice("message").to_string()
     };
-    (StatusCode::OK, body)
+    (StatusCode::OK, body).into_response()
 }
 
 // === functions ===

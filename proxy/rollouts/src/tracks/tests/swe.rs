@@ -274,6 +274,12 @@ async fn an_agent_that_fills_the_disk_or_leaves_bombs_scores_nothing() {
     ] {
         assert_score(&tried(&task, &attempts).await, 0.0);
     }
+    // The model's files can be copied, and then the tests have no room.
+    task["hidden_tests"] = json!({ "tests/large.txt": "x".repeat(2 << 20) });
+    assert_score(
+        &tried(&task, &["head -c 7M /dev/urandom > almost"]).await,
+        0.0,
+    );
 }
 
 #[tokio::test]

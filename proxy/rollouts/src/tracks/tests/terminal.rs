@@ -175,11 +175,11 @@ async fn a_task_that_cannot_be_used_is_refused_in_words() {
         (json!({ "prompt": "x" }), "missing field `check`"),
         (
             json!({ "prompt": "x", "check": "true", "max_turns": "many" }),
-            "invalid type: string \"many\"",
+            "max_turns: invalid type: string \"many\"",
         ),
         (
             json!({ "prompt": "x", "check": "true", "sandbox": { "disk": 1 } }),
-            "unknown field `disk`",
+            "sandbox.disk: unknown field `disk`",
         ),
     ] {
         let done = run(Track::Terminal, &task, vec![Scripted::done()]).await;

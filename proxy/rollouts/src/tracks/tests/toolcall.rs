@@ -178,6 +178,15 @@ async fn a_task_that_cannot_be_used_is_refused_before_the_model_is_asked() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_for_an_endless_wait_is_not_waited_for() {
+    let task = json!({ "prompt": "x", "expect": { "answer": 1 } });
+    let done = run(Track::Toolcall, &task, vec![Scripted::Busy("1e19")]).await;
+    let words = done.result.unwrap_err().to_string();
+    assert!(words.ends_with("503 Service Unavailable: busy"), "{words}");
+    assert_eq!(done.requests.len(), 1);
+}
+
+#[tokio::test]
 async fn earlier_exchanges_stand_between_the_system_prompt_and_the_task() {
     let task = json!({
         "system": "Call one tool.",

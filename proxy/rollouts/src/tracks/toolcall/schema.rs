@@ -198,13 +198,13 @@ impl SchemaBound {
         let Some(size) = size else {
             return Ok(());
         };
-        let is_beyond = if self.is_upper {
-            size > self.limit
-        } else {
-            size < self.limit
+        let is_within = match (self.is_upper, self.is_exclusive) {
+            (true, true) => size < self.limit,
+            (true, false) => size <= self.limit,
+            (false, true) => size > self.limit,
+            (false, false) => size >= self.limit,
         };
-        let is_at = self.is_exclusive && (size - self.limit).abs() < f64::EPSILON;
-        if is_beyond || is_at {
+        if !is_within {
             return Err(format!(
                 "{at}: {value} is beyond {} {}",
                 self.keyword, self.limit
@@ -219,7 +219,9 @@ impl SchemaBound {
 /// Returns whether two values are equal. JSON does not tell 5 from 5.0.
 pub(super) fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        // Whole numbers may be larger than a float can tell apart.
+        (Value::Number(a), Value::Number(b)) if !a.is_f64() && !b.is_f64() => a == b,
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
         }
@@ -322,18 +324,21 @@ fn optional(
 
 /// `oneOf` is read as `anyOf`: alternatives of tool definitions exclude each other by their types.
 fn any_of(keywords: &Map<String, Value>, at: &str) -> Result<Vec<ArgumentSchema>, String> {
-    let Some(given) = keywords.get("anyOf").or_else(|| keywords.get("oneOf")) else {
-        return Ok(Vec::new());
+    let (keyword, given) = match (keywords.get("anyOf"), keywords.get("oneOf")) {
+        (None, None) => return Ok(Vec::new()),
+        (Some(given), None) => ("anyOf", given),
+        (None, Some(given)) => ("oneOf", given),
+        (Some(_), Some(_)) => return Err(format!("{at} has anyOf and oneOf: use one of them")),
     };
-    let Value::Array(list) = given else {
+    let Some(list) = given.as_array().filter(|list| !list.is_empty()) else {
         return Err(format!(
-            "{at}.anyOf {given} is not allowed: it has to be a list of schemas"
+            "{at}.{keyword} {given} is not allowed: it has to be a list of at least one schema"
         ));
     };
     let read = list
         .iter()
         .enumerate()
-        .map(|(place, schema)| ArgumentSchema::new(schema, &format!("{at}.anyOf[{place}]")));
+        .map(|(place, schema)| ArgumentSchema::new(schema, &format!("{at}.{keyword}[{place}]")));
     read.collect()
 }
 
@@ -341,7 +346,9 @@ fn pattern(keywords: &Map<String, Value>, at: &str) -> Result<Option<Regex>, Str
     let Some(given) = keywords.get("pattern") else {
         return Ok(None);
     };
-    let text = given.as_str().unwrap_or_default();
+    let text = given
+        .as_str()
+        .ok_or_else(|| format!("{at}.pattern {given} is not allowed: it has to be a text"))?;
     let read = Regex::new(text).map_err(|error| format!("{at}.pattern {given}: {error}"));
     read.map(Some)
 }
@@ -446,6 +453,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_compared_exactly() {
+        let positive = json!({ "exclusiveMinimum": 0 });
+        assert_eq!(told(&positive, &json!(1e-20)), "");
+        assert_ne!(told(&positive, &json!(0)), "");
+        let id = json!({ "const": 9_007_199_254_740_993_u64 });
+        assert_eq!(told(&id, &json!(9_007_199_254_740_993_u64)), "");
+        assert_ne!(told(&id, &json!(9_007_199_254_740_992_u64)), "");
+        assert_eq!(told(&json!({ "const": 5 }), &json!(5.0)), "");
+    }
+
+    #[test]
     fn a_keyword_that_is_not_known_is_refused_where_it_stands() {
         let schema = json!({ "properties": { "a": { "$ref": "#/x" } } });
         let error = ArgumentSchema::new(&schema, "parameters").unwrap_err();
@@ -459,8 +477,11 @@ mod tests {
             json!({ "minimum": "1" }),
             json!({ "required": "a" }),
             json!({ "pattern": "(" }),
+            json!({ "pattern": 5 }),
             json!({ "items": 5 }),
             json!({ "anyOf": {} }),
+            json!({ "oneOf": [] }),
+            json!({ "anyOf": [{ "type": "null" }], "oneOf": [{ "type": "string" }] }),
         ] {
             assert!(
                 ArgumentSchema::new(&wrong, "parameters").is_err(),
