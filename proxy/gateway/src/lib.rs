@@ -73,6 +73,7 @@ pub use self::{
     rollouts::{RolloutError, Rollouts},
     services::{
         Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
+        StoredRequest,
     },
     serving::{Endpoint, Lease, Serving},
 };
