@@ -222,6 +222,13 @@ impl GatewayConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
         self.serving.check()?;
+        for (name, upstream) in &self.upstreams {
+            if let Some(field) = upstream.zero_deadline() {
+                let reason = "0 is not allowed, because nothing would be in time: give a longer time, or leave it out";
+                let key = format!("upstreams.{name}.{field}");
+                return Err(ConfigError::invalid(key, &reason));
+            }
+        }
         let policy = self.upstreams.get(POLICY);
         if policy.is_some_and(|it| !it.is_deadlines()) {
             return Err(ConfigError::ReservedName);
@@ -388,6 +395,8 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"connect":"0 s"}}}"#), @"upstreams.policy.connect: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"mine":{"url":"x","idle":"0 ms"}}}"#), @"upstreams.mine.idle: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
         insta::assert_snapshot!(refused(r#"{"serving":{"temperature":0.0005}}"#), @"serving.temperature: 0.0005 is not allowed: 0 takes the likeliest token, else from 0.001 to 2");
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another");
     }

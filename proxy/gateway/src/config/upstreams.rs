@@ -141,6 +141,18 @@ impl UpstreamConfig {
         (!self.url.is_empty()).then_some(&*self.url)
     }
 
+    /// Returns the name of a deadline of 0, which nothing can meet.
+    pub(super) fn zero_deadline(&self) -> Option<&'static str> {
+        let deadlines = [
+            ("connect", Some(self.connect)),
+            ("first_byte", self.first_byte),
+            ("idle", self.idle),
+        ];
+        let is_zero = |given: Option<Span>| given.is_some_and(|it| it.0.is_zero());
+        let zero = deadlines.into_iter().find(|(_, given)| is_zero(*given));
+        zero.map(|(name, _)| name)
+    }
+
     /// Whether it says no more than the deadlines.
     pub(crate) fn is_deadlines(&self) -> bool {
         let deadlines = Self {
