@@ -75,9 +75,11 @@ pub enum StoredRequest {
         scope: Option<MemoryScope>,
         limit: usize,
     },
+    /// Counts the memories of a scope; without one, of the default scope.
     Stats {
         scope: Option<MemoryScope>,
     },
+    /// Checks the files, and counts the memories of a scope as `Stats` does.
     Health {
         scope: Option<MemoryScope>,
     },

@@ -165,14 +165,16 @@ fn stored(
             limit,
         } => search_json(&memory.search(agent, scope.as_ref(), &query, limit)?),
         StoredRequest::Stats { scope } => {
-            stats_json(name(&scope).as_str(), &memory.list(agent, scope.as_ref())?)
+            let scope = name(&scope);
+            stats_json(scope.as_str(), &memory.list(agent, Some(&scope))?)
         }
         StoredRequest::Health { scope } => {
+            let scope = name(&scope);
             // A file that cannot be read is an error before this.
-            let all = memory.list(agent, scope.as_ref())?;
+            let all = memory.list(agent, Some(&scope))?;
             let waiting = all.iter().filter(|it| !it.is_active()).count();
             json!({
-                "scope_id": name(&scope), "passed": true, "issues": [], "summary": "All checks passed",
+                "scope_id": scope, "passed": true, "issues": [], "summary": "All checks passed",
                 "checks": {"integrity": {"passed": true, "issues": {}}, "not_in_use": {"passed": true, "count": waiting}},
             })
         }
@@ -223,5 +225,37 @@ fn failed(message: String) -> ServiceError {
     ServiceError {
         status: StatusCode::INTERNAL_SERVER_ERROR,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_memory::{MemoryConfig, MemoryKind};
+
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_the_scope_that_they_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = MemoryStore::open(dir.path(), MemoryConfig::default());
+        let agent = AgentId::default_agent();
+        for (scope, text) in [
+            ("default", "My name is Anna."),
+            ("user:bob", "My name is Bob."),
+        ] {
+            let scope = MemoryScope::new(scope);
+            memory
+                .write_down(&agent, &scope, MemoryKind::Semantic, text, false)
+                .unwrap();
+        }
+        for (asked, counted) in [(None, "default"), (Some("user:bob"), "user:bob")] {
+            let scope = asked.map(MemoryScope::new);
+            let stats = stored(&memory, None, StoredRequest::Stats { scope });
+            let stats = stats.unwrap().unwrap();
+            assert_eq!(
+                (&stats["scope_id"], &stats["total"]),
+                (&json!(counted), &json!(1))
+            );
+        }
     }
 }
