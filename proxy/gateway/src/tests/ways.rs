@@ -1,4 +1,4 @@
-//! The ways to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
+//! Tests of connections to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
 
 use std::{
     convert::Infallible,
@@ -453,7 +453,7 @@ async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
     assert!(harness.upstream.is_unasked());
 }
 
-/// Security row 11: the reply that the client did not read yet held its upload up.
+/// Once, a reply that the client did not read yet stopped its upload.
 #[tokio::test]
 async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
     const SIZE: usize = 30 << 20;
