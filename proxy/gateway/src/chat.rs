@@ -132,7 +132,7 @@ impl Chat {
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
         let keeping = match &rollout {
-            Some(_) => self.keeper.keeping_of_rollout(&who),
+            Some(_) => self.keeper.keeping_of_rollout(&who, says_no),
             None => self.keeper.keeping(Asked {
                 who: &who,
                 chat: &chat,

@@ -78,13 +78,22 @@ impl Keeper {
         })
     }
 
-    /// Decides on a turn of a rollout. Nobody speaks in a rollout who could put it off the record.
-    pub(crate) fn keeping_of_rollout(&self, who: &Identity) -> Keeping {
+    /// Decides on a turn of a rollout. No owner speaks in a rollout, so phrases do not count. If the header of one turn
+    /// forbids learning from it, the whole rollout is off the record from there on.
+    pub(crate) fn keeping_of_rollout(&self, who: &Identity, says_no: bool) -> Keeping {
         if self.privacy.switch.is_off(&who.agent) {
             self.metrics.relayed_only.inc();
             return Keeping::RelayOnly;
         }
-        Keeping::Kept
+        let off_record = &self.privacy.off_record;
+        if says_no {
+            off_record.mark(who, &[]);
+        }
+        if off_record.is_empty() || !off_record.has(who, &[]) {
+            return Keeping::Kept;
+        }
+        self.metrics.off_record.inc();
+        Keeping::OffRecord
     }
 
     /// Decides on a turn. A turn that is not kept leaves a mark, by which its conversation is recognised later.
