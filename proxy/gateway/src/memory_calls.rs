@@ -216,23 +216,21 @@ mod tests {
         let get = |uri: &str| asked(&Method::GET, uri, "").unwrap();
         assert_eq!(
             get("/v1/memory/search?q=dark%20mode+%E5%A4%9C&scope=user%3Aa&limit=3"),
-            StoredRequest::Search {
+            MemoryRequest::Stored(StoredRequest::Search {
                 query: "dark mode 夜".to_owned(),
                 scope: Some(MemoryScope::new("user:a")),
                 limit: 3
-            }
-            .into()
+            })
         );
         assert_eq!(
             get("/v1/memory/stats?scope="),
-            StoredRequest::Stats { scope: None }.into()
+            MemoryRequest::Stored(StoredRequest::Stats { scope: None })
         );
         assert_eq!(
             get("/v1/memory/0badcafe"),
-            StoredRequest::Get {
+            MemoryRequest::Stored(StoredRequest::Get {
                 id: "0badcafe".to_owned()
-            }
-            .into()
+            })
         );
         let post = |path: &str, raw: &str| asked(&Method::POST, path, raw);
         assert_eq!(
