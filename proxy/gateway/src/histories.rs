@@ -148,7 +148,7 @@ impl Histories {
                 .into_iter()
                 .for_each(|reply| history.add(&Arc::new(reply))),
             Err(error) => {
-                tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
+                tracing::warn!(%error, "the fields that upstreams attached to replies cannot be read from the log");
             }
         }
         let mut known = lock(&self.known);

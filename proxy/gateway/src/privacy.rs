@@ -136,7 +136,7 @@ impl Keeper {
         }
         self.metrics.off_record.inc();
         if !was_marked {
-            tracing::info!("off the record: from here on nothing of this session is kept");
+            tracing::info!("off the record: nothing of this session is kept from now on");
         }
         Keeping::OffRecord
     }

@@ -19,9 +19,9 @@ use crate::{
     services::{Call, Services},
 };
 
-/// Seconds in which a rollout is to be closed, if nothing else is said.
+/// The default number of seconds in which a rollout must be closed.
 const TIMEOUT_S: u64 = 3_600;
-/// The most seconds that may be given: a day.
+/// The largest number of seconds that is allowed: a day.
 const MAX_TIMEOUT_S: u64 = 24 * 3_600;
 /// The most rollouts in a group.
 const MAX_GROUP: u32 = 1_024;
@@ -98,7 +98,7 @@ pub(crate) async fn serve_rollouts(
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-/// Reads what is to be opened. Returns it with its key, which is told once.
+/// Reads the rollout to open. Returns it with its key, which only the answer to this request contains.
 fn new_rollout(
     raw: &[u8],
     agent: AgentId,

@@ -173,7 +173,10 @@ pub(super) fn learn(
     let name = &upstream.name;
     let answer = attempted.as_ref().ok();
     if first.ids && !variant.ids && answer.is_some_and(Answer::is_good) {
-        tracing::info!(upstream = name, "no token ids: asked without for an hour");
+        tracing::info!(
+            upstream = name,
+            "this upstream returns no token ids: they are not requested for an hour"
+        );
         upstream.capabilities.lacks_ids();
     }
     // If the second route is missing too, something else was wrong.
@@ -182,7 +185,7 @@ pub(super) fn learn(
         let lacked = api.name();
         tracing::info!(
             upstream = name,
-            "no {lacked}: asked in chat completions for an hour"
+            "this upstream does not have {lacked}: it gets chat completions for an hour"
         );
         upstream.capabilities.lacks_api(api);
     }

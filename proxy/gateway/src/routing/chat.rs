@@ -150,7 +150,7 @@ impl Repeated<'_> {
             upstream = upstream.name,
             model,
             ?demands,
-            "histories as it wants them"
+            "this upstream gets histories in the form that it requires"
         );
         upstream.capabilities.demand(model, demands.of_server());
         if demands.has_of_history() {
@@ -174,7 +174,7 @@ impl Previous<'_> {
             let id = upstream_reply_id(&self.id);
             let found = find(self.past, self.agent, id, self.is_known).await;
             found.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the reply that a request goes on from cannot be looked for");
+                tracing::warn!(%error, "the log cannot be searched for the reply that a request continues");
                 None
             })
         };
