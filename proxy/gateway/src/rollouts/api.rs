@@ -23,6 +23,8 @@ use crate::{
 const TIMEOUT_S: u64 = 3_600;
 /// The largest number of seconds that is allowed: a day.
 const MAX_TIMEOUT_S: u64 = 24 * 3_600;
+/// The longest name of an adapter or a run in bytes, because open rollouts stay in memory.
+const MAX_NAME: usize = 512;
 /// The most rollouts in a group.
 const MAX_GROUP: u32 = 1_024;
 
@@ -118,6 +120,13 @@ fn new_rollout(
             "group_size {size} with attempt {attempt} is not allowed: 1 to {MAX_GROUP}, and attempts from 0 up to it"
         );
         return Err(RolloutError::Invalid(why).into());
+    }
+    for (field, name) in [("adapter", &new.adapter), ("run", &new.run)] {
+        let n_bytes = name.as_ref().map_or(0, String::len);
+        if n_bytes > MAX_NAME {
+            let why = format!("{field} has {n_bytes} bytes: at most {MAX_NAME} are allowed");
+            return Err(RolloutError::Invalid(why).into());
+        }
     }
     let timeout_s = new.timeout_s.unwrap_or(TIMEOUT_S);
     if !(1..=MAX_TIMEOUT_S).contains(&timeout_s) {

@@ -218,6 +218,14 @@ async fn what_cannot_be_opened_is_said_by_field_value_and_what_is_allowed() {
             "_shared stands for all agents",
         ),
         (json!({"task": "t", "agent": "../x"}), "agent name"),
+        (
+            json!({"task": "t", "run": "x".repeat(513)}),
+            "run has 513 bytes: at most 512 are allowed",
+        ),
+        (
+            json!({"task": "t", "adapter": "x".repeat(1_000)}),
+            "adapter has 1000 bytes",
+        ),
     ] {
         let (status, answer) = it.open(&body).await;
         let message = text(&answer["error"], "message");
