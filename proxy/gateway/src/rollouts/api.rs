@@ -9,7 +9,7 @@ use metaclaw_turns::{Rollout, RolloutState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::open_rollouts::{RolloutError, Rollouts, key_hash, new_key};
+use super::open_rollouts::{RolloutError, Rollouts, key_hash, new_key, shortened};
 use crate::{
     auth::caller::Caller,
     body::Body,
@@ -108,6 +108,7 @@ fn new_rollout(
 ) -> Result<(Rollout, String), GatewayError> {
     let new: NewRollout = serde_json::from_slice(raw).map_err(|error| {
         let shape = r#"give {"task": "..", "agent"?, "group"?, "group_size"?: 1, "attempt"?: 0, "held_out"?: false, "adapter"?, "run"?, "timeout_s"?: 3600}"#;
+        let error = shortened(&error);
         RolloutError::Invalid(format!("the body is no new rollout: {error}; {shape}"))
     })?;
     let agent = match new.agent {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use metaclaw_chat::{RolloutId, Secret, now_ms};
+use metaclaw_chat::{RolloutId, Secret, head, now_ms};
 use metaclaw_turns::{LogError, Rollout, RolloutEnd, RolloutFilter, TurnLog};
 use tokio::sync::Notify;
 
@@ -16,6 +16,8 @@ use crate::{auth::caller::shown_keys, lock::lock};
 
 /// The most rollouts that may be open at once.
 const MAX_OPEN: usize = 4_096;
+/// How many bytes of a parse error are answered.
+const MAX_ERROR: usize = 300;
 /// How long to wait after the log could not end a rollout.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -155,6 +157,11 @@ impl Rollouts {
         }
         Ok(())
     }
+}
+
+/// Returns the beginning of a parse error, which may quote the caller's own text.
+pub(super) fn shortened(error: &serde_json::Error) -> String {
+    head(&error.to_string(), MAX_ERROR).to_owned()
 }
 
 /// Returns what the log keeps of a rollout's key.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, uri::PathAndQuery};
-use metaclaw_chat::{AgentId, Message, SessionId};
+use metaclaw_chat::{AgentId, Message, SessionId, excerpt};
 use metaclaw_dialects::{
     Api,
     mend::Demands,
@@ -100,7 +100,7 @@ impl RoutedChat<'_> {
             Some(said) => Ok(Some(said)),
             None => Err(UpstreamError::NoPreviousResponse {
                 name: upstream.name.clone(),
-                id: previous.id.clone(),
+                id: excerpt(&previous.id).into_owned(),
             }),
         }
     }
