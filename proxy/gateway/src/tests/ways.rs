@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use super::harness::{CHAT, Harness, SOON, SetUp, Upstream, completion, json_reply, post_chat};
 use crate::{Provider, Secret, UpstreamConfig};
 
-/// A server behind TLS; its authority's certificate lies in `ca`.
+/// A server behind TLS. The file `ca` has the certificate of its authority.
 struct Encrypted {
     address: SocketAddr,
     ca: tempfile::NamedTempFile,
@@ -131,7 +131,7 @@ async fn version(request: Request<Incoming>) -> Result<Response<Full<bytes::Byte
     Ok(Response::new(Full::from(completion(version))))
 }
 
-/// A gateway whose one upstream is as configured.
+/// Makes a gateway with one upstream of this configuration.
 async fn before(llm: UpstreamConfig) -> Harness {
     let mut set_up = SetUp {
         no_llm: true,
@@ -354,7 +354,7 @@ impl Closing {
         }
     }
 
-    /// All chats are answered, each second one on its second try.
+    /// Checks that all chats are answered, every second one at the second try.
     async fn is_of_no_consequence(&self, llm: UpstreamConfig) {
         const CHATS: usize = 20;
         let harness = before(llm).await;
