@@ -17,6 +17,11 @@ static VERB: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用").ok()
 });
 
+/// A subject that has one value at a time, as a birthday has. A dog can be brown and old.
+static ONE_VALUE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)\b(?:favou?rite|preferred|default)\b|\b(?:name|birthday|e-?mail|phone|number|address|time ?zone|language|title|role|editor|shell|browser|deadline|version|port|url)\s*$|最喜欢|首选|默认|(?:名字|生日|邮箱|电话|地址|时区|语言|职位|编辑器|浏览器|截止日期|版本|端口)\s*$").ok()
+});
+
 /// What a consolidation changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Consolidated {
@@ -106,7 +111,7 @@ pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     done
 }
 
-/// Returns whether both texts have the form "my X is Y" with the same X and the same verb.
+/// Returns whether both texts have the form "my X is Y" with the same X and the same verb, and X has one value at a time.
 fn is_statement_of_the_same(old: &str, new: &str) -> bool {
     let (Some(old), Some(new)) = (subject(old), subject(new)) else {
         return false;
@@ -116,8 +121,8 @@ fn is_statement_of_the_same(old: &str, new: &str) -> bool {
 
 /// Returns the subject of a statement, with its verb: of "my editor is vim" it is "editor", "is".
 ///
-/// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "our shop uses ..",
-/// "my team prefers ..".
+/// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "my dog is ..",
+/// "our shop uses ..", "my team prefers ..".
 fn subject(text: &str) -> Option<Vec<String>> {
     let verb = VERB.as_ref()?.find(text)?;
     let owned = text[..verb.start()].to_lowercase();
@@ -132,10 +137,12 @@ fn subject(text: &str) -> Option<Vec<String>> {
         return Some(words);
     }
     let is_subject = is_of_owner && !words.is_empty() && words.len() <= MAX_SUBJECT;
+    let has_one_value = ONE_VALUE.as_ref()?.is_match(&owned);
     // "was" and "is" say something about the same property, and "is called" about another one.
     words.push(match verb.as_str() {
-        "是" | "叫" => verb,
-        "is" | "are" | "was" | "were" | "am" => "is".to_owned(),
+        "叫" => verb,
+        "是" if has_one_value => verb,
+        "is" | "are" | "was" | "were" | "am" if has_one_value => "is".to_owned(),
         named if named.ends_with("called") || named.ends_with("named") => "is called".to_owned(),
         _ => return None,
     });
@@ -152,12 +159,22 @@ mod tests {
 
     #[test]
     fn a_statement_replaces_only_one_about_the_same_property() {
-        assert!(VERB.is_some());
+        assert!(VERB.is_some() && ONE_VALUE.is_some());
         for (old, new, expected) in [
             ("My editor was vim.", "My editor is helix now.", true),
             ("I live in Rome.", "I live in Paris.", true),
             ("我的编辑器是 vim。", "我的编辑器是 helix。", true),
+            ("My birthday is in May.", "My birthday is in June.", true),
+            (
+                "My favourite tea is oolong.",
+                "My favourite tea is sencha.",
+                true,
+            ),
+            ("My dog is called Rex.", "My dog is called Max.", true),
             ("My dog is called Rex.", "My dog is brown.", false),
+            ("My dog is brown.", "My dog is old.", false),
+            ("The backend is in Rust.", "The backend is slow.", false),
+            ("我的狗是棕色的。", "我的狗是老狗。", false),
             ("My dog's name is Rex.", "My dog is brown.", false),
             (
                 "Our backend uses Rust.",

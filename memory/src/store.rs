@@ -203,7 +203,7 @@ impl MemoryStore {
     /// (`_shared`).
     ///
     /// # Errors
-    /// [`MemoryError`] if a file cannot be read.
+    /// [`MemoryError`] if a file cannot be read. A failure of the telemetry file is only logged.
     pub fn recall(
         &self,
         agent: &AgentId,
@@ -224,7 +224,10 @@ impl MemoryStore {
         let now = now_ms();
         let recall = recall::choose(&active, query, &policy, now);
         if let (Some(path), Some(_)) = (&self.0.config.telemetry_path, &recall.block) {
-            recall::note(path, agent, scope, &recall, now).map_err(MemoryError::file(path))?;
+            let noted = recall::note(path, agent, scope, &recall, now);
+            if let Err(error) = noted.map_err(MemoryError::file(path)) {
+                tracing::warn!(%error, "memory.telemetry_path gets no line about a recall");
+            }
         }
         Ok(recall)
     }

@@ -325,6 +325,13 @@ fn each_use_is_noted_where_the_owner_wants_that() {
     let line: serde_json::Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(line["memory_ids"].as_array().unwrap().len(), 1);
     assert!(!line.to_string().contains("Rome"));
+    // A file that cannot be written costs no memories.
+    let config = MemoryConfig {
+        telemetry_path: Some(dir.path().to_owned()),
+        ..MemoryConfig::default()
+    };
+    let store = MemoryStore::open(first.dir(), config);
+    assert_eq!(recalled(&store, "Rome"), ["I live in Rome."]);
 }
 
 #[test]

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Row 12 of the security tests: strangers took every descriptor, and an accepted chat had none for its upstream.
+    /// Once, idle connections took every descriptor, and an accepted chat had none for its upstream.
     #[test]
     fn each_connection_leaves_a_descriptor_for_its_upstream_and_some_are_left_beside() {
         let n_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -45,7 +45,7 @@ pub(crate) struct UpstreamAddress {
     by_model: bool,
 }
 
-// === impl Address ===
+// === impl UpstreamAddress ===
 
 impl UpstreamAddress {
     /// Parses an upstream's address as people write it: with or without `/v1`, or with the whole route of its chats, to

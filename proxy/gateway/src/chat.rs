@@ -1,4 +1,4 @@
-//! The way of a turn, in each of the three chat APIs.
+//! Handles chats in each of the three chat APIs: identifies the turn, adds lessons, asks an upstream, relays the reply.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -48,17 +48,17 @@ pub(crate) struct Chat {
     pub sessions: Arc<SessionContexts>,
     pub upstreams: Arc<Upstreams>,
     pub past: Arc<dyn PastReplies>,
-    /// Fields of chats with the policy model that lack them.
+    /// Sampling parameters for chats with the policy model that do not set them.
     pub sampling: Vec<(&'static str, f64)>,
     /// The most tokens of a prompt; 0 never drops any message.
     pub max_context_tokens: usize,
-    /// None, where histories pass as they come.
+    /// Without it, histories pass unchanged.
     pub histories: Option<Arc<Histories>>,
-    /// None, where nothing is recorded.
+    /// Without it, nothing is recorded.
     pub recorder: Option<Recorder>,
 }
 
-/// A turn that has been read and is to be asked.
+/// A request that was read and identified.
 struct ChatTurn {
     route: PathAndQuery,
     headers: HeaderMap,
@@ -68,14 +68,14 @@ struct ChatTurn {
     start: ChainHash,
     keeping: Keeping,
     context: SessionContext,
-    /// What the request is sent without.
+    /// The messages that are dropped from the request.
     trimmed: Option<TrimmedPrompt>,
     /// The rollout that the turn belongs to.
     rollout: Option<Arc<Rollout>>,
     started_ms: u64,
 }
 
-/// A turn under way: its adapter stays loaded, and its session's pause begins at its end.
+/// Keeps the adapter of a running turn loaded. The session's pause begins when this is dropped.
 struct InSession {
     sessions: Arc<SessionContexts>,
     who: Identity,
@@ -106,7 +106,7 @@ impl Chat {
         Ok(reply.map(|body| guarded(body, in_session)))
     }
 
-    /// Whose turn it is, and what that session takes along.
+    /// Identifies a request, and finds the context of its session.
     async fn turn(
         &self,
         chat: ChatRequest,
@@ -132,7 +132,7 @@ impl Chat {
         span.record("agent", display(&who.agent));
         span.record("session", display(&who.session));
         let keeping = match &rollout {
-            Some(_) => self.keeper.keeping_of_rollout(&who),
+            Some(_) => self.keeper.keeping_of_rollout(&who, says_no),
             None => self.keeper.keeping(Asked {
                 who: &who,
                 chat: &chat,
@@ -162,7 +162,7 @@ impl Chat {
         })
     }
 
-    /// Returns what has to be left out of a request that is longer than `max_context_tokens`, and says so.
+    /// Returns the messages to drop from a request that is longer than `max_context_tokens`, and logs their number.
     fn trimmed(
         &self,
         chat: &ChatRequest,
@@ -196,10 +196,10 @@ impl Drop for InSession {
     }
 }
 
-// === impl Turn ===
+// === impl ChatTurn ===
 
 impl ChatTurn {
-    /// Asks whoever may answer this agent.
+    /// Asks the upstreams that may answer this agent.
     async fn ask_any(
         &self,
         server: &Chat,
@@ -225,7 +225,7 @@ impl ChatTurn {
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
 
-    /// The reply that a request of Responses goes on from.
+    /// Returns the reply that a request in Responses continues.
     fn previous<'a>(&'a self, server: &'a Chat) -> Option<routing::Previous<'a>> {
         if self.chat.api() != Api::Responses {
             return None;
@@ -244,7 +244,7 @@ impl ChatTurn {
         })
     }
 
-    /// The conversation that the request repeats, if there are replies in it.
+    /// Returns the conversation that the request repeats, if it contains replies.
     fn repeated<'a>(
         &'a self,
         server: &'a Chat,
@@ -274,20 +274,20 @@ impl ChatTurn {
         })
     }
 
-    /// The id of the last call in the request.
+    /// Returns the id of the last tool call in the request.
     fn last_call(&self) -> Option<String> {
         let messages = self.chat.to_messages()?;
         let mut calls = messages.iter().rev().map(Message::tool_calls);
         Some(calls.find_map(|calls| calls.last().cloned())?.id)
     }
 
-    /// What the request takes along to this upstream.
+    /// Returns the lessons that the request carries to this upstream.
     fn lessons(&self, upstream: &Upstream) -> &Lessons {
         let adapter = upstream.adapter(&self.context.lease);
         self.context.lessons.where_answers(adapter)
     }
 
-    /// `serving.temperature` and `serving.top_p` for the policy model, where the request leaves them to the server.
+    /// Returns `serving.temperature` and `serving.top_p` for the policy model, if the request does not set them.
     fn sampling(&self, server: &Chat, upstream: &Upstream) -> Vec<(&'static str, f64)> {
         let defaults = server.sampling.iter().filter(|_| upstream.is_policy());
         let is_unsaid = |name| self.chat.field(name).is_none_or(|value| value.is_null());
@@ -297,7 +297,7 @@ impl ChatTurn {
             .collect()
     }
 
-    /// What `openrouter.*` adds for OpenRouter.
+    /// Returns the fields that `openrouter.*` adds for OpenRouter.
     fn routing_fields(&self, upstream: &Upstream) -> Vec<(&'static str, String)> {
         let Some(openrouter) = upstream.openrouter() else {
             return Vec::new();
@@ -310,10 +310,10 @@ impl ChatTurn {
         )
     }
 
-    /// The request's body as this upstream gets it.
+    /// Returns the request's body as this upstream gets it.
     fn body(&self, server: &Chat, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
         if asks_ids {
-            // Asked now, it is known when the reply has ended.
+            // The server is asked now, so that its answer is known when the reply has ended.
             self.parent(upstream);
         }
         let lessons = self.lessons(upstream);
@@ -342,28 +342,28 @@ impl ChatTurn {
         splice(&self.chat, changes)
     }
 
-    /// What the caller asked for itself, where token ids may be asked for: for turns that are learned from.
-    /// Nothing where our fields would make right what vLLM refuses.
+    /// Returns which token ids the caller requests itself, or `None` if the proxy must not request any: for a turn that
+    /// is not learned from, and if our fields would make a request valid that vLLM refuses.
     fn asked_for_ids(&self, is_recorded: bool) -> Option<vllm::RequestedIds> {
         if !is_recorded || self.who.kind == TurnKind::Side {
             return None;
         }
-        // Its log-probabilities are not the model's own: nothing is to be trained on them.
+        // The log-probabilities of a constrained reply are not the model's own, so nothing is trained on them.
         if vllm::is_constrained(|name| self.chat.field(name)) {
             return None;
         }
         if self.chat.api() != Api::Chat {
-            // Neither of the others has a field for it.
+            // The other two APIs have no field for it.
             return Some(vllm::RequestedIds::default());
         }
         let asked = vllm::RequestedIds::from_fields(|name| self.chat.field(name));
-        // Refused without `logprobs: true`, which would come from us alone.
+        // vLLM refuses `top_logprobs` without `logprobs: true`, which would come from us alone.
         let top = self.chat.field("top_logprobs");
         let is_refused = !asked.logprobs && top.is_some_and(|top| !top.is_null());
         (!is_refused).then_some(asked)
     }
 
-    /// Sends the reply on its way, with a copy for the log.
+    /// Relays the reply, and copies it for the log.
     fn relay(self, server: &Chat, answer: Answer) -> Response<Body> {
         let Answer {
             upstream,
@@ -388,13 +388,13 @@ impl ChatTurn {
         };
         let idle = upstream.idle;
         let recorder = server.recorder.as_ref();
-        // Responses' next request may name this reply in place of what was said.
+        // The next request in Responses may name this reply instead of repeating the conversation.
         let is_named_later = self.chat.api() == Api::Responses;
         let keeping = self.keeping;
         let captured = || self.captured(server, &upstream, api, has_ids);
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
-            // A sub-agent that it sends out is off the record as well.
+            // A sub-agent that it starts is off the record too.
             Keeping::OffRecord => it.listen(captured(), meta),
             Keeping::RelayOnly if is_named_later => it.listen(captured(), meta),
             Keeping::RelayOnly => None,
@@ -403,7 +403,7 @@ impl ChatTurn {
         Response::from_parts(head, Body::new(Gathered::new(relay)))
     }
 
-    /// What the log is told of the request.
+    /// Returns the request as the log gets it.
     fn captured(
         self,
         server: &Chat,
@@ -420,7 +420,7 @@ impl ChatTurn {
         } = self;
         let on_reply_id = (chat.api() == Api::Responses).then(|| {
             let tell = identifier.on_reply_id(&who, &chat, start);
-            // Under the id by which the caller knows it.
+            // It is remembered under the id that the caller gets.
             match replied_in {
                 Api::Responses => tell,
                 Api::Chat | Api::Messages => {
@@ -448,7 +448,7 @@ impl ChatTurn {
         }
     }
 
-    /// The base model of what this upstream is asked for, where that is a vLLM's adapter.
+    /// Returns the base model, if this upstream is vLLM and the requested model is an adapter there.
     fn parent(&self, upstream: &Upstream) -> Option<Parent> {
         if let Some(model) = upstream.model(None) {
             return upstream.parent(model);
@@ -456,7 +456,7 @@ impl ChatTurn {
         upstream.parent(self.chat.field("model")?.as_str()?)
     }
 
-    /// The lines of those people beside the owner who write in this conversation.
+    /// Returns the lines about people besides the owner who write in this conversation.
     fn sender_lines(&self, lessons: &Lessons) -> BTreeMap<SenderId, String> {
         if lessons.sender_lines.is_empty() {
             return BTreeMap::new();
@@ -469,7 +469,7 @@ impl ChatTurn {
         senders.filter_map(line).collect()
     }
 
-    /// Who answers, and what was put into the request.
+    /// Returns who answers, and what was added to the request.
     fn served(&self, upstream: &Upstream) -> Served {
         let adapter = upstream.adapter(&self.context.lease);
         let lessons = self.lessons(upstream);

@@ -28,20 +28,20 @@ const MIN_TEMPERATURE: f64 = 1e-3;
 #[serde(default)]
 pub struct GatewayConfig {
     pub proxy: ProxyConfig,
-    /// The proxies of the environment; no setting.
+    /// The proxies of the environment. This is no setting.
     #[serde(skip)]
     pub environment: EnvironmentProxies,
-    /// Who we are at AWS, by the environment; no setting.
+    /// The source of AWS credentials, by the environment. This is no setting.
     #[serde(skip)]
     pub aws: CredentialSource,
-    /// Model servers by name; the one that `llm.*` makes is called [`LLM`].
+    /// Model servers by name. The one that `llm.*` makes is called [`LLM`].
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     pub routing: RoutingConfig,
     /// The most tokens of a prompt, estimated at four bytes a token. The proxy drops the oldest messages of a longer one,
     /// and keeps the system prompt, the last user message, and calls together with their results. 0 never drops any.
     pub max_context_tokens: usize,
     pub openrouter: OpenRouterConfig,
-    /// Whether the policy model answers an agent; the learner documents this key.
+    /// Whether the policy model answers an agent. The learner documents this key.
     #[schemars(skip)]
     pub mode: Mode,
     pub agents: BTreeMap<AgentId, AgentRouting>,
@@ -137,22 +137,22 @@ pub struct PrivacyConfig {
 /// Why settings cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Reachable from elsewhere, and open to all.
+    /// The proxy could be used from other machines without a key.
     #[error(
         "proxy.host {host} can be reached from other machines and no key is set: set proxy.api_key, make one with `metaclaw keys add`, or set proxy.host to 127.0.0.1"
     )]
     OpenToAll { host: IpAddr },
-    /// A key for nobody.
+    /// A key has no agents.
     #[error("proxy.keys.{name}.agents is empty: name the agents that this key may speak for")]
     NoAgents { name: String },
-    /// A key of two meanings.
+    /// Two settings have the same key.
     #[error("proxy.keys.{name}.key is {other} as well: each must be another")]
     SameKey {
         name: String,
-        /// The setting that has the same.
+        /// The other setting with this key.
         other: String,
     },
-    /// No body of the allowed length would ever fit.
+    /// A body of the largest allowed length would never fit.
     #[error(
         "proxy.body_memory {memory} is less than proxy.max_body {max_body}: it must hold at least one"
     )]
@@ -162,14 +162,14 @@ pub enum ConfigError {
         /// `proxy.max_body`.
         max_body: Size,
     },
-    /// A setting that cannot be read as what it should be.
+    /// A setting has a value that is not allowed.
     #[error("{key}: {reason}")]
     Invalid {
         key: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A name in the order that no upstream has.
+    /// A setting names an upstream that does not exist.
     #[error("{key}: {name:?} is no upstream; there are policy{known}")]
     UnknownUpstream {
         /// The key that names it.
@@ -178,12 +178,12 @@ pub enum ConfigError {
         /// The names that there are, each after a comma.
         known: String,
     },
-    /// An upstream of our own model's name.
+    /// An upstream has the name of our own model.
     #[error(
         "upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another"
     )]
     ReservedName,
-    /// A proxy that is none that is known here.
+    /// The address or the kind of a proxy is unknown.
     #[error(
         "upstreams.{name}: {given} is no proxy that can be used: http://host:port, socks5://host:port, or none (upstreams.{name}.proxy, else the environment's)"
     )]
@@ -192,12 +192,12 @@ pub enum ConfigError {
         /// What was given, without a password.
         given: String,
     },
-    /// An origin that is none.
+    /// A text is not an origin.
     #[error(
         "proxy.allow_origins: {given:?} is no origin: it must be as in https://chat.example or http://host:8080, or \"null\" or file://"
     )]
     Origin { given: String },
-    /// No certificates to trust, or no TLS at all.
+    /// TLS cannot be set up.
     #[error("TLS cannot be set up: {reason}")]
     Tls { reason: String },
 }
@@ -214,7 +214,7 @@ impl ConfigError {
 // === impl GatewayConfig ===
 
 impl GatewayConfig {
-    /// Checks what single values cannot say.
+    /// Checks values that depend on each other, and values that their types cannot exclude.
     ///
     /// # Errors
     ///
@@ -222,6 +222,13 @@ impl GatewayConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
         self.serving.check()?;
+        for (name, upstream) in &self.upstreams {
+            if let Some(field) = upstream.zero_deadline() {
+                let reason = "0 is not allowed, because nothing would be in time: give a longer time, or leave it out";
+                let key = format!("upstreams.{name}.{field}");
+                return Err(ConfigError::invalid(key, &reason));
+            }
+        }
         let policy = self.upstreams.get(POLICY);
         if policy.is_some_and(|it| !it.is_deadlines()) {
             return Err(ConfigError::ReservedName);
@@ -235,7 +242,7 @@ impl GatewayConfig {
 
     fn check_names(&self, key: String, names: &[String]) -> Result<(), ConfigError> {
         let is_known = |name: &&String| *name == POLICY || self.upstreams.contains_key(*name);
-        // `llm` stands in the default order, whether or not it was configured.
+        // `llm` is in the default order, whether or not it was configured.
         let unknown = |name: &&String| !is_known(name) && *name != LLM;
         let Some(name) = names.iter().find(unknown).cloned() else {
             return Ok(());
@@ -266,7 +273,7 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Checks who could come in.
+    /// Checks who could use the proxy, and its memory for bodies.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !self.host.is_loopback() && !self.requires_key() {
             return Err(ConfigError::OpenToAll { host: self.host });
@@ -278,7 +285,7 @@ impl ProxyConfig {
         self.check_keys()
     }
 
-    /// Checks that each key opens for somebody, and for the same agents every time.
+    /// Checks that each key has agents, and that no two settings have the same key.
     fn check_keys(&self) -> Result<(), ConfigError> {
         let of_all = self.api_key.iter();
         let of_all = of_all.map(|key| ("proxy.api_key".to_owned(), key));
@@ -297,12 +304,12 @@ impl ProxyConfig {
         Ok(())
     }
 
-    /// Whether callers must show a key.
+    /// Returns whether callers must show a key.
     pub fn requires_key(&self) -> bool {
         self.api_key.is_some() || !self.keys.is_empty()
     }
 
-    /// Address and port to listen on.
+    /// Returns the address and port to listen on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
     }
@@ -321,14 +328,14 @@ impl Default for ServingConfig {
 }
 
 impl ServingConfig {
-    /// The fields of a chat with the policy model that have a default here.
+    /// Returns the sampling parameters for chats with the policy model that do not set them.
     pub(crate) fn sampling(&self) -> Vec<(&'static str, f64)> {
         let fields = [("temperature", self.temperature), ("top_p", self.top_p)];
         let set = |(name, value): (_, Option<f64>)| Some((name, value?));
         fields.into_iter().filter_map(set).collect()
     }
 
-    /// Checks that every chat is not refused for what its caller did not say.
+    /// Checks the temperature, because the server would refuse every chat that does not set its own.
     fn check(&self) -> Result<(), ConfigError> {
         match self.temperature {
             Some(given) if given > 0.0 && given < MIN_TEMPERATURE => {
@@ -388,6 +395,8 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"connect":"0 s"}}}"#), @"upstreams.policy.connect: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
+        insta::assert_snapshot!(refused(r#"{"upstreams":{"mine":{"url":"x","idle":"0 ms"}}}"#), @"upstreams.mine.idle: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
         insta::assert_snapshot!(refused(r#"{"serving":{"temperature":0.0005}}"#), @"serving.temperature: 0.0005 is not allowed: 0 takes the likeliest token, else from 0.001 to 2");
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another");
     }

@@ -64,7 +64,7 @@ pub(crate) async fn count_tokens(
         }
         tracing::info!(
             upstream = target.name,
-            "counts no tokens: not asked for an hour"
+            "this upstream has no route that counts tokens: it is not asked to count for an hour"
         );
         target.capabilities.lacks_count();
     }

@@ -1,9 +1,9 @@
-//! What upstreams attached to the replies of each session: it is put back where a client lost it, and taken out where
-//! another upstream is asked.
+//! The fields that upstreams attached to the replies of each session, such as signatures and thinking. The proxy
+//! restores them if a client lost them, and removes them for another upstream.
 //!
-//! It is heard as turns go to the log, and read from the log where a session did not begin in this process: a request
-//! does not wait behind the log's flushes. What is not in the log (a conversation off the record, one that was forgotten
-//! before a restart) is not mended.
+//! They are copied while turns go to the log, so that a request does not wait for the log's flushes. If a session did
+//! not begin in this process, they are read from the log. What is not in the log (a conversation off the record, or one
+//! that was forgotten before a restart) is not mended.
 
 use std::{
     num::NonZeroUsize,
@@ -25,25 +25,25 @@ use tokio::time::{Instant, sleep};
 
 use crate::{lock::lock, past_replies::PastReplies, session_key::SessionKey};
 
-/// Sessions that are kept; of another the log is read again.
+/// The number of sessions that are remembered. For any other session, the log is read again.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// Sessions of which it is remembered that an upstream refused their history.
+/// The number of sessions whose refused histories are remembered.
 const REFUSED: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
-/// Replies that are kept of one session, by the length of their texts: the newest.
+/// The most bytes of one session. The newest replies are kept.
 const MAX_BYTES: usize = 4 << 20;
-/// And of all: sessions that were not asked for lately go.
+/// The most bytes of all sessions. The least recently used sessions are removed first.
 const MAX_BYTES_IN_ALL: usize = 32 << 20;
-/// How long the reply that a request goes on from may take until it is heard.
+/// How long a request waits until the reply that it continues has arrived here.
 const HEARD_WITHIN: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Calls of a session whose ids are remembered, to know whether that reply was heard.
+/// The number of call ids of a session that are remembered. They show whether that reply has arrived.
 const CALLS: usize = 64;
 
-/// What was attached, session by session.
+/// The attached fields of all sessions.
 pub(crate) struct Histories {
     past: Arc<dyn PastReplies>,
     known: Mutex<Known>,
-    /// What upstreams wanted of one history alone, under the session's key and their names.
+    /// The requirements that upstreams stated for the history of one session, by session and upstream.
     refused: Mutex<LruCache<(AgentId, SessionId, String), Demands>>,
 }
 
@@ -52,24 +52,24 @@ struct Known {
     n_bytes: usize,
 }
 
-/// The replies of one session that have anything attached, the oldest first.
+/// The replies of one session that have attached fields, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     replies: Vec<Arc<Replied>>,
     n_bytes: usize,
-    /// The ids of the last calls, with anything attached or not.
+    /// The ids of the last calls of all replies.
     calls: Vec<String>,
-    /// Nothing of it is in the log that is not here.
+    /// Whether everything that the log has of it is here.
     is_whole: bool,
 }
 
-/// The log, and who hears of the turns that go there.
+/// The log, whose turns are also copied to the histories.
 pub(crate) struct HeardLog {
     log: Arc<dyn TurnSink>,
     histories: Arc<Histories>,
 }
 
-/// A session's history on its way to one upstream.
+/// A session's history, for a request to one upstream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mending<'a> {
     pub history: &'a History,
@@ -92,8 +92,8 @@ impl Histories {
         }
     }
 
-    /// What was attached to a session's replies. `last_call` tells the last call of the request: the reply that made it
-    /// may not have been heard yet, which is waited for where this session has had anything attached.
+    /// Returns the attached fields of a session. `last_call` returns the id of the request's last call. The reply with
+    /// that call may not have arrived here yet. If the session has attached fields, this waits for it.
     pub(crate) async fn of(
         &self,
         agent: &AgentId,
@@ -120,8 +120,8 @@ impl Histories {
         }
     }
 
-    /// A session begins, under a name that no session had before: the log has nothing of it, whatever its first request
-    /// repeats.
+    /// A session begins under a name that no session had before. So the log has nothing of it, even if its first
+    /// request repeats a conversation.
     pub(crate) fn begin(&self, agent: &AgentId, session: &SessionId) {
         let mut known = lock(&self.known);
         let key = SessionKey::new(agent, session);
@@ -135,11 +135,11 @@ impl Histories {
         );
     }
 
-    /// What the log has of a session, and what was heard meanwhile.
+    /// Reads a session from the log, and adds the replies that arrived meanwhile.
     async fn read(&self, key: &SessionKey) -> History {
         let logged = self.past.replies(&key.agent, &key.session).await;
         let mut history = History {
-            // Else the next request reads it again.
+            // Otherwise the next request reads the log again.
             is_whole: logged.is_ok(),
             ..History::default()
         };
@@ -148,7 +148,7 @@ impl Histories {
                 .into_iter()
                 .for_each(|reply| history.add(&Arc::new(reply))),
             Err(error) => {
-                tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
+                tracing::warn!(%error, "the fields that upstreams attached to replies cannot be read from the log");
             }
         }
         let mut known = lock(&self.known);
@@ -163,13 +163,13 @@ impl Histories {
         history
     }
 
-    /// What an upstream wanted of this session's history.
+    /// Returns the requirements that an upstream has stated for this session's history.
     pub(crate) fn refused(&self, agent: &AgentId, session: &SessionId, upstream: &str) -> Demands {
         let key = (agent.clone(), session.clone(), upstream.to_owned());
         lock(&self.refused).get(&key).copied().unwrap_or_default()
     }
 
-    /// An upstream wants this of the session's history.
+    /// Records the requirements that an upstream stated for this session's history.
     pub(crate) fn refuse(
         &self,
         agent: &AgentId,
@@ -181,7 +181,7 @@ impl Histories {
         lock(&self.refused).put(key, demands);
     }
 
-    /// A turn goes to the log.
+    /// Copies a turn that goes to the log.
     fn hear(&self, turn: &NewTurn) {
         let Some(reply) = &turn.reply else {
             return;
@@ -193,7 +193,7 @@ impl Histories {
         };
         let key = SessionKey::new(&turn.agent, &turn.session);
         let messages = || turn.messages.iter();
-        // A session that has had no call has nothing in the log.
+        // A session without earlier calls has nothing in the log that matters here.
         let began_here = || !messages().any(|message| has_calls(message.text.as_str()));
         self.add(key, began_here, replied);
     }
@@ -256,18 +256,19 @@ impl History {
         self.calls.drain(..n_too_many);
     }
 
-    /// Whether a call was heard, or may be one of those to which the server gave no id: they have one of ours elsewhere.
+    /// Returns whether the reply with this call has arrived. A call without an id from the server may be any, because
+    /// the caller got an id of ours.
     fn has_call(&self, id: &str) -> bool {
         self.calls.iter().any(|call| call == id || call.is_empty())
     }
 
-    /// Whether nothing was attached to any reply of this session.
+    /// Returns whether no reply of this session has attached fields.
     fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 }
 
-/// The length of a reply as JSON, near enough.
+/// Returns the approximate length of a reply as JSON.
 fn size(reply: &Replied) -> usize {
     let length = |value: &Value| {
         value
@@ -280,7 +281,7 @@ fn size(reply: &Replied) -> usize {
 // === impl HeardLog ===
 
 impl HeardLog {
-    /// The log, with `histories` hearing of what goes there.
+    /// Wraps the log, so that `histories` gets a copy of each turn.
     pub(crate) fn around(
         log: Arc<dyn TurnSink>,
         histories: Option<&Arc<Histories>>,
@@ -306,12 +307,12 @@ impl TurnSink for HeardLog {
 // === impl Mending ===
 
 impl Mending<'_> {
-    /// Whether there may be anything to mend.
+    /// Returns whether there may be anything to mend.
     pub(crate) fn is_needed(&self) -> bool {
         !self.history.is_empty() || self.demands != Demands::default()
     }
 
-    /// Mends a request in the API that goes to the upstream, or that is translated to it.
+    /// Mends a request in `api`, which is sent to the upstream in `target`.
     pub(crate) fn apply(&self, api: Api, target: Api, request: &mut Value) -> Mended {
         let past = self.history.replies.iter().map(|it| PastReply {
             is_own: it.upstream == self.upstream,

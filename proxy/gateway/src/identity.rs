@@ -1,4 +1,4 @@
-//! Who is asking: which agent, in which session, for the owner or on an errand of its own.
+//! Identifies a request: its agent, its session, and whether it is a turn with the owner or a side turn.
 
 mod claims;
 mod delegations;
@@ -45,7 +45,7 @@ use crate::{
     lock::lock,
 };
 
-/// How many sessions' agents are remembered.
+/// The number of sessions whose agents are remembered.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
 #[derive(Debug, Clone)]
@@ -55,34 +55,34 @@ pub(crate) struct Identity {
     pub kind: TurnKind,
     /// Who names the session.
     pub naming: Naming,
-    /// The session's name was made for this request: no turn in the log has it.
+    /// Whether the session's name was made for this request, so that no turn in the log has it.
     pub is_new: bool,
-    /// The client says that the session ends with this turn.
+    /// Whether the client says that the session ends with this turn.
     pub is_last: bool,
 }
 
-/// Finds out who asks, with what it remembers of earlier requests.
+/// Identifies requests, and remembers what later requests need.
 #[derive(Debug)]
 pub(crate) struct Identifier {
     lineage: Lineage,
     delegations: Arc<Delegations>,
     shapes: Shapes,
     replies: Arc<RecentReplies>,
-    /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
-    /// that was compacted has lost its beginning. What the holder of one key said is not believed of
-    /// a session of another's, though it has the same name.
+    /// The agent of each session. OpenClaw names the agent at the beginning of a session, and a compacted session has
+    /// lost its beginning. The caller is a part of the key, so that the holder of one key decides nothing about a
+    /// session of another caller with the same name.
     agents: Mutex<LruCache<(Caller, SessionId), NamedAgent>>,
     side: SidePatterns,
     session_implies_side: bool,
-    /// What is different for single agents.
+    /// The routing of single agents.
     config: BTreeMap<AgentId, AgentRouting>,
 }
 
-/// An agent that a line of OpenClaw's names.
+/// An agent that OpenClaw's line names.
 #[derive(Debug, Clone)]
 struct NamedAgent {
     agent: AgentId,
-    /// The line stands in the system text, which is the application's: a user's text may be anybody's.
+    /// Whether the line is in the system text, which is the application's. A user's text may be anybody's.
     by_system: bool,
 }
 
@@ -108,8 +108,8 @@ impl Identifier {
         }
     }
 
-    /// Who asks, and the hash of the conversation before the request's first message. What only the
-    /// conversation can tell is remembered for the next request.
+    /// Identifies a request. Returns also the hash of the conversation before its first message. What follows from the
+    /// conversation alone is remembered for the next request.
     pub(crate) fn identify(
         &self,
         claims: &Claims<'_>,
@@ -132,7 +132,7 @@ impl Identifier {
             None => ChainHash::start(&agent),
         };
         let says = claims.is_main()?;
-        // A client that says what its turns are is believed.
+        // If the client states the kind of the turn, its statement counts.
         let delegated = says
             .is_none()
             .then(|| self.delegated(claims, &agent))
@@ -155,7 +155,8 @@ impl Identifier {
             is_marked
                 || (self.session_implies_side && has_own_session)
                 || self.side.is_side(chat)
-                // Those who name each conversation are agents, and their turns have tools: a title may come first.
+                // A client that names each conversation is an agent, whose own turns have tools. A title may come
+                // first.
                 || (naming == Naming::Unique && shape.is_form())
                 || self.shapes.is_errand(&agent, &session, &shape)
         };
@@ -178,8 +179,8 @@ impl Identifier {
         Ok((who, start))
     }
 
-    /// The same of a request in a rollout, whose address says whose it is. A sub-agent's turns are steps of the rollout
-    /// too; a title or another errand is none.
+    /// Identifies a request in a rollout, which its address names. A sub-agent's turns are steps of the rollout too. A
+    /// title or another side turn is no step.
     pub(crate) fn identify_rollout(
         &self,
         claims: &Claims<'_>,
@@ -208,7 +209,8 @@ impl Identifier {
         Ok((who, start))
     }
 
-    /// What remembers the calls of a reply, so that a conversation that begins with them is known.
+    /// Returns a function that remembers the calls of a reply, so that a conversation that begins with them is
+    /// recognised.
     pub(crate) fn on_calls(&self, caller: &Caller, who: &Identity) -> OnCalls {
         let delegations = Arc::clone(&self.delegations);
         let (caller, session, kind) = (caller.clone(), who.session.clone(), who.kind);
@@ -223,8 +225,8 @@ impl Identifier {
         })
     }
 
-    /// What remembers the reply to a request by its id, for a request that goes on from it; `start` is the
-    /// hash of the conversation before the request's first message.
+    /// Returns a function that remembers the reply to a request by its id, for a request that continues it. `start` is
+    /// the hash of the conversation before the request's first message.
     pub(crate) fn on_reply_id(
         &self,
         who: &Identity,
@@ -240,13 +242,13 @@ impl Identifier {
         Box::new(move |id| replies.put(&agent, id, replied))
     }
 
-    /// Whether a reply of that id was given to this agent lately.
+    /// Returns whether this agent recently got a reply with this id.
     pub(crate) fn knows_reply(&self, agent: &AgentId, id: &str) -> bool {
         self.replies.get(agent, id).is_some()
     }
 
-    /// The agent that a line of OpenClaw's names, now or at the beginning of this session: what the system
-    /// text says goes before what a user's text says.
+    /// Returns the agent that OpenClaw's line names, now or at the beginning of this session. The system text takes
+    /// precedence over a user's text.
     fn told(
         &self,
         caller: &Caller,
@@ -257,7 +259,7 @@ impl Identifier {
         let named = |by_system| move |agent| NamedAgent { agent, by_system };
         let system = system.map(named(true));
         let user_said = user.agent.clone().map(named(false));
-        // A session that is named by a user's text alone is not looked up: it may be anybody's.
+        // A session that only a user's text names is not looked up, because the text may be anybody's.
         let Some(session) = session else {
             return system.or(user_said);
         };
@@ -273,7 +275,7 @@ impl Identifier {
         Some(told)
     }
 
-    /// The agent: what the caller may be decides, then our header, then OpenClaw's line.
+    /// Returns the agent. The caller's own agents decide first, then our header, then OpenClaw's line.
     fn agent(
         &self,
         claims: &Claims<'_>,
@@ -296,19 +298,19 @@ impl Identifier {
         Ok(told.agent)
     }
 
-    /// What is different in who answers this agent.
+    /// Returns the settings that choose who answers this agent.
     fn route(&self, agent: &AgentId) -> (Option<Mode>, &[String]) {
         let own = self.config.get(agent);
         own.map_or((None, &[]), |own| (own.mode, &own.upstream))
     }
 
-    /// The reply that a request of the Responses API goes on from, if it names one that is known.
+    /// Returns the reply that a request in Responses continues, if it names a known one.
     fn replied(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Replied> {
         let id = claims.chat.field("previous_response_id")?;
         self.replies.get(agent, id.as_str()?)
     }
 
-    /// The session in which a model began this conversation: its sub-agent's turns belong there.
+    /// Returns the session in which a model started this conversation, because a sub-agent's turns belong there.
     fn delegated(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<NamedSession> {
         let session = self
             .delegations

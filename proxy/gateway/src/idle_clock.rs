@@ -29,14 +29,6 @@ impl IdleClock {
         }
     }
 
-    /// Makes a clock that does not run yet. `began` is any earlier moment.
-    pub(crate) fn not_yet(began: Instant) -> Self {
-        Self {
-            began,
-            since_ms: AtomicU64::new(NOT_NOW),
-        }
-    }
-
     /// The peer acted, so the wait begins again.
     pub(crate) fn moved(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis());

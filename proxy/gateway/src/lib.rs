@@ -1,10 +1,8 @@
-//! HTTP in, HTTP out: who is asking, what they take along, who answers, and the answer's bytes back
-//! as they come.
+//! HTTP in, HTTP out: identifies the caller, adds lessons to the request, chooses an upstream, and relays the reply.
 //!
-//! Nothing the agent can notice changes. A request is edited by its bytes (`splice`), a reply is
-//! passed on frame by frame (`relay`), and what learning needs is a bounded copy that goes to the turn
-//! log behind the agent's back (`metaclaw-capture`). Where learning and chat compete, chat wins, and the
-//! loss is counted ([`Metrics`]).
+//! The gateway edits a request in place (`splice`), and relays a reply frame by frame (`relay`). Learning gets a
+//! bounded copy of the reply, which goes to the turn log (`metaclaw-capture`). If learning and chats compete, chats
+//! win, and the loss is counted ([`Metrics`]).
 
 mod accept;
 mod address;
@@ -73,6 +71,7 @@ pub use self::{
     rollouts::{RolloutError, Rollouts},
     services::{
         Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
+        StoredRequest,
     },
     serving::{Endpoint, Lease, Serving},
 };

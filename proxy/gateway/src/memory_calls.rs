@@ -13,7 +13,7 @@ use crate::{
     identity,
     respond::{GatewayError, json_response},
     route::MEMORY,
-    services::{MemoryCall, MemoryRequest, ServiceError, Services},
+    services::{MemoryCall, MemoryRequest, ServiceError, Services, StoredRequest},
 };
 
 /// How many hits a search returns if the call does not say it, as in the original.
@@ -49,27 +49,30 @@ fn read(method: &Method, uri: &Uri, raw: &[u8]) -> Result<MemoryRequest, Service
     let query = Query(uri.query().unwrap_or_default());
     let scope = || query.get("scope").filter(|it| !it.is_empty());
     let scope = || scope().map(|name| MemoryScope::new(&name));
-    match (method.as_str(), path.trim_matches('/')) {
-        ("GET", "") => Ok(MemoryRequest::List { scope: scope() }),
-        ("GET", "search") => Ok(MemoryRequest::Search {
+    Ok(match (method.as_str(), path.trim_matches('/')) {
+        ("GET", "") => StoredRequest::List { scope: scope() }.into(),
+        ("GET", "search") => StoredRequest::Search {
             query: query.get("q").unwrap_or_default(),
             scope: scope(),
             limit: query.limit()?,
-        }),
-        ("GET", "stats") => Ok(MemoryRequest::Stats { scope: scope() }),
-        ("GET", "health") => Ok(MemoryRequest::Health { scope: scope() }),
-        ("GET", "summary") => Ok(MemoryRequest::Summary),
-        ("GET", id) if !id.contains('/') => Ok(MemoryRequest::Get { id: id.to_owned() }),
-        ("DELETE", id) if !id.is_empty() && !id.contains('/') => {
-            Ok(MemoryRequest::Forget { id: id.to_owned() })
         }
-        ("POST", "maintenance") => Ok(MemoryRequest::Maintenance),
-        ("POST", action) => Fields::parse(raw)?.request(action),
-        (method, path) => Err(ServiceError {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            message: format!("{MEMORY}/{path} does not take {method}"),
-        }),
-    }
+        .into(),
+        ("GET", "stats") => StoredRequest::Stats { scope: scope() }.into(),
+        ("GET", "health") => StoredRequest::Health { scope: scope() }.into(),
+        ("GET", "summary") => StoredRequest::Summary.into(),
+        ("GET", id) if !id.contains('/') => StoredRequest::Get { id: id.to_owned() }.into(),
+        ("DELETE", id) if !id.is_empty() && !id.contains('/') => {
+            StoredRequest::Forget { id: id.to_owned() }.into()
+        }
+        ("POST", "maintenance") => StoredRequest::Maintenance.into(),
+        ("POST", action) => Fields::parse(raw)?.request(action)?,
+        (method, path) => {
+            return Err(ServiceError {
+                status: StatusCode::METHOD_NOT_ALLOWED,
+                message: format!("{MEMORY}/{path} does not take {method}"),
+            });
+        }
+    })
 }
 
 /// The fields of a body.
@@ -104,13 +107,14 @@ impl Fields {
                 scope: self.scope("scope_id"),
             }),
             "forget" => match self.text("memory_id") {
-                Some(id) => Ok(MemoryRequest::Forget { id: id.to_owned() }),
+                Some(id) => Ok(StoredRequest::Forget { id: id.to_owned() }.into()),
                 None => Err(bad("memory_id: a text is needed".to_owned())),
             },
-            "retrieve" => Ok(MemoryRequest::Retrieve {
+            "retrieve" => Ok(StoredRequest::Retrieve {
                 query: self.text("task_description").unwrap_or_default().to_owned(),
                 scope: self.scope("scope_id"),
-            }),
+            }
+            .into()),
             other => Err(ServiceError {
                 status: StatusCode::NOT_FOUND,
                 message: format!(
@@ -212,21 +216,21 @@ mod tests {
         let get = |uri: &str| asked(&Method::GET, uri, "").unwrap();
         assert_eq!(
             get("/v1/memory/search?q=dark%20mode+%E5%A4%9C&scope=user%3Aa&limit=3"),
-            MemoryRequest::Search {
+            MemoryRequest::Stored(StoredRequest::Search {
                 query: "dark mode 夜".to_owned(),
                 scope: Some(MemoryScope::new("user:a")),
                 limit: 3
-            }
+            })
         );
         assert_eq!(
             get("/v1/memory/stats?scope="),
-            MemoryRequest::Stats { scope: None }
+            MemoryRequest::Stored(StoredRequest::Stats { scope: None })
         );
         assert_eq!(
             get("/v1/memory/0badcafe"),
-            MemoryRequest::Get {
+            MemoryRequest::Stored(StoredRequest::Get {
                 id: "0badcafe".to_owned()
-            }
+            })
         );
         let post = |path: &str, raw: &str| asked(&Method::POST, path, raw);
         assert_eq!(

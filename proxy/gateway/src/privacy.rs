@@ -1,7 +1,7 @@
-//! What is kept of whom: nothing while the switch is off, and nothing of what is said off the record.
+//! Decides what is kept: nothing while `metaclaw off` is in force, and nothing that is off the record.
 //!
-//! A request repeats what was said before it. So a conversation of which one turn may not be kept stays unkept
-//! from there on, until its client begins it anew: else the next turn would bring that one into the log.
+//! A request repeats the earlier conversation. So once a turn is off the record, its conversation stays off the record
+//! until its client begins it again. Otherwise the next turn would bring that turn into the log.
 
 mod off_record;
 mod phrases;
@@ -24,27 +24,27 @@ use crate::{
 };
 use phrases::Phrases;
 
-/// What outlives the gateway's requests: the switch, and what is off the record.
+/// The state of privacy: the switch, and the conversations that are off the record.
 #[derive(Debug, Default)]
 pub struct Privacy {
-    /// Who is only relayed.
+    /// The agents that are only relayed.
     pub switch: Switch,
-    /// What is not to be kept, though all else is.
+    /// The conversations of which nothing is kept.
     pub off_record: OffRecord,
 }
 
-/// What becomes of a turn.
+/// How a turn is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// It is recorded and learned from.
+    /// It is recorded, and MetaClaw learns from it.
     Kept,
-    /// It has its lessons, and nothing of it is kept.
+    /// It gets lessons, and nothing of it is kept.
     OffRecord,
-    /// Its bytes pass, and that is all.
+    /// It is relayed without lessons, and nothing of it is kept.
     RelayOnly,
 }
 
-/// Decides what becomes of each turn.
+/// Decides how each turn is treated.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     privacy: Arc<Privacy>,
@@ -52,14 +52,14 @@ pub(crate) struct Keeper {
     metrics: Arc<Metrics>,
 }
 
-/// A turn as it is looked at.
+/// The turn to decide on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub who: &'a Identity,
     pub chat: &'a ChatRequest,
     /// The hash of the conversation before the request's first message.
     pub start: ChainHash,
-    /// Its header says that it is not to be learned from.
+    /// Whether its header forbids learning from it.
     pub says_no: bool,
 }
 
@@ -78,16 +78,25 @@ impl Keeper {
         })
     }
 
-    /// What becomes of a turn of a rollout: nobody speaks in it who could take it off the record.
-    pub(crate) fn keeping_of_rollout(&self, who: &Identity) -> Keeping {
+    /// Decides on a turn of a rollout. No owner speaks in a rollout, so phrases do not count. If the header of one turn
+    /// forbids learning from it, the whole rollout is off the record from there on.
+    pub(crate) fn keeping_of_rollout(&self, who: &Identity, says_no: bool) -> Keeping {
         if self.privacy.switch.is_off(&who.agent) {
             self.metrics.relayed_only.inc();
             return Keeping::RelayOnly;
         }
-        Keeping::Kept
+        let off_record = &self.privacy.off_record;
+        if says_no {
+            off_record.mark(who, &[]);
+        }
+        if off_record.is_empty() || !off_record.has(who, &[]) {
+            return Keeping::Kept;
+        }
+        self.metrics.off_record.inc();
+        Keeping::OffRecord
     }
 
-    /// What becomes of a turn. One that is not kept leaves a mark, by which its conversation is known later.
+    /// Decides on a turn. A turn that is not kept leaves a mark, by which its conversation is recognised later.
     pub(crate) fn keeping(&self, asked: Asked<'_>) -> Keeping {
         let Asked {
             who, chat, start, ..
@@ -98,14 +107,14 @@ impl Keeper {
         if !says_no && !is_off && off_record.is_empty() {
             return Keeping::Kept;
         }
-        // A session that its client names is known by that; any other by what was said in it.
+        // A session is recognised by its name if its client names it, and otherwise by its messages.
         let is_named = who.naming != Naming::Unnamed;
         let chains = if is_named && who.kind == TurnKind::Main {
             Vec::new()
         } else {
             chat.chains(start)
         };
-        // Under a name that is one conversation's a history that begins again was summed up.
+        // If the name stands for one conversation only, a history that begins again was summarised.
         let may_begin_anew = who.kind == TurnKind::Main && who.naming == Naming::Reused;
         if !says_no && !is_off && may_begin_anew && begins_anew(chat) {
             off_record.lift(who);
@@ -114,7 +123,7 @@ impl Keeper {
         if !says_no && !is_off && !was_marked {
             return Keeping::Kept;
         }
-        // What an errand says may be anybody's words: it takes itself off the record, and not the owner's session.
+        // The text of a side turn may be anybody's, so it puts itself off the record, and not the owner's session.
         let is_errands = who.kind == TurnKind::Side && !asked.says_no && !is_off;
         if is_errands && !off_record.has(who, &[]) {
             off_record.mark_said(who, &chains);
@@ -127,15 +136,15 @@ impl Keeper {
         }
         self.metrics.off_record.inc();
         if !was_marked {
-            tracing::info!("off the record: from here on nothing of this session is kept");
+            tracing::info!("off the record: nothing of this session is kept from now on");
         }
         Keeping::OffRecord
     }
 }
 
-/// Whether nothing was said in a conversation but what its owner says now: OpenClaw's `/new` empties the history and
-/// may keep the name. A history that was summed up has the summary before it. Behind it the agent itself may add
-/// something that is nobody's words, as OpenClaw does with each message.
+/// Returns whether a conversation has only one message of its owner: OpenClaw's `/new` empties the history and may keep
+/// the name. In a summarised history, the summary comes first. After the message, the agent itself may add text that is
+/// nobody's, as OpenClaw does with each message.
 fn begins_anew(chat: &ChatRequest) -> bool {
     use metaclaw_chat::{Role, Speaker};
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
@@ -146,10 +155,10 @@ fn begins_anew(chat: &ChatRequest) -> bool {
     for message in chat.messages().filter(|it| it.role() != Role::System) {
         match message.utterance() {
             Some(utterance) if utterance.has_summary => return false,
-            // What the client puts before it and behind it.
+            // A text that the client adds before or after it.
             Some(utterance) if utterance.speaker == Speaker::Client => {}
             Some(_) => n_typed += 1,
-            // What a tool returned.
+            // A result of a tool.
             None if n_typed == 0 => return false,
             None => {}
         }

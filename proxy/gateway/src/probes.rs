@@ -89,7 +89,7 @@ impl ProbesLayer {
         let others = Arc::clone(&self.services.metrics);
         let others = spawn_blocking(move || others()).await;
         let others: Vec<Series> = others.unwrap_or_else(|error| {
-            tracing::error!(%error, "what other rooms count cannot be told");
+            tracing::error!(%error, "the counters of other crates are missing from /metrics");
             Vec::new()
         });
         let text = metrics::text(&self.metrics, self.recorder.oldest_unflushed(), &others);

@@ -44,11 +44,11 @@ impl Gateway {
 
         let n_active = metrics.active_streams.get();
         let drain = self.drain;
-        tracing::info!(n_active, %drain, "no new connections; replies under way go on");
+        tracing::info!(n_active, %drain, "no new connections are accepted; running replies continue");
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(drain.0, all).await.is_err() {
             let n_active = metrics.active_streams.get();
-            tracing::warn!(n_active, "replies under way are cut off");
+            tracing::warn!(n_active, "running replies are cut off");
             recorder.cut();
         }
         connections.shutdown().await;

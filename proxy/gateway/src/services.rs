@@ -41,10 +41,32 @@ pub struct MemoryCall {
     pub request: MemoryRequest,
 }
 
-/// What a call of the memory API asks for. Without a scope, it is about all scopes, or about the default one for what
-/// is stored.
+/// What a call of the memory API asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryRequest {
+    /// Adds a message of the owner to the buffer. The message gets the default scope if the call names none.
+    BufferTurn {
+        session: SessionId,
+        scope: Option<MemoryScope>,
+        said: String,
+    },
+    /// Reads the buffered messages of one session for facts. If a scope is named, the messages get it first.
+    FlushSession {
+        session: SessionId,
+        scope: Option<MemoryScope>,
+    },
+    /// The same as `FlushSession`, for all sessions if none is named.
+    Ingest {
+        session: Option<SessionId>,
+        scope: Option<MemoryScope>,
+    },
+    /// A request about memories that are stored.
+    Stored(StoredRequest),
+}
+
+/// A request about memories that are stored. Without a scope, it is about all scopes, unless the variant says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredRequest {
     List {
         scope: Option<MemoryScope>,
     },
@@ -53,9 +75,11 @@ pub enum MemoryRequest {
         scope: Option<MemoryScope>,
         limit: usize,
     },
+    /// Counts the memories of a scope; without one, of the default scope.
     Stats {
         scope: Option<MemoryScope>,
     },
+    /// Checks the files, and counts the memories of a scope as `Stats` does.
     Health {
         scope: Option<MemoryScope>,
     },
@@ -63,21 +87,7 @@ pub enum MemoryRequest {
     Get {
         id: String,
     },
-    /// Reads what waits of one session, or of all.
-    Ingest {
-        session: Option<SessionId>,
-        scope: Option<MemoryScope>,
-    },
-    /// Has what the owner typed in a turn wait.
-    BufferTurn {
-        session: SessionId,
-        scope: Option<MemoryScope>,
-        said: String,
-    },
-    FlushSession {
-        session: SessionId,
-        scope: Option<MemoryScope>,
-    },
+    /// Renders the memories that a session with this first message gets. Without a scope, those of the default one.
     Retrieve {
         query: String,
         scope: Option<MemoryScope>,
@@ -85,6 +95,7 @@ pub enum MemoryRequest {
     Forget {
         id: String,
     },
+    /// Compares all memories with each other.
     Maintenance,
 }
 
@@ -117,6 +128,14 @@ pub struct Services {
     pub admin_token: Secret,
     /// Joins a request's span to the trace that its headers name.
     pub set_parent: fn(&Span, &HeaderMap),
+}
+
+// === impl MemoryRequest ===
+
+impl From<StoredRequest> for MemoryRequest {
+    fn from(request: StoredRequest) -> Self {
+        Self::Stored(request)
+    }
 }
 
 // === impl Services ===

@@ -253,7 +253,7 @@ impl fmt::Debug for Serving {
     }
 }
 
-// === impl Adapters ===
+// === impl AdaptersInUse ===
 
 impl AdaptersInUse {
     /// Makes an adapter current. The caller drops the previous one.
@@ -295,7 +295,7 @@ impl AdaptersInUse {
     }
 }
 
-// === impl Adapter ===
+// === impl AdapterInUse ===
 
 impl Drop for AdapterInUse {
     fn drop(&mut self) {

@@ -1,9 +1,9 @@
-//! What a session was given at its first instruction, kept byte for byte.
+//! The lessons and the adapter of each session, which stay unchanged byte for byte.
 //!
-//! A changed system text costs the provider's prompt cache and ours. So the lessons of a session are
-//! chosen once and stay, and so does the adapter; after a pause of `serving.pin_idle`, or when the client
-//! begins the history again, caches are cold anyway, and both are chosen anew. With `skills.refresh: turn` the
-//! lessons are chosen at every instruction; an adapter that the owner chooses takes a session over at once.
+//! A changed system text invalidates the provider's prompt cache and ours. So the lessons and the adapter of a session
+//! are chosen once, at its first instruction. After a pause of `serving.pin_idle`, or if the client begins the history
+//! again, the caches are cold anyway, and both are chosen again. With `skills.refresh: turn`, the lessons are chosen at
+//! every instruction. If the owner chooses another adapter, running sessions use it from their next request on.
 
 use std::{
     num::NonZeroUsize,
@@ -28,34 +28,34 @@ use crate::{
     session_key::SessionKey,
 };
 
-/// How many sessions are kept; one that falls out is as if it had paused.
+/// The number of sessions that are remembered. A session that is removed counts as paused.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// Agents whose last lessons are kept.
+/// The number of agents whose last lessons are remembered.
 const AGENTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// What the requests of a session take along.
+/// The lessons and the adapter for the requests of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionContext {
-    /// Shared by all who were given the same.
+    /// Sessions with equal lessons share them.
     pub lessons: Arc<Lessons>,
     pub lease: Lease,
-    /// As many as there are requests under way, and one for the session.
+    /// One reference for each running request, and one for the session.
     holders: Arc<()>,
 }
 
-/// What each session takes along.
+/// The contexts of all sessions.
 #[derive(Debug)]
 pub(crate) struct SessionContexts {
     library: Library,
-    /// None where nothing is remembered.
+    /// Without it, nothing is remembered.
     memory: Option<MemoryStore>,
-    /// Half of the processors at most look for lessons at once.
+    /// Limits concurrent searches for lessons to half of the processors.
     retrievals: Arc<Semaphore>,
     serving: Arc<Serving>,
     pin_idle: Duration,
     metrics: Arc<Metrics>,
     known: Mutex<LruCache<SessionKey, KnownSession>>,
-    /// What each agent's last session was given: mostly the next one is given the same.
+    /// The lessons of each agent's last session. The next session usually gets the same.
     last: Mutex<LruCache<AgentId, Arc<Lessons>>>,
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct SessionContexts {
 struct KnownSession {
     context: SessionContext,
     last_used: Instant,
-    /// Whether a reply of it has ended.
+    /// Whether one of its replies has ended.
     is_answered: bool,
 }
 
-// === impl Sessions ===
+// === impl SessionContexts ===
 
 impl SessionContexts {
     pub(crate) fn new(
@@ -90,15 +90,14 @@ impl SessionContexts {
         }
     }
 
-    /// Notes the scope of memories that a request names, before its session is given any.
+    /// Records the scope of memories that a request names, before its session gets any.
     pub(crate) fn note_scope(&self, who: &Identity, scope: Option<MemoryScope>) {
         if let (Some(memory), Some(scope)) = (&self.memory, scope) {
             memory.note_scope(&who.agent, &who.session, scope);
         }
     }
 
-    /// What a request takes along: what its session was given, else what is best now. Nobody's lessons are for an
-    /// errand.
+    /// Returns the context of a request: that of its session, or a new one. Side turns get no lessons.
     pub(crate) async fn context(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
         match who.kind {
             TurnKind::Main => self.of_turn(who, chat).await,
@@ -107,7 +106,7 @@ impl SessionContexts {
     }
 
     async fn of_turn(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
-        // A history that begins again under the name of one conversation was summed up.
+        // If the name stands for one conversation only, a history that begins again was summarised.
         let begins = !chat.has_reply() && who.naming != Naming::Unique;
         if let Some(context) = self.kept(who, begins) {
             if !self.is_refreshed_by(chat) {
@@ -126,8 +125,8 @@ impl SessionContexts {
         self.keep(who, context)
     }
 
-    /// What a request of a rollout takes along: no lessons, and the adapter that its first request got, so that all of
-    /// its turns are of one policy. If it went silent for a long time, it goes on with the adapter that serves then.
+    /// Returns the context of a request in a rollout: no lessons, and the adapter of the rollout's first request, so
+    /// that one policy makes all of its turns. After a long silence, it continues with the adapter that serves then.
     pub(crate) fn context_of_rollout(&self, who: &Identity, rollout: &Rollout) -> SessionContext {
         if let Some(context) = self.pinned(who) {
             return context;
@@ -144,7 +143,7 @@ impl SessionContexts {
         self.keep(who, context)
     }
 
-    /// What its session was given, whatever its owner chose since.
+    /// Returns the context of its session, even if the owner has chosen another adapter since.
     fn pinned(&self, who: &Identity) -> Option<SessionContext> {
         let mut known = lock(&self.known);
         let session = known.get_mut(&key(who))?;
@@ -152,7 +151,7 @@ impl SessionContexts {
         Some(session.context.clone())
     }
 
-    /// The adapter of its session, whose cache may serve it, and nothing else.
+    /// Returns the adapter of its session, whose cache may serve it, without lessons.
     fn of_errand(&self, who: &Identity) -> SessionContext {
         let known = lock(&self.known);
         let lease = known.peek(&key(who)).map(|it| it.context.lease.clone());
@@ -164,8 +163,8 @@ impl SessionContexts {
         }
     }
 
-    /// Whether a request of a session that goes on has its lessons chosen anew: one that the owner's own words
-    /// end, and none of the loop of tools that follows.
+    /// Returns whether the lessons are chosen again for a request of a known session: with `skills.refresh: turn`, if
+    /// the request ends with the owner's own words, and not for the tool calls that follow.
     fn is_refreshed_by(&self, chat: &ChatRequest) -> bool {
         let last = || chat.messages().next_back()?.utterance();
         let is_instruction = || last().is_some_and(|it| it.speaker != Speaker::Client);
@@ -175,7 +174,7 @@ impl SessionContexts {
         }
     }
 
-    /// The lessons for what was typed last.
+    /// Chooses the lessons for the last typed text.
     async fn chosen(&self, who: &Identity, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
         let agent = &who.agent;
         let last = chat.utterances().next();
@@ -185,7 +184,7 @@ impl SessionContexts {
         self.shared(agent, lessons)
     }
 
-    /// Other lessons for a session, from now on.
+    /// Replaces the lessons of a session.
     fn with_lessons(
         &self,
         who: &Identity,
@@ -198,7 +197,7 @@ impl SessionContexts {
         SessionContext { lessons, ..context }
     }
 
-    /// What a request takes along that is only relayed.
+    /// Returns the context of a request that is only relayed.
     pub(crate) fn nothing() -> SessionContext {
         SessionContext {
             lessons: Arc::default(),
@@ -207,8 +206,8 @@ impl SessionContexts {
         }
     }
 
-    /// What the agent's host says in this request: what it has learned itself is not said a second time. Copied only
-    /// where it is known to have learned something.
+    /// Returns what the agent's host says in this request, so that lessons do not repeat what the host has learned
+    /// itself. The result is empty unless the host is known to have learned something.
     fn shown_by_host(&self, agent: &AgentId, chat: &ChatRequest) -> Vec<String> {
         if !self.library.knows_host(agent) {
             return Vec::new();
@@ -220,8 +219,8 @@ impl SessionContexts {
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
-    /// with tens of thousands of skills.
+    /// Searches the lessons for a message on a blocking thread, because a long message takes half a second with tens of
+    /// thousands of skills.
     async fn retrieve(
         &self,
         who: &Identity,
@@ -247,7 +246,7 @@ impl SessionContexts {
         })
     }
 
-    /// The same lessons as the agent's last session has, where these are no others.
+    /// Returns the lessons of the agent's last session if they are equal, so that both share one copy.
     fn shared(&self, agent: &AgentId, lessons: Lessons) -> Arc<Lessons> {
         let mut last = lock(&self.last);
         if let Some(same) = last.get(agent).filter(|last| ***last == lessons) {
@@ -258,15 +257,15 @@ impl SessionContexts {
         lessons
     }
 
-    /// What the session was given, unless it paused since, or its client has begun it anew: OpenClaw's `/new`
-    /// empties the history and keeps the name.
+    /// Returns the context of a session, unless the session has paused, or its client has begun it again: OpenClaw's
+    /// `/new` empties the history and keeps the name.
     fn kept(&self, who: &Identity, begins: bool) -> Option<SessionContext> {
         let mut known = lock(&self.known);
         let session = known.get_mut(&key(who))?;
         if session.is_idle(self.pin_idle) || (begins && session.is_answered) {
             let stale = known.pop(&key(who));
             drop(known);
-            // Last of all: it may be what kept an adapter loaded.
+            // Dropping it may unload an adapter, so the lock is released first.
             drop(stale);
             self.metrics.cache_breaks.inc();
             return None;
@@ -280,8 +279,8 @@ impl SessionContexts {
         Some(context)
     }
 
-    /// Keeps it for the session. Of two requests that begin one at once, both take along what the
-    /// first was given.
+    /// Stores the context of a session. If two requests begin a session at the same time, both get the context of the
+    /// first.
     fn keep(&self, who: &Identity, context: SessionContext) -> SessionContext {
         let mut known = lock(&self.known);
         let begin = || KnownSession {
@@ -292,7 +291,8 @@ impl SessionContexts {
         known.get_or_insert(key(who), begin).context.clone()
     }
 
-    /// A reply of the session has ended: its pause begins now, unless it was its last. An errand's is none of it.
+    /// A reply of the session has ended, so its pause begins now, unless the session has ended too. Side turns do not
+    /// count.
     pub(crate) fn touch(&self, who: &Identity) {
         let mut known = lock(&self.known);
         if who.is_last {
@@ -305,7 +305,7 @@ impl SessionContexts {
         }
     }
 
-    /// Lets go of what silent sessions were given, so that their adapters can be unloaded.
+    /// Drops the contexts of silent sessions, so that their adapters can be unloaded.
     pub(crate) fn sweep(&self) {
         let mut known = lock(&self.known);
         let silent = known.iter().filter(|(_, it)| it.is_idle(self.pin_idle));
@@ -316,18 +316,18 @@ impl SessionContexts {
     }
 }
 
-// === impl Session ===
+// === impl KnownSession ===
 
 impl KnownSession {
-    /// Whether it paused for `pin_idle`. A reply under way holds what it was given, so a session with
-    /// one is not idle however long the reply takes.
+    /// Returns whether it has paused for `pin_idle`. A session with a running reply is not idle, however long the reply
+    /// takes.
     fn is_idle(&self, pin_idle: Duration) -> bool {
         let is_answered = Arc::strong_count(&self.context.holders) == 1;
         is_answered && self.last_used.elapsed() >= pin_idle
     }
 }
 
-/// The memories for a message. What cannot be read keeps nobody from chatting.
+/// Returns the memories for a message. If they cannot be read, the chat continues without them.
 fn recall(
     memory: &MemoryStore,
     agent: &AgentId,

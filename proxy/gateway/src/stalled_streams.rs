@@ -36,7 +36,8 @@ pub(crate) struct StalledLayer {
     pub timeout: Duration,
 }
 
-/// A stream's body, and since when its agent has had something to read.
+/// A stream's body, and since when its agent has taken nothing. The time before the first poll counts too, so that it
+/// does not matter whether hyper polls a body before or after the window is open.
 struct StallTimedBody {
     /// It is taken when the stream is closed.
     body: Mutex<Option<Body>>,
@@ -62,7 +63,7 @@ impl StalledLayer {
     fn watched(&self, body: Body) -> Body {
         let stream = Arc::new(StallTimedBody {
             body: Mutex::new(Some(body)),
-            agent: IdleClock::not_yet(Instant::now()),
+            agent: IdleClock::from(Instant::now()),
         });
         let watch = self.tasks.spawn(watch(Arc::clone(&stream), self.timeout));
         Body::new(WatchedBody {
@@ -161,6 +162,9 @@ mod tests {
         let [(stuck, stuck_is), (slow, slow_is), (waiting, waiting_is)] =
             [ticks(), ticks(), ticks()];
         let watched = |body| layer.watched(body);
+        // It is never polled.
+        let (unpolled, unpolled_is) = ticks();
+        let _unpolled = watched(unpolled);
         let [mut stuck, mut slow, mut waiting] = [stuck, slow, waiting].map(watched);
         for body in [&mut stuck, &mut slow] {
             body.frame().await.unwrap().unwrap();
@@ -172,7 +176,10 @@ mod tests {
             advance(WRITE_TIMEOUT / 2).await;
             slow.frame().await.unwrap().unwrap();
         }
-        assert_eq!(stuck_is.strong_count(), 0);
+        assert_eq!(
+            (stuck_is.strong_count(), unpolled_is.strong_count()),
+            (0, 0)
+        );
         assert_eq!((slow_is.strong_count(), waiting_is.strong_count()), (1, 1));
         let end = stuck.frame().await.unwrap().unwrap_err();
         assert!(end.is::<WriteStalled>() && !stuck.is_end_stream());

@@ -155,7 +155,11 @@ impl Upstream {
             given,
         })?;
         if let Some(proxy) = &proxy {
-            tracing::info!(upstream = name, proxy = proxy.host(), "by way of a proxy");
+            tracing::info!(
+                upstream = name,
+                proxy = proxy.host(),
+                "this upstream is reached through a proxy"
+            );
         }
         let tls = tls::config(roots.clone(), own.ca.as_deref())
             .map_err(|reason| ConfigError::invalid(format!("upstreams.{name}.ca"), &reason))?;
@@ -304,7 +308,7 @@ impl Upstream {
             headers.insert(header::CONTENT_LENGTH, n_bytes.into());
         }
         if let Some(signer) = &self.signer {
-            // What streams by is signed only where it has no body.
+            // A body that passes unread cannot be signed, so only a request without a body is signed correctly.
             let body = match &outgoing.body {
                 Sent::Chat(body) => body.as_slice(),
                 Sent::Stream(_) => &[],

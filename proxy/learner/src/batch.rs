@@ -1,4 +1,5 @@
-//! From judged turns to the batch of a step: what each is good for, which wait together, what the trainer is asked.
+//! From judged turns to the batch of a step: how each turn can be used, which turns wait together, and the groups that
+//! the trainer gets.
 
 mod choose;
 mod collect;

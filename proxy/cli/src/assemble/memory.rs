@@ -3,7 +3,9 @@
 use http::StatusCode;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::home::Home;
-use metaclaw_gateway::{Answering, MemoryCall, MemoryRequest, MemoryService, ServiceError};
+use metaclaw_gateway::{
+    Answering, MemoryCall, MemoryRequest, MemoryService, ServiceError, StoredRequest,
+};
 use metaclaw_learner::{IngestError, IngestedSession, Learner};
 use metaclaw_memory::{
     BufferedTurn, MemoryError, MemoryScope, MemoryStore, memory_json, search_json, stats_json,
@@ -29,7 +31,8 @@ pub(super) struct MemoryAnswers {
 // === impl MemoryAnswers ===
 
 impl MemoryAnswers {
-    /// Reads what waits of one session, or of all; of the caller's agent only, if it has one.
+    /// Reads the buffered messages of one session, or of all sessions, for facts. If the caller has an agent, only that
+    /// agent's messages are read.
     async fn ingest(
         &self,
         agent: Option<AgentId>,
@@ -51,7 +54,8 @@ impl MemoryAnswers {
             })
     }
 
-    /// Has what the owner typed wait. It belongs to all agents if the caller names none.
+    /// Adds a message of the owner to the buffer, and reads the session for facts if it has enough messages. The message
+    /// belongs to all agents if the caller names none.
     async fn buffer(
         &self,
         agent: Option<AgentId>,
@@ -123,8 +127,8 @@ impl MemoryAnswers {
                 let read = self.ingest(agent, Some(session)).await?;
                 Ok(json!({"added": added(&read)}))
             }
-            other => {
-                let reads = move |memory: &MemoryStore| look(memory, agent.as_ref(), other);
+            MemoryRequest::Stored(request) => {
+                let reads = move |memory: &MemoryStore| stored(memory, agent.as_ref(), request);
                 let answer = self.on_files(reads).await?;
                 let not_found = || ServiceError {
                     status: StatusCode::NOT_FOUND,
@@ -142,64 +146,61 @@ impl MemoryService for MemoryAnswers {
     }
 }
 
-/// Answers what the store alone answers, or returns `None` if there is no such memory.
-fn look(
+/// Answers a request about memories that are stored, or returns `None` if there is no such memory.
+fn stored(
     memory: &MemoryStore,
     agent: Option<&AgentId>,
-    request: MemoryRequest,
+    request: StoredRequest,
 ) -> Result<Option<Value>, MemoryError> {
     let name =
         |scope: &Option<MemoryScope>| scope.clone().unwrap_or_else(|| memory.default_scope());
     Ok(Some(match request {
-        MemoryRequest::List { scope } => {
+        StoredRequest::List { scope } => {
             let all = memory.list(agent, scope.as_ref())?;
             json!({"memories": all.iter().map(memory_json).collect::<Value>()})
         }
-        MemoryRequest::Search {
+        StoredRequest::Search {
             query,
             scope,
             limit,
         } => search_json(&memory.search(agent, scope.as_ref(), &query, limit)?),
-        MemoryRequest::Stats { scope } => {
-            stats_json(name(&scope).as_str(), &memory.list(agent, scope.as_ref())?)
+        StoredRequest::Stats { scope } => {
+            let scope = name(&scope);
+            stats_json(scope.as_str(), &memory.list(agent, Some(&scope))?)
         }
-        MemoryRequest::Health { scope } => {
+        StoredRequest::Health { scope } => {
+            let scope = name(&scope);
             // A file that cannot be read is an error before this.
-            let all = memory.list(agent, scope.as_ref())?;
+            let all = memory.list(agent, Some(&scope))?;
             let waiting = all.iter().filter(|it| !it.is_active()).count();
             json!({
-                "scope_id": name(&scope), "passed": true, "issues": [], "summary": "All checks passed",
+                "scope_id": scope, "passed": true, "issues": [], "summary": "All checks passed",
                 "checks": {"integrity": {"passed": true, "issues": {}}, "not_in_use": {"passed": true, "count": waiting}},
             })
         }
-        MemoryRequest::Summary => summary_json(
+        StoredRequest::Summary => summary_json(
             memory.config(),
             &memory.policy()?,
             &memory.list(agent, None)?,
         ),
-        MemoryRequest::Get { id } => return Ok(memory.get(agent, &id)?.as_ref().map(memory_json)),
-        MemoryRequest::Retrieve { query, scope } => {
-            let of_all = AgentId::default_agent();
-            let recall = memory.recall(agent.unwrap_or(&of_all), &name(&scope), &query)?;
+        StoredRequest::Get { id } => return Ok(memory.get(agent, &id)?.as_ref().map(memory_json)),
+        StoredRequest::Retrieve { query, scope } => {
+            let default = AgentId::default_agent();
+            let recall = memory.recall(agent.unwrap_or(&default), &name(&scope), &query)?;
             json!({"rendered_prompt": recall.block.unwrap_or_default(), "unit_count": recall.memories.len()})
         }
-        MemoryRequest::Forget { id } => match memory.forget(agent, &id) {
+        StoredRequest::Forget { id } => match memory.forget(agent, &id) {
             Ok(_) => json!({"ok": true}),
             Err(MemoryError::Unknown(_)) => return Ok(None),
             Err(error) => return Err(error),
         },
-        MemoryRequest::Maintenance => {
+        StoredRequest::Maintenance => {
             json!({"scope_id": memory.default_scope(), "consolidation": memory.consolidate()?})
-        }
-        MemoryRequest::Ingest { .. }
-        | MemoryRequest::BufferTurn { .. }
-        | MemoryRequest::FlushSession { .. } => {
-            return Ok(None);
         }
     }))
 }
 
-/// Gives what waits another scope.
+/// Gives buffered messages another scope.
 fn rescope(
     memory: &MemoryStore,
     agent: Option<&AgentId>,
@@ -224,5 +225,37 @@ fn failed(message: String) -> ServiceError {
     ServiceError {
         status: StatusCode::INTERNAL_SERVER_ERROR,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_memory::{MemoryConfig, MemoryKind};
+
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_the_scope_that_they_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = MemoryStore::open(dir.path(), MemoryConfig::default());
+        let agent = AgentId::default_agent();
+        for (scope, text) in [
+            ("default", "My name is Anna."),
+            ("user:bob", "My name is Bob."),
+        ] {
+            let scope = MemoryScope::new(scope);
+            memory
+                .write_down(&agent, &scope, MemoryKind::Semantic, text, false)
+                .unwrap();
+        }
+        for (asked, counted) in [(None, "default"), (Some("user:bob"), "user:bob")] {
+            let scope = asked.map(MemoryScope::new);
+            let stats = stored(&memory, None, StoredRequest::Stats { scope });
+            let stats = stats.unwrap().unwrap();
+            assert_eq!(
+                (&stats["scope_id"], &stats["total"]),
+                (&json!(counted), &json!(1))
+            );
+        }
     }
 }

@@ -16,10 +16,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{
-    loopback::{Redirect, answered},
-    pkce::Pkce,
-};
+use super::{answer::answered, loopback::Redirect, pkce::Pkce};
 
 /// The permission that is requested: to read calendars.
 const SCOPE: &str = "https://www.googleapis.com/auth/calendar.readonly";
@@ -174,7 +171,7 @@ impl GoogleToken {
     /// Returns a valid access token. A token that ends soon is refreshed, and the new one is saved before it is used.
     ///
     /// # Errors
-    /// If Google refuses to refresh the token, or the new one cannot be saved.
+    /// If Google refuses to refresh the token or cannot be reached, or the new token cannot be saved.
     pub(crate) async fn access(
         &mut self,
         client: &reqwest::Client,
@@ -201,8 +198,8 @@ impl GoogleToken {
         ];
         let place = self.text("token_uri").unwrap_or(TOKEN).to_owned();
         let answer = answered(posted(client, &place, &form)?).await;
-        let answer =
-            answer.with_context(|| format!("Google refuses to refresh the token: {AGAIN}"))?;
+        let answer = answer
+            .with_context(|| format!("Google gives no new token; if that stays so, {AGAIN}"))?;
         self.take(&answer)?;
         self.save()?;
         Ok(given_text(&self.fields, "token")

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use reqwest::Url;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    task::JoinSet,
     time::timeout,
 };
 
@@ -16,6 +17,8 @@ const SIGN_IN: Duration = Duration::from_secs(10 * 60);
 const REQUEST: Duration = Duration::from_secs(10);
 /// The longest head of a request that is read, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
+/// The most connections that are read side by side. Further ones wait in the system's queue.
+const MAX_CONNECTIONS: usize = 32;
 
 const DONE: &str = "You are signed in. You can close this page.";
 const FAILED: &str = "The sign-in failed. The terminal says why.";
@@ -67,10 +70,19 @@ impl Redirect {
     /// If the person refused, or nobody signed in for ten minutes.
     pub(crate) async fn code(&self) -> anyhow::Result<String> {
         let coming = timeout(SIGN_IN, async {
+            // Side by side, because a browser also opens connections on which it sends nothing.
+            let mut connections = JoinSet::new();
             loop {
-                let (stream, _) = self.listener.accept().await?;
-                if let Some(answer) = self.answered(stream).await {
-                    return answer;
+                tokio::select! {
+                    accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                        let (stream, _) = accepted?;
+                        connections.spawn(reply(stream, self.state.clone()));
+                    }
+                    Some(replied) = connections.join_next() => {
+                        if let Some(answer) = replied? {
+                            return answer;
+                        }
+                    }
                 }
             }
         });
@@ -79,48 +91,47 @@ impl Redirect {
             .await
             .with_context(|| format!("nobody signed in within {minutes} minutes"))?
     }
+}
 
-    /// Reads one request and replies to it. Returns `None` if it is not the provider's answer.
-    async fn answered(&self, mut stream: TcpStream) -> Option<anyhow::Result<String>> {
-        let request = timeout(REQUEST, line(&mut stream)).await.ok()??;
-        let (status, text, answer) = match self.read(&request) {
-            ProviderAnswer::Code(code) => ("200 OK", DONE, Some(Ok(code))),
-            ProviderAnswer::Refusal(why) => {
-                let refused = anyhow::anyhow!("the provider did not sign you in: {why}");
-                ("200 OK", FAILED, Some(Err(refused)))
-            }
-            ProviderAnswer::Other => ("404 Not Found", OTHER, None),
-        };
-        let reply = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
-            text.len()
-        );
-        // The code counts, whether or not the browser shows a page.
-        let _ = stream.write_all(reply.as_bytes()).await;
-        answer
-    }
-
-    /// Reads the first line of a request: `GET /STATE?code=.. HTTP/1.1`, or the state as a parameter.
-    fn read(&self, line: &str) -> ProviderAnswer {
-        let target = line
-            .strip_prefix("GET ")
-            .and_then(|it| it.split(' ').next());
-        let url = target.and_then(|it| Url::parse(&format!("http://localhost{it}")).ok());
-        let Some(url) = url else {
-            return ProviderAnswer::Other;
-        };
-        let value = |name: &str| {
-            let mut pairs = url.query_pairs();
-            let found = pairs.find(|(given, _)| given == name);
-            found.map(|(_, value)| value.into_owned())
-        };
-        let is_ours = url.path().trim_matches('/') == self.state
-            || value("state").as_deref() == Some(self.state.as_str());
-        match (is_ours, value("code"), value("error")) {
-            (true, Some(code), _) if !code.is_empty() => ProviderAnswer::Code(code),
-            (true, _, Some(why)) => ProviderAnswer::Refusal(why),
-            _ => ProviderAnswer::Other,
+/// Reads one request and replies to it. Returns `None` if it is not the provider's answer.
+async fn reply(mut stream: TcpStream, state: String) -> Option<anyhow::Result<String>> {
+    let request = timeout(REQUEST, line(&mut stream)).await.ok()??;
+    let (status, text, answer) = match read(&request, &state) {
+        ProviderAnswer::Code(code) => ("200 OK", DONE, Some(Ok(code))),
+        ProviderAnswer::Refusal(why) => {
+            let refused = anyhow::anyhow!("the provider did not sign you in: {why}");
+            ("200 OK", FAILED, Some(Err(refused)))
         }
+        ProviderAnswer::Other => ("404 Not Found", OTHER, None),
+    };
+    let reply = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    // The code counts, whether or not the browser shows a page.
+    let _ = stream.write_all(reply.as_bytes()).await;
+    answer
+}
+
+/// Reads the first line of a request: `GET /STATE?code=.. HTTP/1.1`, or the state as a parameter.
+fn read(line: &str, state: &str) -> ProviderAnswer {
+    let target = line
+        .strip_prefix("GET ")
+        .and_then(|it| it.split(' ').next());
+    let url = target.and_then(|it| Url::parse(&format!("http://localhost{it}")).ok());
+    let Some(url) = url else {
+        return ProviderAnswer::Other;
+    };
+    let value = |name: &str| {
+        let mut pairs = url.query_pairs();
+        let found = pairs.find(|(given, _)| given == name);
+        found.map(|(_, value)| value.into_owned())
+    };
+    let is_ours = url.path().trim_matches('/') == state || value("state").as_deref() == Some(state);
+    match (is_ours, value("code"), value("error")) {
+        (true, Some(code), _) if !code.is_empty() => ProviderAnswer::Code(code),
+        (true, _, Some(why)) => ProviderAnswer::Refusal(why),
+        _ => ProviderAnswer::Other,
     }
 }
 
@@ -134,31 +145,6 @@ async fn line(stream: &mut TcpStream) -> Option<String> {
     }
     let text = String::from_utf8_lossy(&read);
     text.lines().next().map(str::to_owned)
-}
-
-/// Reads the answer of a provider's token endpoint as JSON.
-///
-/// # Errors
-/// With the provider's own words, if it refuses.
-pub(super) async fn answered(
-    request: reqwest::RequestBuilder,
-) -> anyhow::Result<serde_json::Value> {
-    let told = |error: reqwest::Error| anyhow::Error::from(error.without_url());
-    let answer = request.send().await.map_err(told)?;
-    let status = answer.status();
-    let text = answer.text().await.map_err(told)?;
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    if !status.is_success() {
-        let why = ["error_description", "error"]
-            .iter()
-            .find_map(|it| value[*it].as_str());
-        let nested = value["error"]["message"].as_str();
-        bail!(
-            "the answer is {status}: {}",
-            why.or(nested).unwrap_or("no reason is given")
-        );
-    }
-    Ok(value)
 }
 
 #[cfg(test)]
@@ -191,6 +177,19 @@ mod tests {
         assert!(icon.starts_with("HTTP/1.1 404"), "{icon}");
         assert!(forged.starts_with("HTTP/1.1 404"), "{forged}");
         assert!(real.ends_with(DONE), "{real}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_request_delays_no_sign_in() {
+        let redirect = Redirect::listen(0).await.unwrap();
+        let _silent = TcpStream::connect(("127.0.0.1", redirect.port()))
+            .await
+            .unwrap();
+        let target = format!("/{}?code=c", redirect.state);
+        let both = async { tokio::join!(redirect.code(), asked(&redirect, &target)) };
+        let (code, page) = timeout(REQUEST / 2, both).await.unwrap();
+        assert_eq!(code.unwrap(), "c");
+        assert!(page.ends_with(DONE), "{page}");
     }
 
     #[tokio::test]

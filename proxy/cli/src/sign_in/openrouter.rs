@@ -5,10 +5,7 @@ use metaclaw_chat::Secret;
 use reqwest::Url;
 use serde_json::json;
 
-use super::{
-    loopback::{Redirect, answered},
-    pkce::Pkce,
-};
+use super::{answer::answered, loopback::Redirect, pkce::Pkce};
 
 /// Where OpenRouter is.
 pub(crate) const OPENROUTER: &str = "https://openrouter.ai";

@@ -1,4 +1,4 @@
-//! `upstreams.*`, `routing.*`, `agents.*`: who can answer, and who does.
+//! `upstreams.*`, `routing.*` and `agents.*`: the model servers, and which of them answers.
 
 use std::path::PathBuf;
 
@@ -21,9 +21,9 @@ pub struct EnvironmentProxies {
     pub http: Option<Secret>,
     /// For `https://`.
     pub https: Option<Secret>,
-    /// For either, where it has none.
+    /// For both, if they have none of their own.
     pub all: Option<Secret>,
-    /// Hosts and networks that are reached without: `NO_PROXY`.
+    /// Hosts and networks that are reached without a proxy: `NO_PROXY`.
     pub no: String,
 }
 
@@ -136,12 +136,24 @@ impl Default for UpstreamConfig {
 }
 
 impl UpstreamConfig {
-    /// Its address, if it has one of its own: `llm` may have it in `llm.api_base`.
+    /// Returns its address, if it has one of its own. The address of `llm` may be in `llm.api_base`.
     pub fn address(&self) -> Option<&str> {
         (!self.url.is_empty()).then_some(&*self.url)
     }
 
-    /// Whether it says no more than the deadlines.
+    /// Returns the name of a deadline of 0, which nothing can meet.
+    pub(super) fn zero_deadline(&self) -> Option<&'static str> {
+        let deadlines = [
+            ("connect", Some(self.connect)),
+            ("first_byte", self.first_byte),
+            ("idle", self.idle),
+        ];
+        let is_zero = |given: Option<Span>| given.is_some_and(|it| it.0.is_zero());
+        let zero = deadlines.into_iter().find(|(_, given)| is_zero(*given));
+        zero.map(|(name, _)| name)
+    }
+
+    /// Returns whether it sets only deadlines.
     pub(crate) fn is_deadlines(&self) -> bool {
         let deadlines = Self {
             connect: self.connect,

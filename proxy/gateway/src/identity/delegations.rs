@@ -1,8 +1,8 @@
-//! Conversations that a model began: a sub-agent's first message is what the model wrote in the arguments of a call,
-//! whatever the client calls its tool, and whether or not a header says so.
+//! Recognises conversations that a model started. A sub-agent's first message is what the model wrote in the arguments
+//! of a call, whatever the tool's name is, and whether or not a header says so.
 //!
-//! A call counts for an hour, by the same caller. A message of the owner's that the model repeats in a call stays the
-//! owner's.
+//! A call counts for an hour, for the same caller. If the model repeats a message of the owner in a call, the message
+//! stays the owner's.
 
 use std::{
     collections::VecDeque,
@@ -20,24 +20,24 @@ use serde_json::{Map, Value};
 use super::shape::begins;
 use crate::{auth::caller::Caller, lock::lock};
 
-/// How long after a call a conversation may begin with what stood in it.
+/// How long after a call a conversation may begin with its text.
 const RECENT_MS: u64 = 60 * 60 * 1_000;
-/// Callers whose calls are remembered, replies with calls of each, and bytes of their arguments.
+/// The number of callers whose calls are remembered, of replies with calls for each, and of bytes of their arguments.
 const CALLERS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const REPLIES: usize = 64;
 const BYTES: usize = 512 << 10;
-/// Conversations of sub-agents that are remembered.
+/// The number of sub-agents' conversations that are remembered.
 const CONVERSATIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// So much of a first message, by words, makes it the model's: clients write a frame around it.
+/// The share of a first message's words that the model must have written. Clients write a frame around the text.
 const MOST: f64 = 0.5;
-/// The owner's last messages before a call, which stay the owner's: a model may hand on what it was told.
+/// The number of the owner's last messages before a call that stay the owner's, because a model may pass them on.
 const LAST_SAID: usize = 8;
-/// How much of a message is looked at, in bytes.
+/// How much of a message is compared, in bytes.
 const HEAD: usize = 16 << 10;
-/// Arguments that say in short what another says in full: an owner may well say the same.
+/// Names of arguments that only summarise another one. An owner may use the same words.
 const LABELS: [&str; 6] = ["description", "label", "name", "reason", "summary", "title"];
 
-/// What models have handed on.
+/// The calls with which models started conversations, and these conversations.
 #[derive(Debug)]
 pub(crate) struct Delegations {
     known: Mutex<Known>,
@@ -49,7 +49,7 @@ struct Known {
     conversations: LruCache<ConversationKey, SessionId>,
 }
 
-/// Whose calls they are. Those read from the log are known by the agent alone.
+/// Whose calls they are. For calls that were read from the log, only the agent is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum CallScope {
     Caller(Caller),
@@ -60,13 +60,13 @@ enum CallScope {
 #[derive(Debug)]
 struct ReplyCalls {
     at_ms: u64,
-    /// The conversation with that reply.
+    /// The session of that reply.
     session: SessionId,
     n_bytes: usize,
     texts: Arc<CallContext>,
 }
 
-/// What the owner's model wrote, and what the owner had said.
+/// What the owner's model wrote, and what the owner had said before.
 #[derive(Debug)]
 struct CallContext {
     texts: CallTexts,
@@ -83,16 +83,16 @@ pub(super) struct CallingRequest<'a> {
     pub(super) chat: &'a ChatRequest,
 }
 
-/// A session, and what stood in the calls of one of its replies.
+/// A session, and the texts in the calls of one of its replies.
 type Handed = (SessionId, Arc<CallContext>);
 
-/// By what a conversation is known again: its agent, and what its first message says.
+/// Identifies a conversation: its agent, and the hash of its first message.
 type ConversationKey = (AgentId, u64);
 
 // === impl Delegations ===
 
 impl Delegations {
-    /// Remembers what the log has of the last hour, given the newest first.
+    /// Remembers the turns that the log has of the last hour, given the newest first.
     pub(crate) fn new(log: &[Turn]) -> Self {
         let delegations = Self {
             known: Mutex::new(Known {
@@ -148,7 +148,7 @@ impl Delegations {
         }
     }
 
-    /// The session in which a model began this conversation; `None` where an owner did.
+    /// Returns the session in which a model started this conversation, or `None` if an owner started it.
     pub(super) fn session(
         &self,
         caller: &Caller,
@@ -187,7 +187,7 @@ impl Delegations {
 // === impl Known ===
 
 impl Known {
-    /// The calls of the last hour, the latest first.
+    /// Returns the calls of the last hour, the latest first.
     fn recent(&mut self, scopes: &[CallScope], at_ms: u64) -> Vec<Handed> {
         let mut recent = Vec::new();
         for scope in scopes {
@@ -210,10 +210,10 @@ impl Known {
     }
 }
 
-// === impl Call ===
+// === impl ReplyCalls ===
 
 impl ReplyCalls {
-    /// What stands in these arguments; `None` where nothing does that is more than an everyday text.
+    /// Reads these arguments, or returns `None` if they contain only everyday text.
     fn new<'a>(
         session: &SessionId,
         at_ms: u64,
@@ -240,12 +240,12 @@ impl ReplyCalls {
     }
 }
 
-/// What a conversation begins with: a client may write messages of its own before it.
+/// Returns the first text of a conversation. A client may write messages of its own before it.
 fn first<'a>(mut utterances: impl Iterator<Item = Utterance<'a>>) -> Option<Utterance<'a>> {
     utterances.find(|utterance| !utterance.text.is_empty())
 }
 
-/// The session of the first of these calls that a text stood in, unless the owner has said the same.
+/// Returns the session of the first of these calls that contains a text, unless the owner has said the same.
 fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
     if !CallTexts::may_have(text) {
         return None;
@@ -260,14 +260,14 @@ fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
     Some(session.clone())
 }
 
-/// What the owner said last, to know it again.
+/// Returns the hashes of the owner's last messages.
 fn said<'a>(kind: TurnKind, last_first: impl Iterator<Item = Utterance<'a>>) -> Vec<u64> {
     let owners = last_first.filter(|it| kind == TurnKind::Main && it.is_owners());
     let texts = owners.take(LAST_SAID).map(|it| it.text);
     texts.map(|text| hash_of_words(head(&text, HEAD))).collect()
 }
 
-/// Takes a label out that stands beside a longer text.
+/// Removes labels that stand beside a longer text.
 fn drop_labels(arguments: &mut Value) {
     match arguments {
         Value::Object(fields) => {

@@ -34,7 +34,7 @@ pub(super) enum ErrandMark {
     Errand,
 }
 
-// === impl Mark ===
+// === impl ErrandMark ===
 
 impl ErrandMark {
     /// Returns the kind that the headers give, or `None` if they give none, or say that it is the owner's.

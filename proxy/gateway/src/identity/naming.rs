@@ -44,7 +44,7 @@ const PARENT: &str = "x-parent-session-id";
 /// Names a session only in the form of a known client, because nanobot sends one value for all requests of a process.
 pub(super) const AFFINITY: &str = "x-session-affinity";
 
-// === impl Named ===
+// === impl NamedSession ===
 
 impl NamedSession {
     fn new(session: &str, naming: Naming) -> Option<Self> {

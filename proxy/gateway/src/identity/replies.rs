@@ -24,7 +24,7 @@ pub(crate) struct Replied {
     pub chain: ChainHash,
 }
 
-// === impl Replies ===
+// === impl RecentReplies ===
 
 impl RecentReplies {
     pub(crate) fn new() -> Self {

@@ -1,14 +1,14 @@
-//! OpenClaw's own line about itself, the one place where it names its session by default.
+//! Reads OpenClaw's line about itself, the only place where it names its session by default.
 //!
-//! `Runtime: agent=main | session=agent:main:explicit:<uuid> | sessionId=<uuid> | host=…`, in the
-//! system text, or in the first user message of a session (as observed of OpenClaw 2026.9.6).
+//! The line is `Runtime: agent=main | session=agent:main:explicit:<uuid> | sessionId=<uuid> | host=…`, in the system
+//! text, or in the first user message of a session (as observed of OpenClaw 2026.9.6).
 
 use metaclaw_chat::{AgentId, Role, SessionId};
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
 
 const LINE: &str = "Runtime: agent=";
 
-/// What such a line says.
+/// The fields of such a line that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Runtime {
     pub agent: Option<AgentId>,
@@ -18,15 +18,15 @@ pub(super) struct Runtime {
 // === impl Runtime ===
 
 impl Runtime {
-    /// The line of the system text: the application's own.
+    /// Reads the line of the system text, which is the application's own.
     pub(super) fn in_system(chat: &ChatRequest) -> Self {
         let mut system = chat.messages().filter(|it| it.role() == Role::System);
         let line = system.find_map(|message| line(&message));
         line.map_or_else(Self::default, |line| Self::parse(&line))
     }
 
-    /// The line of the first thing that a user said; nothing that a tool returned, nor what came later, has
-    /// a say. It may be anybody's: a mail that was passed on, a sender in a channel.
+    /// Reads the line of the first user message. Later messages and results of tools do not count. The text may be
+    /// anybody's: a forwarded mail, or another sender in a channel.
     pub(super) fn in_user(chat: &ChatRequest) -> Self {
         let first = chat.messages().find(|it| it.role() == Role::User);
         let line = first.as_ref().and_then(line);
@@ -47,8 +47,7 @@ impl Runtime {
     }
 }
 
-/// OpenClaw writes its line after what the user said, so of several the last one counts: one that is quoted
-/// there has no say.
+/// Returns the last such line, because OpenClaw writes its own after the user's text, which may quote another.
 fn line(message: &MessageRef<'_>) -> Option<String> {
     // Most texts have none, and are long.
     if !message.may_say(LINE) {

@@ -1,4 +1,4 @@
-//! Requests that an agent makes for itself: heartbeats, titles, compactions.
+//! Recognises requests that an agent makes for itself: heartbeats, titles, compactions.
 
 mod beginnings;
 
@@ -9,22 +9,22 @@ use regex::{Regex, RegexSet};
 use self::beginnings::{OF_SUB_AGENTS, OF_SYSTEMS, OF_USERS, begins_with};
 use crate::config::ConfigError;
 
-/// What is looked at of what was said; such requests say what they are in their first words.
+/// How much of a text is looked at, in bytes. Such requests say what they are in their first words.
 const HEAD: usize = 1_000;
-/// The same of each part of a system text.
+/// The same for each part of a system text.
 const SYSTEM_HEAD: usize = 250;
-/// How far down a system text a sub-agent may be told that it is one: Hermes does so behind its own text.
+/// How deep in a system text a sub-agent may be told that it is one. Hermes does so after its own text.
 const SYSTEM_DEPTH: usize = 16_384;
 
-/// Patterns for the last text in the user's place, where no phrase tells. Each is anchored at the beginning and takes
-/// a whole phrase of a known client. OpenClaw's are shown to be its own by a test that reads its package.
+/// Patterns for the last text in the user's role, for which a fixed phrase is not enough. Each is anchored at the
+/// beginning and contains a whole phrase of a known client. A test reads OpenClaw's package and compares its phrases.
 const USER_PATTERNS: [&str; 11] = [
-    // OpenClaw's heartbeat, as it was and as it is.
+    // OpenClaw's heartbeat, in its older and its present wording.
     r"(?i)^\s*(read HEARTBEAT\.md if it exists|follow the heartbeat monitor scratch context when provided)",
-    // What woke it instead of the owner: its short form in the history, and the long ones.
+    // The event that woke it instead of the owner: its short form in the history, and the long ones.
     r"(?i)^\s*\[OpenClaw (heartbeat poll|exec completion|cron wake|session event|room event)\]",
     r"(?i)^\s*(run the following periodic tasks \(only those due|a scheduled (reminder has been|cron event was) triggered|an async command (you ran earlier|completion event was triggered)|a completed subagent task is ready for parent review|continue the OpenClaw runtime event\.)",
-    // It goes on after something else than a reply that it cannot use ([`ASKS_AGAIN`]).
+    // It continues after something other than an unusable reply ([`ASKS_AGAIN`]).
     r"(?i)^\s*(the previous attempt compacted the conversation context|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)",
     // Its titles, its diary, its probes.
     r"(?i)^\s*(generate a concise session title \(|generate a very short topic label \(|write a dream diary entry from these memory fragments|reply with (the single word )?OK\. do not use tools\.)",
@@ -40,11 +40,11 @@ const USER_PATTERNS: [&str; 11] = [
     r"(?i)^\s*the messages above are (a conversation to summarize|NEW conversation messages to incorporate)",
 ];
 
-/// OpenClaw did not get a reply that it can use, and asks once more, perhaps behind a time stamp. Where that was in vain
-/// too, this stands before what the owner says next.
+/// OpenClaw got an unusable reply, and asks again, perhaps after a time stamp. If that fails too, this text comes
+/// before the owner's next message.
 const ASKS_AGAIN: &str = r"(?i)^\s*(\[[^\]]{0,200}\]\s*)?the previous (attempt|assistant turn (recorded reasoning|completed its tool calls) but) did not produce a user-visible answer";
 
-/// Tells errands from turns by their words.
+/// Distinguishes side turns from the owner's turns by their words.
 #[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
     user: RegexSet,
@@ -54,7 +54,7 @@ pub(crate) struct SidePatterns {
 // === impl SidePatterns ===
 
 impl SidePatterns {
-    /// The built-in patterns and `more`, which are matched against what stands in the user's place last.
+    /// Compiles the built-in patterns and `more`. They are matched against the last text in the user's role.
     pub(crate) fn new(more: &[String]) -> Result<Self, ConfigError> {
         let more = more.iter().map(String::as_str);
         let user = RegexSet::new(USER_PATTERNS.into_iter().chain(more));
@@ -64,7 +64,7 @@ impl SidePatterns {
         Ok(Self { user, asks_again })
     }
 
-    /// Whether the request is an errand of the agent.
+    /// Returns whether the request is a side turn.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |it: Utterance<'_>| it.speaker != Speaker::Client;
@@ -77,8 +77,8 @@ impl SidePatterns {
         chat.last_said().is_some_and(is_errand) || is_of_system(chat)
     }
 
-    /// Whether a text in the user's place is an errand, also below what the client writes around it: the time, and
-    /// what happened in the system.
+    /// Returns whether a text in the user's role is that of a side turn, even if the client writes the time or events
+    /// of the system around it.
     fn is_errand(&self, said: &str) -> bool {
         let is_known = |said: &str| {
             self.user.is_match(said) || OF_USERS.iter().any(|phrase| begins_with(said, phrase))
@@ -87,7 +87,7 @@ impl SidePatterns {
     }
 }
 
-/// Whether the system text is that of an errand, or of a sub-agent.
+/// Returns whether the system text is that of a side turn, or of a sub-agent.
 fn is_of_system(chat: &ChatRequest) -> bool {
     let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
     let mut opening = chat.messages().take_while(is_opening);
@@ -96,7 +96,7 @@ fn is_of_system(chat: &ChatRequest) -> bool {
     opening.any(|message| {
         let heads = message.heads(SYSTEM_HEAD);
         heads.iter().any(|head| is_errands(head))
-            // Most say nothing of the kind, and are long.
+            // Most texts have no such line, and are long.
             || message.may_say("subagent")
                 && message.head(SYSTEM_DEPTH).lines().any(is_sub_agents)
     })

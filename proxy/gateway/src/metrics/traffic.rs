@@ -114,7 +114,7 @@ impl Traffic {
     }
 }
 
-// === impl Status ===
+// === impl AnswerStatus ===
 
 impl EncodeLabelValue for AnswerStatus {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {

@@ -1,4 +1,4 @@
-//! What an owner says to keep something to themselves: "off the record".
+//! Recognises the phrases by which an owner puts a session off the record.
 
 use metaclaw_chat::{Role, Utterance};
 use metaclaw_dialects::request::ChatRequest;
@@ -15,14 +15,14 @@ pub(super) struct Phrases(Option<Regex>);
 
 impl Phrases {
     /// # Errors
-    /// [`ConfigError::Invalid`] where one is blank: it would stand everywhere.
+    /// [`ConfigError::Invalid`] if one is blank, because every message contains it.
     pub(super) fn new(phrases: &[String]) -> Result<Self, ConfigError> {
         let invalid = |reason: String| ConfigError::invalid("privacy.phrases", &reason);
         if phrases.is_empty() {
             return Ok(Self(None));
         }
         if phrases.iter().any(|phrase| phrase.trim().is_empty()) {
-            let reason = "a blank phrase is not allowed: it stands in every message";
+            let reason = "a blank phrase is not allowed, because every message contains it";
             return Err(invalid(reason.to_owned()));
         }
         let patterns: Vec<String> = phrases.iter().map(|phrase| pattern(phrase)).collect();
@@ -31,8 +31,8 @@ impl Phrases {
         Ok(Self(Some(regex)))
     }
 
-    /// Whether the owner says one anywhere in a conversation. An errand may have the whole conversation within one text:
-    /// there they count wherever they stand but in what a client is known to write by itself.
+    /// Returns whether the owner says one anywhere in a conversation. A side turn may contain the whole conversation in
+    /// one text. There, a phrase counts anywhere except in text that a client is known to write itself.
     pub(super) fn are_in(&self, chat: &ChatRequest, kind: TurnKind) -> bool {
         let Some(phrases) = &self.0 else {
             return false;
@@ -41,7 +41,7 @@ impl Phrases {
         let is_errand = kind == TurnKind::Side && users().nth(1).is_none();
         users().any(|message| {
             let text = message.text();
-            // Most say none: only then is it looked at whose words they are.
+            // Most messages contain none, so whose words they are is checked only after a match.
             if !phrases.is_match(&text) {
                 return false;
             }
@@ -54,8 +54,8 @@ impl Phrases {
     }
 }
 
-/// A phrase in any case, with any blanks and either apostrophe; one that begins or ends with a letter is no part of a
-/// longer word.
+/// Returns the pattern of a phrase: in any case, with any white space and either apostrophe. A phrase that begins or
+/// ends with a letter does not match a part of a longer word.
 fn pattern(phrase: &str) -> String {
     let words: Vec<String> = phrase
         .split_whitespace()
@@ -136,7 +136,7 @@ mod tests {
         let error = Phrases::new(&[" ".to_owned()]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "privacy.phrases: a blank phrase is not allowed: it stands in every message"
+            "privacy.phrases: a blank phrase is not allowed, because every message contains it"
         );
         let none = Phrases::new(&[]).unwrap();
         let chat = request(&[Message::user("off the record")]);

@@ -9,7 +9,7 @@ use metaclaw_turns::{Rollout, RolloutState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::open_rollouts::{RolloutError, Rollouts, key_hash, new_key};
+use super::open_rollouts::{RolloutError, Rollouts, key_hash, new_key, shortened};
 use crate::{
     auth::caller::Caller,
     body::Body,
@@ -19,10 +19,12 @@ use crate::{
     services::{Call, Services},
 };
 
-/// Seconds in which a rollout is to be closed, if nothing else is said.
+/// The default number of seconds in which a rollout must be closed.
 const TIMEOUT_S: u64 = 3_600;
-/// The most seconds that may be given: a day.
+/// The largest number of seconds that is allowed: a day.
 const MAX_TIMEOUT_S: u64 = 24 * 3_600;
+/// The longest name of an adapter or a run in bytes, because open rollouts stay in memory.
+const MAX_NAME: usize = 512;
 /// The most rollouts in a group.
 const MAX_GROUP: u32 = 1_024;
 
@@ -98,7 +100,7 @@ pub(crate) async fn serve_rollouts(
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-/// Reads what is to be opened. Returns it with its key, which is told once.
+/// Reads the rollout to open. Returns it with its key, which only the answer to this request contains.
 fn new_rollout(
     raw: &[u8],
     agent: AgentId,
@@ -106,6 +108,7 @@ fn new_rollout(
 ) -> Result<(Rollout, String), GatewayError> {
     let new: NewRollout = serde_json::from_slice(raw).map_err(|error| {
         let shape = r#"give {"task": "..", "agent"?, "group"?, "group_size"?: 1, "attempt"?: 0, "held_out"?: false, "adapter"?, "run"?, "timeout_s"?: 3600}"#;
+        let error = shortened(&error);
         RolloutError::Invalid(format!("the body is no new rollout: {error}; {shape}"))
     })?;
     let agent = match new.agent {
@@ -118,6 +121,13 @@ fn new_rollout(
             "group_size {size} with attempt {attempt} is not allowed: 1 to {MAX_GROUP}, and attempts from 0 up to it"
         );
         return Err(RolloutError::Invalid(why).into());
+    }
+    for (field, name) in [("adapter", &new.adapter), ("run", &new.run)] {
+        let n_bytes = name.as_ref().map_or(0, String::len);
+        if n_bytes > MAX_NAME {
+            let why = format!("{field} has {n_bytes} bytes: at most {MAX_NAME} are allowed");
+            return Err(RolloutError::Invalid(why).into());
+        }
     }
     let timeout_s = new.timeout_s.unwrap_or(TIMEOUT_S);
     if !(1..=MAX_TIMEOUT_S).contains(&timeout_s) {

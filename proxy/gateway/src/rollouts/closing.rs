@@ -5,7 +5,7 @@ use metaclaw_turns::{Rollout, RolloutEnd, RolloutState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::open_rollouts::{RolloutError, Rollouts};
+use super::open_rollouts::{RolloutError, Rollouts, shortened};
 use crate::{auth::caller::Caller, identity, respond::GatewayError};
 
 /// What may be given.
@@ -59,7 +59,7 @@ fn answer(closed: &Rollout) -> Value {
 
 fn read(body: Value) -> Result<(RolloutId, RolloutEnd), String> {
     let feedback: RolloutFeedback =
-        serde_json::from_value(body).map_err(|error| error.to_string())?;
+        serde_json::from_value(body).map_err(|error| shortened(&error))?;
     let RolloutFeedback {
         rollout,
         score,
@@ -143,9 +143,13 @@ mod tests {
                 json!({"rollout": ID, "score": 1, "text": "t"}),
                 "unknown field `text`",
             ),
+            (
+                json!({"rollout": ID, "score": 1, ("x".repeat(1 << 20)): 1}),
+                "unknown field `xxx",
+            ),
         ] {
             let why = read(body.clone()).unwrap_err();
-            assert!(why.contains(said), "{body}: {why}");
+            assert!(why.contains(said) && why.len() < 400, "{body}: {why}");
         }
     }
 }

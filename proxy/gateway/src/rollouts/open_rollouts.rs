@@ -7,16 +7,18 @@ use std::{
 };
 
 use http::HeaderMap;
-use metaclaw_chat::{RolloutId, Secret, now_ms};
+use metaclaw_chat::{RolloutId, Secret, head, now_ms};
 use metaclaw_turns::{LogError, Rollout, RolloutEnd, RolloutFilter, TurnLog};
 use tokio::sync::Notify;
 
 use super::path::RolloutPath;
 use crate::{auth::caller::shown_keys, lock::lock};
 
-/// Rollouts that may be open at once.
+/// The most rollouts that may be open at once.
 const MAX_OPEN: usize = 4_096;
-/// How long to wait before a deadline is tried again that the log could not write.
+/// How many bytes of a parse error are answered.
+const MAX_ERROR: usize = 300;
+/// How long to wait after the log could not end a rollout.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why a rollout cannot be opened, closed or talked to.
@@ -45,14 +47,14 @@ pub enum RolloutError {
 pub struct Rollouts {
     log: TurnLog,
     open: Mutex<HashMap<RolloutId, Arc<Rollout>>>,
-    /// A rollout was opened, whose deadline may be the next.
+    /// Notified when a rollout was opened, whose deadline may be the next one.
     opened: Notify,
 }
 
 // === impl Rollouts ===
 
 impl Rollouts {
-    /// Reads the rollouts that an earlier process left open: their agents go on.
+    /// Reads the rollouts that an earlier process left open: their agents continue.
     ///
     /// # Errors
     /// Returns the log's error.
@@ -144,7 +146,7 @@ impl Rollouts {
         let is_due = |it: &&Arc<Rollout>| it.deadline_ms <= now_ms;
         let due: Vec<_> = lock(&self.open).values().filter(is_due).cloned().collect();
         for rollout in due {
-            tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and counts for nothing");
+            tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and is not trained on");
             match self.close(&rollout.id, RolloutEnd::Unfinished).await {
                 // Somebody closed it, or forgot it, in between.
                 Ok(_) | Err(LogError::RolloutClosed { .. } | LogError::NoSuchRollout { .. }) => {
@@ -155,6 +157,11 @@ impl Rollouts {
         }
         Ok(())
     }
+}
+
+/// Returns the beginning of a parse error, which may quote the caller's own text.
+pub(super) fn shortened(error: &serde_json::Error) -> String {
+    head(&error.to_string(), MAX_ERROR).to_owned()
 }
 
 /// Returns what the log keeps of a rollout's key.

@@ -31,7 +31,7 @@ pub(crate) fn strip_path<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
-/// Returns the id and the path behind it.
+/// Returns the id and the path after it.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (id, _) = path.strip_prefix(PREFIX)?.split_once('/')?;
     let route = &path[PREFIX.len() + id.len()..];

@@ -1,12 +1,13 @@
-//! Asking: one upstream, or the next where the first cannot answer.
+//! Asks one upstream, or the next one if the first cannot answer.
 //!
-//! Nothing is asked twice unless the settings say so: agents retry by themselves, and a proxy that
-//! does so too multiplies. Where they do, it is before the first byte, and by the class of failure.
-//! A failure of a key tries the upstream's next key, then the next upstream; any other failure goes
-//! to the next upstream at once. An upstream that refuses what only we asked for (token ids), or does not
-//! know a route that it was guessed to know, is asked in another way first. One that speaks another API,
-//! into which the request cannot be translated, is passed over. What the caller shows of its own is
-//! meant for the first upstream, and for no other that is asked in its place.
+//! Without a setting (`routing.fail_over`), nothing is asked twice, because agents retry by themselves and a proxy that
+//! retries too would multiply the requests. With it, the class of the failure decides, before the first byte of a
+//! reply: after a failure of a key, the upstream's next key is tried, and then the next upstream; after any other
+//! failure, the next upstream at once.
+//!
+//! If an upstream refuses what only the proxy asked for (token ids), or lacks a route that it was guessed to have, it
+//! is first asked in another way. An upstream is skipped if the request cannot be translated into its API. The caller's
+//! own credentials go to the first upstream, and to no other that is asked instead.
 
 use std::{pin::pin, sync::Arc};
 
@@ -29,10 +30,10 @@ use crate::{
     upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
-/// How often one upstream is asked again that refuses a history and says why.
+/// How often an upstream is asked again that refuses a history and says why.
 const REFUSALS: usize = 3;
 
-/// Asks one upstream after the other until one answers, or what it says is final.
+/// Asks one upstream after the other, until one answers or a failure is final.
 pub(crate) async fn ask(
     upstreams: &Upstreams,
     candidates: Candidates,
@@ -63,7 +64,7 @@ pub(crate) async fn ask(
                 }
             };
             if refused.contains(&request.body) {
-                // There is nothing to mend.
+                // The same request was refused before, so there is nothing to mend.
                 if is_passed_over(upstream, why_refused) {
                     break;
                 }
@@ -120,7 +121,7 @@ pub(crate) async fn ask(
     best?.translated().await
 }
 
-/// The request as this upstream takes it.
+/// Returns the request in the form that this upstream takes.
 async fn translated(
     upstream: &Upstream,
     chat: &RoutedChat<'_>,
@@ -132,14 +133,14 @@ async fn translated(
     TranslatedRequest::new(upstream, chat, variant, before, mending)
 }
 
-/// Says in the turn's line what was changed of the history that was answered.
+/// Records in the request's span what was changed in the history.
 fn note_mended(mended: Mended) {
     if !mended.is_nothing() {
         Span::current().record("mended", display(mended));
     }
 }
 
-/// Asks one upstream, once, for what is not a chat: its body streams by and cannot be sent again.
+/// Sends a request that is not a chat to one upstream, once, because its body passes unread and cannot be sent again.
 pub(crate) async fn pass(
     upstreams: &Upstreams,
     upstream: &Upstream,
@@ -155,12 +156,12 @@ pub(crate) async fn pass(
     Ok(reply)
 }
 
-/// Whether the next key or upstream is asked after this failure.
+/// Returns whether the next key or upstream is asked after this failure.
 fn is_passed_over(upstream: &Upstream, failure: Option<Failure>) -> bool {
     failure.is_some_and(|it| upstream.fail_over.contains(&it))
 }
 
-/// Those to ask: who has no key that may be shown now is left out, unless nobody is left.
+/// Returns the upstreams to ask. Those whose keys all pause are left out, unless no other is left.
 fn ready(upstreams: &[Arc<Upstream>]) -> Vec<&Arc<Upstream>> {
     let rests = |upstream: &Upstream| {
         let why = upstream.keys.all_rest();
@@ -174,15 +175,14 @@ fn ready(upstreams: &[Arc<Upstream>]) -> Vec<&Arc<Upstream>> {
     }
 }
 
-/// Whether what the caller shows is meant for it: for the first upstream of the order that can be
-/// asked this, and at the same address for any. What another is asked when that one fails, it is
-/// asked without.
+/// Returns whether the caller's credentials are meant for this upstream. They are meant for the first upstream of the
+/// order that can be asked this, and for any at the same address.
 fn is_meant<'a>(upstream: &'a Arc<Upstream>, meant: &mut Option<&'a Arc<Upstream>>) -> bool {
     !upstream.is_policy() && meant.get_or_insert(upstream).is_at(upstream)
 }
 
-/// The better of an answer and what came before: a refusal of ours says less than an upstream's own
-/// answer, which may tell the agent when to come again or what to shorten.
+/// Returns the more helpful of a result and an earlier one. An upstream's own answer may tell the agent when to try
+/// again or what to shorten, so it is preferred to an error of the proxy.
 fn better(answer: Attempted, before: Attempted) -> Attempted {
     match (answer, before) {
         (Err(_), Ok(before)) => Ok(before),

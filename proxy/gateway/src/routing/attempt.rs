@@ -1,4 +1,4 @@
-//! One upstream asked once, and what its answer says.
+//! Asks one upstream once, and reads what its answer means.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use crate::{
     upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
-/// Who answered, and what: as it comes from the upstream until [`Answer::translated`] puts it in the caller's API.
+/// An upstream's answer, in the upstream's API until [`Answer::translated`] has translated it.
 pub(crate) struct Answer {
     pub upstream: Arc<Upstream>,
     pub reply: Response<UpstreamBody>,
-    /// The API that the reply is in as it comes from the upstream; the agent gets its own.
+    /// The API of the upstream's reply. The agent gets its own.
     pub api: Api,
-    /// It comes from the upstream as an event stream.
+    /// Whether the upstream's reply is an event stream.
     pub is_events: bool,
-    /// Token ids are beside, as they were asked for.
+    /// Whether token ids were requested with it.
     pub has_ids: bool,
-    /// How it is put in the caller's API; none once that is done.
+    /// How it is translated to the caller's API, until that is done.
     translation: Option<Translation>,
     failure: Option<Failure>,
     unsupported: Option<Unsupported>,
-    /// Neither the model is missing nor anything else that the answer names.
+    /// Whether the route itself is missing, and not a model or anything else that the answer names.
     lacks_route: bool,
 }
 
-/// What came of asking one upstream once.
+/// The result of asking one upstream once.
 pub(super) type Attempted = Result<Answer, UpstreamError>;
 
 /// What an upstream turned out not to know.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unsupported {
-    /// The token ids that only we asked for.
+    /// The token ids that only the proxy asked for.
     TokenIds,
-    /// An API that it was guessed to speak.
+    /// An API that it was guessed to have.
     Api,
-    /// The history as it is: what it wants, with what was known of that before.
+    /// The history in its present form. The value has all known requirements, with the new ones.
     History(Demands),
 }
 
-/// Asks `upstream`, the last one or not.
+/// Sends the request to `upstream`. `is_last` says that no other can be asked after it.
 pub(super) async fn attempt(
     upstream: &Arc<Upstream>,
     request: TranslatedRequest,
@@ -68,7 +68,7 @@ pub(super) async fn attempt(
     let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
     let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
     let ids = translation.ids.filter(|_| is_refusal);
-    // OpenAI does not find what another made.
+    // OpenAI answers that another provider's items do not exist.
     let lacks_item = is_missing && api == Api::Responses;
     let demands = demands.filter(|_| is_refusal || lacks_item);
     let is_read =
@@ -99,8 +99,7 @@ pub(super) async fn attempt(
     })
 }
 
-/// The class of a reply, noted for the key that was shown; and the beginning of an error's body, if it is
-/// to be read.
+/// Returns the class of a reply, which is also recorded for the key, and the beginning of an error's body if `is_read`.
 pub(super) async fn classify(
     upstream: &Upstream,
     key: Option<usize>,
@@ -119,14 +118,14 @@ pub(super) async fn classify(
     (failure, text)
 }
 
-/// Whether an error's body is worth keeping the agent waiting for: whom to ask next depends on it.
+/// Returns whether an error's body is read before it is passed on, because it decides who is asked next.
 pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool {
     let n_keys = upstream.keys.len();
-    // A key that rests for the wrong reason is missed by agents who would go on from here.
+    // A key that paused for the wrong reason would be missing for other requests.
     n_keys > 1 || (!is_last || n_keys > 0) && !upstream.fail_over.is_empty()
 }
 
-/// Why an upstream did not answer, whatever came of asking it.
+/// Returns the class of the failure, if the upstream did not answer well.
 pub(super) fn failure(attempted: &Attempted) -> Option<Failure> {
     match attempted {
         Ok(answer) => answer.failure,
@@ -134,12 +133,12 @@ pub(super) fn failure(attempted: &Attempted) -> Option<Failure> {
     }
 }
 
-/// What the upstream does not know of the way it was asked, if that was it.
+/// Returns what the upstream does not support, if that is why it refused.
 pub(super) fn unsupported(attempted: &Attempted) -> Option<Unsupported> {
     attempted.as_ref().ok()?.unsupported
 }
 
-/// Counts an attempt, where it is the upstream's answer to what the caller asked.
+/// Counts an attempt, unless the upstream refused something that only the proxy asked for.
 pub(super) fn note(attempted: &Attempted, upstream: &Upstream, metrics: &RequestMetrics) {
     let name = &upstream.name;
     let failure = failure(attempted);
@@ -150,7 +149,7 @@ pub(super) fn note(attempted: &Attempted, upstream: &Upstream, metrics: &Request
         Ok(answer) => metrics.failed(name, answer.reply.status().to_string(), is_unable),
         Err(error) if failure.is_some() => {
             let why = error.to_string();
-            // Its name is told beside it.
+            // The name is recorded beside the text.
             let host = why.strip_prefix(&format!("upstream {name} ("));
             let why = match host.and_then(|rest| rest.split_once(") ")) {
                 Some((host, what)) => format!("{host} {what}"),
@@ -158,12 +157,12 @@ pub(super) fn note(attempted: &Attempted, upstream: &Upstream, metrics: &Request
             };
             metrics.failed(name, why, is_unable);
         }
-        // The caller's own.
+        // The caller's own failure.
         Err(_) => {}
     }
 }
 
-/// Notes what is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
+/// Records what the upstream lacks, if it was asked in another way than at `first`, for a caller of `api`.
 pub(super) fn learn(
     attempted: &Attempted,
     upstream: &Upstream,
@@ -174,16 +173,19 @@ pub(super) fn learn(
     let name = &upstream.name;
     let answer = attempted.as_ref().ok();
     if first.ids && !variant.ids && answer.is_some_and(Answer::is_good) {
-        tracing::info!(upstream = name, "no token ids: asked without for an hour");
+        tracing::info!(
+            upstream = name,
+            "this upstream returns no token ids: they are not requested for an hour"
+        );
         upstream.capabilities.lacks_ids();
     }
-    // Where neither route is there, it was something else that was missing.
+    // If the second route is missing too, something else was wrong.
     let lacks_route = answer.is_some_and(|answer| answer.lacks_route);
     if first.guess && !variant.guess && !lacks_route {
         let lacked = api.name();
         tracing::info!(
             upstream = name,
-            "no {lacked}: asked in chat completions for an hour"
+            "this upstream does not have {lacked}: it gets chat completions for an hour"
         );
         upstream.capabilities.lacks_api(api);
     }
@@ -196,7 +198,7 @@ impl Answer {
         self.reply.status().is_success()
     }
 
-    /// In the caller's API.
+    /// Translates the reply to the caller's API.
     pub(super) async fn translated(mut self) -> Attempted {
         if let Some(translation) = self.translation.take() {
             self.reply = translation.reply(&self.upstream, self.reply).await?;

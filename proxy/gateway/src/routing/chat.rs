@@ -1,8 +1,8 @@
-//! A chat on its way to whoever answers it.
+//! A chat that is to be sent to an upstream.
 
 use bytes::Bytes;
 use http::{HeaderMap, uri::PathAndQuery};
-use metaclaw_chat::{AgentId, Message, SessionId};
+use metaclaw_chat::{AgentId, Message, SessionId, excerpt};
 use metaclaw_dialects::{
     Api,
     mend::Demands,
@@ -24,44 +24,44 @@ pub(crate) struct RoutedChat<'a> {
     pub headers: &'a HeaderMap,
     /// Its body as an upstream gets it, with or without the fields that ask for token ids.
     pub body: &'a (dyn Fn(&Upstream, bool) -> Vec<Bytes> + Sync),
-    /// The reply that it goes on from, instead of repeating what was said before.
+    /// The reply that it continues, instead of repeating the conversation.
     pub previous: Option<Previous<'a>>,
     /// The earlier conversation that the request repeats, if it contains replies and its token ids may be restored.
     pub repeated: Option<Repeated<'a>>,
-    /// Where token ids may be asked for: what the caller asked for itself.
+    /// If token ids may be requested: those that the caller requests itself.
     pub ids: Option<vllm::RequestedIds>,
 }
 
-/// The reply that a request of Responses goes on from.
+/// The reply that a request in Responses continues.
 pub(crate) struct Previous<'a> {
-    /// As the caller names it.
+    /// The id that the caller uses.
     pub id: String,
     pub agent: &'a AgentId,
     pub past: &'a dyn PastReplies,
-    /// It was given lately, and is on its way to the log.
+    /// Whether it was given recently, so that it may still be on its way to the log.
     pub is_known: bool,
     pub found: OnceCell<Option<Vec<Message>>>,
 }
 
-/// A conversation with replies, which the request repeats.
+/// A conversation with replies that the request repeats.
 pub(crate) struct Repeated<'a> {
     pub histories: &'a Histories,
     pub agent: &'a AgentId,
     pub session: &'a SessionId,
-    /// The session begins with this request.
+    /// Whether the session begins with this request.
     pub is_new: bool,
     pub model: Option<String>,
-    /// Calls are in it: what is put back belongs to them.
+    /// Whether it contains tool calls. The restored fields belong to them.
     pub has_calls: bool,
-    /// The id of its last call.
+    /// Returns the id of its last call.
     pub last_call: &'a (dyn Fn() -> Option<String> + Sync),
     pub found: OnceCell<History>,
 }
 
-// === impl Chat ===
+// === impl RoutedChat ===
 
 impl RoutedChat<'_> {
-    /// What may be mended of its history for this upstream, which wants it so.
+    /// Returns how its history is mended for this upstream, which has these requirements.
     pub(super) async fn mending<'m>(
         &'m self,
         upstream: &'m Upstream,
@@ -70,20 +70,20 @@ impl RoutedChat<'_> {
         self.repeated.as_ref()?.mending(upstream, demands).await
     }
 
-    /// What this upstream has asked for so far, of its history and of others.
+    /// Returns the requirements that this upstream has stated so far, for this history and for others.
     pub(super) fn demands(&self, upstream: &Upstream) -> Demands {
         let repeated = self.repeated.as_ref();
         repeated.map(|it| it.demands(upstream)).unwrap_or_default()
     }
 
-    /// What made this upstream take the history is remembered.
+    /// Remembers the requirements with which this upstream accepted the history.
     pub(super) fn remember(&self, upstream: &Upstream, demands: Demands) {
         if let Some(repeated) = &self.repeated {
             repeated.remember(upstream, demands);
         }
     }
 
-    /// What was said before, where this upstream does not have it.
+    /// Returns the earlier conversation, if this upstream does not have it.
     pub(super) async fn said_before(
         &self,
         upstream: &Upstream,
@@ -100,7 +100,7 @@ impl RoutedChat<'_> {
             Some(said) => Ok(Some(said)),
             None => Err(UpstreamError::NoPreviousResponse {
                 name: upstream.name.clone(),
-                id: previous.id.clone(),
+                id: excerpt(&previous.id).into_owned(),
             }),
         }
     }
@@ -109,7 +109,8 @@ impl RoutedChat<'_> {
 // === impl Repeated ===
 
 impl Repeated<'_> {
-    /// What may be mended of it for this upstream. The policy model remembers what it said by its token ids.
+    /// Returns how it is mended for this upstream. For the policy model nothing is mended, because its server remembers
+    /// replies by their token ids.
     async fn mending<'m>(
         &'m self,
         upstream: &'m Upstream,
@@ -149,7 +150,7 @@ impl Repeated<'_> {
             upstream = upstream.name,
             model,
             ?demands,
-            "histories as it wants them"
+            "this upstream gets histories in the form that it requires"
         );
         upstream.capabilities.demand(model, demands.of_server());
         if demands.has_of_history() {
@@ -167,13 +168,13 @@ impl Repeated<'_> {
 // === impl Previous ===
 
 impl Previous<'_> {
-    /// The conversation with the reply, looked for once.
+    /// Returns the conversation up to the reply. It is looked up once.
     async fn conversation(&self) -> Option<&[Message]> {
         let look = async || {
             let id = upstream_reply_id(&self.id);
             let found = find(self.past, self.agent, id, self.is_known).await;
             found.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the reply that a request goes on from cannot be looked for");
+                tracing::warn!(%error, "the log cannot be searched for the reply that a request continues");
                 None
             })
         };

@@ -22,22 +22,22 @@ pub(crate) struct Upstreams {
     order: Vec<String>,
     agents: BTreeMap<AgentId, AgentRouting>,
     mode: Mode,
-    /// Where it requires a key, callers show a key of ours, which is no upstream's.
+    /// If it requires a key, callers send a key of this proxy, which is not meant for an upstream.
     authenticator: Arc<Authenticator>,
 }
 
-/// Who can answer a chat.
+/// The upstreams that can answer a chat.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     pub upstreams: Vec<Arc<Upstream>>,
-    /// What to say where there is nobody.
+    /// The error if there is none.
     pub nobody: UpstreamError,
 }
 
 // === impl Candidates ===
 
 impl Candidates {
-    /// Lets one model answer, so that an outcome is that of one model: the policy model, or the first of the others.
+    /// Keeps one model, so that one model earns the outcome: the policy model, or the first of the others.
     pub(crate) fn keep_one_model(&mut self, by_policy: bool) {
         if by_policy {
             self.upstreams.retain(|upstream| upstream.is_policy());
@@ -50,7 +50,7 @@ impl Candidates {
 // === impl Upstreams ===
 
 impl Upstreams {
-    /// Those of the configuration, each trusted by `roots`.
+    /// Makes those of the configuration. `roots` has the certificates to trust.
     pub(crate) fn new(
         config: &GatewayConfig,
         roots: &RootCertStore,
@@ -75,17 +75,17 @@ impl Upstreams {
         })
     }
 
-    /// Whether what callers show of their own is meant for upstreams.
+    /// Returns whether the callers' own credentials are meant for upstreams.
     pub(super) fn passes_callers_keys(&self) -> bool {
         !self.authenticator.requires_key()
     }
 
-    /// Notes for ever whether the policy model answers.
+    /// Checks forever whether the policy model answers.
     pub(crate) async fn watch_policy(&self) {
         self.policy.watch().await;
     }
 
-    /// Who can answer an agent's chats, in order.
+    /// Returns the upstreams that can answer an agent's chats, in order.
     pub(crate) fn targets(&self, agent: &AgentId) -> Vec<Arc<Upstream>> {
         let target = |name: &str| match name {
             POLICY => self.policy.upstream().map(Arc::new),
@@ -97,8 +97,8 @@ impl Upstreams {
             .collect()
     }
 
-    /// Who can answer this chat, in order. Not all read more than text: `has_media` says whether there is
-    /// more.
+    /// Returns the upstreams that can answer this chat, in order. Some read only text, and `has_media` returns whether
+    /// there is anything else.
     pub(crate) fn candidates(
         &self,
         agent: &AgentId,
@@ -113,7 +113,10 @@ impl Upstreams {
         Candidates { upstreams, nobody }
     }
 
-    /// Whether a chat of an agent, of whichever, can be answered by anybody; why not, otherwise.
+    /// Checks whether any upstream can answer the chats of any agent.
+    ///
+    /// # Errors
+    /// Returns why none can.
     pub(crate) fn is_ready(&self, answers: &Answers) -> Result<(), String> {
         let any = AgentId::default_agent();
         let agents = iter::once(&any).chain(self.agents.keys());
@@ -131,18 +134,18 @@ impl Upstreams {
         Err(unable.collect::<Vec<_>>().join("; "))
     }
 
-    /// Why nobody can answer.
+    /// Returns the error if no upstream can answer.
     pub(crate) fn nobody(&self, agent: &AgentId) -> UpstreamError {
         UpstreamError::nobody(self.has_policy(agent))
     }
 
-    /// Whether our own policy model is among those who answer, up or down.
+    /// Returns whether our own policy model is among those that answer this agent, even if it is down.
     pub(crate) fn has_policy(&self, agent: &AgentId) -> bool {
         self.order_of(agent).contains(&POLICY)
     }
 
-    /// The names that an agent's requests may go to. Its own upstreams stand for all others, so that
-    /// what it says never reaches one that its owner did not choose for it.
+    /// Returns the names of the upstreams for an agent's requests. Its own upstreams replace all others, so that its
+    /// conversations never reach an upstream that its owner did not choose.
     fn order_of(&self, agent: &AgentId) -> Vec<&str> {
         let own = self.agents.get(agent);
         let mode = own.and_then(|own| own.mode).unwrap_or(self.mode);
@@ -154,7 +157,7 @@ impl Upstreams {
             names.clear();
         }
         names.extend(own.iter().map(String::as_str));
-        // Who is not to be answered by it is answered by it all the same where nobody else can.
+        // An agent that the policy model should not answer is answered by it if there is no other upstream.
         let has_others = names.iter().any(|name| self.named.contains_key(*name));
         if mode == Mode::SkillsOnly && has_others {
             names.retain(|name| *name != POLICY);

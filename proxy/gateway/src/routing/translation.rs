@@ -1,9 +1,8 @@
-//! A chat in the API of whoever is asked, and the answer in the API of whoever asks.
+//! Translates a chat to the API of its upstream, and the reply to the API of the caller.
 //!
-//! Most chats pass as they are. Two are translated: one whose API the upstream does not speak, and one to
-//! a model that writes its tool calls and thinking as text, as our own policy model may. From a reply of
-//! vLLM only the token ids are taken that we asked for beside. What the log is told is what the upstream
-//! said.
+//! Most chats pass unchanged. Two kinds are translated: a chat in an API that the upstream does not have, and a chat
+//! with a model that writes tool calls and thinking as text, as our own policy model may. From a reply of vLLM, only
+//! the token ids are removed that the proxy requested. The log gets the upstream's own reply.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
@@ -26,32 +25,32 @@ use crate::{
     upstream::{Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
-/// The longest reply that is translated whole.
+/// The longest reply that is translated as a whole, in bytes.
 const MAX_REPLY: usize = 32 << 20;
 
-/// OpenRouter's own fields of a request.
+/// OpenRouter's own fields in a request.
 const OF_OPENROUTER: [&str; 3] = ["provider", "models", "route"];
 
-/// A step of the way to another API, and what its reply needs of the request.
+/// One step of the translation to another API, and what the translation of the reply needs from the request.
 type TranslationStep = (Direction, translate::ReplyContext);
 
-/// How a reply is to be changed.
+/// How a reply is changed.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
-    /// From the caller's API to the upstream's, each with what its reply needs; none where they speak the same.
+    /// The steps from the caller's API to the upstream's. There are none if the APIs are the same.
     steps: Vec<TranslationStep>,
-    /// Calls and thinking stand in the text.
+    /// Set if tool calls and thinking are written as text.
     in_text: Option<toolcalls::ToolCallOptions>,
-    /// Token ids are beside: what the caller did not ask for itself is taken out.
+    /// Set if token ids were requested. Those that the caller did not request itself are removed.
     pub ids: Option<vllm::RequestedIds>,
-    /// The caller asked for a stream.
+    /// Whether the caller asked for a stream.
     wants_stream: bool,
 }
 
-/// A reply in the caller's words.
+/// A reply in the caller's API.
 enum Said {
     Whole(Vec<u8>),
-    /// An error that came with status 200, and the status that it gets.
+    /// An error that came with status 200, with the status that it gets.
     Error(StatusCode, Vec<u8>),
     Events(Vec<u8>),
 }
@@ -62,20 +61,20 @@ pub(super) struct TranslatedRequest {
     pub headers: HeaderMap,
     pub body: Vec<Bytes>,
     pub api: Api,
-    /// That the upstream speaks this API is a guess.
+    /// Whether it is only a guess that the upstream has this API.
     pub is_guess: bool,
     pub translation: Translation,
-    /// What was changed of its history.
+    /// What was changed in its history.
     pub mended: Mended,
-    /// What of the history was asked for, where it may be asked again otherwise.
+    /// The requirements that the history meets, if it may be sent again in another form.
     pub demands: Option<Demands>,
 }
 
-/// Another body in place of one that has been read already.
+/// A body that replaces one that was already read.
 struct Instead(Vec<u8>);
 
 impl Translation {
-    /// Translates a request of `caller`'s API to `target`, which `upstream` speaks. If the history is mended after the
+    /// Translates a request in the API `caller` to `target`, which `upstream` has. If the history is mended after the
     /// translation, [`Mended`] says how.
     fn translate(
         upstream: &Upstream,
@@ -92,7 +91,7 @@ impl Translation {
         let path = Direction::path(caller, target);
         let has_text = target == Api::Chat && upstream.capabilities.calls_in_text;
         if path.is_empty() {
-            // What goes to another API is translated without.
+            // In a request to another API, the translation leaves these out.
             let body = of_others(upstream, target, body);
             if !has_text {
                 return Ok((translation, body, None));
@@ -118,9 +117,9 @@ impl Translation {
         Ok((translation, vec![now.to_string().into()], mended))
     }
 
-    /// A request in its upstream's own API, whose model writes calls as text.
+    /// Changes a request in its upstream's own API, whose model writes calls as text.
     fn in_text(mut self, body: Vec<Bytes>) -> (Self, Vec<Bytes>) {
-        // What no value can hold passes.
+        // A body that cannot be read as a value passes unchanged.
         let Some(given) = json::value(&body.concat()) else {
             return (self, body);
         };
@@ -131,18 +130,18 @@ impl Translation {
         (self, body)
     }
 
-    /// Whether the reply passes as it comes.
+    /// Returns whether the reply passes unchanged.
     fn is_none(&self) -> bool {
         !self.is_other() && self.ids.is_none_or(vllm::RequestedIds::is_all)
     }
 
-    /// Whether the caller could not do with the reply as it comes; ids beside it hurt nobody.
+    /// Returns whether the caller could not use the unchanged reply. Additional token ids do no harm.
     fn is_other(&self) -> bool {
         !self.steps.is_empty() || self.in_text.is_some()
     }
 
-    /// Reads a reply that is translated whole. An error that came with status 200 gets a status of its own, so
-    /// that it is known for one, here and by the caller.
+    /// Reads a reply that is translated as a whole. An error that came with status 200 gets a status of its own, so
+    /// that the proxy and the caller recognise it.
     pub(super) async fn read_ahead(
         &self,
         upstream: &Upstream,
@@ -161,8 +160,8 @@ impl Translation {
         Ok(())
     }
 
-    /// Translates a reply: a stream as it comes, anything else once it is there. A caller of another API gets a
-    /// stream where it asked for one, and one reply where it did not, whatever the upstream sends.
+    /// Translates a reply: a stream while it arrives, and anything else as a whole. If the APIs differ, the caller gets
+    /// a stream if it asked for one, and otherwise one reply, whatever the upstream sends.
     pub(super) async fn reply(
         self,
         upstream: &Upstream,
@@ -215,8 +214,8 @@ impl Translation {
         Ok(reply)
     }
 
-    /// What was read, in the caller's words, and in the form that it asked for where its API is another;
-    /// `None` where it stays the same.
+    /// Translates what was read to the caller's API, and to the form that it asked for if the APIs differ. Returns
+    /// `None` if nothing changes.
     fn said(
         self,
         upstream: &Upstream,
@@ -235,8 +234,9 @@ impl Translation {
         }
     }
 
-    /// A reply in the other form than the caller asked for. The form is changed where the reply is a chat completion:
-    /// after the first step back from an upstream that speaks another API, or before.
+    /// Translates a reply whose form is not the one that the caller asked for: a stream or one reply. The form is
+    /// changed while the reply is a chat completion, which is after the first step back if the upstream has another
+    /// API.
     fn reformed(
         mut self,
         upstream: &Upstream,
@@ -264,12 +264,12 @@ impl Translation {
         if let Some(events) = events {
             return Ok(Said::Events(self.rewritten(&events)));
         }
-        // A whole one, or no completion: an error in words of its own, or nothing that can be read.
+        // It is a whole reply, or no completion: an error in another format, or something unreadable.
         let said = self.whole(upstream, ok, &chat)?;
         Ok(said.unwrap_or_else(|| said_with_status(chat)))
     }
 
-    /// A whole stream, rewritten.
+    /// Rewrites a complete stream.
     fn rewritten(self, events: &[u8]) -> Vec<u8> {
         let Some(mut rewrite) = self.stream() else {
             return events.to_vec();
@@ -280,7 +280,7 @@ impl Translation {
         out
     }
 
-    /// What could not be read goes on as it came, if the caller can do with that.
+    /// Passes on a reply that could not be read, if the caller can use it unchanged.
     fn unread(
         &self,
         reply: Response<UpstreamBody>,
@@ -289,7 +289,7 @@ impl Translation {
         if self.is_other() { Err(why) } else { Ok(reply) }
     }
 
-    /// First our ids are taken out, then calls are taken from the text, then all is translated.
+    /// Returns the rewrite of a stream: it removes our token ids, then takes calls from the text, then translates.
     fn stream(self) -> Option<Box<dyn Rewrite>> {
         let ids = self.ids.filter(|asked| !asked.is_all());
         let ids = ids.map(|asked| Box::new(vllm::stream(asked)) as Box<dyn Rewrite>);
@@ -300,7 +300,7 @@ impl Translation {
         steps.reduce(|first, then| Box::new(Chained::new(first, then)))
     }
 
-    /// A whole reply, translated; `None` where it stays the same.
+    /// Translates a whole reply, or returns `None` if nothing changes.
     fn whole(
         &self,
         upstream: &Upstream,
@@ -334,7 +334,7 @@ impl Translation {
     }
 }
 
-/// An error's body after the steps back to the caller.
+/// Returns an error's body after the steps back to the caller.
 fn error_along<'a>(
     back: impl Iterator<Item = &'a TranslationStep>,
     status: u16,
@@ -345,7 +345,7 @@ fn error_along<'a>(
     })
 }
 
-/// A chat completion, which may be an error instead.
+/// Returns a chat completion, or the error that came instead.
 fn said_with_status(whole: Vec<u8>) -> Said {
     let status = error_status(&whole).and_then(|it| StatusCode::from_u16(it).ok());
     match status {
@@ -354,8 +354,8 @@ fn said_with_status(whole: Vec<u8>) -> Said {
     }
 }
 
-/// A request in the caller's own API without what other providers made: Claude Code's accounting line is for Anthropic
-/// alone, and reasoning that we put in the words of Responses is for nobody who speaks them.
+/// Removes what is not meant for this upstream from a request in the caller's own API: Claude Code's accounting line,
+/// which is for Anthropic alone, and reasoning that the proxy translated to Responses, which no server accepts.
 fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
     let has = |mark: fn(&[u8]) -> bool| body.iter().any(|piece| mark(piece));
     let has_reasoning = target == Api::Responses && has(translate::has_own_reasoning);
@@ -378,7 +378,7 @@ fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
     vec![whole]
 }
 
-/// A request in its caller's words with its history mended. What no value can hold passes as it is.
+/// Mends the history of a request in the caller's API. A body that cannot be read as a value passes unchanged.
 fn mended_before(
     mending: Mending<'_>,
     caller: Api,
@@ -397,7 +397,7 @@ fn mended_before(
     (vec![request.to_string().into()], mended)
 }
 
-/// A request of Responses with what was said before it, for an upstream that has not heard it.
+/// Adds the earlier conversation to a request in Responses, for an upstream that does not have it.
 fn gone_on(
     upstream: &Upstream,
     target: Api,
@@ -408,13 +408,13 @@ fn gone_on(
     let mut request = request.ok_or_else(|| no_value(upstream))?;
     translate::go_on(&mut request, before);
     if let (Api::Responses, Some(request)) = (target, request.as_object_mut()) {
-        // It has no reply of that id.
+        // The upstream has no reply with that id.
         request.shift_remove("previous_response_id");
     }
     Ok(vec![request.to_string().into()])
 }
 
-/// What no value can hold: a number beyond f64, 128 levels.
+/// Makes the error for a body that cannot be read as a value: it has a number beyond f64, or more than 128 levels.
 fn no_value(upstream: &Upstream) -> UpstreamError {
     UpstreamError::Untranslatable {
         name: upstream.name.clone(),
@@ -454,7 +454,7 @@ fn translated(
         field: error.field().map(str::to_owned),
         reason: error.to_string(),
     })?;
-    // One field is between us and our own trainer, the others are OpenRouter's in each API.
+    // One field is for our own trainer. The others are OpenRouter's in each API.
     let of_openrouter = upstream.openrouter().map_or(&[][..], |_| &OF_OPENROUTER);
     for name in [APPEND_FIELD].iter().chain(of_openrouter) {
         if let (Some(ours), Some(request)) = (given.get(name), request.as_object_mut()) {
@@ -464,7 +464,7 @@ fn translated(
     Ok((request, steps))
 }
 
-/// What was asked for unencoded and came encoded cannot be translated.
+/// Refuses a reply that is encoded although it was requested unencoded, because it cannot be translated.
 fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(given) if !given.as_bytes().eq_ignore_ascii_case(b"identity") => {
@@ -516,7 +516,7 @@ impl TranslatedRequest {
             route: if target == caller {
                 chat.route.clone()
             } else {
-                // Without what another's callers say after it.
+                // Without the query, which belongs to the caller's API.
                 PathAndQuery::from_static(target.path())
             },
             headers,

@@ -1,4 +1,4 @@
-//! Row A5 of the first-hour tests: every chat was refused, or no upstream existed, and nothing reported this.
+//! Tests of how upstreams have answered. Once, every chat was refused, or no upstream existed, and nothing reported it.
 
 use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post_chat};
 use crate::Secret;

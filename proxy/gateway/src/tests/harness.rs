@@ -59,13 +59,13 @@ pub(super) struct SetUp {
     pub rollouts: Option<Arc<crate::Rollouts>>,
     pub privacy: Arc<Privacy>,
     pub no_llm: bool,
-    /// Turns that may wait for the log; all that may, where it is not said.
+    /// The number of turns that may wait for the log. Without it, the usual number.
     pub at_once: Option<usize>,
-    /// Connections at once; what the descriptors allow, where it is not said.
+    /// The number of connections at once. Without it, what the descriptors allow.
     pub max_connections: Option<usize>,
-    /// How long a stream of HTTP/2 may not be read; minutes, where it is not said.
+    /// How long a stream of HTTP/2 may not be read. Without it, minutes.
     pub stalled: Option<Duration>,
-    /// What the log has of the last hour.
+    /// The turns that the log has of the last hour.
     pub recent: Vec<Turn>,
 }
 
@@ -151,14 +151,14 @@ impl Harness {
         Client::connect(self.address).await
     }
 
-    /// Asks on a connection of its own; what the upstream got of it.
+    /// Sends a request on a new connection. Returns the client, and the request as the upstream got it.
     pub(super) async fn ask(&mut self, request: &[u8]) -> (Client, Exchange) {
         let mut client = self.client().await;
         client.send(request).await;
         (client, self.upstream.next().await)
     }
 
-    /// Asks, lets the upstream answer `reply`, and gives what the client saw.
+    /// Sends a request, lets the upstream answer `reply`, and returns what both sides got.
     pub(super) async fn exchange(&mut self, request: &[u8], reply: &str) -> (Exchange, Seen) {
         let (mut client, mut exchange) = self.ask(request).await;
         exchange.send(reply.as_bytes()).await;
@@ -166,14 +166,14 @@ impl Harness {
         (exchange, seen)
     }
 
-    /// A whole chat turn that answers `text`.
+    /// Runs a whole chat turn, in which the upstream answers `text`.
     pub(super) async fn chat(&mut self, headers: &str, body: &str, text: &str) -> Exchange {
         let request = post("/v1/chat/completions", headers, body);
         let reply = json_reply(&completion(text));
         self.exchange(&request, &reply).await.0
     }
 
-    /// Asks without an upstream; the answer is the gateway's own.
+    /// Sends a request that reaches no upstream, and returns the gateway's own answer.
     pub(super) async fn refused(&self, request: &[u8]) -> Seen {
         let mut client = self.client().await;
         client.send(request).await;

@@ -247,7 +247,7 @@ async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
 
-/// Row 28 of the security tests: the log said of such a reply that its agent had disconnected.
+/// Once, the log said of such a reply that its agent had disconnected.
 #[tokio::test]
 async fn a_reply_that_the_end_cuts_off_is_logged_as_cut() {
     let mut set_up = SetUp::default();

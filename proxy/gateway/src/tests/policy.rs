@@ -135,7 +135,7 @@ async fn no_other_upstream_is_asked_with_the_policy_models_sampling() {
     assert_eq!(turn.request.params.get("temperature"), None);
 }
 
-/// Row A16 of the first-hour tests: there was no way back from weights that had changed too much.
+/// Once, there was no way back from weights that had changed too much.
 #[tokio::test]
 async fn an_adapter_that_the_owner_chooses_serves_at_once_and_cuts_no_reply() {
     let (harness, mut policy) = with_policy(SetUp::default()).await;

@@ -143,6 +143,10 @@ async fn a_reply_that_nobody_has_cannot_be_gone_on_from() {
     let seen = harness.refused(&post("/v1/responses", "", body)).await;
     assert_eq!(seen.status(), 400);
     insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"previous response with id \"resp_1\" not found: upstream llm keeps none, and the log has none of this agent's by that id; send the conversation itself as input","type":"invalid_request_error","param":"previous_response_id","code":"previous_response_not_found"}}"#);
+    let long = body.replace("resp_1", &"x".repeat(1 << 20));
+    let seen = harness.refused(&post("/v1/responses", "", &long)).await;
+    assert_eq!(seen.status(), 400);
+    assert!(seen.text().len() < 600, "{}", seen.text());
     assert!(harness.upstream.is_unasked());
 }
 

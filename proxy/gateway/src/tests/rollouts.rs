@@ -56,12 +56,17 @@ impl WithRollouts {
         (seen.status(), serde_json::from_str(seen.text()).unwrap())
     }
 
-    /// Sends a chat to a rollout; what the policy model got of it.
+    /// Sends a chat to a rollout. Returns the head and the body that the policy model got.
     async fn chat(&mut self, opened: &Value) -> (String, String) {
+        self.chat_with(opened, "").await
+    }
+
+    async fn chat_with(&mut self, opened: &Value, headers: &str) -> (String, String) {
         let path = format!("/rollout/{}/v1/chat/completions", text(opened, "id"));
-        let key = format!("authorization: Bearer {}\r\n", text(opened, "api_key"));
+        let key = text(opened, "api_key");
+        let headers = format!("authorization: Bearer {key}\r\n{headers}");
         let mut client = self.harness.client().await;
-        client.send(&post(&path, &key, CHAT)).await;
+        client.send(&post(&path, &headers, CHAT)).await;
         let mut exchange = self.policy.next().await;
         exchange.send(json_reply(&completion("x")).as_bytes()).await;
         assert!(client.read().await.is_whole);
@@ -118,6 +123,21 @@ async fn the_address_says_whose_turn_it_is_and_nothing_is_put_into_its_prompt() 
         .open(&json!({"agent": "coder", "task": "t-2", "adapter": "a-0"}))
         .await;
     assert!(it.chat(&pinned).await.1.contains("a-0"));
+}
+
+#[tokio::test]
+async fn a_header_puts_a_whole_rollout_off_the_record() {
+    let mut it = WithRollouts::start().await;
+    let (_, private) = it.open(&json!({"task": "t-1"})).await;
+    let (_, other) = it.open(&json!({"task": "t-2"})).await;
+    it.chat_with(&private, "x-metaclaw-learn: no\r\n").await;
+    it.chat(&private).await;
+    it.chat(&other).await;
+    let turns = it.harness.log.wait(1).await;
+    let tasks = turns.iter().map(|it| it.served.rollout.as_ref());
+    let tasks: Vec<_> = tasks.map(|it| it.unwrap().task.as_str()).collect();
+    assert_eq!(tasks, ["t-2"]);
+    assert_eq!(it.harness.metrics.counts().off_record, 2);
 }
 
 #[tokio::test]
@@ -198,6 +218,14 @@ async fn what_cannot_be_opened_is_said_by_field_value_and_what_is_allowed() {
             "_shared stands for all agents",
         ),
         (json!({"task": "t", "agent": "../x"}), "agent name"),
+        (
+            json!({"task": "t", "run": "x".repeat(513)}),
+            "run has 513 bytes: at most 512 are allowed",
+        ),
+        (
+            json!({"task": "t", "adapter": "x".repeat(1_000)}),
+            "adapter has 1000 bytes",
+        ),
     ] {
         let (status, answer) = it.open(&body).await;
         let message = text(&answer["error"], "message");

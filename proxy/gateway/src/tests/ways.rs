@@ -1,4 +1,4 @@
-//! The ways to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
+//! Tests of connections to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
 
 use std::{
     convert::Infallible,
@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use super::harness::{CHAT, Harness, SOON, SetUp, Upstream, completion, json_reply, post_chat};
 use crate::{Provider, Secret, UpstreamConfig};
 
-/// A server behind TLS; its authority's certificate lies in `ca`.
+/// A server behind TLS. The file `ca` has the certificate of its authority.
 struct Encrypted {
     address: SocketAddr,
     ca: tempfile::NamedTempFile,
@@ -131,7 +131,7 @@ async fn version(request: Request<Incoming>) -> Result<Response<Full<bytes::Byte
     Ok(Response::new(Full::from(completion(version))))
 }
 
-/// A gateway whose one upstream is as configured.
+/// Makes a gateway with one upstream of this configuration.
 async fn before(llm: UpstreamConfig) -> Harness {
     let mut set_up = SetUp {
         no_llm: true,
@@ -354,7 +354,7 @@ impl Closing {
         }
     }
 
-    /// All chats are answered, each second one on its second try.
+    /// Checks that all chats are answered, every second one at the second try.
     async fn is_of_no_consequence(&self, llm: UpstreamConfig) {
         const CHATS: usize = 20;
         let harness = before(llm).await;
@@ -453,7 +453,7 @@ async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
     assert!(harness.upstream.is_unasked());
 }
 
-/// Security row 11: the reply that the client did not read yet held its upload up.
+/// Once, a reply that the client did not read yet stopped its upload.
 #[tokio::test]
 async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
     const SIZE: usize = 30 << 20;

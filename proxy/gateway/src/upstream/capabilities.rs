@@ -77,7 +77,7 @@ pub(crate) struct Variant {
     pub guess: bool,
 }
 
-// === impl Capabilities ===
+// === impl UpstreamCapabilities ===
 
 impl UpstreamCapabilities {
     /// Returns those of a configured upstream.

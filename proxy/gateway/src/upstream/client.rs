@@ -110,7 +110,7 @@ impl Client {
         };
         match (self.once(&self.pooled, head, body).await, again) {
             (Err(SendError::Failed(error)), Some((head, body))) if is_stale(&error) => {
-                tracing::debug!(%error, "an idle connection was closed: asked on a new one");
+                tracing::debug!(%error, "an idle connection was closed: the request is sent again on a new one");
                 self.once(&self.fresh, head, body).await
             }
             (sent, _) => sent,

@@ -123,7 +123,7 @@ impl KeyRing {
                     key,
                     ?failure,
                     ?wait,
-                    "the upstream refused this key: it is not asked with it for a while"
+                    "the upstream refused this key: the key is not used for a while"
                 );
                 self.failed(key, failure, wait);
             }

@@ -54,7 +54,7 @@ pub(super) fn watched(body: Body) -> (Body, Arc<UploadProgress>) {
     (body.boxed_unsync(), progress)
 }
 
-// === impl Progress ===
+// === impl UploadProgress ===
 
 impl UploadProgress {
     /// Waits for a reply that begins within `after`, counted from when the connection last took a part of the request.

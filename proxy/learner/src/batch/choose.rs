@@ -123,6 +123,8 @@ fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
 
 /// Returns whether both turns are replies to the same prompt.
 fn are_siblings(one: &Turn, other: &Turn) -> bool {
-    let prompt = |turn: &'_ Turn| turn.tokens.as_ref().map(|it| it.prompt_ids.clone());
-    prompt(one).is_some() && prompt(one) == prompt(other)
+    match (&one.tokens, &other.tokens) {
+        (Some(one), Some(other)) => one.prompt_ids == other.prompt_ids,
+        (None, _) | (_, None) => false,
+    }
 }

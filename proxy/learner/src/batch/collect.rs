@@ -1,4 +1,4 @@
-//! From the log to samples: which judged turns a step could take.
+//! Reads the judged turns of the log, and decides which of them a step could use.
 
 use std::{
     cmp::Reverse,
@@ -24,37 +24,37 @@ use crate::{
     shared::Shared,
 };
 
-/// Turns of a list in which the last verdicts are looked for.
+/// The number of listed turns in which the last verdicts are looked for.
 const LOOK_BACK: usize = 400;
-/// Turns that were trained on among which those are looked for that may be used again: the newest. A turn's uses follow
-/// each other within days.
+/// The number of trained turns, the newest ones, among which turns are looked for that may be used again. A turn's uses
+/// follow each other within days.
 const MOST_AGAIN: usize = 64;
 
-/// What a look at the log found.
+/// The result of a look at the log.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
     /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
-    /// Turns of rollouts, which come into steps of their own,
+    /// Turns of rollouts, which have steps of their own.
     pub(crate) rollouts: RolloutTurns,
-    /// and the base model that these were sampled from.
+    /// The base model that the turns of rollouts were sampled from.
     pub(crate) rollout_base: Option<BaseModel>,
-    /// Turns of no use, and why.
+    /// Turns that cannot be used, and why.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
-/// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
-/// for their owner to leave.
+/// The turns of the last look, so that the next look reads only new ones. Samples may wait all day for their owner to
+/// leave.
 #[derive(Debug, Default)]
 pub(crate) struct SeenTurns {
     turns: BTreeMap<TurnId, Arc<Turn>>,
     parents: Parents,
-    /// The changes of verdicts that it knows of.
+    /// The number of changed verdicts at the last look.
     n_changed: u64,
 }
 
-/// By what turns are found that may serve again.
+/// The data by which turns are found that may be used again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reused<'a> {
     /// The steps behind the weights that the next step starts from.
@@ -62,7 +62,7 @@ pub(crate) struct Reused<'a> {
     pub(crate) base: &'a BaseModel,
 }
 
-/// What an agent has to train on, and the base models that it was sampled from. Turns of no use are spent on the way.
+/// Returns an agent's samples, and the base models that they were sampled from. Excludes turns that cannot be used.
 pub(crate) async fn collect(
     shared: &Shared,
     seen: &mut SeenTurns,
@@ -80,7 +80,7 @@ pub(crate) async fn collect(
     Ok(found)
 }
 
-/// The same, with nothing spent.
+/// Does the same, but excludes nothing in the log.
 pub(crate) async fn look(
     shared: &Shared,
     seen: &mut SeenTurns,
@@ -130,7 +130,7 @@ pub(crate) async fn look(
     })
 }
 
-/// Turns that earlier steps used and that may be used again: those that were least, then the newest.
+/// Returns turns that earlier steps used and that may be used again: first the least used, of these the newest.
 pub(crate) async fn used(
     shared: &Shared,
     agent: &AgentId,
@@ -144,7 +144,7 @@ pub(crate) async fn used(
     let trained = shared.persist(|| shared.log.in_state(agent, StateKind::Trained));
     let trained = trained.await?;
     let without_ids = shared.without_ids();
-    // What is answered again is not learned from by its verdict.
+    // A turn that is answered again does not train by its verdict, so no support is needed.
     let support = Support::default();
     let rules = rules(shared, &support, &without_ids, teaching);
     let mut found = Vec::new();
@@ -181,8 +181,8 @@ fn rules<'a>(
     }
 }
 
-/// Ids of one base model mean nothing to another: the newest sample's base counts, the rest is spent. Each turn comes with
-/// what becomes of it.
+/// Keeps the turns with the newest sample's base model, and excludes the others, because another model's token ids mean
+/// nothing to it.
 fn of_one_base(
     mut found: Vec<(Arc<Turn>, Want)>,
     spent: Vec<(TurnId, ExcludeReason)>,
@@ -208,7 +208,7 @@ fn of_one_base(
     }
 }
 
-/// The same of turns of rollouts.
+/// Does the same for turns of rollouts.
 fn rollouts_of_one_base(
     turns: Vec<Arc<Turn>>,
     spent: &mut Vec<(TurnId, ExcludeReason)>,
@@ -228,7 +228,7 @@ fn rollouts_of_one_base(
     (own, Some(newest))
 }
 
-/// The batch of an agent's next step: of these samples, at most `limit` of each method, with those of `again`.
+/// Returns the batch of an agent's next step: at most `limit` of these samples for each method, and those of `again`.
 pub(crate) async fn assemble(
     shared: &Shared,
     agent: &AgentId,
@@ -245,7 +245,8 @@ pub(crate) async fn assemble(
     Ok(choose(samples, again, choosing))
 }
 
-/// The usual reward of an agent's last 100 verdicts, tool turns and others apart, where a method compares with it.
+/// Returns the usual reward of an agent's last [`MEMORY`] verdicts, for tool turns and for others, if a method compares
+/// with it.
 async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
     let method = shared.config.rl.method.of(TrainingSignal::Verdict);
     if method.is_none_or(|it| it.compares() != Compares::Baseline) {
@@ -297,7 +298,7 @@ impl Samples {
 // === impl SeenTurns ===
 
 impl SeenTurns {
-    /// Forgets all where some verdict is another one by now: that is seldom.
+    /// Forgets all turns if any verdict has changed, which is rare.
     fn forget_if(&mut self, n_changed: u64) {
         if n_changed != self.n_changed {
             self.turns.clear();
@@ -305,7 +306,7 @@ impl SeenTurns {
         }
     }
 
-    /// Judged turns, without what no sample needs.
+    /// Reads judged turns, without the parts that no sample needs.
     async fn read_all(
         &mut self,
         shared: &Shared,
@@ -313,7 +314,7 @@ impl SeenTurns {
     ) -> Result<Vec<Arc<Turn>>, LogError> {
         let mut turns = BTreeMap::new();
         for id in ids {
-            // Its ids may have come.
+            // The token ids of a turn without them may have arrived.
             let whole = self.turns.get(&id).filter(|turn| turn.tokens.is_some());
             let turn = if let Some(turn) = whole {
                 Some(Arc::clone(turn))
@@ -329,7 +330,7 @@ impl SeenTurns {
     }
 }
 
-/// Of what was asked nothing: a long conversation need not wait in memory with each turn.
+/// Removes the prompt of a turn, so that long conversations do not wait in memory.
 fn slim(mut turn: Turn) -> Turn {
     turn.request.messages.clear();
     turn.new_from = 0;

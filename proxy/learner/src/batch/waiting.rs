@@ -1,4 +1,4 @@
-//! What waits for a batch, and when that is due.
+//! The samples that wait for a batch, and when a step is due.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,30 +11,30 @@ use crate::{
     status::{SampleCounts, SupportCounts},
 };
 
-/// A batch goes early only with this many samples: one alone is noise.
+/// The fewest samples of an early batch, because a single sample is noise.
 const MIN_EARLY: usize = 2;
 
-/// What an agent has to train on, the oldest first.
+/// An agent's samples, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    /// Those that the teacher answered.
+    /// Samples that the teacher answered.
     pub(crate) answered: Vec<Sample>,
-    /// Those that the teacher has still to answer.
+    /// Turns that the teacher has not answered yet.
     pub(crate) unanswered: Vec<Arc<Turn>>,
-    /// Those whose own ids are pushed, by their verdict or towards a hinted teacher.
+    /// Samples whose own ids get an advantage, by their verdict or from a hinted teacher.
     pub(crate) own: Vec<Sample>,
-    /// Those whose prompts with a hint have still to be rendered.
+    /// Turns whose prompts with a hint are not rendered yet.
     pub(crate) unhinted: Vec<Arc<Turn>>,
-    /// Whose verdicts are support.
+    /// The turns whose verdicts are support.
     pub(crate) support: Arc<Support>,
-    /// How many turns each rule for support keeps from methods that learn from verdicts.
+    /// The number of turns that each rule for support keeps from methods that learn from verdicts.
     pub(crate) n_support: SupportCounts,
 }
 
 // === impl Samples ===
 
 impl Samples {
-    /// How many there are.
+    /// Returns the numbers of samples.
     pub(crate) fn counts(&self) -> SampleCounts {
         SampleCounts {
             redo: self.answered.len(),
@@ -44,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// Whether a step is due: one method has a batch, or what there is has waited long enough.
+    /// Returns whether a step is due: one method has a full batch, or the samples have waited long enough.
     pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.answered.iter().map(|sample| &sample.turn);
         let own = self.own.iter().map(|sample| &sample.turn);
@@ -56,8 +56,8 @@ impl Samples {
         self.answered.is_empty() && self.own.is_empty() && waiting.iter().all(|it| it.is_empty())
     }
 
-    /// Whether one is, if the teacher has a reply to every turn that it is to answer, and something to say of each whose
-    /// hints it is to be told.
+    /// Returns whether a step would be due if the teacher answered every turn, and every prompt with a hint could be
+    /// rendered.
     pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.answered.iter().map(|sample| &sample.turn);
         let redo = redo.chain(&self.unanswered);

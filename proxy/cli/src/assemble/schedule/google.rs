@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Value, json};
 
-use crate::sign_in::google::GoogleToken;
+use crate::sign_in::{answered, google::GoogleToken};
 
 const API: &str = "https://www.googleapis.com";
 /// How far ahead the proxy asks for busy hours.
@@ -44,21 +44,12 @@ impl GoogleCalendar {
             "timeMax": (now + AHEAD).to_string(),
             "items": [{ "id": "primary" }],
         });
-        let told = |error: reqwest::Error| anyhow::Error::from(error.without_url());
         let request = client.post(format!("{}/calendar/v3/freeBusy", self.api));
         let request = request
             .bearer_auth(access)
             .header("content-type", "application/json");
-        let answer = request.body(asked.to_string()).send().await.map_err(told)?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(told)?;
-        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
-        if !status.is_success() {
-            let why = answer["error"]["message"]
-                .as_str()
-                .unwrap_or("no reason is given");
-            bail!("Google answers {status}: {why}");
-        }
+        let answer = answered(request.body(asked.to_string())).await;
+        let answer = answer.context("Google does not say when the calendar is busy")?;
         calendar(&answer["calendars"]["primary"])
     }
 }

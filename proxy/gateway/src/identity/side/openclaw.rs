@@ -42,7 +42,7 @@ const BEGINNINGS: [&str; 16] = [
     "[Subagent Context] You are running as a subagent (depth ",
     "[cron:",
 ];
-/// What is no errand, as somebody waits for the reply, and nobody's words either.
+/// Beginnings of texts that are no side turns, because somebody waits for the reply, but are nobody's words either.
 const NOBODYS: [&str; 3] = [
     "A new session was started via /new or /reset.",
     "[Inter-session message]",
@@ -64,7 +64,7 @@ fn scripts() -> Vec<String> {
         .collect()
 }
 
-/// What stands behind `mark` wherever that stands.
+/// Returns the text after the first `mark` of each script.
 fn behind<'s>(scripts: &'s [String], mark: &str) -> Vec<&'s str> {
     let found = scripts.iter().filter_map(|script| script.split_once(mark));
     found.map(|(_, rest)| rest).collect()

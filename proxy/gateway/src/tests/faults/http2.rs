@@ -169,3 +169,27 @@ async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on(
     drop((stuck, sender, tasks, upstream_of_read, upstream_of_stuck));
     scene.leaves_nothing().await;
 }
+
+#[tokio::test]
+async fn a_stream_whose_window_is_shut_from_its_beginning_gives_its_place_back() {
+    let set_up = SetUp {
+        stalled: Some(Duration::from_millis(100)),
+        ..SetUp::default()
+    };
+    let mut scene = Scene::of(Harness::with(set_up).await);
+    let mut tasks = JoinSet::new();
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(0);
+    let mut sender = connect_as(&scene, &mut tasks, &builder).await;
+    let (shut, mut upstream) = begun(&mut scene, &mut sender, "Shut").await;
+    let metrics = scene.harness.metrics.clone();
+    let given_up = async {
+        while metrics.counts().active_streams > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, given_up).await.expect("its place");
+    assert!(upstream.is_closed().await);
+    drop((shut, sender, tasks, upstream));
+    scene.leaves_nothing().await;
+}

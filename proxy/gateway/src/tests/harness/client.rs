@@ -15,7 +15,7 @@ use super::messages::{SOON, find, header};
 pub(crate) struct Seen {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// The message ended as its framing says; false is a cut.
+    /// Whether the message ended as its framing says. Otherwise it was cut.
     pub(crate) is_whole: bool,
 }
 
@@ -39,7 +39,7 @@ impl Client {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Reads until the text has come.
+    /// Reads until the text has arrived.
     pub(crate) async fn until(&mut self, text: &str) {
         let wait = async {
             while find(&self.buffer, text.as_bytes()).is_none() {
@@ -51,18 +51,18 @@ impl Client {
         timeout(SOON, wait).await.expect(text);
     }
 
-    /// Whether nothing more comes for a while.
+    /// Returns whether nothing more arrives for 100 ms.
     pub(crate) async fn is_silent(&mut self) -> bool {
         let more = self.stream.read_buf(&mut self.buffer);
         timeout(Duration::from_millis(100), more).await.is_err()
     }
 
-    /// Reads one response to its end, whichever that is.
+    /// Reads one response until it ends or is cut.
     pub(crate) async fn read(&mut self) -> Seen {
         timeout(SOON, self.response()).await.expect("a response")
     }
 
-    /// Reads a long chunked response to its end and throws it away; how many bytes it had.
+    /// Reads a long chunked response to its end, and returns its number of bytes.
     pub(crate) async fn count(&mut self) -> u64 {
         const END: &[u8] = b"\r\n0\r\n\r\n";
         let mut n_bytes = 0;
@@ -109,7 +109,7 @@ impl Seen {
     }
 }
 
-/// A response, and how many bytes it takes: with a length, another one may follow.
+/// Returns a response and its number of bytes in the buffer, because another one may follow.
 fn parse(buffer: &[u8], at_end: bool) -> Option<(Seen, usize)> {
     let end = find(buffer, b"\r\n\r\n")? + 4;
     let head = String::from_utf8(buffer[..end].to_vec()).unwrap();

@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use super::messages::SOON;
 use crate::{Finding, PastReplies, RepliesFuture};
 
-/// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
+/// A log in memory. After [`Log::hold`], each turn waits until [`Log::let_go`].
 pub(crate) struct Log {
     turns: Mutex<Vec<Turn>>,
     gate: Semaphore,
@@ -50,7 +50,7 @@ impl Log {
         self.turns.lock().unwrap().clone()
     }
 
-    /// The turns, once there are as many.
+    /// Returns the turns, once there are so many.
     pub(crate) async fn wait(&self, n_turns: usize) -> Vec<Turn> {
         let wait = async {
             loop {
@@ -66,7 +66,7 @@ impl Log {
     }
 }
 
-/// A turn as a log would give it back that knows no other.
+/// Returns a turn as a log without other turns would return it.
 fn read_back(turn: NewTurn, id: TurnId) -> Result<Turn, serde_json::Error> {
     Ok(Turn {
         id,

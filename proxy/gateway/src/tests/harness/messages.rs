@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Nothing on one machine takes this long unless it hangs.
+/// The deadline of each wait. On one machine, only something that hangs takes longer.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) const CHAT: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
@@ -21,7 +21,7 @@ pub(crate) fn header(head: &str, name: &str) -> Option<String> {
     })
 }
 
-/// A request with a body; `headers` as lines, each with its line end.
+/// Makes a request with a body. Each line of `headers` has its line end.
 pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n");
@@ -32,7 +32,7 @@ pub(crate) fn post_chat(body: &str) -> Vec<u8> {
     post("/v1/chat/completions", "", body)
 }
 
-/// A whole reply. It closes its connection, as the upstream here reads one request on each.
+/// Makes a whole reply. It closes its connection, because the upstream here reads one request on each.
 pub(crate) fn json_reply(body: &str) -> String {
     let length = body.len();
     format!(
@@ -59,7 +59,7 @@ pub(crate) fn completion(text: &str) -> String {
     )
 }
 
-/// A body that asks `texts` in turn, with answers between them.
+/// Makes a body with these messages, the user's and the assistant's in turn.
 pub(crate) fn conversation(texts: &[&str]) -> String {
     let said = texts.iter().enumerate().map(|(i, text)| {
         let role = if i % 2 == 0 { "user" } else { "assistant" };

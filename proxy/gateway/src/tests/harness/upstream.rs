@@ -16,14 +16,14 @@ use tokio_util::task::TaskTracker;
 
 use super::messages::{SOON, find, header, json_reply};
 
-/// What a vLLM has: a base model and an adapter.
+/// The models of a vLLM: a base model and an adapter.
 pub(crate) const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","root":"/m","parent":null},{"id":"px","object":"model","root":"/a/px","parent":"m"}]}"#;
 
 /// A server that hands each request to the test.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     exchanges: mpsc::Receiver<Exchange>,
-    /// What it answers by itself when it is asked for its models; the test is handed that request otherwise.
+    /// Its own answer to a request for its models. Without it, the test gets that request too.
     pub(crate) models: Arc<Mutex<Option<String>>>,
 }
 
@@ -118,7 +118,7 @@ impl Exchange {
         header(&self.head, name)
     }
 
-    /// The gateway has closed the connection.
+    /// Returns whether the gateway closes the connection.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut rest = [0; 64];
         match timeout(SOON, self.stream.read(&mut rest)).await {
