@@ -64,6 +64,17 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
+// === impl Usage ===
+
+impl Usage {
+    /// Reads one count. A larger one than a model can have is cut to 2^32, so that no sum of counts overflows; what is
+    /// no count is 0.
+    pub fn count(value: &Value) -> u64 {
+        const MOST: u64 = 1 << 32;
+        value.as_u64().unwrap_or(0).min(MOST)
+    }
+}
+
 // === impl Role ===
 
 impl Role {
@@ -227,6 +238,13 @@ mod tests {
 
     fn message(json: &str) -> Message {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_count_that_no_model_has_is_cut() {
+        let counts = ["7", "18446744073709551615", "-1", "null"]
+            .map(|text| Usage::count(&serde_json::from_str(text).unwrap()));
+        assert_eq!(counts, [7, 1 << 32, 0, 0]);
     }
 
     #[test]

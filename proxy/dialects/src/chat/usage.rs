@@ -8,7 +8,7 @@ use crate::fields::JsonFields;
 /// Reads the `usage` of a completion, a chunk or a choice.
 pub(super) fn usage(of: &JsonFields<'_>) -> Option<Usage> {
     let usage = of.value("usage").filter(Value::is_object)?;
-    let number = |name| usage[name].as_u64().unwrap_or(0);
+    let number = |name| Usage::count(&usage[name]);
     Some(Usage {
         prompt_tokens: number("prompt_tokens"),
         completion_tokens: number("completion_tokens"),
@@ -23,6 +23,5 @@ pub(crate) fn cached_tokens(usage: &Value) -> u64 {
         &usage["prompt_cache_hit_tokens"],
         &usage["cached_tokens"],
     ];
-    let counts = counts.into_iter().filter_map(Value::as_u64);
-    counts.max().unwrap_or(0)
+    counts.into_iter().map(Usage::count).max().unwrap_or(0)
 }

@@ -33,7 +33,7 @@ impl Tokens {
     pub(super) fn count(&mut self, usage: &Value) {
         self.is_known |= usage.is_object();
         let take = |known: &mut u64, name: &str| {
-            *known = (*known).max(usage[name].as_u64().unwrap_or(0));
+            *known = (*known).max(Usage::count(&usage[name]));
         };
         take(&mut self.input, "input_tokens");
         take(&mut self.written, "cache_creation_input_tokens");
@@ -43,9 +43,8 @@ impl Tokens {
 
     /// Anthropic counts tokens written to its cache, and read from it, separately from the input.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let prompt = self.input.saturating_add(self.written);
         self.is_known.then_some(Usage {
-            prompt_tokens: prompt.saturating_add(self.cached),
+            prompt_tokens: self.input + self.written + self.cached,
             completion_tokens: self.output,
             cached_tokens: self.cached,
         })

@@ -32,10 +32,9 @@ pub(super) fn finish_reason(
 
 pub(super) fn usage(value: &Value) -> Option<Usage> {
     value.as_object()?;
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
     Some(Usage {
-        prompt_tokens: number(&value["input_tokens"]),
-        completion_tokens: number(&value["output_tokens"]),
-        cached_tokens: number(&value["input_tokens_details"]["cached_tokens"]),
+        prompt_tokens: Usage::count(&value["input_tokens"]),
+        completion_tokens: Usage::count(&value["output_tokens"]),
+        cached_tokens: Usage::count(&value["input_tokens_details"]["cached_tokens"]),
     })
 }

@@ -20,15 +20,13 @@ pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
     let message: Message = serde_json::from_value(choice["message"].clone())
         .map_err(|error| format!("choices[0].message: {error}"))?;
     let usage = &json["usage"];
-    let count = |value: &Value| value.as_u64();
     Ok(Answer {
         text: message.text().into_owned(),
         finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
-        usage: count(&usage["prompt_tokens"]).map(|prompt_tokens| Usage {
-            prompt_tokens,
-            completion_tokens: count(&usage["completion_tokens"]).unwrap_or_default(),
-            cached_tokens: count(&usage["prompt_tokens_details"]["cached_tokens"])
-                .unwrap_or_default(),
+        usage: usage["prompt_tokens"].is_u64().then(|| Usage {
+            prompt_tokens: Usage::count(&usage["prompt_tokens"]),
+            completion_tokens: Usage::count(&usage["completion_tokens"]),
+            cached_tokens: Usage::count(&usage["prompt_tokens_details"]["cached_tokens"]),
         }),
     })
 }
