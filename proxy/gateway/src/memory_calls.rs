@@ -30,11 +30,11 @@ pub(crate) async fn serve_memory(
     let caller = Caller::from_extensions(&head.extensions)?;
     let agent = identity::named_agent(&head.headers, &caller)?;
     let answer = async {
+        let request = read(&head.method, &head.uri, &raw)?;
         let memory = services.memory.ok_or_else(|| ServiceError {
             status: StatusCode::SERVICE_UNAVAILABLE,
             message: "memory not enabled".to_owned(),
         })?;
-        let request = read(&head.method, &head.uri, &raw)?;
         memory.call(MemoryCall { agent, request }).await
     };
     Ok(match answer.await {

@@ -262,7 +262,7 @@ proptest! {
         prop_assert_eq!(&reply.finish_reason, &text(&choice["finish_reason"]));
         prop_assert_eq!(reply.message, Message::try_from(choice["message"].clone()).ok());
         prop_assert_eq!(reply.error, body.get("error").filter(|error| !error.is_null()).cloned());
-        let count = |name: &str| body["usage"][name].as_u64().unwrap_or(0);
+        let count = |name: &str| Usage::count(&body["usage"][name]);
         let usage = body["usage"].as_object().map(|_| (count("prompt_tokens"), count("cached_tokens")));
         prop_assert_eq!(reply.usage.map(|usage| (usage.prompt_tokens, usage.cached_tokens)), usage);
     }
