@@ -8,10 +8,10 @@ const ID = "metaclaw-openclaw";
 const PROVIDER = "metaclaw";
 const STOP_SECONDS = 20;
 /**
- * How long after it was disabled the extension stops MetaClaw. OpenClaw is writing openclaw.json at that moment, and
+ * How long after it was disabled the extension stops MetaClaw. OpenClaw may write openclaw.json for seconds after that, and
  * its command fails if another program writes the file too.
  */
-const STOP_AFTER_MS = 3_000;
+const STOP_AFTER_MS = 15_000;
 /** Where a later copy of this module, which OpenClaw may load anew, finds the stop that an earlier one planned. */
 const PLANNED_STOP = Symbol.for(`${ID}.plannedStop`);
 /** The reason that OpenClaw gives `gateway_stop` when only the extensions change and the gateway continues. */

@@ -78,7 +78,7 @@ esac`;
   assert.equal(lines.length, 1);
 
   lifecycle.cleanup({ reason: "disable" });
-  mock.timers.tick(3_000);
+  mock.timers.tick(15_000);
   mock.timers.reset();
   await said(lines, /MetaClaw is stopped, and openclaw.json is restored/);
 });
