@@ -1,8 +1,9 @@
 //! How a command calls an operation: in the running process, or in its own.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 
 use crate::{
     client::ControlClient,
@@ -62,9 +63,9 @@ impl ControlCaller {
         mut each: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Process(client) => Ok(client.stream(&operation, each).await?),
+            Self::Process(client) => Ok(client.stream(&operation, &mut each).await?),
             Self::Files(instance) => {
-                let mut pieces = pin!(operation.stream(Arc::clone(instance), note));
+                let mut pieces = operation.stream(Arc::clone(instance), note);
                 while let Some(piece) = pieces.next().await {
                     each(&piece?)?;
                 }
@@ -74,10 +75,12 @@ impl ControlCaller {
     }
 
     /// Closes the files of the home, if this process has opened them.
-    pub async fn close(&self) {
-        if let Self::Files(instance) = self {
-            instance.close().await;
-        }
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Self::Files(instance) = self {
+                instance.close().await;
+            }
+        })
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use anyhow::bail;
+use axum::body::Bytes;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use metaclaw_llm::{HttpError, loopback_client};
+use reqwest::RequestBuilder;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -71,24 +74,26 @@ impl ControlClient {
     ///
     /// # Errors
     /// When a process has the home and does not say where it listens.
-    pub async fn of_running(home: &Home) -> anyhow::Result<Option<Self>> {
-        let deadline = Instant::now() + LISTEN_TIMEOUT;
-        loop {
-            let Some(holder) = home.holder()? else {
-                return Ok(None);
-            };
-            match home.run_file()? {
-                Some(run) if run.pid == holder.pid => return Ok(Some(Self::new(run)?)),
-                // Left by a killed one, or not written yet.
-                _ if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
-                _ => bail!(
-                    "`metaclaw {}` (process {}) has {} and does not say where it is: try again",
-                    holder.doing,
-                    holder.pid,
-                    home.dir().display()
-                ),
+    pub fn of_running(home: &Home) -> BoxFuture<'_, anyhow::Result<Option<Self>>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + LISTEN_TIMEOUT;
+            loop {
+                let Some(holder) = home.holder()? else {
+                    return Ok(None);
+                };
+                match home.run_file()? {
+                    Some(run) if run.pid == holder.pid => return Ok(Some(Self::new(run)?)),
+                    // Left by a killed one, or not written yet.
+                    _ if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+                    _ => bail!(
+                        "`metaclaw {}` (process {}) has {} and does not say where it is: try again",
+                        holder.doing,
+                        holder.pid,
+                        home.dir().display()
+                    ),
+                }
             }
-        }
+        })
     }
 
     /// Where the control listener and the page are.
@@ -114,8 +119,7 @@ impl ControlClient {
         deadline: Duration,
     ) -> Result<O::Reply, ControlError> {
         let request = self.http.post(self.url(O::PATH)).json(operation);
-        let answer = self.send(request.timeout(deadline)).await?;
-        let answer = answer.bytes().await.map_err(|it| self.unreachable(it))?;
+        let answer = self.answer(request.timeout(deadline)).await?;
         serde_json::from_slice(&answer).map_err(|source| ControlError::OtherVersion {
             pid: self.run.pid,
             theirs: self.run.version.clone(),
@@ -130,24 +134,40 @@ impl ControlClient {
     pub async fn stream<O: StreamedOperation>(
         &self,
         operation: &O,
-        mut each: impl FnMut(&[u8]) -> io::Result<()>,
+        each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ControlError> {
-        let request = self.http.post(self.url(O::PATH)).json(operation);
-        let mut answer = self.send(request).await?;
-        while let Some(bytes) = answer.chunk().await.map_err(|it| self.unreachable(it))? {
-            each(&bytes)?;
-        }
-        Ok(())
+        self.pieces(self.http.post(self.url(O::PATH)).json(operation), each)
+            .await
+    }
+
+    // What follows does not know the operation, so that it is compiled once.
+
+    fn answer(&self, request: RequestBuilder) -> BoxFuture<'_, Result<Bytes, ControlError>> {
+        Box::pin(async move {
+            let answer = self.send(request).await?;
+            answer.bytes().await.map_err(|it| self.unreachable(it))
+        })
+    }
+
+    fn pieces<'a>(
+        &'a self,
+        request: RequestBuilder,
+        each: &'a mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> LocalBoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(async move {
+            let mut answer = self.send(request).await?;
+            while let Some(bytes) = answer.chunk().await.map_err(|it| self.unreachable(it))? {
+                each(&bytes)?;
+            }
+            Ok(())
+        })
     }
 
     fn url(&self, path: &str) -> String {
         format!("http://{}/{path}", self.run.control)
     }
 
-    async fn send(
-        &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, ControlError> {
+    async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response, ControlError> {
         let sent = request.bearer_auth(&self.run.token).send().await;
         let answer = sent.map_err(|error| self.unreachable(error))?;
         if answer.status().is_success() {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::now_ms;
 use metaclaw_trainer_api::tinker::client::{TinkerTokens, TinkerUsage};
 use metaclaw_turns::day_of;
@@ -112,15 +113,17 @@ impl Meter {
     }
 
     /// Writes the counts down until `ending`, and once more.
-    pub async fn run(self: Arc<Self>, ending: CancellationToken) {
-        while ending
-            .run_until_cancelled(tokio::time::sleep(EVERY))
-            .await
-            .is_some()
-        {
+    pub fn run(self: Arc<Self>, ending: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while ending
+                .run_until_cancelled(tokio::time::sleep(EVERY))
+                .await
+                .is_some()
+            {
+                self.try_save();
+            }
             self.try_save();
-        }
-        self.try_save();
+        })
     }
 
     fn try_save(&self) {

@@ -4,6 +4,7 @@
 //! begins. The questions are sent alone, without the agent's own system text, so that the answers differ by the lessons
 //! and cost little.
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
 use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
@@ -135,32 +136,34 @@ impl Comparer {
     ///
     /// # Errors
     /// Returns an error if there is no model to ask, or it does not answer.
-    pub async fn answer(
-        &self,
-        library: &Library,
-        serving: &Serving,
-        question: &ComparedQuestion,
-    ) -> anyhow::Result<ComparedAnswer> {
-        let adapter = serving.current(&question.agent);
-        let model = adapter.filter(|_| question.given == GivenLessons::Weights);
-        let config = self.config(model.as_deref().unwrap_or(BASE))?;
-        let has_key = config.key.is_some();
-        let client = ChatClient::new(config, self.http.clone())?;
-        let lessons = match question.given {
-            GivenLessons::Nothing => Lessons::default(),
-            GivenLessons::Lessons => library.lessons(&question.agent, &question.text),
-            GivenLessons::Weights => {
-                let adapter = model.as_deref();
-                let lessons = library.lessons_for(&question.agent, &question.text, adapter);
-                lessons.where_answers(adapter).clone()
-            }
-        };
-        let messages = messages(&question.text, &lessons);
-        let answer = client.ask(&messages, self.params.clone()).await;
-        let answer = answer.map_err(|error| explained(error, has_key))?;
-        Ok(ComparedAnswer {
-            text: answer.text,
-            usage: answer.usage,
+    pub fn answer<'a>(
+        &'a self,
+        library: &'a Library,
+        serving: &'a Serving,
+        question: &'a ComparedQuestion,
+    ) -> BoxFuture<'a, anyhow::Result<ComparedAnswer>> {
+        Box::pin(async move {
+            let adapter = serving.current(&question.agent);
+            let model = adapter.filter(|_| question.given == GivenLessons::Weights);
+            let config = self.config(model.as_deref().unwrap_or(BASE))?;
+            let has_key = config.key.is_some();
+            let client = ChatClient::new(config, self.http.clone())?;
+            let lessons = match question.given {
+                GivenLessons::Nothing => Lessons::default(),
+                GivenLessons::Lessons => library.lessons(&question.agent, &question.text),
+                GivenLessons::Weights => {
+                    let adapter = model.as_deref();
+                    let lessons = library.lessons_for(&question.agent, &question.text, adapter);
+                    lessons.where_answers(adapter).clone()
+                }
+            };
+            let messages = messages(&question.text, &lessons);
+            let answer = client.ask(&messages, self.params.clone()).await;
+            let answer = answer.map_err(|error| explained(error, has_key))?;
+            Ok(ComparedAnswer {
+                text: answer.text,
+                usage: answer.usage,
+            })
         })
     }
 

@@ -268,25 +268,29 @@ impl Instance {
     ///
     /// # Errors
     /// Where there is none, another process has the home, or the log cannot be opened.
-    pub async fn log(&self) -> anyhow::Result<&TurnLog> {
-        match &self.parts {
-            InstanceParts::Process(process) => Ok(&process.log),
-            InstanceParts::Files(files) => {
-                let open = files.log.get_or_try_init(|| files.open(&self.home));
-                Ok(&open.await?.log)
+    pub fn log(&self) -> BoxFuture<'_, anyhow::Result<&TurnLog>> {
+        Box::pin(async move {
+            match &self.parts {
+                InstanceParts::Process(process) => Ok(&process.log),
+                InstanceParts::Files(files) => {
+                    let open = files.log.get_or_try_init(|| files.open(&self.home));
+                    Ok(&open.await?.log)
+                }
             }
-        }
+        })
     }
 
     /// The same; none where there is no log yet.
     ///
     /// # Errors
     /// Where another process has the home, or the log cannot be opened.
-    pub async fn log_if_any(&self) -> anyhow::Result<Option<&TurnLog>> {
-        if self.running().is_none() && !self.home.turns().exists() {
-            return Ok(None);
-        }
-        self.log().await.map(Some)
+    pub fn log_if_any(&self) -> BoxFuture<'_, anyhow::Result<Option<&TurnLog>>> {
+        Box::pin(async move {
+            if self.running().is_none() && !self.home.turns().exists() {
+                return Ok(None);
+            }
+            self.log().await.map(Some)
+        })
     }
 
     /// The library of lessons.
@@ -315,21 +319,23 @@ impl Instance {
     ///
     /// # Errors
     /// Where there is no log or no policy model, or what is needed is not allowed or does not start.
-    pub async fn learner(&self) -> anyhow::Result<LearnerParts<'_>> {
-        match &self.parts {
-            InstanceParts::Process(process) => Ok(LearnerParts {
-                learner: &process.learner,
-                replays: &process.replays,
-            }),
-            InstanceParts::Files(files) => {
-                let log = self.log().await?;
-                let made = files.learner.get_or_try_init(|| files.opener.learner(log));
-                let IdleLearner {
-                    learner, replays, ..
-                } = made.await?;
-                Ok(LearnerParts { learner, replays })
+    pub fn learner(&self) -> BoxFuture<'_, anyhow::Result<LearnerParts<'_>>> {
+        Box::pin(async move {
+            match &self.parts {
+                InstanceParts::Process(process) => Ok(LearnerParts {
+                    learner: &process.learner,
+                    replays: &process.replays,
+                }),
+                InstanceParts::Files(files) => {
+                    let log = self.log().await?;
+                    let made = files.learner.get_or_try_init(|| files.opener.learner(log));
+                    let IdleLearner {
+                        learner, replays, ..
+                    } = made.await?;
+                    Ok(LearnerParts { learner, replays })
+                }
             }
-        }
+        })
     }
 
     /// Whether an adapter is tested before it serves.
@@ -369,36 +375,40 @@ impl Instance {
     ///
     /// # Errors
     /// Where there is no log, or a setting is refused.
-    pub async fn sources(&self) -> anyhow::Result<ReportSources> {
-        match &self.parts {
-            InstanceParts::Process(process) => Ok(process.sources()),
-            InstanceParts::Files(files) => {
-                let trains = files.opener.trains()?;
-                let log = self.log().await?.clone();
-                let config = files.opener.budget()?;
-                let budget = TokenBudget::open(config, self.home.spend(), log.clone());
-                Ok(ReportSources {
-                    log,
-                    library: files.opener.library()?,
-                    weights: trains,
-                    budget: Arc::new(budget),
-                    zone: TimeZone::system(),
-                })
+    pub fn sources(&self) -> BoxFuture<'_, anyhow::Result<ReportSources>> {
+        Box::pin(async move {
+            match &self.parts {
+                InstanceParts::Process(process) => Ok(process.sources()),
+                InstanceParts::Files(files) => {
+                    let trains = files.opener.trains()?;
+                    let log = self.log().await?.clone();
+                    let config = files.opener.budget()?;
+                    let budget = TokenBudget::open(config, self.home.spend(), log.clone());
+                    Ok(ReportSources {
+                        log,
+                        library: files.opener.library()?,
+                        weights: trains,
+                        budget: Arc::new(budget),
+                        zone: TimeZone::system(),
+                    })
+                }
             }
-        }
+        })
     }
 
     /// Lets go of the files, and ends what was started for an operation. A process that serves ends elsewhere.
-    pub async fn close(&self) {
-        let InstanceParts::Files(files) = &self.parts else {
-            return;
-        };
-        if let Some(learner) = files.learner.get() {
-            learner.end().await;
-        }
-        if let Some(LockedLog { log, .. }) = files.log.get() {
-            log.clone().close().await;
-        }
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let InstanceParts::Files(files) = &self.parts else {
+                return;
+            };
+            if let Some(learner) = files.learner.get() {
+                learner.end().await;
+            }
+            if let Some(LockedLog { log, .. }) = files.log.get() {
+                log.clone().close().await;
+            }
+        })
     }
 }
 
@@ -406,11 +416,13 @@ impl Instance {
 
 impl IdleLearner {
     /// Ends the policy server that was started for it.
-    pub async fn end(&self) {
-        self.ending.cancel();
-        self.tasks.close();
-        // One that does not end is killed with us: its standard input closes.
-        timeout(GRACE, self.tasks.wait()).await.ok();
+    pub fn end(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.ending.cancel();
+            self.tasks.close();
+            // One that does not end is killed with us: its standard input closes.
+            timeout(GRACE, self.tasks.wait()).await.ok();
+        })
     }
 }
 

@@ -351,9 +351,7 @@ pub(crate) async fn forget(
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
     let since_ms = what.since_ms;
-    let mut sessions = log
-        .ended(|ended_ms| since_ms.is_none_or(|since_ms| ended_ms >= since_ms))
-        .await?;
+    let mut sessions = log.ended(since_ms.unwrap_or(0)..u64::MAX).await?;
     sessions.retain(|(agent, session)| {
         what.agent.as_ref().is_none_or(|wanted| wanted == agent)
             && what.session.as_ref().is_none_or(|wanted| wanted == session)
@@ -377,10 +375,14 @@ pub(crate) async fn forget(
     let lessons = tokio::task::spawn_blocking(move || forget_lessons(&kept, &reports, &gone));
     let (n_lessons, words) = lessons.await??;
     forgotten.n_lessons = n_lessons;
-    for (agent, session) in log.ended(|_| true).await? {
+    for (agent, session) in log.ended(0..u64::MAX).await? {
         if let Some(words) = words.get(&agent).cloned() {
-            log.mask(&agent, &session, move |text| without(text, &words))
-                .await?;
+            log.mask(
+                &agent,
+                &session,
+                Box::new(move |text| without(text, &words)),
+            )
+            .await?;
         }
     }
     log.compact().await?;

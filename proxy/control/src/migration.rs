@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 
 use self::{adapters::PeftAdapter, old_home::OldHome, work::Migration};
@@ -44,37 +45,39 @@ struct Deferred {
 ///
 /// # Errors
 /// [`OldHomeError`], or why a file cannot be read or written.
-pub async fn migrate(
-    request: &MigrationRequest,
-    home: &Home,
-    instance: &Instance,
-) -> anyhow::Result<MigrationReport> {
-    let old = OldHome::open(request, home)?;
-    let from = old.dir.clone();
-    let mut migration = Migration {
-        old,
-        home,
-        checkpoints: instance.checkpoints()?,
-        writes: false,
-        items: Vec::new(),
-    };
-    let mut deferred = take(&mut migration)?;
-    if !request.dry_run {
-        home.create()?;
-        migration.writes = true;
-        migration.items.clear();
-        deferred = take(&mut migration)?;
-        // The settings that were just taken may name another folder.
-        migration.checkpoints = instance.checkpoints()?;
-    }
-    adapters::register(&mut migration, &deferred.adapters)?;
-    records::import(&mut migration, deferred.imports, instance).await?;
-    leftovers::note(&mut migration)?;
-    Ok(MigrationReport {
-        from,
-        to: home.dir().to_owned(),
-        dry_run: request.dry_run,
-        items: migration.items,
+pub fn migrate<'a>(
+    request: &'a MigrationRequest,
+    home: &'a Home,
+    instance: &'a Instance,
+) -> BoxFuture<'a, anyhow::Result<MigrationReport>> {
+    Box::pin(async move {
+        let old = OldHome::open(request, home)?;
+        let from = old.dir.clone();
+        let mut migration = Migration {
+            old,
+            home,
+            checkpoints: instance.checkpoints()?,
+            writes: false,
+            items: Vec::new(),
+        };
+        let mut deferred = take(&mut migration)?;
+        if !request.dry_run {
+            home.create()?;
+            migration.writes = true;
+            migration.items.clear();
+            deferred = take(&mut migration)?;
+            // The settings that were just taken may name another folder.
+            migration.checkpoints = instance.checkpoints()?;
+        }
+        adapters::register(&mut migration, &deferred.adapters)?;
+        records::import(&mut migration, deferred.imports, instance).await?;
+        leftovers::note(&mut migration)?;
+        Ok(MigrationReport {
+            from,
+            to: home.dir().to_owned(),
+            dry_run: request.dry_run,
+            items: migration.items,
+        })
     })
 }
 

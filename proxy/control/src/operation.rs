@@ -2,13 +2,18 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use futures_util::Stream;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::instance::Instance;
 
 /// One thing that a command does, as a request. The running process carries it out if there is one, else the command
 /// itself, by the same function.
+///
+/// Futures and streams of operations are boxed, so that an operation is compiled once, here, and not again in each crate
+/// that calls it.
+#[async_trait]
 pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     /// The path of the request at the control listener of the running process.
     const PATH: &'static str;
@@ -19,10 +24,7 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 
     /// Carries out the operation on the running process, or on the files of a home.
-    fn perform(
-        self,
-        instance: &Instance,
-    ) -> impl Future<Output = Result<Self::Reply, OperationFailure>> + Send;
+    async fn perform(self, instance: &Instance) -> Result<Self::Reply, OperationFailure>;
 }
 
 /// An operation whose reply is a stream of lines. Each line is sent as soon as it exists.
@@ -36,7 +38,7 @@ pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
         self,
         instance: Arc<Instance>,
         note: fn(&str),
-    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static;
+    ) -> BoxStream<'static, io::Result<Vec<u8>>>;
 }
 
 /// Why an operation failed.

@@ -3,6 +3,7 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
+use futures_util::future::BoxFuture;
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Mark, OffRecord, Privacy, RelayOnly, Switch};
 use metaclaw_settings::write_private;
@@ -101,25 +102,31 @@ pub(crate) fn save_off(home: &Home, off: &RelayOnly) -> io::Result<()> {
 }
 
 /// Writes which sessions are off the record whenever that changes, and once more at the end.
-pub async fn keep_off_record(privacy: Arc<Privacy>, home: Home, ending: CancellationToken) {
-    let mut changes = privacy.off_record.changes();
-    loop {
-        let is_ending = tokio::select! {
-            () = ending.cancelled() => true,
-            changed = changes.changed() => changed.is_err(),
-        };
-        if !is_ending || changes.has_changed().unwrap_or_default() {
-            let (privacy, path) = (Arc::clone(&privacy), home.off_record());
-            let write = move || write_marks(&privacy.off_record, &path);
-            let written = tokio::task::spawn_blocking(write).await;
-            if let Err(error) = written.map_err(io::Error::other).flatten() {
-                warn!(%error, "what is off the record is not known after a restart");
+pub fn keep_off_record(
+    privacy: Arc<Privacy>,
+    home: Home,
+    ending: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let mut changes = privacy.off_record.changes();
+        loop {
+            let is_ending = tokio::select! {
+                () = ending.cancelled() => true,
+                changed = changes.changed() => changed.is_err(),
+            };
+            if !is_ending || changes.has_changed().unwrap_or_default() {
+                let (privacy, path) = (Arc::clone(&privacy), home.off_record());
+                let write = move || write_marks(&privacy.off_record, &path);
+                let written = tokio::task::spawn_blocking(write).await;
+                if let Err(error) = written.map_err(io::Error::other).flatten() {
+                    warn!(%error, "what is off the record is not known after a restart");
+                }
+            }
+            if is_ending {
+                return;
             }
         }
-        if is_ending {
-            return;
-        }
-    }
+    })
 }
 
 fn write_marks(off_record: &OffRecord, path: &Path) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::{fs, io, path::PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use futures_util::future::BoxFuture;
 use metaclaw_chat::AgentId;
 use metaclaw_learner::{
     Learner, LearnerConfig, Recorder, ReplayEvent, ReplayReport, ReplayWanted, ReportTo,
@@ -67,31 +68,33 @@ impl Replays {
     ///
     /// # Cancel safety
     /// A dropped replay ends where it stands; the next one clears up behind it.
-    pub async fn run(
-        &self,
-        learner: &Learner,
+    pub fn run<'a>(
+        &'a self,
+        learner: &'a Learner,
         asked: ReplayAsked,
-        told: impl FnMut(ReplayEvent) + Send,
-    ) -> anyhow::Result<ReplayReport> {
-        let running = self.running.try_lock();
-        let _running = running.map_err(|_| anyhow!("a replay is under way: one at a time"))?;
-        let config = (self.overridden)(learner.config(), &asked.set)?;
-        let recorder = Recorder::new(self.numbers.join(asked.name.as_str()), &self.report_to);
-        let wanted = ReplayWanted {
-            name: asked.name.to_string(),
-            agent: asked.agent,
-            since_ms: asked.since_ms,
-            steps: asked.steps,
-            seed: asked.seed,
-            config,
-        };
-        let scratch = self.open().await?;
-        let done = learner
-            .replay(wanted, scratch.clone(), recorder, told)
-            .await;
-        scratch.close().await;
-        self.clear()?;
-        Ok(done?)
+        told: Box<dyn FnMut(ReplayEvent) + Send + 'a>,
+    ) -> BoxFuture<'a, anyhow::Result<ReplayReport>> {
+        Box::pin(async move {
+            let running = self.running.try_lock();
+            let _running = running.map_err(|_| anyhow!("a replay is under way: one at a time"))?;
+            let config = (self.overridden)(learner.config(), &asked.set)?;
+            let recorder = Recorder::new(self.numbers.join(asked.name.as_str()), &self.report_to);
+            let wanted = ReplayWanted {
+                name: asked.name.to_string(),
+                agent: asked.agent,
+                since_ms: asked.since_ms,
+                steps: asked.steps,
+                seed: asked.seed,
+                config,
+            };
+            let scratch = self.open().await?;
+            let done = learner
+                .replay(wanted, scratch.clone(), recorder, told)
+                .await;
+            scratch.close().await;
+            self.clear()?;
+            Ok(done?)
+        })
     }
 
     /// An empty log; what an interrupted replay left is gone.

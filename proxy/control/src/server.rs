@@ -2,7 +2,7 @@
 //!
 //! The token is not the proxy's key: whoever may chat may not thereby stop, train or read the log.
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -11,8 +11,9 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{MethodRouter, post},
+    routing::post,
 };
+use futures_util::future::BoxFuture;
 use metaclaw_learner::{EvalWanted, SftWanted};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -51,25 +52,27 @@ struct Control {
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve(
+pub fn serve(
     listener: TcpListener,
     instance: Arc<Instance>,
     token: String,
     page: Router,
     ending: CancellationToken,
-) -> std::io::Result<()> {
-    let control = Control {
-        instance,
-        token: token.into(),
-    };
-    let routes = routes()
-        .router
-        .route_layer(middleware::from_fn_with_state(control.clone(), admit))
-        .with_state(control)
-        .merge(page);
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(ending.cancelled_owned())
-        .await
+) -> BoxFuture<'static, std::io::Result<()>> {
+    Box::pin(async move {
+        let control = Control {
+            instance,
+            token: token.into(),
+        };
+        let routes = routes()
+            .router
+            .route_layer(middleware::from_fn_with_state(control.clone(), admit))
+            .with_state(control)
+            .merge(page);
+        axum::serve(listener, routes)
+            .with_graceful_shutdown(ending.cancelled_owned())
+            .await
+    })
 }
 
 /// The paths of all operations.
@@ -122,6 +125,13 @@ fn routes() -> OperationRoutes {
         .stream::<SftWanted>()
 }
 
+/// Answers one operation's requests. All routes have a handler of this type, so that axum's part of a route is compiled
+/// once.
+type Answer = fn(Control, Bytes) -> BoxFuture<'static, Response>;
+
+/// The longest request for a streamed operation in bytes.
+const STREAMED_MAX_BODY: usize = 2 << 20;
+
 /// The routes of operations, and their paths.
 #[derive(Default)]
 struct OperationRoutes {
@@ -133,22 +143,27 @@ struct OperationRoutes {
 
 impl OperationRoutes {
     fn route<O: Operation>(self) -> Self {
-        let limit = DefaultBodyLimit::max(O::MAX_BODY);
-        self.with(O::PATH, post(perform::<O>).layer(limit))
+        self.with(O::PATH, O::MAX_BODY, |control, body| {
+            Box::pin(perform::<O>(control, body))
+        })
     }
 
     fn stream<O: StreamedOperation>(self) -> Self {
-        self.with(O::PATH, post(pieces::<O>))
+        self.with(O::PATH, STREAMED_MAX_BODY, |control, body| {
+            Box::pin(ready(pieces::<O>(control, &body)))
+        })
     }
 
-    fn with(mut self, path: &'static str, method: MethodRouter<Control>) -> Self {
+    fn with(mut self, path: &'static str, max_body: usize, answer: Answer) -> Self {
+        let handler = move |State(control): State<Control>, body: Bytes| answer(control, body);
+        let method = post(handler).layer(DefaultBodyLimit::max(max_body));
         self.router = self.router.route(&format!("/{path}"), method);
         self.paths.push(path);
         self
     }
 }
 
-async fn perform<O: Operation>(State(control): State<Control>, body: Bytes) -> Response {
+async fn perform<O: Operation>(control: Control, body: Bytes) -> Response {
     match read::<O>(&body) {
         Ok(operation) => match operation.perform(&control.instance).await {
             Ok(reply) => Json(reply).into_response(),
@@ -158,8 +173,8 @@ async fn perform<O: Operation>(State(control): State<Control>, body: Bytes) -> R
     }
 }
 
-async fn pieces<O: StreamedOperation>(State(control): State<Control>, body: Bytes) -> Response {
-    let operation: O = match read(&body) {
+fn pieces<O: StreamedOperation>(control: Control, body: &Bytes) -> Response {
+    let operation: O = match read(body) {
         Ok(operation) => operation,
         Err(error) => return refusal(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
     };

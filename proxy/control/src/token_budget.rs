@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_llm::{Budget, BudgetConfig, Spent};
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
@@ -69,32 +70,36 @@ impl TokenBudget {
     ///
     /// # Errors
     /// Returns the log's errors; then the earlier count stays.
-    pub async fn look(&self, now_ms: u64) -> Result<DailyCounts, LogError> {
-        let day = day_of(now_ms);
-        let mut today = DailyCounts::default();
-        let counted = self.log.statistics(day).await?.into_iter();
-        counted
-            .filter(|it| it.day == day)
-            .for_each(|it| today += it.counts);
-        let mut budget = self.budget();
-        budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
-        budget.learning_is_at_least(now_ms, today.learning_tokens);
-        Ok(today)
+    pub fn look(&self, now_ms: u64) -> BoxFuture<'_, Result<DailyCounts, LogError>> {
+        Box::pin(async move {
+            let day = day_of(now_ms);
+            let mut today = DailyCounts::default();
+            let counted = self.log.statistics(day).await?.into_iter();
+            counted
+                .filter(|it| it.day == day)
+                .for_each(|it| today += it.counts);
+            let mut budget = self.budget();
+            budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
+            budget.learning_is_at_least(now_ms, today.learning_tokens);
+            Ok(today)
+        })
     }
 
     /// Counts the tokens of an answered request, for today and permanently in the log.
-    pub async fn answered(&self, tokens: u64) {
-        let now_ms = now_ms();
-        self.budget().answered(now_ms, tokens);
-        let counts = DailyCounts {
-            learning_tokens: tokens,
-            ..DailyCounts::default()
-        };
-        // The judge and the evolver do not report which agent they work for.
-        let everyone = AgentId::shared();
-        if let Err(error) = self.log.count(&everyone, now_ms, counts).await {
-            warn!(%error, tokens, "tokens of learning are missing in the counts of their day");
-        }
+    pub fn answered(&self, tokens: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let now_ms = now_ms();
+            self.budget().answered(now_ms, tokens);
+            let counts = DailyCounts {
+                learning_tokens: tokens,
+                ..DailyCounts::default()
+            };
+            // The judge and the evolver do not report which agent they work for.
+            let everyone = AgentId::shared();
+            if let Err(error) = self.log.count(&everyone, now_ms, counts).await {
+                warn!(%error, tokens, "tokens of learning are missing in the counts of their day");
+            }
+        })
     }
 
     pub fn spend(&self, now_ms: u64) -> Spend {
@@ -132,25 +137,27 @@ impl fmt::Debug for TokenBudget {
 }
 
 /// Updates the chat's use and writes down what was spent, until `ending`.
-pub async fn run(budget: Arc<TokenBudget>, ending: CancellationToken) {
-    let work = async {
-        let mut saved = budget.spend(now_ms());
-        loop {
-            tokio::time::sleep(EVERY).await;
-            match budget.look(now_ms()).await {
-                Ok(_) => {}
-                Err(LogError::Closed) => return,
-                Err(error) => warn!(%error, "what the chat used today is not known"),
+pub fn run(budget: Arc<TokenBudget>, ending: CancellationToken) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let work = async {
+            let mut saved = budget.spend(now_ms());
+            loop {
+                tokio::time::sleep(EVERY).await;
+                match budget.look(now_ms()).await {
+                    Ok(_) => {}
+                    Err(LogError::Closed) => return,
+                    Err(error) => warn!(%error, "what the chat used today is not known"),
+                }
+                let spend = budget.spend(now_ms());
+                if spend != saved {
+                    save(&budget).await;
+                    saved = spend;
+                }
             }
-            let spend = budget.spend(now_ms());
-            if spend != saved {
-                save(&budget).await;
-                saved = spend;
-            }
-        }
-    };
-    ending.run_until_cancelled(work).await;
-    save(&budget).await;
+        };
+        ending.run_until_cancelled(work).await;
+        save(&budget).await;
+    })
 }
 
 /// This runs on a blocking thread, because the file system may be slow.

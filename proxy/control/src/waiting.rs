@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use metaclaw_skills::{Lesson, LessonState, Library, Proposal};
 use serde::{Deserialize, Serialize};
 
@@ -20,15 +21,17 @@ pub struct WaitingReviews {
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
-pub async fn look(library: &Library) -> anyhow::Result<WaitingReviews> {
-    let library = library.clone();
-    let read = move || {
-        anyhow::Ok(WaitingReviews::of(
-            &library.journal()?,
-            &library.proposals()?,
-        ))
-    };
-    tokio::task::spawn_blocking(read).await?
+pub fn look(library: &Library) -> BoxFuture<'_, anyhow::Result<WaitingReviews>> {
+    Box::pin(async move {
+        let library = library.clone();
+        let read = move || {
+            anyhow::Ok(WaitingReviews::of(
+                &library.journal()?,
+                &library.proposals()?,
+            ))
+        };
+        tokio::task::spawn_blocking(read).await?
+    })
 }
 
 // === impl WaitingReviews ===

@@ -4,6 +4,7 @@ mod connection;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::{
     net::TcpListener,
     task::JoinSet,
@@ -22,39 +23,41 @@ const SWEEP: Duration = Duration::from_secs(30);
 impl Gateway {
     /// Serves until `stop`, then drains: accepts no more connections, gives running replies at most `proxy.drain` to
     /// end, and waits until the last turns are in the log.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
-        let (tasks, recorded) = (self.tasks, CancellationToken::new());
-        tasks.spawn(self.worker.run(recorded.clone()));
-        let sessions = Arc::clone(&self.stack.chat.sessions);
-        tasks.spawn(sweep(sessions, recorded.clone()));
-        let (upstreams, until) = (Arc::clone(&self.stack.upstreams), recorded.clone());
-        tasks.spawn(async move {
-            until.run_until_cancelled(upstreams.watch_policy()).await;
-        });
+    pub fn serve(self, listener: TcpListener, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
+            let (tasks, recorded) = (self.tasks, CancellationToken::new());
+            tasks.spawn(self.worker.run(recorded.clone()));
+            let sessions = Arc::clone(&self.stack.chat.sessions);
+            tasks.spawn(sweep(sessions, recorded.clone()));
+            let (upstreams, until) = (Arc::clone(&self.stack.upstreams), recorded.clone());
+            tasks.spawn(async move {
+                until.run_until_cancelled(upstreams.watch_policy()).await;
+            });
 
-        let mut connections = JoinSet::new();
-        let service = stack::service(self.stack);
-        let accepting = Accepting::new(&listener, self.max_connections);
-        let accepting = accepting.run(&mut connections, |stream| {
-            connection(service.clone(), stream, stop.clone())
-        });
-        stop.run_until_cancelled(accepting).await;
-        drop(listener);
+            let mut connections = JoinSet::new();
+            let service = stack::service(self.stack);
+            let accepting = Accepting::new(&listener, self.max_connections);
+            let accepting = accepting.run(&mut connections, |stream| {
+                connection(service.clone(), stream, stop.clone())
+            });
+            stop.run_until_cancelled(accepting).await;
+            drop(listener);
 
-        let n_active = metrics.active_streams.get();
-        let drain = self.drain;
-        tracing::info!(n_active, %drain, "no new connections are accepted; running replies continue");
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(drain.0, all).await.is_err() {
             let n_active = metrics.active_streams.get();
-            tracing::warn!(n_active, "running replies are cut off");
-            recorder.cut();
-        }
-        connections.shutdown().await;
-        recorded.cancel();
-        tasks.close();
-        tasks.wait().await;
+            let drain = self.drain;
+            tracing::info!(n_active, %drain, "no new connections are accepted; running replies continue");
+            let all = async { while connections.join_next().await.is_some() {} };
+            if timeout(drain.0, all).await.is_err() {
+                let n_active = metrics.active_streams.get();
+                tracing::warn!(n_active, "running replies are cut off");
+                recorder.cut();
+            }
+            connections.shutdown().await;
+            recorded.cancel();
+            tasks.close();
+            tasks.wait().await;
+        })
     }
 }
 

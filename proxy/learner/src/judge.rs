@@ -6,6 +6,7 @@ mod function;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, JudgedBy, Message, Score, Verdict};
 use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
@@ -105,15 +106,17 @@ impl Judge {
     ///
     /// # Errors
     /// [`AskFailed`]: the judge is away, and may be asked again.
-    pub async fn of_reply(
-        &self,
-        turn: &Turn,
-        reply: &Message,
-        wishes: &[String],
-    ) -> Result<Option<Score>, AskFailed> {
-        let case = Case::of_reply(turn, reply, wishes);
-        let verdict = self.verdict(&case, Price::OneVote).await?;
-        Ok(verdict.ok().map(|verdict| verdict.score))
+    pub fn of_reply<'a>(
+        &'a self,
+        turn: &'a Turn,
+        reply: &'a Message,
+        wishes: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Score>, AskFailed>> {
+        Box::pin(async move {
+            let case = Case::of_reply(turn, reply, wishes);
+            let verdict = self.verdict(&case, Price::OneVote).await?;
+            Ok(verdict.ok().map(|verdict| verdict.score))
+        })
     }
 
     /// Whether a reply to a question of ours is as one wish says, by one vote of the model. `Ok(None)`: nobody can say. Rules

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_memory::BufferedTurn;
 use metaclaw_trainer_api::AdapterName;
@@ -43,50 +44,53 @@ pub struct Learner {
 
 // === impl Learner ===
 
+// The futures are boxed for the same reason as those of the log ([`metaclaw_turns::LogFuture`]): they are compiled here, once.
 impl Learner {
     /// Serves again what was served, then starts the tasks on `tracker`; they end when `cancel` says so, at
     /// once: what was under way is settled at the next start.
     ///
     /// # Errors
     /// The log's, when it cannot be read.
-    pub async fn start(
+    pub fn start(
         parts: Parts,
         tracker: &TaskTracker,
         cancel: CancellationToken,
-    ) -> Result<Self, LogError> {
-        let evolver = parts.evolver.clone();
-        let shared = Arc::new(Shared::new(parts, cancel));
-        step::serve_again(&shared).await?;
-        if let Some(library) = shared.library.clone() {
-            let appended = shared.log.subscribe();
-            tracker.spawn(wish_detection::run(Arc::clone(&shared), library, appended));
-        }
-        if let Some(memory) = shared.memory.clone().filter(|it| it.config().auto_extract) {
-            let appended = shared.log.subscribe();
-            tracker.spawn(memory_extraction::run(
-                Arc::clone(&shared),
-                memory,
-                appended,
-            ));
-        }
-        if let Some((library, evolver)) = evolver {
-            tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));
-        }
-        tracker.spawn(judging::run(Arc::clone(&shared)));
-        let Some(backend) = shared.backend.clone() else {
-            shared.status.phase(Phase::Off);
-            return Ok(Self {
+    ) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let evolver = parts.evolver.clone();
+            let shared = Arc::new(Shared::new(parts, cancel));
+            step::serve_again(&shared).await?;
+            if let Some(library) = shared.library.clone() {
+                let appended = shared.log.subscribe();
+                tracker.spawn(wish_detection::run(Arc::clone(&shared), library, appended));
+            }
+            if let Some(memory) = shared.memory.clone().filter(|it| it.config().auto_extract) {
+                let appended = shared.log.subscribe();
+                tracker.spawn(memory_extraction::run(
+                    Arc::clone(&shared),
+                    memory,
+                    appended,
+                ));
+            }
+            if let Some((library, evolver)) = evolver {
+                tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));
+            }
+            tracker.spawn(judging::run(Arc::clone(&shared)));
+            let Some(backend) = shared.backend.clone() else {
+                shared.status.phase(Phase::Off);
+                return Ok(Self {
+                    shared,
+                    asked: None,
+                });
+            };
+            tracker.spawn(tokens::run(Arc::clone(&shared), Arc::clone(&backend)));
+            let (asked, receiver) = mpsc::channel(MAX_ASKED);
+            let context = TrainingContext::new(Arc::clone(&shared), backend);
+            tracker.spawn(Training::new(context).run(receiver));
+            Ok(Self {
                 shared,
-                asked: None,
-            });
-        };
-        tracker.spawn(tokens::run(Arc::clone(&shared), Arc::clone(&backend)));
-        let (asked, receiver) = mpsc::channel(MAX_ASKED);
-        let context = TrainingContext::new(Arc::clone(&shared), backend);
-        tracker.spawn(Training::new(context).run(receiver));
-        Ok(Self {
-            shared,
-            asked: Some(asked),
+                asked: Some(asked),
+            })
         })
     }
 
@@ -105,21 +109,26 @@ impl Learner {
     ///
     /// # Errors
     /// [`TrainError`].
-    pub async fn train_now(&self, agent: Option<AgentId>) -> Result<Vec<StepReport>, TrainError> {
-        let config = &self.shared.config;
-        let learns = match &agent {
-            Some(agent) => config.mode_of(agent) != Mode::SkillsOnly,
-            None => config.learns(),
-        };
-        if !learns {
-            return Err(TrainError::SkillsOnly);
-        }
-        if let Some(agent) = agent.as_ref().filter(|agent| (self.shared.is_off)(agent)) {
-            let agent = agent.clone();
-            return Err(TrainError::Off { agent });
-        }
-        self.ask(|answer| TrainingRequest::Step(agent, answer))
-            .await
+    pub fn train_now(
+        &self,
+        agent: Option<AgentId>,
+    ) -> BoxFuture<'_, Result<Vec<StepReport>, TrainError>> {
+        Box::pin(async move {
+            let config = &self.shared.config;
+            let learns = match &agent {
+                Some(agent) => config.mode_of(agent) != Mode::SkillsOnly,
+                None => config.learns(),
+            };
+            if !learns {
+                return Err(TrainError::SkillsOnly);
+            }
+            if let Some(agent) = agent.as_ref().filter(|agent| (self.shared.is_off)(agent)) {
+                let agent = agent.clone();
+                return Err(TrainError::Off { agent });
+            }
+            self.ask(|answer| TrainingRequest::Step(agent, answer))
+                .await
+        })
     }
 
     /// What [`Learner::train_now`] would do, of what is judged by now: nothing is judged, taken or trained. An empty
@@ -127,35 +136,50 @@ impl Learner {
     ///
     /// # Errors
     /// [`TrainError`].
-    pub async fn dry_run(&self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
-        self.ask(|answer| TrainingRequest::DryRun(agent, answer))
-            .await
+    pub fn dry_run(
+        &self,
+        agent: Option<AgentId>,
+    ) -> BoxFuture<'_, Result<Vec<StepPreview>, TrainError>> {
+        Box::pin(async move {
+            self.ask(|answer| TrainingRequest::DryRun(agent, answer))
+                .await
+        })
     }
 
     /// What it would use of one turn; none where there is no such turn.
     ///
     /// # Errors
     /// [`TrainError`].
-    pub async fn turn_preview(&self, id: TurnId) -> Result<Option<TurnPreview>, TrainError> {
-        let shared = &self.shared;
-        let Some(Turn { agent, .. }) = shared.log.get(id).await? else {
-            return Ok(None);
-        };
-        if self.asked.is_none() {
-            let shown = step::turn_without_teacher(shared, &agent, id).await?;
-            return Ok(Some(shown));
-        }
-        let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
-        Ok(asked.await?.pop())
+    pub fn turn_preview(
+        &self,
+        id: TurnId,
+    ) -> BoxFuture<'_, Result<Option<TurnPreview>, TrainError>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            let Some(Turn { agent, .. }) = shared.log.get(id).await? else {
+                return Ok(None);
+            };
+            if self.asked.is_none() {
+                let shown = step::turn_without_teacher(shared, &agent, id).await?;
+                return Ok(Some(shown));
+            }
+            let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
+            Ok(asked.await?.pop())
+        })
     }
 
     /// Measures the base model and adapters side by side. Nothing is written down, and nothing serves by it.
     ///
     /// # Errors
     /// [`EvalError`].
-    pub async fn evaluate(&self, wanted: &EvalWanted) -> Result<EvalReport, EvalError> {
-        let backend = self.shared.backend.as_ref().ok_or(EvalError::NoBackend)?;
-        eval::evaluate(&self.shared, backend, wanted).await
+    pub fn evaluate<'a>(
+        &'a self,
+        wanted: &'a EvalWanted,
+    ) -> BoxFuture<'a, Result<EvalReport, EvalError>> {
+        Box::pin(async move {
+            let backend = self.shared.backend.as_ref().ok_or(EvalError::NoBackend)?;
+            eval::evaluate(&self.shared, backend, wanted).await
+        })
     }
 
     /// Trains an agent's weights again from the log, with other settings, into a lineage of their own. Nothing of it serves,
@@ -166,14 +190,20 @@ impl Learner {
     ///
     /// # Cancel safety
     /// A dropped replay ends where it stands.
-    pub async fn replay(
-        &self,
+    pub fn replay<'a>(
+        &'a self,
         wanted: ReplayWanted,
         scratch: TurnLog,
         recorder: Recorder,
-        told: impl FnMut(ReplayEvent) + Send,
-    ) -> Result<ReplayReport, TrainError> {
-        replay::replay(&self.shared, wanted, scratch, recorder, told).await
+        told: Box<dyn FnMut(ReplayEvent) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<ReplayReport, TrainError>> {
+        Box::pin(replay::replay(
+            &self.shared,
+            wanted,
+            scratch,
+            recorder,
+            told,
+        ))
     }
 
     /// Trains an agent's weights from a data set, and has the gate test what that came to. Whether it serves is for others
@@ -184,13 +214,15 @@ impl Learner {
     ///
     /// # Cancel safety
     /// A dropped training ends where it stands, and the same asked for again goes on after its last epoch.
-    pub async fn fine_tune(
-        &self,
-        wanted: &SftWanted,
-        told: impl FnMut(SftEvent) + Send,
-    ) -> Result<SftReport, SftError> {
-        let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
-        sft::fine_tune(&self.shared, backend, wanted, told).await
+    pub fn fine_tune<'a>(
+        &'a self,
+        wanted: &'a SftWanted,
+        told: Box<dyn FnMut(SftEvent) + Send + 'a>,
+    ) -> BoxFuture<'a, Result<SftReport, SftError>> {
+        Box::pin(async move {
+            let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
+            sft::fine_tune(&self.shared, backend, wanted, told).await
+        })
     }
 
     /// Tests an adapter as a step's is before it serves; none where it has no checkpoint of ours, so that nothing tells
@@ -198,12 +230,17 @@ impl Learner {
     ///
     /// # Errors
     /// [`TrainError`].
-    pub async fn test(&self, adapter: &AdapterName) -> Result<Option<GateReport>, TrainError> {
-        let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
-        let mut context = TrainingContext::new(Arc::clone(&self.shared), backend);
-        let tested = context.test_adapter(adapter).await;
-        context.close().await;
-        tested
+    pub fn test<'a>(
+        &'a self,
+        adapter: &'a AdapterName,
+    ) -> BoxFuture<'a, Result<Option<GateReport>, TrainError>> {
+        Box::pin(async move {
+            let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
+            let mut context = TrainingContext::new(Arc::clone(&self.shared), backend);
+            let tested = context.test_adapter(adapter).await;
+            context.close().await;
+            tested
+        })
     }
 
     /// Returns which rollouts on held-out tasks the gate wants to be made now, and notes that a runner of this agent is there.
@@ -233,8 +270,12 @@ impl Learner {
     ///
     /// # Errors
     /// [`FeedbackError`].
-    pub async fn rate(&self, agent: &AgentId, feedback: &Feedback) -> Result<Rated, FeedbackError> {
-        feedback::rate(&self.shared, agent, feedback).await
+    pub fn rate<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        feedback: &'a Feedback,
+    ) -> BoxFuture<'a, Result<Rated, FeedbackError>> {
+        Box::pin(async move { feedback::rate(&self.shared, agent, feedback).await })
     }
 
     /// Reads what the owner typed and was not read for facts yet, of the messages that fit. Without a store, there is
@@ -242,14 +283,16 @@ impl Learner {
     ///
     /// # Errors
     /// [`IngestError`]. What was read until then is remembered.
-    pub async fn ingest(
+    pub fn ingest(
         &self,
-        fits: impl Fn(&BufferedTurn) -> bool + Send + 'static,
-    ) -> Result<Vec<IngestedSession>, IngestError> {
-        match &self.shared.memory {
-            Some(memory) => memory_extraction::ingest(&self.shared, memory, fits).await,
-            None => Ok(Vec::new()),
-        }
+        fits: Box<dyn Fn(&BufferedTurn) -> bool + Send>,
+    ) -> BoxFuture<'_, Result<Vec<IngestedSession>, IngestError>> {
+        Box::pin(async move {
+            match &self.shared.memory {
+                Some(memory) => memory_extraction::ingest(&self.shared, memory, fits).await,
+                None => Ok(Vec::new()),
+            }
+        })
     }
 
     /// Whether weights are tested before they serve.
@@ -272,59 +315,61 @@ impl Learner {
     ///
     /// # Errors
     /// The log's.
-    pub async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
-        self.shared.may_cost(agent).await
+    pub fn may_cost<'a>(&'a self, agent: &'a AgentId) -> BoxFuture<'a, Result<bool, LogError>> {
+        Box::pin(async move { self.shared.may_cost(agent).await })
     }
 
     /// How learning goes.
     ///
     /// # Errors
     /// The log's.
-    pub async fn status(&self) -> Result<LearnerStatus, LogError> {
-        let notes = self.shared.status.read();
-        let config = &self.shared.config;
-        let serving = self.shared.log.serving().await?;
-        let mut agents = Vec::new();
-        for agent in self.shared.log.agents().await? {
-            let known = notes.agents.get(&agent).cloned().unwrap_or_default();
-            let adapter = serving
-                .iter()
-                .find(|(name, _)| *name == agent)
-                .map(|(_, adapter)| adapter.clone());
-            let funnel = self.shared.log.funnel(Some(&agent)).await?;
-            let steps = self.shared.log.steps(&agent).await?;
-            let series = Series::of(&steps);
-            let declined = series.last_declined().map(|last| Declined {
-                adapter: last.adapter.clone(),
-                why: last.why.clone(),
-                at_ms: last.at_ms,
-                in_a_row: series.n_declined,
-                rests_until_ms: series.rests_until(now_ms(), funnel.judged),
-            });
-            agents.push(AgentStatus {
-                adapter,
-                declined,
-                taken_back: gate::taken_back(&steps),
-                n_redo: known.counts.redo,
-                n_unanswered: known.counts.unanswered,
-                not_taught: known.not_taught,
-                n_binary_rl: known.counts.binary_rl,
-                support: known.counts.support,
-                last_step: known.last_step,
-                began_anew: known.began_anew,
-                last_window_ms: known.last_window_ms,
-                funnel,
-                agent,
-            });
-        }
-        Ok(LearnerStatus {
-            mode: config.mode,
-            method: config.rl.method.to_string(),
-            batch_size: config.rl.batch_size,
-            judging: notes.judging,
-            phase: notes.phase,
-            window: self.shared.window().await?,
-            agents,
+    pub fn status(&self) -> BoxFuture<'_, Result<LearnerStatus, LogError>> {
+        Box::pin(async move {
+            let notes = self.shared.status.read();
+            let config = &self.shared.config;
+            let serving = self.shared.log.serving().await?;
+            let mut agents = Vec::new();
+            for agent in self.shared.log.agents().await? {
+                let known = notes.agents.get(&agent).cloned().unwrap_or_default();
+                let adapter = serving
+                    .iter()
+                    .find(|(name, _)| *name == agent)
+                    .map(|(_, adapter)| adapter.clone());
+                let funnel = self.shared.log.funnel(Some(&agent)).await?;
+                let steps = self.shared.log.steps(&agent).await?;
+                let series = Series::of(&steps);
+                let declined = series.last_declined().map(|last| Declined {
+                    adapter: last.adapter.clone(),
+                    why: last.why.clone(),
+                    at_ms: last.at_ms,
+                    in_a_row: series.n_declined,
+                    rests_until_ms: series.rests_until(now_ms(), funnel.judged),
+                });
+                agents.push(AgentStatus {
+                    adapter,
+                    declined,
+                    taken_back: gate::taken_back(&steps),
+                    n_redo: known.counts.redo,
+                    n_unanswered: known.counts.unanswered,
+                    not_taught: known.not_taught,
+                    n_binary_rl: known.counts.binary_rl,
+                    support: known.counts.support,
+                    last_step: known.last_step,
+                    began_anew: known.began_anew,
+                    last_window_ms: known.last_window_ms,
+                    funnel,
+                    agent,
+                });
+            }
+            Ok(LearnerStatus {
+                mode: config.mode,
+                method: config.rl.method.to_string(),
+                batch_size: config.rl.batch_size,
+                judging: notes.judging,
+                phase: notes.phase,
+                window: self.shared.window().await?,
+                agents,
+            })
         })
     }
 }

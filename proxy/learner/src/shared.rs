@@ -16,7 +16,7 @@ use metaclaw_memory::MemoryStore;
 use metaclaw_schedule::{Schedule, Window};
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
-use metaclaw_turns::{DailyCounts, LogError, TurnLog};
+use metaclaw_turns::{DailyCounts, LogError, LogFuture, TurnLog};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -163,19 +163,23 @@ impl Shared {
     /// Asks the log until it answers: while it is being reopened, again.
     ///
     /// Only for what may be done twice. [`LogError::Closed`] also says that the learner is to end.
-    pub(crate) async fn persist<T, F>(&self, ask: impl Fn() -> F) -> Result<T, LogError>
-    where
-        F: Future<Output = Result<T, LogError>>,
-    {
-        loop {
-            let answer = ask().await;
-            #[cfg(test)]
-            crate::testing::crash::moment().await;
-            match answer {
-                Err(LogError::Broken { .. }) if self.sleep(LOG_PAUSE).await => {}
-                other => return other,
+    pub(crate) fn persist<'a, T: Send + 'a>(
+        &'a self,
+        ask: impl Fn() -> LogFuture<'a, T> + Send + Sync + 'a,
+    ) -> LogFuture<'a, T> {
+        // One loop for each `T`, instead of one for each of the hundred callers.
+        let ask: Box<dyn Fn() -> LogFuture<'a, T> + Send + Sync + 'a> = Box::new(ask);
+        Box::pin(async move {
+            loop {
+                let answer = ask().await;
+                #[cfg(test)]
+                crate::testing::crash::moment().await;
+                match answer {
+                    Err(LogError::Broken { .. }) if self.sleep(LOG_PAUSE).await => {}
+                    other => return other,
+                }
             }
-        }
+        })
     }
 
     /// Whether the time passed without the learner being told to end.

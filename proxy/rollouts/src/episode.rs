@@ -80,9 +80,9 @@ pub enum TaskRunError {
 
 /// What all episodes of a run share.
 #[derive(Debug)]
-pub(crate) struct EpisodeRunner<'a, H> {
+pub(crate) struct EpisodeRunner<'a> {
     pub file: &'a RolloutFile,
-    pub host: &'a H,
+    pub host: &'a dyn RunHost,
     pub http: &'a reqwest::Client,
     pub proxy: &'a ProxyClient,
     pub pool: &'a EnvironmentPool,
@@ -105,7 +105,7 @@ pub(crate) struct OpenedEpisode<'a> {
 
 // === impl EpisodeRunner ===
 
-impl<H: RunHost> EpisodeRunner<'_, H> {
+impl EpisodeRunner<'_> {
     /// Waits for a slot, and opens the rollout of an episode.
     pub(crate) async fn open<'p>(
         &'p self,

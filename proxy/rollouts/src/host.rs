@@ -1,5 +1,8 @@
 //! What a run needs of the program that it is part of: training steps, the turns of the log, a judge.
 
+use std::fmt::Debug;
+
+use async_trait::async_trait;
 use metaclaw_chat::{AgentId, Message};
 
 use crate::file::RewardSource;
@@ -25,19 +28,20 @@ pub struct EpisodeTurn {
 }
 
 /// The command around a run.
-pub trait RunHost {
+#[async_trait(?Send)]
+pub trait RunHost: Debug {
     /// Makes one training step, and waits for it.
-    fn train(&self, agent: &AgentId) -> impl Future<Output = anyhow::Result<TrainedStep>>;
+    async fn train(&self, agent: &AgentId) -> anyhow::Result<TrainedStep>;
 
     /// Reads turns from the log.
-    fn turns(&self, ids: &[String]) -> impl Future<Output = anyhow::Result<Vec<EpisodeTurn>>>;
+    async fn turns(&self, ids: &[String]) -> anyhow::Result<Vec<EpisodeTurn>>;
 
     /// Asks the model that judges by `source`.
-    fn ask_judge(
+    async fn ask_judge(
         &self,
         source: &RewardSource,
         messages: Vec<Message>,
-    ) -> impl Future<Output = anyhow::Result<String>>;
+    ) -> anyhow::Result<String>;
 
     /// An environment variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String>;

@@ -45,15 +45,15 @@ pub(crate) struct EndedEpisode<'a> {
 
 /// Gets the rewards of episodes from their source.
 #[derive(Debug)]
-pub(crate) struct RewardGiver<'a, H> {
+pub(crate) struct RewardGiver<'a> {
     pub source: &'a RewardSource,
-    pub host: &'a H,
+    pub host: &'a dyn RunHost,
     pub http: &'a reqwest::Client,
 }
 
 // === impl RewardGiver ===
 
-impl<H: RunHost> RewardGiver<'_, H> {
+impl RewardGiver<'_> {
     /// Returns the reward, or why there is none: the episode counts for nothing then.
     pub(crate) async fn reward(&self, episode: &EndedEpisode<'_>) -> Result<EpisodeReward, String> {
         match self.source {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,6 @@ use self::{
 };
 use crate::{
     episode::{EpisodeRunner, TaskRunError},
-    host::RunHost,
     proxy::ProxyClient,
     report::RunProgress,
 };
@@ -44,46 +44,48 @@ pub use self::{
 ///
 /// # Errors
 /// [`TaskRunError`]. What was done until then is in the journal.
-pub async fn run<H: RunHost>(
-    setup: &RunSetup<'_, H>,
-    tasks: &RunTasks,
-    cancel: &CancellationToken,
-) -> Result<TaskRunSummary, TaskRunError> {
-    let NamedJournal { name, journal } = begin(setup, tasks)?;
-    let folder = setup.folder.join(&name);
-    let proxy = ProxyClient::new(setup.local_http.clone(), setup.proxy.clone());
-    let pool = pool(setup, &folder)?;
-    let run = TaskRun {
-        runner: EpisodeRunner {
-            file: setup.file,
-            host: setup.host,
-            http: &setup.http,
-            proxy: &proxy,
-            pool: &pool,
-        },
-        folder,
-        name,
-        journal: RefCell::new(journal),
-        progress: RunProgress::new(setup.print),
-        cancel: cancel.child_token(),
-        failure: RefCell::default(),
-        wanted: watch::Sender::default(),
-    };
-    let done = tokio::select! {
-        done = run.everything(tasks, setup.eval.as_ref()) => done,
-        () = run.ask_what_is_wanted() => Ok(()),
-    };
-    run.progress.end();
-    if let Some(failure) = run.failure.take() {
-        return Err(failure);
-    }
-    done?;
-    Ok(run.summary())
+pub fn run<'a>(
+    setup: &'a RunSetup<'a>,
+    tasks: &'a RunTasks,
+    cancel: &'a CancellationToken,
+) -> LocalBoxFuture<'a, Result<TaskRunSummary, TaskRunError>> {
+    Box::pin(async move {
+        let NamedJournal { name, journal } = begin(setup, tasks)?;
+        let folder = setup.folder.join(&name);
+        let proxy = ProxyClient::new(setup.local_http.clone(), setup.proxy.clone());
+        let pool = pool(setup, &folder)?;
+        let run = TaskRun {
+            runner: EpisodeRunner {
+                file: setup.file,
+                host: setup.host,
+                http: &setup.http,
+                proxy: &proxy,
+                pool: &pool,
+            },
+            folder,
+            name,
+            journal: RefCell::new(journal),
+            progress: RunProgress::new(setup.print),
+            cancel: cancel.child_token(),
+            failure: RefCell::default(),
+            wanted: watch::Sender::default(),
+        };
+        let done = tokio::select! {
+            done = run.everything(tasks, setup.eval.as_ref()) => done,
+            () = run.ask_what_is_wanted() => Ok(()),
+        };
+        run.progress.end();
+        if let Some(failure) = run.failure.take() {
+            return Err(failure);
+        }
+        done?;
+        Ok(run.summary())
+    })
 }
 
 // === impl TaskRun ===
 
-impl<H: RunHost> TaskRun<'_, H> {
+impl TaskRun<'_> {
     async fn everything(
         &self,
         tasks: &RunTasks,

@@ -13,6 +13,7 @@ pub use self::{
     exec::{Exec, ExecEnd, ExecOutcome},
     settings::{SandboxChoice, SandboxLimits, UnknownSandbox},
 };
+use futures_util::future::BoxFuture;
 
 mod bubblewrap;
 mod container;
@@ -57,25 +58,27 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the chosen program is not there or cannot make a sandbox. `auto` never means `none`.
-    pub async fn start(
+    pub fn start(
         choice: SandboxChoice,
         limits: &SandboxLimits,
-    ) -> Result<Self, SandboxError> {
-        limits.validate()?;
-        let backend = match choice {
-            SandboxChoice::Auto => automatic(limits).await?,
-            SandboxChoice::Bubblewrap => {
-                SandboxBackend::Bubblewrap(Bubblewrap::start(limits).await?)
-            }
-            SandboxChoice::Podman => {
-                SandboxBackend::Container(Container::start("podman", limits).await?)
-            }
-            SandboxChoice::Docker => {
-                SandboxBackend::Container(Container::start("docker", limits).await?)
-            }
-            SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
-        };
-        Ok(Self { backend })
+    ) -> BoxFuture<'_, Result<Self, SandboxError>> {
+        Box::pin(async move {
+            limits.validate()?;
+            let backend = match choice {
+                SandboxChoice::Auto => automatic(limits).await?,
+                SandboxChoice::Bubblewrap => {
+                    SandboxBackend::Bubblewrap(Bubblewrap::start(limits).await?)
+                }
+                SandboxChoice::Podman => {
+                    SandboxBackend::Container(Container::start("podman", limits).await?)
+                }
+                SandboxChoice::Docker => {
+                    SandboxBackend::Container(Container::start("docker", limits).await?)
+                }
+                SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
+            };
+            Ok(Self { backend })
+        })
     }
 
     /// Returns the work folder, as commands in the sandbox name it.
@@ -91,96 +94,111 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the sandbox cannot be entered. How the command itself ended is no error.
-    pub async fn exec(&self, exec: &Exec) -> Result<ExecOutcome, SandboxError> {
-        let command = match &self.backend {
-            SandboxBackend::Bubblewrap(it) => it.command(exec),
-            SandboxBackend::Container(it) => it.command(exec),
-            SandboxBackend::Folder(it) => it.command(exec),
-        };
-        let raw = exec::run(command, exec).await?;
-        if let SandboxBackend::Folder(_) = &self.backend {
-            raw.kill_rest();
-        }
-        if raw.outcome.end == ExecEnd::TimedOut {
-            self.kill_all().await?;
-        } else if !raw.complaint.is_empty() {
-            return Err(SandboxError::Enter {
-                words: raw.complaint,
-            });
-        }
-        Ok(raw.outcome)
+    pub fn exec<'a>(&'a self, exec: &'a Exec) -> BoxFuture<'a, Result<ExecOutcome, SandboxError>> {
+        Box::pin(async move {
+            let command = match &self.backend {
+                SandboxBackend::Bubblewrap(it) => it.command(exec),
+                SandboxBackend::Container(it) => it.command(exec),
+                SandboxBackend::Folder(it) => it.command(exec),
+            };
+            let raw = exec::run(command, exec).await?;
+            if let SandboxBackend::Folder(_) = &self.backend {
+                raw.kill_rest();
+            }
+            if raw.outcome.end == ExecEnd::TimedOut {
+                self.kill_all().await?;
+            } else if !raw.complaint.is_empty() {
+                return Err(SandboxError::Enter {
+                    words: raw.complaint,
+                });
+            }
+            Ok(raw.outcome)
+        })
     }
 
     /// Writes files to the work folder. Those that begin with `#!` become executable.
     ///
     /// # Errors
     /// If a name leaves the work folder, or the files do not fit.
-    pub async fn write_files(&self, files: &[SandboxFile<'_>]) -> Result<(), SandboxError> {
-        if files.is_empty() {
-            return Ok(());
-        }
-        self.unpack(archive(files)?).await
+    pub fn write_files<'a>(
+        &'a self,
+        files: &'a [SandboxFile<'a>],
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            if files.is_empty() {
+                return Ok(());
+            }
+            self.unpack(archive(files)?).await
+        })
     }
 
     /// Unpacks a tar archive in the work folder. Files of the same names are replaced.
     ///
     /// # Errors
     /// If the archive cannot be read, or its files do not fit.
-    pub async fn unpack(&self, tar: Vec<u8>) -> Result<(), SandboxError> {
-        let script = "tar --extract --file=- --no-same-owner";
-        let unpack = Exec::script(script).with_stdin(tar).within(COPY);
-        let outcome = self.exec(&unpack).await?;
-        if outcome.succeeded() {
-            Ok(())
-        } else {
-            Err(SandboxError::Copy {
-                words: outcome.text().trim().to_owned(),
-            })
-        }
+    pub fn unpack(&self, tar: Vec<u8>) -> BoxFuture<'_, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let script = "tar --extract --file=- --no-same-owner";
+            let unpack = Exec::script(script).with_stdin(tar).within(COPY);
+            let outcome = self.exec(&unpack).await?;
+            if outcome.succeeded() {
+                Ok(())
+            } else {
+                Err(SandboxError::Copy {
+                    words: outcome.text().trim().to_owned(),
+                })
+            }
+        })
     }
 
     /// Returns the files of the work folder as a tar archive, without `.git` at the top.
     ///
     /// # Errors
     /// If files cannot be read, or the archive is larger than twice the disk of `disk_mb` MB.
-    pub async fn pack(&self, disk_mb: u32) -> Result<Vec<u8>, SandboxError> {
-        let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
-        let limit = limit.saturating_mul(2 << 20);
-        let script = "tar --create --file=- --sparse --exclude=./.git .";
-        let pack = Exec::script(script).within(COPY).with_max_output(limit);
-        let outcome = self.exec(&pack).await?;
-        if outcome.omitted > 0 || !outcome.succeeded() {
-            let words = format!("packing ended with {:?}", outcome.end);
-            return Err(SandboxError::Copy { words });
-        }
-        Ok([outcome.head, outcome.tail].concat())
+    pub fn pack(&self, disk_mb: u32) -> BoxFuture<'_, Result<Vec<u8>, SandboxError>> {
+        Box::pin(async move {
+            let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
+            let limit = limit.saturating_mul(2 << 20);
+            let script = "tar --create --file=- --sparse --exclude=./.git .";
+            let pack = Exec::script(script).within(COPY).with_max_output(limit);
+            let outcome = self.exec(&pack).await?;
+            if outcome.omitted > 0 || !outcome.succeeded() {
+                let words = format!("packing ended with {:?}", outcome.end);
+                return Err(SandboxError::Copy { words });
+            }
+            Ok([outcome.head, outcome.tail].concat())
+        })
     }
 
     /// Kills every process of the sandbox. Its files stay.
     ///
     /// # Errors
     /// If the sandbox cannot be entered.
-    pub async fn kill_all(&self) -> Result<(), SandboxError> {
-        let command = match &self.backend {
-            SandboxBackend::Bubblewrap(it) => it.killer(),
-            SandboxBackend::Container(it) => it.killer(),
-            // Nothing outlives its command there.
-            SandboxBackend::Folder(_) => return Ok(()),
-        };
-        exec::run(command, &Exec::script("").within(KILL)).await?;
-        Ok(())
+    pub fn kill_all(&self) -> BoxFuture<'_, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let command = match &self.backend {
+                SandboxBackend::Bubblewrap(it) => it.killer(),
+                SandboxBackend::Container(it) => it.killer(),
+                // Nothing outlives its command there.
+                SandboxBackend::Folder(_) => return Ok(()),
+            };
+            exec::run(command, &Exec::script("").within(KILL)).await?;
+            Ok(())
+        })
     }
 
     /// Ends the sandbox, and returns once every process in it has ended.
     ///
     /// # Errors
     /// If that cannot be observed.
-    pub async fn close(self) -> Result<(), SandboxError> {
-        match self.backend {
-            SandboxBackend::Bubblewrap(it) => it.close().await,
-            SandboxBackend::Container(it) => it.close().await,
-            SandboxBackend::Folder(_) => Ok(()),
-        }
+    pub fn close(self) -> BoxFuture<'static, Result<(), SandboxError>> {
+        Box::pin(async move {
+            match self.backend {
+                SandboxBackend::Bubblewrap(it) => it.close().await,
+                SandboxBackend::Container(it) => it.close().await,
+                SandboxBackend::Folder(_) => Ok(()),
+            }
+        })
     }
 }
 

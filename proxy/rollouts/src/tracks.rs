@@ -22,6 +22,8 @@ mod tests;
 
 use std::{fmt, str::FromStr};
 
+use futures_util::future::LocalBoxFuture;
+
 pub use self::{
     error::AgentError,
     policy::PolicyRequestError,
@@ -71,19 +73,21 @@ impl Track {
     ///
     /// # Cancel safety
     /// If the future is dropped, the agent's commands are killed.
-    pub async fn run_agent(
+    pub fn run_agent(
         self,
         settings: &AgentSettings,
         http: reqwest::Client,
-    ) -> Result<EpisodeScore, AgentError> {
-        let score = match self {
-            Self::Terminal => terminal::run(settings, http).await?,
-            Self::Toolcall => toolcall::run(settings, http).await?,
-            Self::Swe => swe::run(settings, http).await?,
-            Self::Gui => gui::run(settings, http).await?,
-        };
-        score.write(settings)?;
-        Ok(score)
+    ) -> LocalBoxFuture<'_, Result<EpisodeScore, AgentError>> {
+        Box::pin(async move {
+            let score = match self {
+                Self::Terminal => terminal::run(settings, http).await?,
+                Self::Toolcall => toolcall::run(settings, http).await?,
+                Self::Swe => swe::run(settings, http).await?,
+                Self::Gui => gui::run(settings, http).await?,
+            };
+            score.write(settings)?;
+            Ok(score)
+        })
     }
 }
 

@@ -9,9 +9,8 @@ use serde_json::Value;
 
 use crate::{
     daily::BreakCounts,
-    error::LogError,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     prompt::{comparable, first_change},
     read,
     record::Record,
@@ -61,21 +60,23 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn latest_breaks(&self) -> Result<Vec<BrokenPrompt>, LogError> {
-        self.broken_prompts(self.state().latest_breaks()).await
+    pub fn latest_breaks(&self) -> LogFuture<'_, Vec<BrokenPrompt>> {
+        self.broken_prompts(self.state().latest_breaks())
     }
 
     /// Returns those of some turns whose prompts broke. Turns that are gone or damaged are left out.
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn broken_prompts(&self, ids: Vec<TurnId>) -> Result<Vec<BrokenPrompt>, LogError> {
-        let mut found = Vec::new();
-        for id in ids {
-            let read = move |store: &Store| Ok(values::readable(broken(store, id))?.flatten());
-            found.extend(self.read(read).await?);
-        }
-        Ok(found)
+    pub fn broken_prompts(&self, ids: Vec<TurnId>) -> LogFuture<'_, Vec<BrokenPrompt>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for id in ids {
+                let read = move |store: &Store| Ok(values::readable(broken(store, id))?.flatten());
+                found.extend(self.read(read).await?);
+            }
+            Ok(found)
+        })
     }
 }
 

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use metaclaw_chat::{RolloutId, TurnId};
 
 use crate::{
-    error::LogError,
     journal, keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     read::turn_ids,
     record::{Stored, damaged_turn},
     session::SessionRecord,
@@ -49,26 +48,28 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns [`LogError::Damaged`], or the error of either store.
-    pub async fn copy_session(&self, number: u64, to: &Self) -> Result<usize, LogError> {
-        let Some(copied) = self.read(move |store| read(store, number)).await? else {
-            return Ok(0);
-        };
-        let CopiedSession {
-            number,
-            of,
-            pairs,
-            turns,
-        } = copied;
-        let (n_turns, begun) = (turns.len(), of.clone());
-        to.write(move |txn| begin(txn, number, &begun, pairs))
-            .await?;
-        let mut turns = turns.into_iter().peekable();
-        while turns.peek().is_some() {
-            let some: Vec<CopiedTurn> = turns.by_ref().take(AT_ONCE).collect();
-            let of = of.clone();
-            to.write(move |txn| enter(txn, &of, &some)).await?;
-        }
-        Ok(n_turns)
+    pub fn copy_session<'a>(&'a self, number: u64, to: &'a Self) -> LogFuture<'a, usize> {
+        Box::pin(async move {
+            let Some(copied) = self.read(move |store| read(store, number)).await? else {
+                return Ok(0);
+            };
+            let CopiedSession {
+                number,
+                of,
+                pairs,
+                turns,
+            } = copied;
+            let (n_turns, begun) = (turns.len(), of.clone());
+            to.write(move |txn| begin(txn, number, &begun, pairs))
+                .await?;
+            let mut turns = turns.into_iter().peekable();
+            while turns.peek().is_some() {
+                let some: Vec<CopiedTurn> = turns.by_ref().take(AT_ONCE).collect();
+                let of = of.clone();
+                to.write(move |txn| enter(txn, &of, &some)).await?;
+            }
+            Ok(n_turns)
+        })
     }
 }
 

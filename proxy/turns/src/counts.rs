@@ -5,10 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     daily::{DailyCounts, DayStatistics},
-    error::LogError,
     keys,
     lessons::{self, LessonCounts},
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     query, statistics,
     store::{Store, Table},
     txn::Txn,
@@ -31,8 +30,8 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn counts(&self) -> Result<LogCounts, LogError> {
-        self.read(read).await
+    pub fn counts(&self) -> LogFuture<'_, LogCounts> {
+        self.read(read)
     }
 
     /// Raises each count to its value in another log, after that log's turns were restored here. Repeating this does
@@ -40,8 +39,8 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn raise_counts(&self, counts: LogCounts) -> Result<(), LogError> {
-        self.write(move |txn| raise(txn, &counts)).await
+    pub fn raise_counts(&self, counts: LogCounts) -> LogFuture<'_, ()> {
+        self.write(move |txn| raise(txn, &counts))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     counts::LogCounts,
     error::{ExportError, LogError},
     journal,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     store::Store,
     turn::Turn,
 };
@@ -37,7 +37,10 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns [`ExportError`]. Everything written before it is complete lines.
-    pub async fn export<W: AsyncWrite + Unpin>(&self, to: &mut W) -> Result<Exported, ExportError> {
+    pub async fn export(
+        &self,
+        to: &mut (dyn AsyncWrite + Send + Unpin),
+    ) -> Result<Exported, ExportError> {
         let mut exported = Exported::default();
         let mut last: Option<Turn> = None;
         for id in self.by_arrival().await? {
@@ -68,19 +71,19 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn by_arrival(&self) -> Result<Vec<TurnId>, LogError> {
+    pub fn by_arrival(&self) -> LogFuture<'_, Vec<TurnId>> {
         let ids = |store: &Store| {
             let ids = journal::newest_first(store);
             let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
             ids.reverse();
             Ok(ids)
         };
-        self.read(ids).await
+        self.read(ids)
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(
-    to: &mut W,
+async fn write(
+    to: &mut (dyn AsyncWrite + Send + Unpin),
     turn: Turn,
     log_counts: Option<LogCounts>,
 ) -> Result<(), ExportError> {

@@ -1,16 +1,15 @@
 //! Deletes whole sessions, and masks texts. The counts are kept.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 use metaclaw_chat::{AgentId, SessionId};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::{
-    error::LogError,
     jobs::LogJob,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     read::turn_ids,
     record::{Record, Stored},
     rollouts::closing,
@@ -39,56 +38,59 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn forget(&self, agent: &AgentId, session: &SessionId) -> Result<u64, LogError> {
+    pub fn forget(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, u64> {
         let (agent, session) = (agent.clone(), session.clone());
-        self.write(move |txn| forget(txn, &agent, &session)).await
+        self.write(move |txn| forget(txn, &agent, &session))
     }
 
     /// Writes the database anew, so that deleted data is gone from the disk. Turns wait in the meantime.
     ///
     /// # Errors
     /// Returns the store's error. The log is unchanged in that case, or opens again.
-    pub async fn compact(&self) -> Result<(), LogError> {
-        let (done, compacted) = oneshot::channel();
-        self.send(LogJob::Compact(done)).await?;
-        compacted.await.map_err(|_| self.gone())
+    pub fn compact(&self) -> LogFuture<'_, ()> {
+        Box::pin(async move {
+            let (done, compacted) = oneshot::channel();
+            self.send(LogJob::Compact(done)).await?;
+            compacted.await.map_err(|_| self.gone())
+        })
     }
 
     /// Deletes the sessions whose last turn ended before a time in Unix milliseconds, and returns their number.
     ///
     /// # Errors
     /// Returns the store's error. Sessions that were deleted before it stay deleted.
-    pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
-        let old = self.ended(|ended_ms| ended_ms < before_ms).await?;
-        for (agent, session) in &old {
-            self.forget(agent, session).await?;
-        }
-        self.forget_rollouts_before(before_ms).await?;
-        Ok(old.len() as u64)
+    pub fn forget_before(&self, before_ms: u64) -> LogFuture<'_, u64> {
+        Box::pin(async move {
+            let old = self.ended(0..before_ms).await?;
+            for (agent, session) in &old {
+                self.forget(agent, session).await?;
+            }
+            self.forget_rollouts_before(before_ms).await?;
+            Ok(old.len() as u64)
+        })
     }
 
-    /// Returns the sessions whose last turn ended at a time in Unix milliseconds for which `fits` is true.
+    /// Returns the sessions whose last turn ended in a range of times in Unix milliseconds.
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn ended(
-        &self,
-        fits: impl Fn(u64) -> bool,
-    ) -> Result<Vec<(AgentId, SessionId)>, LogError> {
-        let mut found = Vec::new();
-        for (number, it) in self.sessions().await? {
-            let last = move |store: &Store| {
-                let last = turn_ids(store, number)?.pop();
-                let last = last.map(|id| values::readable(Record::get(store, id)));
-                let last = last.transpose()?.flatten().flatten();
-                Ok(last.map(|turn| turn.meta.ended_ms))
-            };
-            let ended_ms = self.read(last).await?;
-            if ended_ms.is_some_and(&fits) {
-                found.push((it.agent, it.session));
+    pub fn ended(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for (number, session) in self.sessions().await? {
+                let last = move |store: &Store| {
+                    let last = turn_ids(store, number)?.pop();
+                    let last = last.map(|id| values::readable(Record::get(store, id)));
+                    let last = last.transpose()?.flatten().flatten();
+                    Ok(last.map(|turn| turn.meta.ended_ms))
+                };
+                let ended_ms = self.read(last).await?;
+                if ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms)) {
+                    found.push((session.agent, session.session));
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
 
     /// Masks the texts of a session. `mask` gets each text and returns its replacement. From the first turn with a
@@ -96,15 +98,14 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns [`LogError::Damaged`], or the store's error.
-    pub async fn mask(
+    pub fn mask(
         &self,
         agent: &AgentId,
         session: &SessionId,
-        mask: impl Fn(&str) -> Option<String> + Send + 'static,
-    ) -> Result<u64, LogError> {
+        mask: Box<dyn Fn(&str) -> Option<String> + Send>,
+    ) -> LogFuture<'_, u64> {
         let (agent, session) = (agent.clone(), session.clone());
-        self.write(move |txn| mask_session(txn, &agent, &session, &mask))
-            .await
+        self.write(move |txn| mask_session(txn, &agent, &session, &*mask))
     }
 }
 

@@ -1,12 +1,19 @@
 //! Imports turns from elsewhere: all of a file, or none.
 
-use std::sync::atomic::Ordering;
+use std::{future::ready, sync::atomic::Ordering};
 
 use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
-    append, error::LogError, log::TurnLog, new_turn::NewTurn, store::StoreError, tokens, txn::Txn,
-    values::TxnError, verdicts,
+    append,
+    error::LogError,
+    log::{LogFuture, TurnLog},
+    new_turn::NewTurn,
+    store::StoreError,
+    tokens,
+    txn::Txn,
+    values::TxnError,
+    verdicts,
 };
 
 /// The largest number of turns in one import, because the log's thread does nothing else in the meantime.
@@ -40,11 +47,13 @@ impl TurnLog {
     /// # Errors
     /// Returns [`LogError::TooLarge`], [`LogError::UnevenTokens`] or [`LogError::Unreadable`] before anything is
     /// written, and [`LogError::Broken`] if the store fails. In the last case, all turns are there or none.
-    pub async fn import(&self, turns: Vec<ImportedTurn>) -> Result<ImportOutcome, LogError> {
-        check(&turns)?;
+    pub fn import(&self, turns: Vec<ImportedTurn>) -> LogFuture<'_, ImportOutcome> {
+        if let Err(error) = check(&turns) {
+            return Box::pin(ready(Err(error)));
+        }
         let first = turns.len() as u64;
         let first = self.next_key().fetch_add(first, Ordering::Relaxed);
-        self.write(move |txn| import(txn, first, &turns)).await
+        self.write(move |txn| import(txn, first, &turns))
     }
 }
 

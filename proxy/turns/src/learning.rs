@@ -4,8 +4,7 @@
 use metaclaw_chat::{TurnId, Verdict};
 
 use crate::{
-    error::LogError,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     state, tokens,
     turn::{Tokens, TurnState},
     txn::Txn,
@@ -23,15 +22,15 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's error.
-    pub async fn add_tokens(&self, id: TurnId, tokens: Tokens) -> Result<bool, LogError> {
-        self.write(move |txn| tokens::add(txn, id, &tokens)).await
+    pub fn add_tokens(&self, id: TurnId, tokens: Tokens) -> LogFuture<'_, bool> {
+        self.write(move |txn| tokens::add(txn, id, &tokens))
     }
 
     /// Gives a turn its verdict. Returns false and changes nothing if it has one. A verdict from the end of the session
     /// is replaced by a verdict from what followed, and is kept as overruled.
     ///
     /// A captured turn becomes judged. An excluded or held-out one stays so.
-    pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
+    pub fn judge(&self, id: TurnId, verdict: Verdict) -> LogFuture<'_, bool> {
         let judge = move |txn: &mut Txn<'_>| {
             let before = verdicts::all(txn, id)?.pop();
             let gives_way = |it: &Verdict| it.at_session_end && !verdict.at_session_end;
@@ -41,17 +40,17 @@ impl TurnLog {
             }
             Ok(is_free)
         };
-        self.write(judge).await
+        self.write(judge)
     }
 
     /// Gives a turn a verdict that overrules the present one, which is kept. Returns whether there was one.
-    pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
-        self.write(move |txn| verdicts::add(txn, id, verdict)).await
+    pub fn overrule(&self, id: TurnId, verdict: Verdict) -> LogFuture<'_, bool> {
+        self.write(move |txn| verdicts::add(txn, id, verdict))
     }
 
     /// Makes a turn with a verdict that was excluded for one of these reasons a judged turn again. Returns false if it
     /// was not excluded for one of them.
-    pub async fn reopen(&self, id: TurnId, reasons: &[&str]) -> Result<bool, LogError> {
+    pub fn reopen(&self, id: TurnId, reasons: &[&str]) -> LogFuture<'_, bool> {
         let reasons: Vec<String> = reasons.iter().map(|&it| it.to_owned()).collect();
         let reopen = move |txn: &mut Txn<'_>| {
             let (agent, state) = state::of_turn(txn, id)?;
@@ -63,21 +62,21 @@ impl TurnLog {
             }
             Ok(reopens)
         };
-        self.write(reopen).await
+        self.write(reopen)
     }
 
     /// Excludes a captured or judged turn permanently, with the reason. Returns false if it is neither.
-    pub async fn spend(&self, id: TurnId, why: &str) -> Result<bool, LogError> {
+    pub fn spend(&self, id: TurnId, why: &str) -> LogFuture<'_, bool> {
         let why = why.to_owned();
-        self.set_aside(id, TurnState::Spent { why }).await
+        self.set_aside(id, TurnState::Spent { why })
     }
 
     /// Holds a captured or judged turn out for measuring. Returns false if it is neither.
-    pub async fn hold_out(&self, id: TurnId) -> Result<bool, LogError> {
-        self.set_aside(id, TurnState::HeldOut).await
+    pub fn hold_out(&self, id: TurnId) -> LogFuture<'_, bool> {
+        self.set_aside(id, TurnState::HeldOut)
     }
 
-    async fn set_aside(&self, id: TurnId, to: TurnState) -> Result<bool, LogError> {
+    fn set_aside(&self, id: TurnId, to: TurnState) -> LogFuture<'_, bool> {
         let set_aside = move |txn: &mut Txn<'_>| {
             let (agent, state) = state::of_turn(txn, id)?;
             let is_free = matches!(state, TurnState::Captured | TurnState::Judged);
@@ -86,6 +85,6 @@ impl TurnLog {
             }
             Ok(is_free)
         };
-        self.write(set_aside).await
+        self.write(set_aside)
     }
 }

@@ -72,7 +72,7 @@ pub use self::{
     import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
     jobs::Done,
     lessons::{LessonCounts, WISH},
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
     replies::Replied,
     restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},

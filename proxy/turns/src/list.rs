@@ -5,9 +5,8 @@ use std::collections::{HashMap, hash_map::Entry};
 use metaclaw_chat::{LOOKED_BACK, Message, Role, TurnId, utterances};
 
 use crate::{
-    error::LogError,
     journal, keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     query::{in_session, moved},
     read::reply,
     record::{LineRun, Record, Setup, messages},
@@ -33,8 +32,8 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error, or [`LogError::Damaged`] if a value cannot be read.
-    pub async fn list(&self, filter: TurnFilter) -> Result<Vec<TurnSummary>, LogError> {
-        self.read(move |store| list(store, &filter)).await
+    pub fn list(&self, filter: TurnFilter) -> LogFuture<'_, Vec<TurnSummary>> {
+        self.read(move |store| list(store, &filter))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -36,6 +37,10 @@ const SLOTS: usize = 4_096;
 const ROOM_KIB: usize = 64 << 10;
 /// The largest turn in bytes: three times the largest body that the gateway accepts.
 const MAX_TURN: usize = 96 << 20;
+
+/// What the log's methods return. The future is boxed, because an `async fn` is compiled again by each crate that awaits
+/// it, with all of the log that it reaches.
+pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
 /// A handle to the turn log. It is cheap to clone. When the last clone is dropped, the log is closed.
 #[derive(Debug, Clone)]
@@ -113,12 +118,14 @@ impl TurnLog {
     }
 
     /// Finishes all queued jobs and closes the log. Afterwards another process can open it.
-    pub async fn close(self) {
-        let (done, closed) = oneshot::channel();
-        if self.send(LogJob::Close(done)).await.is_ok() {
-            // An error means that the thread is gone, and the log with it.
-            let _ = closed.await;
-        }
+    pub fn close(self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let (done, closed) = oneshot::channel();
+            if self.send(LogJob::Close(done)).await.is_ok() {
+                // An error means that the thread is gone, and the log with it.
+                let _ = closed.await;
+            }
+        })
     }
 
     /// Appends a finished turn. Returns when it is safe from a kill.
@@ -166,14 +173,16 @@ impl TurnLog {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
-        let (ack, acked) = oneshot::channel();
-        let done = |appended| {
-            // The caller may be gone.
-            let _ = ack.send(appended);
-        };
-        self.hand_in(turn, Box::new(done)).await;
-        acked.await.unwrap_or_else(|_| Err(self.gone()))
+    pub fn append(&self, turn: NewTurn) -> LogFuture<'_, TurnId> {
+        Box::pin(async move {
+            let (ack, acked) = oneshot::channel();
+            let done = |appended| {
+                // The caller may be gone.
+                let _ = ack.send(appended);
+            };
+            self.hand_in(turn, Box::new(done)).await;
+            acked.await.unwrap_or_else(|_| Err(self.gone()))
+        })
     }
 
     /// Hands a turn in like [`TurnLog::append`], but returns when it has its place in the queue. `done` gets the
@@ -215,25 +224,24 @@ impl TurnLog {
     }
 
     /// Sends a query to the thread. The answer is from stored data.
-    pub(crate) async fn read<T: Send + 'static>(
+    pub(crate) fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Store) -> Result<T, TxnError> + Send + 'static,
-    ) -> Result<T, LogError> {
+    ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let read = move |store: &Store| {
             // The caller may be gone.
             let _ = tell.send(answer(question(store))?);
             Ok(())
         };
-        self.send(LogJob::Read(Box::new(read))).await?;
-        answered.await.unwrap_or_else(|_| Err(self.gone()))
+        self.answered(LogJob::Read(Box::new(read)), answered)
     }
 
     /// Makes a change. Returns after the flush.
-    pub(crate) async fn write<T: Send + 'static>(
+    pub(crate) fn write<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError> + Send + 'static,
-    ) -> Result<T, LogError> {
+    ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let write: Write = Box::new(move |txn| {
             let result = answer(change(txn))?;
@@ -242,8 +250,18 @@ impl TurnLog {
                 let _ = tell.send(result);
             }) as Ack)
         });
-        self.send(LogJob::Write(write)).await?;
-        answered.await.unwrap_or_else(|_| Err(self.gone()))
+        self.answered(LogJob::Write(write), answered)
+    }
+
+    fn answered<T: Send + 'static>(
+        &self,
+        job: LogJob,
+        answer: oneshot::Receiver<Result<T, LogError>>,
+    ) -> LogFuture<'_, T> {
+        Box::pin(async move {
+            self.send(job).await?;
+            answer.await.unwrap_or_else(|_| Err(self.gone()))
+        })
     }
 
     pub(crate) fn state(&self) -> &LogState {

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
 use crate::{
-    error::LogError,
     journal, keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     read::{self, turn_ids},
     record::Record,
     session::SessionRecord,
@@ -27,55 +26,58 @@ const ERRANDS: usize = 200;
     reason = "of all: the store's, or `LogError::Damaged` where something does not read back"
 )]
 impl TurnLog {
-    pub async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
-        self.read(move |store| read::turn(store, id)).await
+    pub fn get(&self, id: TurnId) -> LogFuture<'_, Option<Turn>> {
+        self.read(move |store| read::turn(store, id))
     }
 
     /// Returns whether a turn exists.
-    pub async fn has(&self, id: TurnId) -> Result<bool, LogError> {
-        let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
-        Ok(found.await?.is_some())
+    pub fn has(&self, id: TurnId) -> LogFuture<'_, bool> {
+        Box::pin(async move {
+            let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
+            Ok(found.await?.is_some())
+        })
     }
 
     /// Returns an agent's turns in one state, oldest sessions first.
-    pub async fn in_state(
-        &self,
-        agent: &AgentId,
+    pub fn in_state<'a>(
+        &'a self,
+        agent: &'a AgentId,
         kind: StateKind,
-    ) -> Result<Vec<TurnId>, LogError> {
-        if kind != StateKind::Captured {
-            let prefix = keys::index_prefix(kind, agent);
-            return self.read(move |store| moved(store, &prefix)).await;
-        }
-        // Captured turns have no index, so they are searched session by session, because the log's thread has other
-        // work.
-        let names = keys::under(&keys::agent(agent));
-        let numbers = |store: &Store| {
-            let pairs = store.range(Table::Names, names);
-            let numbers = pairs.map(|pair| Ok(keys::read_u64(&pair?.1).unwrap_or_default()));
-            numbers.collect::<Result<BTreeSet<_>, _>>()
-        };
-        let mut ids = Vec::new();
-        for number in self.read(numbers).await? {
-            ids.extend(self.in_session(agent, Some(kind), number).await?);
-        }
-        Ok(ids)
+    ) -> LogFuture<'a, Vec<TurnId>> {
+        Box::pin(async move {
+            if kind != StateKind::Captured {
+                let prefix = keys::index_prefix(kind, agent);
+                return self.read(move |store| moved(store, &prefix)).await;
+            }
+            // Captured turns have no index, so they are searched session by session, because the log's thread has other
+            // work.
+            let names = keys::under(&keys::agent(agent));
+            let numbers = |store: &Store| {
+                let pairs = store.range(Table::Names, names);
+                let numbers = pairs.map(|pair| Ok(keys::read_u64(&pair?.1).unwrap_or_default()));
+                numbers.collect::<Result<BTreeSet<_>, _>>()
+            };
+            let mut ids = Vec::new();
+            for number in self.read(numbers).await? {
+                ids.extend(self.in_session(agent, Some(kind), number).await?);
+            }
+            Ok(ids)
+        })
     }
 
     /// Returns the turns of one of its sessions, by number. Without a state, returns all of them.
-    pub async fn in_session(
+    pub fn in_session(
         &self,
         agent: &AgentId,
         kind: Option<StateKind>,
         number: u64,
-    ) -> Result<Vec<TurnId>, LogError> {
+    ) -> LogFuture<'_, Vec<TurnId>> {
         let agent = agent.clone();
         self.read(move |store| in_session(store, &agent, kind, number))
-            .await
     }
 
     /// Returns when the last main turn of any agent ended, in Unix milliseconds, or `None` if there was none recently.
-    pub async fn last_main_ms(&self) -> Result<Option<u64>, LogError> {
+    pub fn last_main_ms(&self) -> LogFuture<'_, Option<u64>> {
         let last = |store: &Store| {
             for id in journal::newest_first(store).take(ERRANDS) {
                 let turn = values::readable(Record::get(store, id?))?.flatten();
@@ -85,43 +87,46 @@ impl TurnLog {
             }
             Ok(None)
         };
-        self.read(last).await
+        self.read(last)
     }
 
     /// Returns the turns with this reply id: the latest of each session. It searches the whole log in pieces, so that
     /// new turns do not wait for it.
-    pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
-        let mark = journal::mark(Some(reply_id));
-        let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
-        let mut before = None;
-        loop {
-            let marked = move |store: &Store| Ok(journal::marked(store, mark, before.as_ref())?);
-            let (ids, next) = self.read(marked).await?;
-            for id in ids {
-                if found.get(&id.session).is_some_and(|latest| *latest >= id) {
-                    continue;
+    pub fn by_reply<'a>(&'a self, reply_id: &'a str) -> LogFuture<'a, Vec<TurnId>> {
+        Box::pin(async move {
+            let mark = journal::mark(Some(reply_id));
+            let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
+            let mut before = None;
+            loop {
+                let marked =
+                    move |store: &Store| Ok(journal::marked(store, mark, before.as_ref())?);
+                let (ids, next) = self.read(marked).await?;
+                for id in ids {
+                    if found.get(&id.session).is_some_and(|latest| *latest >= id) {
+                        continue;
+                    }
+                    // The mark is half a hash, and another try may have replaced the turn, so the record decides.
+                    let record = move |store: &Store| values::readable(Record::get(store, id));
+                    let turn = self.read(record).await?.flatten();
+                    if turn.is_some_and(|turn| turn.meta.reply_id.as_deref() == Some(reply_id)) {
+                        found.insert(id.session, id);
+                    }
                 }
-                // The mark is half a hash, and another try may have replaced the turn, so the record decides.
-                let record = move |store: &Store| values::readable(Record::get(store, id));
-                let turn = self.read(record).await?.flatten();
-                if turn.is_some_and(|turn| turn.meta.reply_id.as_deref() == Some(reply_id)) {
-                    found.insert(id.session, id);
+                if next.is_none() {
+                    break;
                 }
+                before = next;
             }
-            if next.is_none() {
-                break;
-            }
-            before = next;
-        }
-        Ok(found.into_values().collect())
+            Ok(found.into_values().collect())
+        })
     }
 
     /// Returns the chain hash after each of the latest replies, the newest first. A new request of a client without
     /// session names may continue one of them.
-    pub async fn recent_chains(
+    pub fn recent_chains(
         &self,
         limit: usize,
-    ) -> Result<Vec<(AgentId, ChainHash, SessionId)>, LogError> {
+    ) -> LogFuture<'_, Vec<(AgentId, ChainHash, SessionId)>> {
         let chains = move |store: &Store| {
             let mut chains = Vec::new();
             for id in journal::newest_first(store) {
@@ -137,34 +142,38 @@ impl TurnLog {
             }
             Ok(chains)
         };
-        self.read(chains).await
+        self.read(chains)
     }
 
     /// Returns all sessions with their numbers, in the order in which they began.
-    pub(crate) async fn sessions(&self) -> Result<Vec<(u64, SessionRecord)>, LogError> {
+    pub(crate) fn sessions(&self) -> LogFuture<'_, Vec<(u64, SessionRecord)>> {
         let sessions = |store: &Store| {
             let all = values::readable_json(store, Table::Sessions, &[])?.into_iter();
             let sessions = all.map(|(key, it)| (keys::read_u64(&key).unwrap_or_default(), it));
             Ok(sessions.collect())
         };
-        self.read(sessions).await
+        self.read(sessions)
     }
 
     /// Returns every agent that has or had turns.
-    pub async fn agents(&self) -> Result<Vec<AgentId>, LogError> {
-        let counts = self.read(counts).await?;
-        Ok(counts.into_iter().map(|(agent, _)| agent).collect())
+    pub fn agents(&self) -> LogFuture<'_, Vec<AgentId>> {
+        Box::pin(async move {
+            let counts = self.read(counts).await?;
+            Ok(counts.into_iter().map(|(agent, _)| agent).collect())
+        })
     }
 
     /// Returns how many turns of one agent, or of all, reached each stage.
-    pub async fn funnel(&self, agent: Option<&AgentId>) -> Result<Funnel, LogError> {
-        let mut sum = Funnel::default();
-        for (name, counts) in self.read(counts).await? {
-            if agent.is_none_or(|agent| *agent == name) {
-                sum.add(&counts);
+    pub fn funnel<'a>(&'a self, agent: Option<&'a AgentId>) -> LogFuture<'a, Funnel> {
+        Box::pin(async move {
+            let mut sum = Funnel::default();
+            for (name, counts) in self.read(counts).await? {
+                if agent.is_none_or(|agent| *agent == name) {
+                    sum.add(&counts);
+                }
             }
-        }
-        Ok(sum)
+            Ok(sum)
+        })
     }
 }
 

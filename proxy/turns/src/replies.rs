@@ -3,9 +3,8 @@
 use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
 
 use crate::{
-    error::LogError,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     read,
     record::{Record, Setup},
     session::SessionRecord,
@@ -30,11 +29,7 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn replies(
-        &self,
-        agent: &AgentId,
-        session: &SessionId,
-    ) -> Result<Vec<Replied>, LogError> {
+    pub fn replies(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, Vec<Replied>> {
         let (agent, session) = (agent.clone(), session.clone());
         self.read(move |store| {
             let Some(number) = SessionRecord::number(store, &agent, &session)? else {
@@ -50,7 +45,6 @@ impl TurnLog {
             }
             Ok(replies)
         })
-        .await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     append::{self, Arrival},
     error::LogError,
     journal, keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
     read::turn_ids,
     record::Record,
@@ -147,7 +147,7 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn lacks(&self, turns: Vec<Fingerprint>) -> Result<Vec<bool>, LogError> {
+    pub fn lacks(&self, turns: Vec<Fingerprint>) -> LogFuture<'_, Vec<bool>> {
         let lacks = move |store: &Store| {
             let mut sessions = HashMap::new();
             turns
@@ -155,7 +155,7 @@ impl TurnLog {
                 .map(|it| Ok(!is_known(store, &mut sessions, it)?))
                 .collect()
         };
-        self.read(lacks).await
+        self.read(lacks)
     }
 
     /// Restores up to [`MAX_RESTORE`] turns of another log in one transaction. Returns when they are safe from a kill.
@@ -165,26 +165,28 @@ impl TurnLog {
     /// # Errors
     /// Returns [`LogError::TooLarge`], [`LogError::Unreadable`] before anything is written, or the store's error. In
     /// the last case, all turns are there or none.
-    pub async fn restore(&self, turns: Vec<RestoredTurn>) -> Result<RestoreOutcome, LogError> {
-        if turns.len() > MAX_RESTORE {
-            return Err(LogError::TooLarge {
-                what: "a restoration, in turns,",
-                n_bytes: turns.len(),
-                max: MAX_RESTORE,
-            });
-        }
-        let looked = self.read(move |store| look(store, turns)).await?;
-        let (n_known, news) = (looked.n_known, looked.turns);
-        let n_new = news.len();
-        let restore = move |txn: &mut Txn<'_>| {
-            let mut entered = HashMap::new();
-            for new in news {
-                restore(txn, new, &mut entered).map_err(all_or_none)?;
+    pub fn restore(&self, turns: Vec<RestoredTurn>) -> LogFuture<'_, RestoreOutcome> {
+        Box::pin(async move {
+            if turns.len() > MAX_RESTORE {
+                return Err(LogError::TooLarge {
+                    what: "a restoration, in turns,",
+                    n_bytes: turns.len(),
+                    max: MAX_RESTORE,
+                });
             }
-            Ok(())
-        };
-        self.write(restore).await?;
-        Ok(RestoreOutcome { n_new, n_known })
+            let looked = self.read(move |store| look(store, turns)).await?;
+            let (n_known, news) = (looked.n_known, looked.turns);
+            let n_new = news.len();
+            let restore = move |txn: &mut Txn<'_>| {
+                let mut entered = HashMap::new();
+                for new in news {
+                    restore(txn, new, &mut entered).map_err(all_or_none)?;
+                }
+                Ok(())
+            };
+            self.write(restore).await?;
+            Ok(RestoreOutcome { n_new, n_known })
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Rolls back an adapter that serves and turned out to be worse.
 
+use std::future::ready;
+
 use crate::{
-    error::LogError,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     serving::{choose, serves},
     step::{Step, StepOutcome, TakenBack, attempts},
     store::Table,
@@ -20,14 +21,9 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns the store's error, or [`LogError::Damaged`] if a value cannot be read.
-    pub async fn roll_back(
-        &self,
-        step: &Step,
-        to: Option<String>,
-        why: &str,
-    ) -> Result<bool, LogError> {
+    pub fn roll_back(&self, step: &Step, to: Option<String>, why: &str) -> LogFuture<'_, bool> {
         let Some(StepOutcome::Trained { adapter, .. }) = step.outcome.clone() else {
-            return Ok(false);
+            return Box::pin(ready(Ok(false)));
         };
         let (step, why) = (step.begun.clone(), why.to_owned());
         let roll_back = move |txn: &mut Txn<'_>| {
@@ -51,6 +47,6 @@ impl TurnLog {
             }
             Ok::<bool, TxnError>(true)
         };
-        self.write(roll_back).await
+        self.write(roll_back)
     }
 }

@@ -15,9 +15,8 @@ use self::{
     record::{Rollout, RolloutEnd},
 };
 use crate::{
-    error::LogError,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     read::turn_ids,
     session::SessionRecord,
     store::{Store, Table},
@@ -47,40 +46,40 @@ pub struct RolloutFilter {
 )]
 impl TurnLog {
     /// Writes a rollout that was just opened.
-    pub async fn open_rollout(&self, rollout: Rollout) -> Result<(), LogError> {
-        self.write(move |txn| Ok(put(txn, &rollout)?)).await
+    pub fn open_rollout(&self, rollout: Rollout) -> LogFuture<'_, ()> {
+        self.write(move |txn| Ok(put(txn, &rollout)?))
     }
 
     /// Closes a rollout at a time in Unix milliseconds, and judges or excludes its turns. Returns the closed rollout.
     ///
     /// # Errors
     /// Returns [`LogError::NoSuchRollout`], or [`LogError::RolloutClosed`] if it was closed before; nothing changes.
-    pub async fn close_rollout(
+    pub fn close_rollout(
         &self,
         id: &RolloutId,
         end: RolloutEnd,
         closed_ms: u64,
-    ) -> Result<Rollout, LogError> {
+    ) -> LogFuture<'_, Rollout> {
         let id = id.clone();
-        self.write(move |txn| close(txn, &id, end, closed_ms)).await
+        self.write(move |txn| close(txn, &id, end, closed_ms))
     }
 
     /// Returns a rollout.
-    pub async fn rollout(&self, id: &RolloutId) -> Result<Option<Rollout>, LogError> {
+    pub fn rollout(&self, id: &RolloutId) -> LogFuture<'_, Option<Rollout>> {
         let id = id.clone();
-        self.read(move |store| get(store, &id)).await
+        self.read(move |store| get(store, &id))
     }
 
     /// Returns the rollouts that a filter selects, the newest first.
-    pub async fn rollouts(&self, filter: RolloutFilter) -> Result<Vec<Rollout>, LogError> {
-        self.read(move |store| list(store, &filter)).await
+    pub fn rollouts(&self, filter: RolloutFilter) -> LogFuture<'_, Vec<Rollout>> {
+        self.read(move |store| list(store, &filter))
     }
 
     /// Returns the turns of rollouts, by rollout, in the order in which they came.
-    pub async fn rollout_turns(
+    pub fn rollout_turns(
         &self,
         ids: Vec<RolloutId>,
-    ) -> Result<BTreeMap<RolloutId, Vec<TurnId>>, LogError> {
+    ) -> LogFuture<'_, BTreeMap<RolloutId, Vec<TurnId>>> {
         let turns = move |store: &Store| {
             let mut found = BTreeMap::new();
             for id in ids {
@@ -93,27 +92,29 @@ impl TurnLog {
             }
             Ok(found)
         };
-        self.read(turns).await
+        self.read(turns)
     }
 
     /// Removes rollouts that were closed before a time in Unix milliseconds and have no turns (any more). Returns their
     /// number.
-    pub async fn forget_rollouts_before(&self, before_ms: u64) -> Result<usize, LogError> {
-        let all = self.rollouts(RolloutFilter::default()).await?;
-        let is_old = |it: &Rollout| it.closed_ms().is_some_and(|closed| closed < before_ms);
-        let old: Vec<Rollout> = all.into_iter().filter(is_old).collect();
-        let n_old = old.len();
-        let remove = move |txn: &mut Txn<'_>| {
-            for rollout in &old {
-                let session = rollout.id.session();
-                if SessionRecord::number(txn, &rollout.agent, &session)?.is_none() {
-                    values::remove(txn, Table::Rollouts, &keys::rollout(&rollout.id))?;
+    pub fn forget_rollouts_before(&self, before_ms: u64) -> LogFuture<'_, usize> {
+        Box::pin(async move {
+            let all = self.rollouts(RolloutFilter::default()).await?;
+            let is_old = |it: &Rollout| it.closed_ms().is_some_and(|closed| closed < before_ms);
+            let old: Vec<Rollout> = all.into_iter().filter(is_old).collect();
+            let n_old = old.len();
+            let remove = move |txn: &mut Txn<'_>| {
+                for rollout in &old {
+                    let session = rollout.id.session();
+                    if SessionRecord::number(txn, &rollout.agent, &session)?.is_none() {
+                        values::remove(txn, Table::Rollouts, &keys::rollout(&rollout.id))?;
+                    }
                 }
-            }
-            Ok(())
-        };
-        self.write(remove).await?;
-        Ok(n_old)
+                Ok(())
+            };
+            self.write(remove).await?;
+            Ok(n_old)
+        })
     }
 }
 

@@ -4,9 +4,8 @@ use metaclaw_chat::{AgentId, now_ms};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::LogError,
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     store::{Bytes, Store, StoreSource, Table},
     txn::Txn,
     values::TxnError,
@@ -36,21 +35,17 @@ enum ServingValue {
 #[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
     /// Records the adapter that serves an agent, or none for the base model.
-    pub async fn set_serving(
-        &self,
-        agent: &AgentId,
-        adapter: Option<String>,
-    ) -> Result<(), LogError> {
+    pub fn set_serving(&self, agent: &AgentId, adapter: Option<String>) -> LogFuture<'_, ()> {
         let key = keys::agent(agent);
         let set = move |txn: &mut Txn<'_>| match adapter {
             Some(adapter) => Ok(txn.put(Table::Serving, &key, adapter.into_bytes())?),
             None => Ok(txn.remove(Table::Serving, &key)?),
         };
-        self.write(set).await
+        self.write(set)
     }
 
     /// Returns the adapters that serve agents.
-    pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+    pub fn serving(&self) -> LogFuture<'_, Vec<(AgentId, String)>> {
         let serving = |store: &Store| {
             let mut serving = Vec::new();
             for pair in store.range(Table::Serving, keys::under(&[])) {
@@ -60,33 +55,29 @@ impl TurnLog {
             }
             Ok(serving)
         };
-        self.read(serving).await
+        self.read(serving)
     }
 
     /// Records the owner's choice for an agent, or none for the base model.
-    pub async fn choose(
-        &self,
-        agent: &AgentId,
-        adapter: Option<String>,
-    ) -> Result<Choice, LogError> {
+    pub fn choose(&self, agent: &AgentId, adapter: Option<String>) -> LogFuture<'_, Choice> {
         let key = keys::agent(agent);
-        self.write(move |txn| choose(txn, &key, adapter)).await
+        self.write(move |txn| choose(txn, &key, adapter))
     }
 
     /// Returns the owner's choice for an agent, if it is valid.
-    pub async fn choice(&self, agent: &AgentId) -> Result<Option<Choice>, LogError> {
+    pub fn choice(&self, agent: &AgentId) -> LogFuture<'_, Option<Choice>> {
         let key = keys::agent(agent);
-        self.read(move |store| chosen(store, &key)).await
+        self.read(move |store| chosen(store, &key))
     }
 
     /// Records the adapter of a finished step as the one that serves. Returns false and changes nothing if the owner
     /// has chosen another one since the step was planned with `choice_ms`. It may be repeated.
-    pub async fn serve_step(
+    pub fn serve_step(
         &self,
         agent: &AgentId,
         adapter: String,
         choice_ms: Option<u64>,
-    ) -> Result<bool, LogError> {
+    ) -> LogFuture<'_, bool> {
         let key = keys::agent(agent);
         let serve = move |txn: &mut Txn<'_>| {
             let chosen = chosen(txn, &key)?.map(|choice| choice.at_ms);
@@ -97,7 +88,7 @@ impl TurnLog {
             }
             Ok(serves)
         };
-        self.write(serve).await
+        self.write(serve)
     }
 }
 

@@ -6,10 +6,9 @@ use metaclaw_chat::AgentId;
 
 use crate::{
     daily::{DailyCounts, DayStatistics},
-    error::LogError,
     keys,
     lessons::{self, LessonCounts},
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     store::{Bytes, Store, Table},
     txn::Txn,
     values::{self, TxnError},
@@ -20,54 +19,50 @@ use crate::{
 #[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
     /// Returns the counts from a day on ([`crate::day_of`]), the oldest day first, and each day's by agent.
-    pub async fn statistics(&self, from_day: u32) -> Result<Vec<DayStatistics>, LogError> {
-        self.read(move |store| statistics(store, from_day)).await
+    pub fn statistics(&self, from_day: u32) -> LogFuture<'_, Vec<DayStatistics>> {
+        self.read(move |store| statistics(store, from_day))
     }
 
     /// Returns the counts of each lesson that an agent, or any agent, ever had: by a skill's name, or [`crate::WISH`]
     /// and a wish's id.
-    pub async fn lesson_counts(
+    pub fn lesson_counts(
         &self,
         agent: Option<&AgentId>,
-    ) -> Result<BTreeMap<String, LessonCounts>, LogError> {
+    ) -> LogFuture<'_, BTreeMap<String, LessonCounts>> {
         let prefix = agent.map(keys::agent).unwrap_or_default();
         self.read(move |store| lessons::counts(store, &prefix))
-            .await
     }
 
     /// Adds counts that the log cannot know, such as tokens of learning and lessons, to the day of `at_ms`.
-    pub async fn count(
-        &self,
-        agent: &AgentId,
-        at_ms: u64,
-        counts: DailyCounts,
-    ) -> Result<(), LogError> {
+    pub fn count(&self, agent: &AgentId, at_ms: u64, counts: DailyCounts) -> LogFuture<'_, ()> {
         let agent = agent.clone();
         let add = move |txn: &mut Txn<'_>| Ok(txn.count_day(&agent, at_ms, |it| *it += counts)?);
-        self.write(add).await
+        self.write(add)
     }
 
     /// Deletes the counts of the days before one. Returns how many there were.
-    pub async fn forget_statistics_before(&self, day: u32) -> Result<u64, LogError> {
-        let old = move |store: &Store| {
-            let before = keys::between(&[], &day.to_be_bytes());
-            let keys = store.range(Table::Statistics, before);
-            Ok(keys
-                .map(|pair| pair.map(|(key, _)| key))
-                .collect::<Result<Vec<_>, _>>()?)
-        };
-        let old = self.read(old).await?;
-        let n = old.len() as u64;
-        if n > 0 {
-            let remove = move |txn: &mut Txn<'_>| {
-                for key in &old {
-                    txn.remove(Table::Statistics, key)?;
-                }
-                Ok(())
+    pub fn forget_statistics_before(&self, day: u32) -> LogFuture<'_, u64> {
+        Box::pin(async move {
+            let old = move |store: &Store| {
+                let before = keys::between(&[], &day.to_be_bytes());
+                let keys = store.range(Table::Statistics, before);
+                Ok(keys
+                    .map(|pair| pair.map(|(key, _)| key))
+                    .collect::<Result<Vec<_>, _>>()?)
             };
-            self.write(remove).await?;
-        }
-        Ok(n)
+            let old = self.read(old).await?;
+            let n = old.len() as u64;
+            if n > 0 {
+                let remove = move |txn: &mut Txn<'_>| {
+                    for key in &old {
+                        txn.remove(Table::Statistics, key)?;
+                    }
+                    Ok(())
+                };
+                self.write(remove).await?;
+            }
+            Ok(n)
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     error::{LogError, TakeError},
     keys,
-    log::TurnLog,
+    log::{LogFuture, TurnLog},
     record::damaged_turn,
     state,
     store::{Store, StoreSource, Table},
@@ -121,23 +121,23 @@ impl TurnLog {
     ///
     /// # Errors
     /// Returns [`LogError::NotTaken`]. After [`LogError::Broken`], [`TurnLog::open_steps`] shows whether it was begun.
-    pub async fn take(&self, step: NewStep) -> Result<(), LogError> {
-        self.write(move |txn| take(txn, step)).await
+    pub fn take(&self, step: NewStep) -> LogFuture<'_, ()> {
+        self.write(move |txn| take(txn, step))
     }
 
     /// Ends an agent's open step. Its turns are trained, or free again. Returns false if that step is not open.
-    pub async fn finish_step(
+    pub fn finish_step(
         &self,
         agent: &AgentId,
         n: u64,
         outcome: StepOutcome,
-    ) -> Result<bool, LogError> {
+    ) -> LogFuture<'_, bool> {
         let agent = agent.clone();
-        self.write(move |txn| finish(txn, &agent, n, outcome)).await
+        self.write(move |txn| finish(txn, &agent, n, outcome))
     }
 
     /// Returns steps that were begun and not ended, at most one for each agent.
-    pub async fn open_steps(&self) -> Result<Vec<Step>, LogError> {
+    pub fn open_steps(&self) -> LogFuture<'_, Vec<Step>> {
         let open = |store: &Store| {
             let mut open = Vec::new();
             for pair in store.range(Table::OpenSteps, keys::under(&[])) {
@@ -145,17 +145,17 @@ impl TurnLog {
             }
             Ok(open)
         };
-        self.read(open).await
+        self.read(open)
     }
 
     /// Returns an agent's steps by lineage, number and attempt.
-    pub async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
+    pub fn steps(&self, agent: &AgentId) -> LogFuture<'_, Vec<Step>> {
         let prefix = keys::agent(agent);
         let steps = move |store: &Store| {
             let attempts: Vec<(_, Vec<Step>)> = values::all_json(store, Table::Steps, &prefix)?;
             Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())
         };
-        self.read(steps).await
+        self.read(steps)
     }
 }
 

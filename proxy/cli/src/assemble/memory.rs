@@ -46,7 +46,7 @@ impl MemoryAnswers {
                     .is_none_or(|session| turn.session == *session)
         };
         self.learner
-            .ingest(fits)
+            .ingest(Box::new(fits))
             .await
             .map_err(|error| match error {
                 IngestError::Memory(error) => refused(&error),

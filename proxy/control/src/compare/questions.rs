@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::AgentId;
 use metaclaw_skills::hear;
 use metaclaw_turns::{StreamEnd, Turn, TurnFilter, TurnKind, TurnLog};
@@ -17,37 +18,46 @@ const FEWEST_WORDS: usize = 3;
 ///
 /// # Errors
 /// Returns the log's errors.
-pub async fn pick(log: &TurnLog, agent: &AgentId, n: usize) -> anyhow::Result<Vec<String>> {
-    let filter = TurnFilter {
-        agent: Some(agent.clone()),
-        limit: LOOKED_AT,
-        ..TurnFilter::default()
-    };
-    let (mut first, mut later) = (Vec::new(), Vec::new());
-    let mut known = BTreeSet::new();
-    for turn in log.list(filter).await? {
-        if first.len() >= n {
-            break;
+pub fn pick<'a>(
+    log: &'a TurnLog,
+    agent: &'a AgentId,
+    n: usize,
+) -> BoxFuture<'a, anyhow::Result<Vec<String>>> {
+    Box::pin(async move {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            limit: LOOKED_AT,
+            ..TurnFilter::default()
+        };
+        let (mut first, mut later) = (Vec::new(), Vec::new());
+        let mut known = BTreeSet::new();
+        for turn in log.list(filter).await? {
+            if first.len() >= n {
+                break;
+            }
+            if turn.kind != TurnKind::Main
+                || turn.end != StreamEnd::Complete
+                || turn.asked.is_none()
+            {
+                continue;
+            }
+            let Some(turn) = log.get(turn.id).await? else {
+                continue;
+            };
+            let Some(question) = question(&turn).filter(|it| known.insert(it.clone())) else {
+                continue;
+            };
+            let list = if turn.parent.is_none() {
+                &mut first
+            } else {
+                &mut later
+            };
+            list.push(question);
         }
-        if turn.kind != TurnKind::Main || turn.end != StreamEnd::Complete || turn.asked.is_none() {
-            continue;
-        }
-        let Some(turn) = log.get(turn.id).await? else {
-            continue;
-        };
-        let Some(question) = question(&turn).filter(|it| known.insert(it.clone())) else {
-            continue;
-        };
-        let list = if turn.parent.is_none() {
-            &mut first
-        } else {
-            &mut later
-        };
-        list.push(question);
-    }
-    first.extend(later);
-    first.truncate(n);
-    Ok(first)
+        first.extend(later);
+        first.truncate(n);
+        Ok(first)
+    })
 }
 
 /// Returns what the owner asked in a turn, if it can be asked alone: no wish, no complaint, nobody else's words.

@@ -7,7 +7,9 @@ use crate::{
     instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure},
 };
+use async_trait::async_trait;
 
+#[async_trait]
 impl Operation for ComparisonWanted {
     const PATH: &'static str = "compare_plan";
     type Reply = ComparisonPlan;
@@ -28,6 +30,7 @@ impl Operation for ComparisonWanted {
     }
 }
 
+#[async_trait]
 impl Operation for ComparedQuestion {
     const PATH: &'static str = "compare";
     /// A model may take its time; its own deadline is a minute.

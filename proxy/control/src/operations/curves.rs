@@ -1,5 +1,6 @@
 //! The operation that reads the curves.
 
+use async_trait::async_trait;
 use metaclaw_chat::now_ms;
 
 use crate::{
@@ -8,6 +9,7 @@ use crate::{
     operation::{Operation, OperationFailure},
 };
 
+#[async_trait]
 impl Operation for CurvesWanted {
     const PATH: &'static str = "curves";
     type Reply = Vec<Curve>;

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use futures_util::Stream;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use metaclaw_learner::{SftEvent, SftReport, SftWanted};
 use tracing::info;
 
@@ -21,11 +21,11 @@ impl StreamedOperation for SftWanted {
         self,
         instance: Arc<Instance>,
         _note: fn(&str),
-    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+    ) -> BoxStream<'static, io::Result<Vec<u8>>> {
         let work = |instance: Arc<Instance>, teller: EventTeller| async move {
             train(instance.process()?, &self, &teller).await
         };
-        event_lines(instance, work, |why| SftEvent::Failed { why })
+        event_lines(instance, work, |why| SftEvent::Failed { why }).boxed()
     }
 }
 
@@ -34,7 +34,7 @@ async fn train(
     wanted: &SftWanted,
     teller: &EventTeller,
 ) -> anyhow::Result<()> {
-    let told = |event: SftEvent| teller.tell(&event);
+    let told = Box::new(|event: SftEvent| teller.tell(&event));
     let mut report = process.learner.fine_tune(wanted, told).await?;
     if wanted.serves && !wanted.dry_run && !report.serves && report.passed() {
         serve(process, &mut report).await?;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use async_trait::async_trait;
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, Proposal};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ pub struct ListLessons(pub AgentId);
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct GetJournal;
 
+#[async_trait]
 impl Operation for ListSkills {
     const PATH: &'static str = "skills";
     type Reply = Vec<SkillView>;
@@ -55,6 +57,7 @@ impl Operation for ListSkills {
     }
 }
 
+#[async_trait]
 impl Operation for ListProposals {
     const PATH: &'static str = "proposals";
     type Reply = Vec<Proposal>;
@@ -65,6 +68,7 @@ impl Operation for ListProposals {
     }
 }
 
+#[async_trait]
 impl Operation for SkillChange {
     const PATH: &'static str = "skill";
     type Reply = String;
@@ -76,6 +80,7 @@ impl Operation for SkillChange {
     }
 }
 
+#[async_trait]
 impl Operation for ListWishes {
     const PATH: &'static str = "lessons";
     type Reply = LessonsView;
@@ -96,6 +101,7 @@ impl Operation for ListWishes {
     }
 }
 
+#[async_trait]
 impl Operation for ListLessons {
     const PATH: &'static str = "lesson_list";
     type Reply = LessonList;
@@ -106,6 +112,7 @@ impl Operation for ListLessons {
     }
 }
 
+#[async_trait]
 impl Operation for GetJournal {
     const PATH: &'static str = "journal";
     type Reply = Vec<Lesson>;
@@ -116,6 +123,7 @@ impl Operation for GetJournal {
     }
 }
 
+#[async_trait]
 impl Operation for WishChange {
     const PATH: &'static str = "wish";
     type Reply = String;
@@ -127,6 +135,7 @@ impl Operation for WishChange {
     }
 }
 
+#[async_trait]
 impl Operation for Forget {
     const PATH: &'static str = "forget";
     /// Every session is searched for the words, and then the whole log is written anew.

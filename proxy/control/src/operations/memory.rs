@@ -1,5 +1,6 @@
 //! Operations on memories: facts that the owner told.
 
+use async_trait::async_trait;
 use metaclaw_chat::AgentId;
 use metaclaw_memory::{Memory, MemoryKind, MemoryScope, MemoryStore};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,7 @@ pub struct MemoriesView {
     pub is_enabled: bool,
 }
 
+#[async_trait]
 impl Operation for ListMemories {
     const PATH: &'static str = "memories";
     type Reply = MemoriesView;
@@ -54,6 +56,7 @@ impl Operation for ListMemories {
     }
 }
 
+#[async_trait]
 impl Operation for MemoryChange {
     const PATH: &'static str = "memory";
     type Reply = String;

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
+use async_trait::async_trait;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::{KeyConfig, RelayOnly};
 use metaclaw_schedule::SavedState;
@@ -83,6 +84,7 @@ pub struct NewKey {
     pub agents: Vec<AgentId>,
 }
 
+#[async_trait]
 impl Operation for GetStatus {
     const PATH: &'static str = "status";
     type Reply = ProcessStatus;
@@ -92,6 +94,7 @@ impl Operation for GetStatus {
     }
 }
 
+#[async_trait]
 impl Operation for StopProcess {
     const PATH: &'static str = "stop";
     const DEADLINE: Duration = Duration::from_secs(5);
@@ -103,6 +106,7 @@ impl Operation for StopProcess {
     }
 }
 
+#[async_trait]
 impl Operation for SwitchChange {
     const PATH: &'static str = "switch";
     type Reply = RelayOnly;
@@ -146,6 +150,7 @@ fn switched_in(home: &Home, change: &SwitchChange) -> anyhow::Result<RelayOnly> 
     }
 }
 
+#[async_trait]
 impl Operation for GetSchedule {
     const PATH: &'static str = "scheduler";
     type Reply = SavedState;
@@ -172,6 +177,7 @@ impl Operation for GetSchedule {
     }
 }
 
+#[async_trait]
 impl Operation for GetReport {
     const PATH: &'static str = "report";
     type Reply = PeriodReport;
@@ -182,6 +188,7 @@ impl Operation for GetReport {
     }
 }
 
+#[async_trait]
 impl Operation for CreateLogin {
     const PATH: &'static str = "login";
     type Reply = LoginCode;
@@ -204,6 +211,7 @@ impl fmt::Debug for LoginCode {
     }
 }
 
+#[async_trait]
 impl Operation for KeyChange {
     const PATH: &'static str = "key";
     type Reply = ();

@@ -1,5 +1,6 @@
 //! Operations on rollouts: the runs of agents on tasks that the log has.
 
+use async_trait::async_trait;
 use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId};
 use metaclaw_turns::{Rollout, RolloutFilter, Turn};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,7 @@ pub struct ShownRollout {
     pub turns: Vec<Turn>,
 }
 
+#[async_trait]
 impl Operation for ListRollouts {
     const PATH: &'static str = "rollouts";
     type Reply = Vec<ListedRollout>;
@@ -73,6 +75,7 @@ impl Operation for ListRollouts {
     }
 }
 
+#[async_trait]
 impl Operation for GetRollout {
     const PATH: &'static str = "rollout";
     type Reply = Option<ShownRollout>;

@@ -3,7 +3,12 @@
 use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use futures_util::{Stream, StreamExt as _, future::Either, stream};
+use async_trait::async_trait;
+use futures_util::{
+    StreamExt as _,
+    future::Either,
+    stream::{self, BoxStream},
+};
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
 use metaclaw_learner::{About, Feedback};
 use metaclaw_turns::{
@@ -77,6 +82,7 @@ pub struct FindLacking(pub Vec<Fingerprint>);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RaiseCounts(pub LogCounts);
 
+#[async_trait]
 impl Operation for TurnsQuery {
     const PATH: &'static str = "turns";
     type Reply = Vec<TurnSummary>;
@@ -87,6 +93,7 @@ impl Operation for TurnsQuery {
     }
 }
 
+#[async_trait]
 impl Operation for GetTurn {
     const PATH: &'static str = "turn";
     type Reply = Option<Turn>;
@@ -97,6 +104,7 @@ impl Operation for GetTurn {
     }
 }
 
+#[async_trait]
 impl Operation for RateReply {
     const PATH: &'static str = "rate";
     type Reply = RatedReply;
@@ -125,15 +133,18 @@ impl StreamedOperation for Export {
         self,
         instance: Arc<Instance>,
         note: fn(&str),
-    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+    ) -> BoxStream<'static, io::Result<Vec<u8>>> {
         let opened = async move { instance.log().await.cloned() };
-        stream::once(opened).flat_map(move |log| match log {
-            Ok(log) => Either::Left(export::pieces(log, note)),
-            Err(error) => Either::Right(stream::iter([Err(io::Error::other(error))])),
-        })
+        stream::once(opened)
+            .flat_map(move |log| match log {
+                Ok(log) => Either::Left(export::pieces(log, note)),
+                Err(error) => Either::Right(stream::iter([Err(io::Error::other(error))])),
+            })
+            .boxed()
     }
 }
 
+#[async_trait]
 impl Operation for RolloutImport {
     const PATH: &'static str = "import";
     const MAX_BODY: usize = MAX_IMPORT;
@@ -174,6 +185,7 @@ fn ensure_without_ids(import: &RolloutImport) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[async_trait]
 impl Operation for Restore {
     const PATH: &'static str = "restore";
     const MAX_BODY: usize = MAX_IMPORT;
@@ -187,6 +199,7 @@ impl Operation for Restore {
     }
 }
 
+#[async_trait]
 impl Operation for FindLacking {
     const PATH: &'static str = "lacks";
     type Reply = Vec<bool>;
@@ -197,6 +210,7 @@ impl Operation for FindLacking {
     }
 }
 
+#[async_trait]
 impl Operation for RaiseCounts {
     const PATH: &'static str = "raise_counts";
     type Reply = ();

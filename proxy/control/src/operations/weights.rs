@@ -3,7 +3,8 @@
 use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use futures_util::Stream;
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_learner::{EvalReport, EvalWanted, ReplayEvent, StepPreview, StepReport, TurnPreview};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
@@ -46,6 +47,7 @@ pub struct PreviewStep(pub Option<AgentId>);
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct PreviewTurn(pub TurnId);
 
+#[async_trait]
 impl Operation for ListAdapters {
     const PATH: &'static str = "adapters";
     type Reply = Vec<AdapterDetail>;
@@ -61,6 +63,7 @@ impl Operation for ListAdapters {
     }
 }
 
+#[async_trait]
 impl Operation for ListSteps {
     const PATH: &'static str = "steps";
     type Reply = Vec<Step>;
@@ -110,6 +113,7 @@ async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<Adap
     Ok(details)
 }
 
+#[async_trait]
 impl Operation for AdapterChoice {
     const PATH: &'static str = "use_adapter";
     const DEADLINE: Duration = CHOICE_DEADLINE;
@@ -120,6 +124,7 @@ impl Operation for AdapterChoice {
     }
 }
 
+#[async_trait]
 impl Operation for RollBack {
     const PATH: &'static str = "roll_back";
     const DEADLINE: Duration = CHOICE_DEADLINE;
@@ -215,6 +220,7 @@ fn untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[async_trait]
 impl Operation for TrainStep {
     const PATH: &'static str = "train_step";
     type Reply = Vec<StepReport>;
@@ -228,6 +234,7 @@ impl Operation for TrainStep {
     }
 }
 
+#[async_trait]
 impl Operation for PreviewStep {
     const PATH: &'static str = "dry_run";
     type Reply = Vec<StepPreview>;
@@ -241,6 +248,7 @@ impl Operation for PreviewStep {
     }
 }
 
+#[async_trait]
 impl Operation for PreviewTurn {
     const PATH: &'static str = "turn_preview";
     type Reply = Option<TurnPreview>;
@@ -256,6 +264,7 @@ impl Operation for PreviewTurn {
     }
 }
 
+#[async_trait]
 impl Operation for EvalWanted {
     const PATH: &'static str = "eval";
     type Reply = EvalReport;
@@ -278,12 +287,12 @@ impl StreamedOperation for ReplayAsked {
         self,
         instance: Arc<Instance>,
         _note: fn(&str),
-    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+    ) -> BoxStream<'static, io::Result<Vec<u8>>> {
         let replay = |instance: Arc<Instance>, teller: EventTeller| async move {
             let parts = instance.learner().await?;
-            let told = move |event: ReplayEvent| teller.tell(&event);
+            let told = Box::new(move |event: ReplayEvent| teller.tell(&event));
             parts.replays.run(parts.learner, self, told).await.map(drop)
         };
-        event_lines(instance, replay, |why| ReplayEvent::Failed { why })
+        event_lines(instance, replay, |why| ReplayEvent::Failed { why }).boxed()
     }
 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use jiff::civil::Date;
 use metaclaw_chat::now_ms;
 use metaclaw_settings::write_private;
@@ -30,24 +31,30 @@ const BEHIND: u32 = 7;
 const FORGOTTEN: &str = "- (forgotten)";
 
 /// Writes due digests at intervals, until `ending`.
-pub async fn run(sources: ReportSources, folder: PathBuf, ending: CancellationToken) {
-    let looks = async {
-        let mut done = BTreeSet::new();
-        let mut pause = FIRST;
-        loop {
-            tokio::time::sleep(pause).await;
-            pause = EVERY;
-            for day in due(day_of(now_ms(), &sources.zone), &folder, &done) {
-                match write_one(&sources, &folder, day).await {
-                    Ok(()) => {
-                        done.insert(day);
+pub fn run(
+    sources: ReportSources,
+    folder: PathBuf,
+    ending: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let looks = async {
+            let mut done = BTreeSet::new();
+            let mut pause = FIRST;
+            loop {
+                tokio::time::sleep(pause).await;
+                pause = EVERY;
+                for day in due(day_of(now_ms(), &sources.zone), &folder, &done) {
+                    match write_one(&sources, &folder, day).await {
+                        Ok(()) => {
+                            done.insert(day);
+                        }
+                        Err(error) => warn!(%day, "the digest could not be written: {error:#}"),
                     }
-                    Err(error) => warn!(%day, "the digest could not be written: {error:#}"),
                 }
             }
-        }
-    };
-    ending.run_until_cancelled(looks).await;
+        };
+        ending.run_until_cancelled(looks).await;
+    })
 }
 
 /// Returns the recent past days without a digest.

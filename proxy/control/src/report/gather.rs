@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use futures_util::future::BoxFuture;
 use jiff::{civil::Date, tz::TimeZone};
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
@@ -38,79 +39,82 @@ pub struct ReportSources {
 ///
 /// # Errors
 /// Returns the errors of the log or the journal.
-pub async fn gather(
+pub fn gather(
     sources: &ReportSources,
     period: Period,
     now_ms: u64,
-) -> anyhow::Result<PeriodReport> {
-    let curve = Period::until(period.last, CURVE);
-    let shown = Period {
-        first: curve.first.min(period.first),
-        last: period.last,
-    };
-    let row = |day| DayRow {
-        day,
-        ..DayRow::default()
-    };
-    let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
-    let mut tally = TurnTally::new(sources.weights);
-    // A day of UTC may begin earlier than the owner's.
-    let from_ms = begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
-    // The counts are read before the turns, so that a new turn is not taken for a deleted one.
-    let counted = sources.log.statistics(utc_day(from_ms)).await?;
-    let mut counted = CountedDays::new(counted);
-    look_through(&sources.log, from_ms, |turn| {
-        counted.is_there(turn);
-        let day = day_of(turn.ended_ms, &sources.zone);
-        if let Some(row) = days.get_mut(&day) {
-            row.add(turn);
+) -> BoxFuture<'_, anyhow::Result<PeriodReport>> {
+    Box::pin(async move {
+        let curve = Period::until(period.last, CURVE);
+        let shown = Period {
+            first: curve.first.min(period.first),
+            last: period.last,
+        };
+        let row = |day| DayRow {
+            day,
+            ..DayRow::default()
+        };
+        let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
+        let mut tally = TurnTally::new(sources.weights);
+        // A day of UTC may begin earlier than the owner's.
+        let from_ms =
+            begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
+        // The counts are read before the turns, so that a new turn is not taken for a deleted one.
+        let counted = sources.log.statistics(utc_day(from_ms)).await?;
+        let mut counted = CountedDays::new(counted);
+        look_through(&sources.log, from_ms, |turn| {
+            counted.is_there(turn);
+            let day = day_of(turn.ended_ms, &sources.zone);
+            if let Some(row) = days.get_mut(&day) {
+                row.add(turn);
+            }
+            if period.has(day) {
+                tally.add(turn);
+            }
+        })
+        .await?;
+        for (day, agent, counts) in counted.left() {
+            if let Some(row) = days.get_mut(&day) {
+                row.add_counted(&counts);
+            }
+            if period.has(day) {
+                tally.add_counted(&agent, &counts);
+            }
         }
-        if period.has(day) {
-            tally.add(turn);
-        }
-    })
-    .await?;
-    for (day, agent, counts) in counted.left() {
-        if let Some(row) = days.get_mut(&day) {
-            row.add_counted(&counts);
-        }
-        if period.has(day) {
-            tally.add_counted(&agent, &counts);
-        }
-    }
 
-    let (mut heard, proposals) = journals(&sources.library).await?;
-    let waiting = WaitingReviews::of(&heard, &proposals);
-    let is_told = |at_ms: u64| period.has(day_of(at_ms, &sources.zone));
-    heard.retain(|it| is_told(it.origin.at_ms) && it.state != LessonState::Forgotten);
-    let written = written(proposals.into_iter().filter(|it| is_told(it.source.at_ms)));
-    let budget = if is_told(now_ms) {
-        sources.budget.look(now_ms).await?;
-        let spend = sources.budget.spend(now_ms);
-        let (limit, left) = (spend.limit, spend.left());
-        Some(BudgetLeft { limit, left })
-    } else {
-        None
-    };
-    let steps = steps(&sources.log, is_told).await?;
-    let in_force = in_force(sources, &mut tally.skills).await?;
-    let prefix = PrefixReport {
-        latest: sources.log.broken_prompts(tally.take_broken()).await?,
-        ..PrefixReport::default()
-    };
-    Ok(tally.report(PeriodReport {
-        period,
-        heard,
-        written,
-        weights: sources.weights,
-        budget,
-        steps,
-        in_force,
-        waiting,
-        prefix,
-        days: days.into_values().collect(),
-        ..PeriodReport::default()
-    }))
+        let (mut heard, proposals) = journals(&sources.library).await?;
+        let waiting = WaitingReviews::of(&heard, &proposals);
+        let is_told = |at_ms: u64| period.has(day_of(at_ms, &sources.zone));
+        heard.retain(|it| is_told(it.origin.at_ms) && it.state != LessonState::Forgotten);
+        let written = written(proposals.into_iter().filter(|it| is_told(it.source.at_ms)));
+        let budget = if is_told(now_ms) {
+            sources.budget.look(now_ms).await?;
+            let spend = sources.budget.spend(now_ms);
+            let (limit, left) = (spend.limit, spend.left());
+            Some(BudgetLeft { limit, left })
+        } else {
+            None
+        };
+        let steps = steps(&sources.log, is_told).await?;
+        let in_force = in_force(sources, &mut tally.skills).await?;
+        let prefix = PrefixReport {
+            latest: sources.log.broken_prompts(tally.take_broken()).await?,
+            ..PrefixReport::default()
+        };
+        Ok(tally.report(PeriodReport {
+            period,
+            heard,
+            written,
+            weights: sources.weights,
+            budget,
+            steps,
+            in_force,
+            waiting,
+            prefix,
+            days: days.into_values().collect(),
+            ..PeriodReport::default()
+        }))
+    })
 }
 
 /// Passes every turn since a time, newest first, and a few before it. The log has them in the order in which they

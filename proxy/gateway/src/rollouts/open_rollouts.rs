@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use metaclaw_chat::{RolloutId, Secret, head, now_ms};
 use metaclaw_turns::{LogError, Rollout, RolloutEnd, RolloutFilter, TurnLog};
@@ -58,18 +59,20 @@ impl Rollouts {
     ///
     /// # Errors
     /// Returns the log's error.
-    pub async fn load(log: TurnLog) -> Result<Arc<Self>, LogError> {
-        let filter = RolloutFilter {
-            only_open: true,
-            ..RolloutFilter::default()
-        };
-        let open = log.rollouts(filter).await?.into_iter();
-        let open = open.map(|it| (it.id.clone(), Arc::new(it))).collect();
-        Ok(Arc::new(Self {
-            log,
-            open: Mutex::new(open),
-            opened: Notify::new(),
-        }))
+    pub fn load(log: TurnLog) -> BoxFuture<'static, Result<Arc<Self>, LogError>> {
+        Box::pin(async move {
+            let filter = RolloutFilter {
+                only_open: true,
+                ..RolloutFilter::default()
+            };
+            let open = log.rollouts(filter).await?.into_iter();
+            let open = open.map(|it| (it.id.clone(), Arc::new(it))).collect();
+            Ok(Arc::new(Self {
+                log,
+                open: Mutex::new(open),
+                opened: Notify::new(),
+            }))
+        })
     }
 
     pub(crate) fn log(&self) -> &TurnLog {
@@ -110,29 +113,37 @@ impl Rollouts {
     ///
     /// # Errors
     /// Returns the log's error: it is unknown, or closed already.
-    pub async fn close(&self, id: &RolloutId, end: RolloutEnd) -> Result<Rollout, LogError> {
-        let closed = self.log.close_rollout(id, end, now_ms()).await?;
-        lock(&self.open).remove(id);
-        Ok(closed)
+    pub fn close<'a>(
+        &'a self,
+        id: &'a RolloutId,
+        end: RolloutEnd,
+    ) -> BoxFuture<'a, Result<Rollout, LogError>> {
+        Box::pin(async move {
+            let closed = self.log.close_rollout(id, end, now_ms()).await?;
+            lock(&self.open).remove(id);
+            Ok(closed)
+        })
     }
 
     /// Ends rollouts at their deadlines. Runs until it is dropped.
-    pub async fn end_late_ones(&self) {
-        loop {
-            let opened = self.opened.notified();
-            match self.next_deadline() {
-                Some(wait) => tokio::select! {
-                    () = opened => {}
-                    () = tokio::time::sleep(wait) => {
-                        if let Err(error) = self.end_due().await {
-                            tracing::warn!(%error, "a rollout that took too long could not be ended");
-                            tokio::time::sleep(AGAIN).await;
+    pub fn end_late_ones(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                let opened = self.opened.notified();
+                match self.next_deadline() {
+                    Some(wait) => tokio::select! {
+                        () = opened => {}
+                        () = tokio::time::sleep(wait) => {
+                            if let Err(error) = self.end_due().await {
+                                tracing::warn!(%error, "a rollout that took too long could not be ended");
+                                tokio::time::sleep(AGAIN).await;
+                            }
                         }
-                    }
-                },
-                None => opened.await,
+                    },
+                    None => opened.await,
+                }
             }
-        }
+        })
     }
 
     fn next_deadline(&self) -> Option<Duration> {

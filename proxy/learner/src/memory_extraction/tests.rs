@@ -193,7 +193,7 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     let b: SessionId = "b".parse().unwrap();
     let read = world
         .learner
-        .ingest(move |it| it.session == b)
+        .ingest(Box::new(move |it| it.session == b))
         .await
         .unwrap();
     assert_eq!(read.len(), 1);
@@ -205,12 +205,20 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     assert!(
         world
             .learner
-            .ingest(|it| it.scope == MemoryScope::new("x"))
+            .ingest(Box::new(|it| it.scope == MemoryScope::new("x")))
             .await
             .unwrap()
             .is_empty()
     );
-    assert_eq!(world.learner.ingest(|_| true).await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .learner
+            .ingest(Box::new(|_| true))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     assert!(
         world.contents().is_empty(),
         "the model found nothing: {:?}",

@@ -12,6 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use futures_util::future::BoxFuture;
 use metaclaw_chat::Secret;
 use serde_json::json;
 use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
@@ -99,28 +100,30 @@ impl EnvironmentServer {
     ///
     /// # Errors
     /// If the listener fails.
-    pub async fn serve(
+    pub fn serve(
         self,
         ending: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), ServeError> {
-        let token = self.state.ending.clone();
-        let ending = async move {
-            ending.await;
-            token.cancel();
-        };
-        let routes = Router::new()
-            .route("/run", post(run))
-            .route("/healthz", get(healthz))
-            .route_layer(middleware::from_fn_with_state(
-                Arc::clone(&self.state),
-                keyed,
-            ))
-            .layer(DefaultBodyLimit::max(MAX_JOB))
-            .with_state(self.state);
-        axum::serve(self.listener, routes)
-            .with_graceful_shutdown(ending)
-            .await
-            .map_err(ServeError::Serve)
+    ) -> BoxFuture<'static, Result<(), ServeError>> {
+        Box::pin(async move {
+            let token = self.state.ending.clone();
+            let ending = async move {
+                ending.await;
+                token.cancel();
+            };
+            let routes = Router::new()
+                .route("/run", post(run))
+                .route("/healthz", get(healthz))
+                .route_layer(middleware::from_fn_with_state(
+                    Arc::clone(&self.state),
+                    keyed,
+                ))
+                .layer(DefaultBodyLimit::max(MAX_JOB))
+                .with_state(self.state);
+            axum::serve(self.listener, routes)
+                .with_graceful_shutdown(ending)
+                .await
+                .map_err(ServeError::Serve)
+        })
     }
 }
 

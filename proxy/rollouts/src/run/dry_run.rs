@@ -19,7 +19,7 @@ const TASK_SHOWN: usize = 400;
 ///
 /// # Errors
 /// If the file names no program.
-pub fn dry_run<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Result<Vec<String>, TaskRunError> {
+pub fn dry_run(setup: &RunSetup<'_>, tasks: &RunTasks) -> Result<Vec<String>, TaskRunError> {
     let mut lines = match &setup.eval {
         Some(eval) => {
             let n = tasks.measured().len();
@@ -48,7 +48,7 @@ pub fn dry_run<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Result<Vec<Strin
     Ok(lines)
 }
 
-fn training<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Vec<String> {
+fn training(setup: &RunSetup<'_>, tasks: &RunTasks) -> Vec<String> {
     let file = setup.file;
     let steps = n_steps(file, tasks);
     let least = file.tasks_per_step as u64 * u64::from(file.group_size);
@@ -76,7 +76,7 @@ fn training<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Vec<String> {
     lines
 }
 
-fn program<H>(setup: &RunSetup<'_, H>, tasks: &RunTasks) -> Result<Vec<String>, TaskRunError> {
+fn program(setup: &RunSetup<'_>, tasks: &RunTasks) -> Result<Vec<String>, TaskRunError> {
     let folder = setup.folder.join("dry-run");
     let file = setup.file;
     let program = local_program(file, &setup.metaclaw, &folder)?;

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     episode::{EpisodeEnd, TaskRunError},
-    host::RunHost,
     report::{Measurement, TaskTally},
     task::RolloutTask,
 };
@@ -27,7 +26,7 @@ pub(super) struct MeasuredTasks<'a> {
 
 // === impl TaskRun ===
 
-impl<H: RunHost> TaskRun<'_, H> {
+impl TaskRun<'_> {
     /// Measures before the first step, after the last one, and after those between that the file says.
     pub(super) async fn measure_after(&self, n: u64, tasks: &RunTasks) -> Result<(), TaskRunError> {
         let file = self.runner.file;

@@ -20,10 +20,7 @@ pub(super) struct NamedJournal {
 }
 
 /// Opens the journal of a run, and checks that it is of the same tasks.
-pub(super) fn begin<H>(
-    setup: &RunSetup<'_, H>,
-    tasks: &RunTasks,
-) -> Result<NamedJournal, TaskRunError> {
+pub(super) fn begin(setup: &RunSetup<'_>, tasks: &RunTasks) -> Result<NamedJournal, TaskRunError> {
     let stem = setup.file.path.file_stem().unwrap_or_default();
     let name = match &setup.name {
         Some(name) => name.clone(),
@@ -56,8 +53,8 @@ pub(super) fn begin<H>(
 }
 
 /// The journal of a measurement: the last one if that is not complete, else a new one.
-fn eval_journal<H>(
-    setup: &RunSetup<'_, H>,
+fn eval_journal(
+    setup: &RunSetup<'_>,
     name: &str,
     eval: &EvalSetup,
 ) -> Result<NamedJournal, TaskRunError> {
@@ -76,10 +73,7 @@ fn eval_journal<H>(
     NamedJournal::open(setup, named(last + 1))
 }
 
-pub(super) fn pool<H>(
-    setup: &RunSetup<'_, H>,
-    folder: &Path,
-) -> Result<EnvironmentPool, TaskRunError> {
+pub(super) fn pool(setup: &RunSetup<'_>, folder: &Path) -> Result<EnvironmentPool, TaskRunError> {
     let file = setup.file;
     if file.environments.is_empty() {
         let program = local_program(file, &setup.metaclaw, folder)?;
@@ -100,7 +94,7 @@ pub(super) fn pool<H>(
 // === impl NamedJournal ===
 
 impl NamedJournal {
-    fn open<H>(setup: &RunSetup<'_, H>, name: String) -> Result<Self, TaskRunError> {
+    fn open(setup: &RunSetup<'_>, name: String) -> Result<Self, TaskRunError> {
         let journal = RunJournal::open(&setup.folder.join(&name))?;
         Ok(Self { name, journal })
     }

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use futures_util::future::BoxFuture;
 use metaclaw_chat::Secret;
 use serde_json::Value;
 
@@ -86,9 +87,13 @@ pub struct ServeSetup<'a> {
 ///
 /// # Errors
 /// [`TaskRunError::Refused`] if the file names no program, or the address cannot be used.
-pub async fn serve(setup: &ServeSetup<'_>) -> Result<EnvironmentServer, TaskRunError> {
-    let program = local_program(setup.file, &setup.metaclaw, &setup.folder)?;
-    let (address, at_once) = (setup.address, setup.file.at_once);
-    let server = EnvironmentServer::bind(address, program, at_once, setup.key.clone()).await;
-    server.map_err(|error: ServeError| TaskRunError::Refused(error.to_string()))
+pub fn serve<'a>(
+    setup: &'a ServeSetup<'a>,
+) -> BoxFuture<'a, Result<EnvironmentServer, TaskRunError>> {
+    Box::pin(async move {
+        let program = local_program(setup.file, &setup.metaclaw, &setup.folder)?;
+        let (address, at_once) = (setup.address, setup.file.at_once);
+        let server = EnvironmentServer::bind(address, program, at_once, setup.key.clone()).await;
+        server.map_err(|error: ServeError| TaskRunError::Refused(error.to_string()))
+    })
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     file::RolloutFile,
+    host::RunHost,
     proxy::ProxyAddress,
     report::{EpisodeFunnel, Measurement},
     task::RolloutTask,
@@ -14,9 +15,9 @@ use crate::{
 
 /// The parts of a run.
 #[derive(Debug)]
-pub struct RunSetup<'a, H> {
+pub struct RunSetup<'a> {
     pub file: &'a RolloutFile,
-    pub host: &'a H,
+    pub host: &'a dyn RunHost,
     /// The folder of all runs.
     pub folder: PathBuf,
     /// The name of the run; none for the file's.

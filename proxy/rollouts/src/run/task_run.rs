@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     episode::{AfterEpisode, EpisodeEnd, EpisodeRunner, OpenedEpisode, TaskRunError, deadline_s},
-    host::RunHost,
     program::end_processes,
     proxy::{RolloutRequest, WantedHeldOut},
     report::RunProgress,
@@ -23,8 +22,8 @@ use crate::{
 const RERUNS: usize = 3;
 
 /// A run at work.
-pub(super) struct TaskRun<'a, H> {
-    pub(super) runner: EpisodeRunner<'a, H>,
+pub(super) struct TaskRun<'a> {
+    pub(super) runner: EpisodeRunner<'a>,
     /// Where the run's files are.
     pub(super) folder: PathBuf,
     pub(super) name: String,
@@ -48,7 +47,7 @@ pub(super) struct WantedEpisode<'a> {
 
 // === impl TaskRun ===
 
-impl<H: RunHost> TaskRun<'_, H> {
+impl TaskRun<'_> {
     /// Closes the rollouts that an earlier process of this run left open.
     pub(super) async fn fail_open(&self) -> Result<(), TaskRunError> {
         let open = self.journal.borrow().history.open();

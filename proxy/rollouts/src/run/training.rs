@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     episode::TaskRunError,
-    host::{RunHost, TrainedStep},
+    host::TrainedStep,
     proxy::WantedHeldOut,
     report::{Measurement, TaskTally},
     task::RolloutTask,
@@ -26,7 +26,7 @@ const WANTED_PAUSE: Duration = Duration::from_secs(1);
 
 // === impl TaskRun ===
 
-impl<H: RunHost> TaskRun<'_, H> {
+impl TaskRun<'_> {
     pub(super) async fn steps(&self, tasks: &RunTasks) -> Result<(), TaskRunError> {
         let file = self.runner.file;
         let order = TaskOrder::new(tasks.train.len(), file.seed);

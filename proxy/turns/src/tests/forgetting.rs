@@ -169,7 +169,10 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
         let is_secret = text.contains("sk-secret");
         is_secret.then(|| text.replace("sk-secret", "[key]"))
     };
-    let n_masked = log.mask(&agent(), &session("s"), mask).await.unwrap();
+    let n_masked = log
+        .mask(&agent(), &session("s"), Box::new(mask))
+        .await
+        .unwrap();
     assert_eq!(n_masked, 3);
     for again in 0..2 {
         assert!(!is_said(&log, "sk-secret").await);
@@ -187,7 +190,12 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
         }
     }
     assert!(!log.add_tokens(ids[1], tokens(1)).await.unwrap());
-    assert_eq!(log.mask(&agent(), &session("s"), mask).await.unwrap(), 0);
+    assert_eq!(
+        log.mask(&agent(), &session("s"), Box::new(mask))
+            .await
+            .unwrap(),
+        0
+    );
 
     // This turn's text was masked before it was handed in.
     let mut turn = client.turn("it was [key]", "an answer");
@@ -282,7 +290,9 @@ async fn a_hint_is_masked_with_the_session_that_it_came_from() {
         text.contains("sk-secret")
             .then(|| text.replace("sk-secret", "[key]"))
     };
-    log.mask(&agent(), &session("s"), mask).await.unwrap();
+    log.mask(&agent(), &session("s"), Box::new(mask))
+        .await
+        .unwrap();
     let verdict = log.get(id).await.unwrap().unwrap().verdict.unwrap();
     assert_eq!(verdict.hint.as_deref(), Some("Do not say [key]."));
     assert_eq!(verdict.judge_hints, ["Do not say [key]."]);

@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream;
 use metaclaw_trainer_terms::{
     SampleEvent, SampleStream, SamplerError, SamplerFailure, SamplerRequest,
@@ -73,30 +74,35 @@ impl VllmClient {
     ///
     /// # Errors
     /// Returns [`SamplerFailure::Unavailable`] while they do not.
-    pub async fn health(&self) -> Result<(), SamplerError> {
-        let request = self.http.get(format!("{}/health", self.url));
-        self.send(request.timeout(SHORT)).await.map(|_| ())
+    pub fn health(&self) -> BoxFuture<'_, Result<(), SamplerError>> {
+        Box::pin(async move {
+            let request = self.http.get(format!("{}/health", self.url));
+            self.send(request.timeout(SHORT)).await.map(|_| ())
+        })
     }
 
     /// Returns the base model and the loaded adapters.
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or lists no base model.
-    pub async fn models(&self) -> Result<VllmModels, SamplerError> {
-        let request = self.http.get(format!("{}/v1/models", self.url));
-        let answer = self.send(request.timeout(SHORT)).await?;
-        let list: ModelList = answer.json().await.map_err(|error| self.broken(&error))?;
-        let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) =
-            list.data.into_iter().partition(|it| it.parent.is_none());
-        let base = bases.into_iter().next();
-        let base = base.ok_or_else(|| self.remote("its list of models is empty"))?;
-        let context = base.max_model_len;
-        let context = context.ok_or_else(|| self.remote("it does not tell its max_model_len"))?;
-        let adapter = |it: ModelCard| (it.id, it.root.unwrap_or_default());
-        Ok(VllmModels {
-            base: base.id,
-            context,
-            adapters: adapters.into_iter().map(adapter).collect(),
+    pub fn models(&self) -> BoxFuture<'_, Result<VllmModels, SamplerError>> {
+        Box::pin(async move {
+            let request = self.http.get(format!("{}/v1/models", self.url));
+            let answer = self.send(request.timeout(SHORT)).await?;
+            let list: ModelList = answer.json().await.map_err(|error| self.broken(&error))?;
+            let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) =
+                list.data.into_iter().partition(|it| it.parent.is_none());
+            let base = bases.into_iter().next();
+            let base = base.ok_or_else(|| self.remote("its list of models is empty"))?;
+            let context = base.max_model_len;
+            let context =
+                context.ok_or_else(|| self.remote("it does not tell its max_model_len"))?;
+            let adapter = |it: ModelCard| (it.id, it.root.unwrap_or_default());
+            Ok(VllmModels {
+                base: base.id,
+                context,
+                adapters: adapters.into_iter().map(adapter).collect(),
+            })
         })
     }
 
@@ -105,23 +111,31 @@ impl VllmClient {
     ///
     /// # Errors
     /// Returns the server's message, for example about a rank over its maximum.
-    pub async fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), SamplerError> {
-        let body = json!({"lora_name": name, "lora_path": folder});
-        let request = self.http.post(format!("{}/v1/load_lora_adapter", self.url));
-        self.send(request.timeout(LOADING).json(&body))
-            .await
-            .map(|_| ())
+    pub fn load_adapter<'a>(
+        &'a self,
+        name: &'a str,
+        folder: &'a Path,
+    ) -> BoxFuture<'a, Result<(), SamplerError>> {
+        Box::pin(async move {
+            let body = json!({"lora_name": name, "lora_path": folder});
+            let request = self.http.post(format!("{}/v1/load_lora_adapter", self.url));
+            self.send(request.timeout(LOADING).json(&body))
+                .await
+                .map(|_| ())
+        })
     }
 
     /// Unloads an adapter. Its running replies continue to their ends.
     ///
     /// # Errors
     /// Returns [`SamplerFailure::UnknownModel`] if it is not loaded.
-    pub async fn unload_adapter(&self, name: &str) -> Result<(), SamplerError> {
-        let body = json!({"lora_name": name});
-        let url = format!("{}/v1/unload_lora_adapter", self.url);
-        let request = self.http.post(url).timeout(SHORT);
-        self.send(request.json(&body)).await.map(|_| ())
+    pub fn unload_adapter<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), SamplerError>> {
+        Box::pin(async move {
+            let body = json!({"lora_name": name});
+            let url = format!("{}/v1/unload_lora_adapter", self.url);
+            let request = self.http.post(url).timeout(SHORT);
+            self.send(request.json(&body)).await.map(|_| ())
+        })
     }
 
     /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls
@@ -134,23 +148,25 @@ impl VllmClient {
     ///
     /// # Cancel safety
     /// Dropping the future or the stream closes the connection, which makes the server end the request.
-    pub async fn sample(
-        &self,
-        model: &str,
-        request: &SamplerRequest,
+    pub fn sample<'a>(
+        &'a self,
+        model: &'a str,
+        request: &'a SamplerRequest,
         max_tokens: usize,
-    ) -> Result<SampleStream, SamplerError> {
-        let body = Completions::new(model, request, max_tokens);
-        let call = self.http.post(format!("{}/v1/completions", self.url));
-        let answer = self.send(call.json(&body)).await?;
-        let events = VllmEvents::new(request.n, request.sampling.top_logprobs);
-        let reading = Reading {
-            client: self.clone(),
-            answer,
-            events,
-            is_over: false,
-        };
-        Ok(Box::pin(stream::unfold(reading, Reading::next)))
+    ) -> BoxFuture<'a, Result<SampleStream, SamplerError>> {
+        Box::pin(async move {
+            let body = Completions::new(model, request, max_tokens);
+            let call = self.http.post(format!("{}/v1/completions", self.url));
+            let answer = self.send(call.json(&body)).await?;
+            let events = VllmEvents::new(request.n, request.sampling.top_logprobs);
+            let reading = Reading {
+                client: self.clone(),
+                answer,
+                events,
+                is_over: false,
+            };
+            Ok(Box::pin(stream::unfold(reading, Reading::next)) as SampleStream)
+        })
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, SamplerError> {

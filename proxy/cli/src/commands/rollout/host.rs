@@ -24,6 +24,7 @@ pub(super) struct CliHost<'a> {
     pub(super) caller: &'a ControlCaller,
 }
 
+#[async_trait::async_trait(?Send)]
 impl RunHost for CliHost<'_> {
     async fn train(&self, agent: &AgentId) -> anyhow::Result<TrainedStep> {
         let steps = self

@@ -151,10 +151,7 @@ impl RunArgs {
 }
 
 /// Runs until the end, or a signal. A second signal ends it at once.
-async fn until_signal(
-    setup: &RunSetup<'_, CliHost<'_>>,
-    tasks: &RunTasks,
-) -> anyhow::Result<TaskRunSummary> {
+async fn until_signal(setup: &RunSetup<'_>, tasks: &RunTasks) -> anyhow::Result<TaskRunSummary> {
     let cancel = CancellationToken::new();
     let mut signals = Signals::new()?;
     let mut running = std::pin::pin!(run(setup, tasks, &cancel));

@@ -56,7 +56,7 @@ fn wanted(file: PathBuf) -> SftWanted {
 async fn tuned(rig: &Rig, wanted: &SftWanted) -> (Result<SftReport, SftError>, Vec<SftEvent>) {
     let events = Mutex::new(Vec::new());
     let told = |event| events.lock().unwrap().push(event);
-    let report = rig.learner.fine_tune(wanted, told).await;
+    let report = rig.learner.fine_tune(wanted, Box::new(told)).await;
     (report, events.into_inner().unwrap())
 }
 
@@ -243,7 +243,7 @@ async fn an_agent_is_trained_by_one_thing_at_a_time() {
     let (tell, mut told) = tokio::sync::mpsc::channel(64);
     let tuning = rig
         .learner
-        .fine_tune(&wanted, move |event| drop(tell.try_send(event)));
+        .fine_tune(&wanted, Box::new(move |event| drop(tell.try_send(event))));
     let release = async {
         let first = told.recv().await;
         assert!(matches!(first, Some(SftEvent::Waits { .. })), "{first:?}");

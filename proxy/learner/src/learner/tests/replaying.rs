@@ -54,7 +54,7 @@ async fn replayed(
     };
     let replay = rig
         .learner
-        .replay(wanted, scratch.clone(), Recorder::default(), told);
+        .replay(wanted, scratch.clone(), Recorder::default(), Box::new(told));
     let replayed = replay.await;
     scratch.close().await;
     let report = replayed?;

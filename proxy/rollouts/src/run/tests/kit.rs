@@ -127,6 +127,7 @@ pub(super) struct ScriptedHost {
     pub(super) gate: Option<SharedLog>,
 }
 
+#[async_trait::async_trait(?Send)]
 impl RunHost for ScriptedHost {
     async fn train(&self, _agent: &AgentId) -> anyhow::Result<TrainedStep> {
         *self.n_steps.lock().unwrap() += 1;
@@ -230,7 +231,7 @@ pub(super) fn setup<'a>(
     host: &'a ScriptedHost,
     proxy: &ScriptedProxy,
     folder: &RunFolder,
-) -> RunSetup<'a, ScriptedHost> {
+) -> RunSetup<'a> {
     RunSetup {
         file,
         host,
@@ -258,10 +259,7 @@ tasks_per_step: 2
 at_once: 1
 "#;
 
-pub(super) async fn ran(
-    setup: &RunSetup<'_, ScriptedHost>,
-    tasks: &RunTasks,
-) -> Result<TaskRunSummary, String> {
+pub(super) async fn ran(setup: &RunSetup<'_>, tasks: &RunTasks) -> Result<TaskRunSummary, String> {
     let run = run(setup, tasks, &CancellationToken::new()).await;
     run.map_err(|error| error.to_string())
 }

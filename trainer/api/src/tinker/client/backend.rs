@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use metaclaw_trainer_terms::ErrorCode;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -114,13 +115,15 @@ impl TinkerBackend {
     ///
     /// # Errors
     /// The server's.
-    pub async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
-        self.0.offer().await
+    pub fn offer(&self) -> BoxFuture<'_, Result<Vec<SupportedModel>, BackendError>> {
+        Box::pin(async move { self.0.offer().await })
     }
 
     /// Ends the session, so that the server frees what it holds of it.
-    pub async fn finish(&self) {
-        self.0.sessions.finish().await;
+    pub fn finish(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.sessions.finish().await;
+        })
     }
 }
 
