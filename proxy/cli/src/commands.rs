@@ -3,6 +3,7 @@
 use std::{future::Future, path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use futures_util::future::LocalBoxFuture;
 
 mod adapters;
 mod auth;
@@ -214,6 +215,8 @@ impl Cli {
 
 /// Runs what a subcommand asks others; one thread is enough for that.
 fn wait(asking: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    // Boxed, because the runtime's loop would otherwise be compiled for each command.
+    let asking: LocalBoxFuture<'_, _> = Box::pin(asking);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?

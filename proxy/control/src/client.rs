@@ -6,7 +6,10 @@ use anyhow::bail;
 use axum::body::Bytes;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use metaclaw_llm::{HttpError, loopback_client};
-use reqwest::RequestBuilder;
+use reqwest::{
+    RequestBuilder,
+    header::{CONTENT_TYPE, HeaderValue},
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -118,7 +121,10 @@ impl ControlClient {
         operation: &O,
         deadline: Duration,
     ) -> Result<O::Reply, ControlError> {
-        let request = self.http.post(self.url(O::PATH)).json(operation);
+        let request = self.request(
+            O::PATH,
+            serde_json::to_vec(operation).map_err(io::Error::from)?,
+        );
         let answer = self.answer(request.timeout(deadline)).await?;
         serde_json::from_slice(&answer).map_err(|source| ControlError::OtherVersion {
             pid: self.run.pid,
@@ -136,8 +142,11 @@ impl ControlClient {
         operation: &O,
         each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ControlError> {
-        self.pieces(self.http.post(self.url(O::PATH)).json(operation), each)
-            .await
+        let request = self.request(
+            O::PATH,
+            serde_json::to_vec(operation).map_err(io::Error::from)?,
+        );
+        self.pieces(request, each).await
     }
 
     // What follows does not know the operation, so that it is compiled once.
@@ -163,8 +172,10 @@ impl ControlClient {
         })
     }
 
-    fn url(&self, path: &str) -> String {
-        format!("http://{}/{path}", self.run.control)
+    fn request(&self, path: &str, body: Vec<u8>) -> RequestBuilder {
+        let url = format!("http://{}/{path}", self.run.control);
+        let json = HeaderValue::from_static("application/json");
+        self.http.post(url).header(CONTENT_TYPE, json).body(body)
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response, ControlError> {
