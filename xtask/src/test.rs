@@ -1,4 +1,4 @@
-//! `cargo xtask test` runs the checks for a change before it is pushed, and with `--all` everything that CI runs.
+//! `cargo xtask test` runs the checks for a change before it is pushed, and with `--all` everything.
 //!
 //! There is one build: clippy checks the workspace's crates as they are compiled for the tests, with the features of
 //! all that is tested. A separate clippy command would have to check all dependencies and crates again (193 s of two
