@@ -146,6 +146,27 @@ mod tests {
     }
 
     #[test]
+    fn ci_runs_the_test_that_the_readme_names() {
+        let last = |file| {
+            let text = std::fs::read_to_string(root().join(file)).unwrap();
+            text.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(last(".ci/run"), "exec cargo xtask test");
+        assert_eq!(last(".github/workflows/ci.yml"), "      - run: .ci/run");
+        let nightly = last(".github/workflows/nightly.yml");
+        assert_eq!(nightly, "      - run: cargo xtask test --all");
+    }
+
+    #[test]
+    fn readme_and_contributing_need_the_same_packages() {
+        for page in ["README.md", "CONTRIBUTING.md"] {
+            let text = std::fs::read_to_string(root().join(page)).unwrap();
+            let needed = "`apt install g++ make python3-pip python3-venv npm`";
+            assert_eq!(text.matches(needed).count(), 1, "{page}");
+        }
+    }
+
+    #[test]
     fn a_command_without_an_entry_and_an_entry_without_a_command_are_found() {
         let command = DocCommand {
             page: "README.md".to_owned(),

@@ -7,7 +7,7 @@ const GPU: &str = "it needs a GPU of NVIDIA, and fetches 3 GB";
 const ARCHIVES: &str =
     "it needs the release archives, which `cargo xtask dist` builds for half an hour";
 const BARE_ROOTS: &str = "it needs the release archives; `cargo xtask bare-roots` installs them so";
-const CHECKOUT: &str = "it builds this checkout, as CI does";
+const FIRST_WISH: &str = "the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page";
 const SKYRL: &str = "it installs SkyRL (6 GB); `cargo xtask bench tinker-peer` does this by hand";
 const TINKER: &str =
     "it installs the package tinker; the_sdk_trains_saves_loads_and_samples makes the same calls";
@@ -28,6 +28,25 @@ const EXTENSION: &str = "the_extension_starts_metaclaw_names_sessions_and_restor
 const TWO_MACHINES: &str = "the_files_of_the_page_make_a_box_that_serves_and_learns";
 
 pub(super) const ELSEWHERE: &[DocEntry] = &[
+    // README's first screen. The test has a home as `cargo xtask start` makes it.
+    tested("cargo xtask start", FIRST_WISH),
+    tested("cargo xtask test", "ci_runs_the_test_that_the_readme_names"),
+    tested(
+        "cargo xtask test --all",
+        "ci_runs_the_test_that_the_readme_names",
+    ),
+    tested(
+        "curl 127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{\"model\": \"default\", \"max_tokens\": 99, \"messages\": [{\"role\": \"user\", \"content\": \"How do I make tea? From now on, please answer in one short sentence.\"}]}'",
+        FIRST_WISH,
+    ),
+    tested(
+        "curl 127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{\"model\": \"default\", \"max_tokens\": 99, \"messages\": [{\"role\": \"user\", \"content\": \"How do I make coffee?\"}]}'",
+        FIRST_WISH,
+    ),
+    tested(
+        "METACLAW_HOME=~/.cache/metaclaw/demo-home metaclaw ui",
+        FIRST_WISH,
+    ),
     // Run by tests.
     tested(
         "npm install --global --prefix ~/.local ./metaclaw-VERSION.tgz",
@@ -198,10 +217,9 @@ pub(super) const ELSEWHERE: &[DocEntry] = &[
     ),
     // These cannot be run here.
     excused(
-        "cargo xtask start",
-        "it builds in release for ten minutes; the_demo_model_says_paris_token_by_token chats with what it starts",
+        "cargo xtask dist",
+        "it builds for half an hour; `cargo xtask bare-roots` installs what it builds",
     ),
-    excused("cargo xtask test", CHECKOUT),
     excused(
         "METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw -p metaclaw-wiring example",
         "it writes files of the checkout, which the same tests compare",
@@ -242,10 +260,6 @@ pub(super) const ELSEWHERE: &[DocEntry] = &[
     excused(
         "cargo xtask gpu --device 0 --model FOLDER --python PATH",
         GPU,
-    ),
-    excused(
-        "pipx install metaclaw-0.1.0-py3-none-manylinux_2_28_x86_64.whl",
-        BARE_ROOTS,
     ),
     excused(
         "pipx install --force metaclaw-VERSION-py3-none-manylinux_2_28_x86_64.whl",
