@@ -1,5 +1,5 @@
-//! The commands that `cargo xtask docs` runs, in this order, in one scratch home. An entry for a new command is one line:
-//! [`runs`], or in `elsewhere.rs` `tested` or `excused`.
+//! The commands that `cargo xtask docs` runs, in this order, in one scratch home. An entry for a new command is
+//! [`runs`], or a line in a group of `elsewhere.rs`.
 
 use super::entry::{DocEntry, prepares, runs, runs_as};
 
