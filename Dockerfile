@@ -1,7 +1,7 @@
 # The proxy: relay, wishes, skills, and training by a service. The training server is the target `trainer`.
 # docs/operating/docker.md says how to run both; examples/docker has a Compose file.
 
-FROM rust:1-bookworm AS proxy-build
+FROM rust:1.95-bookworm AS proxy-build
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
@@ -9,7 +9,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --locked --release --package metaclaw --features metaclaw/jemalloc \
     && install -D target/release/metaclaw /out/metaclaw
 
-FROM rust:1-bookworm AS trainer-build
+FROM rust:1.95-bookworm AS trainer-build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -5,12 +5,12 @@ use std::time::Duration;
 use metaclaw_tests::{
     client::Refusal,
     external,
-    home::{Home, signal, trainers_of},
+    home::{Home, Proxy, signal, trainers_of},
     wait::until,
 };
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::{process::Command, time::timeout};
 
 /// A home as `cargo xtask start` makes it.
 pub(crate) fn laptop_home() -> Home {
@@ -45,6 +45,69 @@ async fn the_demo_model_says_paris_token_by_token() {
         reply.arrivals
     );
     proxy.stop().await.unwrap();
+}
+
+/// The commands of README's section "Teach it a first wish", as somebody types them one after the other.
+#[tokio::test]
+#[ignore = "needs the binaries and the model, cargo xtask test runs it"]
+async fn the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page() {
+    const WISH: &str = "please answer in one short sentence";
+    let home = laptop_home();
+    let proxy = home.start().await.unwrap();
+    let [says, asks, ui] = first_wish(&home, &proxy);
+    assert!(bash(&says).await.contains("chat.completion"));
+    let is_heard = async || {
+        let wishes = home.ask(&["wishes", "list", "--json"]).await;
+        wishes.is_ok_and(|it| it.to_string().contains(WISH))
+    };
+    until(Duration::from_secs(60), is_heard).await.unwrap();
+    assert!(bash(&asks).await.contains("chat.completion"));
+    let turns = home.turns().await;
+    let added = turns.last().unwrap().served.user_line.as_deref();
+    assert!(added.is_some_and(|it| it.contains(WISH)), "{added:?}");
+    let link = bash(&ui).await;
+    let (origin, _) = link.split_once("/ui/login").unwrap();
+    let cookies = home.path().join("cookies");
+    let cookies = cookies.display();
+    let page = format!(
+        "curl -sfL -c {cookies} {} && curl -sf -b {cookies} {origin}/ui",
+        link.trim()
+    );
+    assert!(bash(&page).await.contains(WISH));
+    proxy.stop().await.unwrap();
+}
+
+/// README's three commands, for the proxy of a test.
+fn first_wish(home: &Home, proxy: &Proxy) -> [String; 3] {
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("## Teach it a first wish").unwrap();
+    let block = section.split("```").nth(1).unwrap();
+    let block = block.strip_prefix("sh\n").unwrap();
+    let program = external::bin_dir().join("metaclaw");
+    let block = block
+        .replace("127.0.0.1:30000", &proxy.base_url)
+        .replace(
+            "~/.cache/metaclaw/demo-home",
+            &home.path().to_string_lossy(),
+        )
+        .replace("target/release/metaclaw", &program.to_string_lossy());
+    let mut commands: Vec<String> = Vec::new();
+    for line in block.lines() {
+        match commands.last_mut() {
+            // The rest of a command is indented.
+            Some(last) if line.starts_with(' ') => *last += line,
+            _ => commands.push(line.to_owned()),
+        }
+    }
+    commands.try_into().unwrap()
+}
+
+/// Runs a command and returns what it prints.
+async fn bash(command: &str) -> String {
+    let output = Command::new("bash").args(["-c", command]).output().await;
+    let output = output.unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// SIGSTOP is what a hang looks like from outside: the process lives, its socket takes connections.

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use metaclaw_fetch::command;
 
 use self::elsewhere::ELSEWHERE;
-use self::entry::{Coverage, DocEntry};
+use self::entry::{CommandGroup, Coverage, DocEntry};
 use self::pages::{DocCommand, commands, sources, unknown_subcommands};
 use self::table::RUN;
 use crate::cargo::cargo;
@@ -37,12 +37,17 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         command::run(&mut cargo(places, &["build", "-p", "metaclaw"]))?;
         places.target.join("debug")
     };
-    for DocEntry { command, how } in ELSEWHERE {
+    for DocEntry { command, how } in elsewhere() {
         if let Coverage::Excused(why) = how {
             println!("not run {command}: {why}");
         }
     }
     run_commands(places, &bin_dir)
+}
+
+/// Returns the commands that tests run, and those that cannot be run here.
+fn elsewhere() -> Vec<DocEntry> {
+    ELSEWHERE.iter().flat_map(CommandGroup::entries).collect()
 }
 
 /// Runs the commands with the programs of a folder.
@@ -53,7 +58,7 @@ pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
 /// Checks that the table fits the pages. This runs nothing and takes less than a second.
 pub(crate) fn check(places: &Places) -> Result<()> {
     let commands = commands(&places.root)?;
-    let entries = [RUN, ELSEWHERE].concat();
+    let entries = [RUN, &elsewhere()].concat();
     let mut gaps = gaps(&commands, &entries, &test_names(&places.root)?);
     gaps.extend(unknown_subcommands(&places.root)?);
     if !gaps.is_empty() {
@@ -138,11 +143,32 @@ mod tests {
         let commands = commands(&root()).unwrap();
         let gaps = gaps(
             &commands,
-            &[RUN, ELSEWHERE].concat(),
+            &[RUN, &elsewhere()].concat(),
             &test_names(&root()).unwrap(),
         );
         assert_eq!(gaps, Vec::<String>::new());
         assert_eq!(unknown_subcommands(&root()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn ci_runs_the_test_that_the_readme_names() {
+        let last = |file| {
+            let text = std::fs::read_to_string(root().join(file)).unwrap();
+            text.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(last(".ci/run"), "exec cargo xtask test");
+        assert_eq!(last(".github/workflows/ci.yml"), "      - run: .ci/run");
+        let nightly = last(".github/workflows/nightly.yml");
+        assert_eq!(nightly, "      - run: cargo xtask test --all");
+    }
+
+    #[test]
+    fn readme_and_contributing_need_the_same_packages() {
+        for page in ["README.md", "CONTRIBUTING.md"] {
+            let text = std::fs::read_to_string(root().join(page)).unwrap();
+            let needed = "`apt install g++ make python3-pip python3-venv npm`";
+            assert_eq!(text.matches(needed).count(), 1, "{page}");
+        }
     }
 
     #[test]
@@ -152,10 +178,9 @@ mod tests {
             line: 7,
             text: "metaclaw fly".to_owned(),
         };
-        let entries = [
-            entry::tested("metaclaw walk", "a_test"),
-            entry::excused("metaclaw run", "it needs legs"),
-        ];
+        let walk = entry::tested("a_test", &["metaclaw walk"]);
+        let run = entry::excused("it needs legs", &["metaclaw run"]);
+        let entries: Vec<DocEntry> = walk.entries().chain(run.entries()).collect();
         let tests = BTreeSet::from(["another_test".to_owned()]);
         assert_eq!(
             gaps(&[command], &entries, &tests),

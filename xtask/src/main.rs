@@ -49,7 +49,7 @@ usage: cargo xtask <command> [arguments]
                   arguments go to `metaclaw start` (--port N, --mode M, ..)
   test            fetch what is missing, then what a change must pass before it is pushed: format, clippy, all unit,
                   property and snapshot tests, and the real model through the proxy with a real client
-  test --all      everything, as CI runs it: documentation and all end-to-end tests as well (3 GB are fetched)
+  test --all      everything, as it runs at night: documentation and all end-to-end tests as well (3 GB are fetched)
 
   setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
                   to fetch, 8 GB of disk)

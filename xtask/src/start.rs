@@ -26,13 +26,19 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     }
     report.stage("build", |_| build_release(places))?;
     report.print();
+    let home = places.cache.join("demo-home");
+    println!(
+        "the page, from a second terminal: METACLAW_HOME={} {} ui\n",
+        home.display(),
+        binary.display()
+    );
     let mut metaclaw = Command::new(binary);
     metaclaw
         .arg("start")
         .arg("--config")
         .arg(places.root.join("examples/laptop/config.yaml"))
         .args(args)
-        .env("METACLAW_HOME", places.cache.join("demo-home"))
+        .env("METACLAW_HOME", home)
         .env("METACLAW_CACHE", &places.cache)
         .env("METACLAW__TRAINER__MODEL", model)
         // Variables that cargo sets for xtask are removed.

@@ -1,4 +1,4 @@
-//! `cargo xtask test` runs the checks for a change before it is pushed, and with `--all` everything that CI runs.
+//! `cargo xtask test` runs the checks for a change before it is pushed, and with `--all` everything.
 //!
 //! There is one build: clippy checks the workspace's crates as they are compiled for the tests, with the features of
 //! all that is tested. A separate clippy command would have to check all dependencies and crates again (193 s of two
@@ -25,8 +25,9 @@ use crate::report::StageReport;
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
 /// The end-to-end tests of the short run: a real client, the proxy, and the demo model with the real engine.
-const SHORT_ROUND: [&str; 2] = [
+const SHORT_ROUND: [&str; 3] = [
     "chat::the_demo_model_says_paris_token_by_token",
+    "chat::the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page",
     "openai_client::the_openai_package_gets_the_same_answer_streamed_and_whole",
 ];
 /// The number of cases of each property in the short run, unless the property sets one; proptest's default is 256.

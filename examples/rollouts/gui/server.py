@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An environment server for the track `gui`: a page in Chromium without a window.
 
-It needs Python 3.9 or later and Chromium, and no packages: it drives Chromium by the DevTools protocol over pipes.
+It needs Python 3.9 or later, Chromium and a font, and no packages: it drives Chromium by the DevTools protocol over pipes.
 
     python3 server.py --port 8931 --chromium /usr/bin/chromium
 
@@ -234,6 +234,10 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     browser = Browser(given.chromium)
     try:
+        session = Session(browser, {})
+        if not session.run("document.querySelector('h2').innerText"):
+            sys.exit("Chromium draws and types no letters: install a font (Debian: apt install fonts-dejavu-core)")
+        session.close()
         server = Server(given.port, browser)
         print(f"http://127.0.0.1:{server.server_port}", flush=True)
         server.serve_forever()

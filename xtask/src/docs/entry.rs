@@ -26,6 +26,13 @@ pub(super) struct DocEntry {
     pub(super) how: Coverage,
 }
 
+/// Commands that are checked in the same way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CommandGroup {
+    how: Coverage,
+    commands: &'static [&'static str],
+}
+
 /// A command that succeeds and prints these words.
 pub(super) const fn runs(command: &'static str, says: &'static [&'static str]) -> DocEntry {
     runs_as(command, &[], 0, says)
@@ -51,12 +58,24 @@ pub(super) const fn prepares(command: &'static str) -> DocEntry {
     DocEntry { command, how }
 }
 
-pub(super) const fn tested(command: &'static str, test: &'static str) -> DocEntry {
+/// Commands that the test with this name runs.
+pub(super) const fn tested(test: &'static str, commands: &'static [&'static str]) -> CommandGroup {
     let how = Coverage::Test(test);
-    DocEntry { command, how }
+    CommandGroup { how, commands }
 }
 
-pub(super) const fn excused(command: &'static str, why: &'static str) -> DocEntry {
+/// Commands that cannot be run here, for this reason.
+pub(super) const fn excused(why: &'static str, commands: &'static [&'static str]) -> CommandGroup {
     let how = Coverage::Excused(why);
-    DocEntry { command, how }
+    CommandGroup { how, commands }
+}
+
+impl CommandGroup {
+    pub(super) fn entries(&self) -> impl Iterator<Item = DocEntry> {
+        let entry = |command: &&'static str| DocEntry {
+            command,
+            how: self.how,
+        };
+        self.commands.iter().map(entry)
+    }
 }

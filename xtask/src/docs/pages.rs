@@ -173,7 +173,9 @@ fn of_page(page: &str, text: &str) -> Vec<DocCommand> {
             is_open = join(&mut last.text, code);
             continue;
         }
+        // README names the program where the build leaves it.
         let code = code.strip_prefix("$ ").unwrap_or(code);
+        let code = &code.replace("target/release/metaclaw", "metaclaw");
         if is_command(block, code) {
             let mut text = String::new();
             is_open = join(&mut text, code);

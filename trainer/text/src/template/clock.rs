@@ -42,7 +42,10 @@ mod tests {
 
     #[test]
     fn now_is_local() {
-        let today = Zoned::now().strftime("%d %B %Y").to_string();
-        assert_eq!(strftime_now("%d %B %Y".into()).unwrap(), today);
+        let today = || Zoned::now().strftime("%d %B %Y").to_string();
+        let before = today();
+        let told = strftime_now("%d %B %Y".into()).unwrap();
+        // Midnight may come between the two.
+        assert!([before, today()].contains(&told), "{told}");
     }
 }

@@ -36,7 +36,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rollouts/gui")
 }
 
-/// Starts the server, or returns `None` on a machine without Chromium or Python.
+/// Starts the server, or returns `None` on a machine without Chromium, Python or a font.
 fn server() -> Option<ExampleServer> {
     let mut command = Command::new("python3");
     command
@@ -54,10 +54,10 @@ fn server() -> Option<ExampleServer> {
         .map(|child| ExampleServer { child, address })
         .filter(|it| it.address.starts_with("http://"));
     if server.is_none() {
-        println!("skipped: the example's server needs python3 and Chromium");
+        println!("skipped: the example's server needs python3, Chromium and a font");
         assert!(
             std::env::var_os("METACLAW_TEST_BIN_DIR").is_none(),
-            "the whole suite needs python3 and Chromium"
+            "the whole suite needs python3, Chromium and a font"
         );
     }
     server
@@ -103,7 +103,7 @@ async fn the_model_is_shown_the_screen_as_an_image_part_after_each_action() {
         return;
     };
     let script = vec![
-        click(68, 62),
+        click(79, 59),
         click(5000, 0),
         Scripted::Call("jump", json!({})),
         Scripted::done(),
@@ -160,10 +160,10 @@ async fn a_model_that_reads_only_text_is_refused_in_words_and_may_be_told_the_sc
     assert!(words.contains("\"observation\": \"text\""), "{words}");
     assert_eq!(refused.reward, None);
     task["observation"] = json!("text");
-    let told = run(Track::Gui, &task, vec![click(68, 62), Scripted::done()]).await;
+    let told = run(Track::Gui, &task, vec![click(79, 59), Scripted::done()]).await;
     assert!(told.score() > 0.99);
     let prompt = told.requests[0]["messages"][1]["content"].as_str().unwrap();
-    assert!(prompt.contains("button at 68,62: Add pen"), "{prompt}");
+    assert!(prompt.contains("button at 79,59: Add pen"), "{prompt}");
     assert!(
         told.shown(1).contains("In the basket: pen"),
         "{}",
