@@ -1,12 +1,13 @@
 //! `cargo xtask start` leads from a clean clone to a running proxy.
 
+mod build;
+
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Result, anyhow};
-use metaclaw_fetch::command;
 
-use crate::cargo::{cargo, features_for_use};
+pub(crate) use self::build::build_release;
 use crate::places::Places;
 use crate::report::StageReport;
 
@@ -17,12 +18,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let model = crate::setup::prepare(places, &mut report)?;
     let binary = places.target.join("release").join("metaclaw");
     if !binary.exists() {
-        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        println!(
-            "building the proxy and its training server, the first time only: about {} minutes on the {n_cores} cores of this \
-             machine; cargo's last line counts the crates",
-            build_minutes(n_cores)
-        );
+        println!("building the proxy and its training server, the first time only");
     }
     report.stage("build", |_| build_release(places))?;
     report.print();
@@ -49,25 +45,4 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         "{} could not be started: {error}",
         metaclaw.get_program().to_string_lossy()
     ))
-}
-
-/// The estimated time of the first build: 636 s were measured on two cores, most of it on both. With any number of
-/// cores, crates that depend on each other take some minutes.
-fn build_minutes(n_cores: usize) -> usize {
-    const CORE_MINUTES: usize = 20;
-    const LEAST: usize = 3;
-    CORE_MINUTES.div_ceil(n_cores.max(1)).max(LEAST)
-}
-
-/// Builds the proxy and the trainer as a user runs them.
-pub(crate) fn build_release(places: &Places) -> Result<()> {
-    let args = [
-        "build",
-        "--release",
-        "-p",
-        "metaclaw",
-        "-p",
-        "metaclaw-trainer",
-    ];
-    command::run(cargo(places, &args).args(features_for_use()))
 }
