@@ -81,7 +81,8 @@ impl SavedState {
     /// # Errors
     /// Returns [`StateError`] if the text is not such a file.
     pub fn parse(text: &str) -> Result<Self, StateError> {
-        serde_json::from_str(text).map_err(StateError)
+        let value = serde_json::from_str(text).map_err(StateError)?;
+        serde_json::from_value(value).map_err(StateError)
     }
 
     /// Returns whether the window was open at `now_ms` by these facts, and the next window.
@@ -93,7 +94,8 @@ impl SavedState {
 
     pub fn text(&self) -> String {
         // The value contains only numbers, texts and lists, which JSON can hold.
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+        let value = serde_json::to_value(self).unwrap_or_default();
+        format!("{value:#}\n")
     }
 }
 

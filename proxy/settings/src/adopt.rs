@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
-use figment::value::Value;
 use metaclaw_skills::read_text;
+use serde_json::Value;
 
 use super::{Layer, Loaded, SettingsError, edit, edit::EditError, layer::MAX_FILE, yaml};
 use crate::private_file::write_private;
@@ -205,13 +205,13 @@ pub fn texts(file: &Path) -> Result<BTreeMap<String, String>, SettingsError> {
 
 fn collect(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
     match value {
-        Value::Dict(_, below) => {
+        Value::Object(below) => {
             for (name, value) in below {
                 let path = [path, name.as_str()].join(".");
                 collect(path.trim_start_matches('.'), value, found);
             }
         }
-        Value::String(_, text) if !text.trim().is_empty() => {
+        Value::String(text) if !text.trim().is_empty() => {
             found.insert(path.to_owned(), text.trim().to_owned());
         }
         _ => {}

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
-use figment::value::Value;
 use metaclaw_skills::read_text;
+use serde_json::Value;
 use yaml_edit::{Document, path::YamlPath};
 
 use super::{
@@ -303,20 +303,16 @@ fn ended(mut text: String) -> String {
 
 fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {
     match value {
-        Value::Bool(_, it) => document.try_set_path(path, *it),
-        Value::Num(_, it) => match (
-            it.to_u128().and_then(|it| i64::try_from(it).ok()),
-            it.to_f64(),
-        ) {
+        Value::Bool(it) => document.try_set_path(path, *it),
+        Value::Number(it) => match (it.as_i64(), it.as_f64()) {
             (Some(whole), _) => document.try_set_path(path, whole),
             (None, Some(it)) => document.try_set_path(path, it),
             (None, None) => Ok(()),
         },
-        Value::String(_, it) => document.try_set_path(path, it.as_str()),
+        Value::String(it) => document.try_set_path(path, it.as_str()),
         other => {
             // JSON is also YAML, in one line.
-            let json = serde_json::to_string(other).unwrap_or_default();
-            let holder = Document::from_str(&format!("tree: {json}"));
+            let holder = Document::from_str(&format!("tree: {other}"));
             match holder.ok().and_then(|holder| holder.get("tree")) {
                 Some(node) => document.try_set_path(path, node),
                 None => Ok(()),

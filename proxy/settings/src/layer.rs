@@ -1,7 +1,7 @@
 //! One source of settings, checked against the table of keys: the file, the environment, the flags.
 //!
 //! A layer contains only known keys in their normal form; wrong, unknown and ineffective keys are recorded beside it.
-//! Layers are laid over each other by figment.
+//! Layers are laid over each other, the last on top.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use figment::{
-    Metadata, Profile, Provider,
-    value::{Dict, Map, Value},
-};
-
 use metaclaw_chat::Secret;
 use metaclaw_skills::read_text;
+use serde_json::{Map, Value};
 
 use crate::address::user_folder;
 
@@ -110,10 +106,10 @@ impl Layer {
     pub fn text(path: PathBuf, text: &str) -> Result<Self, SettingsError> {
         let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
         let message = match yaml::parse(text, &is_text) {
-            Ok(Value::Empty(..)) => return Ok(Self::empty(Origin::File(path))),
-            Ok(Value::Dict(_, dict)) => {
+            Ok(Value::Null) => return Ok(Self::empty(Origin::File(path))),
+            Ok(Value::Object(root)) => {
                 let mut layer = Self::empty(Origin::File(path));
-                layer.walk("", &dict);
+                layer.walk("", &root);
                 return Ok(layer);
             }
             Ok(_) => "the whole of it must be keys with values".to_owned(),
@@ -135,12 +131,12 @@ impl Layer {
 
     /// Takes one value for one key.
     pub fn set(&mut self, path: &str, value: &Value) {
-        if matches!(value, Value::Empty(..)) {
+        if value.is_null() {
             return;
         }
         match (table::find(path), value) {
             (Some(key), _) => self.apply(key, path, value),
-            (None, Value::Dict(_, below)) if table::is_section(path) => self.walk(path, below),
+            (None, Value::Object(below)) if table::is_section(path) => self.walk(path, below),
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
             }
@@ -151,7 +147,7 @@ impl Layer {
     /// Takes an unknown key. If it has keys below it, and one of these belongs to another system, each is answered by its
     /// own name.
     fn set_foreign(&mut self, path: &str, value: &Value) {
-        if let Value::Dict(_, below) = value
+        if let Value::Object(below) = value
             && is_answered_below(path, below)
         {
             self.walk(path, below);
@@ -169,7 +165,7 @@ impl Layer {
                 key: path.to_owned(),
                 origin: self.origin.to_string(),
                 nearest: match value {
-                    Value::Dict(..) => table::nearest_section(path),
+                    Value::Object(_) => table::nearest_section(path),
                     _ => table::nearest(path),
                 },
             }),
@@ -190,8 +186,15 @@ impl Layer {
         keys.any(|key| key.kind.is_secret())
     }
 
-    fn walk(&mut self, prefix: &str, dict: &Dict) {
-        for (name, value) in dict {
+    /// Adds its values to a tree, in place of those that stand there.
+    pub(crate) fn lay_on(&self, tree: &mut Value) {
+        for (path, value) in &self.values {
+            insert(tree, path, value.clone());
+        }
+    }
+
+    fn walk(&mut self, prefix: &str, below: &Map<String, Value>) {
+        for (name, value) in below {
             let path = if prefix.is_empty() {
                 name.clone()
             } else {
@@ -230,14 +233,13 @@ impl Layer {
                 self.insert(path, resolved.into());
             }
             KeyState::Works if key.kind == ValueKind::Calendars => {
-                let given = read.into_array().unwrap_or_default();
-                let resolved = given.iter().filter_map(Value::as_str);
-                let resolved: Vec<Value> = resolved.map(|it| self.calendar(it)).collect();
-                self.insert(path, resolved.into());
+                let given = read.as_array().into_iter().flatten();
+                let resolved = given.filter_map(Value::as_str).map(|it| self.calendar(it));
+                self.insert(path, resolved.collect());
             }
             KeyState::Works => self.insert(path, read),
             // A setting that is off and has no effect needs no warning.
-            KeyState::WithoutEffect(_) if read.to_bool() == Some(false) => {}
+            KeyState::WithoutEffect(_) if read == false => {}
             KeyState::WithoutEffect(reason) => self.inert(path, reason),
             KeyState::Refused(reason) => {
                 self.problem(path, &shown(key, value), reason.clone());
@@ -298,11 +300,11 @@ impl Layer {
     }
 
     /// Returns a calendar's address unchanged, and a calendar's file as a full path.
-    fn calendar(&self, given: &str) -> Value {
+    fn calendar(&self, given: &str) -> String {
         if given.contains("://") {
-            return given.into();
+            return given.to_owned();
         }
-        self.resolve(given).into()
+        self.resolve(given)
     }
 
     fn insert(&mut self, path: &str, value: Value) {
@@ -320,11 +322,11 @@ impl Layer {
 }
 
 /// Returns whether another system's key is among the keys below `path`.
-fn is_answered_below(path: &str, dict: &Dict) -> bool {
-    dict.iter().any(|(name, value)| {
+fn is_answered_below(path: &str, below: &Map<String, Value>) -> bool {
+    below.iter().any(|(name, value)| {
         let path = format!("{path}.{name}");
         match value {
-            Value::Dict(_, below) if !below.is_empty() => is_answered_below(&path, below),
+            Value::Object(below) if !below.is_empty() => is_answered_below(&path, below),
             _ => unsupported_keys::reason(&path).is_some(),
         }
     })
@@ -343,7 +345,7 @@ fn shown(key: &Key, value: &Value) -> String {
         }
     };
     match value {
-        Value::Array(_, items) => {
+        Value::Array(items) => {
             let items: Vec<String> = items.iter().map(one).collect();
             format!("[{}]", items.join(", "))
         }
@@ -351,34 +353,17 @@ fn shown(key: &Key, value: &Value) -> String {
     }
 }
 
-impl Provider for Layer {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.origin.to_string())
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let mut root = Dict::new();
-        for (path, value) in &self.values {
-            insert(&mut root, path, value.clone());
-        }
-        Ok(Map::from([(Profile::Default, root)]))
-    }
-}
-
 /// Puts a value at a dotted path.
-fn insert(dict: &mut Dict, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => {
-            dict.insert(path.to_owned(), value);
-        }
-        Some((head, rest)) => {
-            let below = dict
-                .entry(head.to_owned())
-                .or_insert_with(|| Value::from(Dict::new()));
-            if let Value::Dict(_, below) = below {
-                insert(below, rest, value);
-            }
-        }
+fn insert(tree: &mut Value, path: &str, value: Value) {
+    let (name, below) = path.split_once('.').unwrap_or((path, ""));
+    if !tree.is_object() {
+        *tree = Map::new().into();
+    }
+    let place = &mut tree[name];
+    if below.is_empty() {
+        *place = value;
+    } else {
+        insert(place, below, value);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use figment::value::Value;
 use metaclaw_chat::now_ms;
+use serde_json::Value;
 
 use crate::{
     address::host,

@@ -1,7 +1,7 @@
 //! Providers that can be named instead of an address, as in the Python original's wizard.
 
-use figment::value::Value;
 use metaclaw_aws::BedrockEndpoint;
+use serde_json::Value;
 
 use crate::{
     address::host,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::{
     key::{Key, KeyState},
     kind::ValueKind,
+    yaml,
 };
 
 static UNSUPPORTED: LazyLock<UnsupportedKeys> = LazyLock::new(|| read().unwrap_or_default());
@@ -43,8 +44,9 @@ struct ForeignNames {
     names: Vec<String>,
 }
 
-fn read() -> Result<UnsupportedKeys, serde_saphyr::Error> {
-    serde_saphyr::from_str(include_str!("unsupported_keys.yaml"))
+fn read() -> Result<UnsupportedKeys, String> {
+    let file = yaml::parse(include_str!("unsupported_keys.yaml"), &|_| true)?;
+    serde_json::from_value(file).map_err(|error| error.to_string())
 }
 
 /// Older names with the key that each stands for.
