@@ -1,6 +1,9 @@
 //! Errors of a configuration, which say where the fault is and what is allowed.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,16 @@ pub struct InertUse {
     pub key: String,
     /// Why it has no effect.
     pub reason: &'static str,
+}
+
+// === impl SettingsError ===
+
+impl SettingsError {
+    /// A file that cannot be read.
+    pub(crate) fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Read { path, source }
+    }
 }
 
 fn lines(problems: &[Problem]) -> String {

@@ -20,7 +20,7 @@ const WIDTH: usize = 100;
 /// The example file: every key that works, with its default.
 pub fn example() -> String {
     let mut lines = vec![HEAD.to_owned()];
-    for section in SECTIONS {
+    for section in SECTIONS.iter() {
         lines.push(format!("# --- {} ---", section.title));
         lines.extend(key_lines(&section.keys()));
         lines.push(String::new());
@@ -100,7 +100,7 @@ fn mark(silent: bool) -> &'static str {
 /// The tables of `docs/operating/config.md`.
 pub fn reference() -> String {
     let mut page = String::new();
-    for section in SECTIONS {
+    for section in SECTIONS.iter() {
         let rows = section.keys();
         let rows = rows.iter().map(|key| row(key));
         let head = "| key | allowed | default | meaning |\n|---|---|---|---|";

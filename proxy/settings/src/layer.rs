@@ -90,11 +90,12 @@ impl Layer {
     ///
     /// [`SettingsError::Read`], and as [`Self::text`].
     pub fn file(path: PathBuf, asked: bool) -> Result<Self, SettingsError> {
-        let text = match read_text(&path, MAX_FILE) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
-            Err(source) => return Err(SettingsError::Read { path, source }),
+        let text = if asked {
+            read_text(&path, MAX_FILE)
+        } else {
+            text_or_none(&path)
         };
+        let text = text.map_err(SettingsError::unread(&path))?;
         Self::text(path, &text)
     }
 
@@ -222,22 +223,10 @@ impl Layer {
             return;
         }
         match key.state_of(read.as_str().unwrap_or_default()) {
-            KeyState::Works if key.kind == ValueKind::Path => {
-                let given = read.as_str().unwrap_or_default();
-                // Servers with Tinker's API have models of one word.
-                let resolved = if path == MODEL && model_name::is_word(given) {
-                    self.resolve_word(given)
-                } else {
-                    self.resolve(given)
-                };
-                self.insert(path, resolved.into());
+            KeyState::Works => {
+                let resolved = self.resolved(key, path, read);
+                self.insert(path, resolved);
             }
-            KeyState::Works if key.kind == ValueKind::Calendars => {
-                let given = read.as_array().into_iter().flatten();
-                let resolved = given.filter_map(Value::as_str).map(|it| self.calendar(it));
-                self.insert(path, resolved.collect());
-            }
-            KeyState::Works => self.insert(path, read),
             // A setting that is off and has no effect needs no warning.
             KeyState::WithoutEffect(_) if read == false => {}
             KeyState::WithoutEffect(reason) => self.inert(path, reason),
@@ -245,13 +234,30 @@ impl Layer {
                 self.problem(path, &shown(key, value), reason.clone());
             }
             KeyState::SameAs(target) if key.state != KeyState::Works => {
-                let read = match read.as_str() {
-                    Some(given) if key.kind == ValueKind::Path => self.resolve(given).into(),
-                    _ => read,
-                };
-                self.values.entry(target.clone()).or_insert(read);
+                let resolved = self.resolved(key, path, read);
+                self.values.entry(target.clone()).or_insert(resolved);
             }
             KeyState::SameAs(word) => self.insert(path, word.as_str().into()),
+        }
+    }
+
+    /// Returns a value with its paths in full. A calendar's address stays as it is, and so does a model of one word, as
+    /// servers with Tinker's API have, unless a file or folder of this name is next to the file that names it.
+    fn resolved(&self, key: &Key, path: &str, value: Value) -> Value {
+        let is_calendar = key.kind == ValueKind::Calendars;
+        let full = |given: &str| {
+            let full = self.resolve(given);
+            let is_word = path == MODEL && model_name::is_word(given);
+            let is_address = is_calendar && given.contains("://");
+            let stays = is_address || is_word && !Path::new(&full).exists();
+            if stays { given.to_owned() } else { full }
+        };
+        match &value {
+            Value::String(given) if key.kind == ValueKind::Path => full(given).into(),
+            Value::Array(given) if is_calendar => {
+                given.iter().filter_map(Value::as_str).map(full).collect()
+            }
+            _ => value,
         }
     }
 
@@ -259,37 +265,19 @@ impl Layer {
     /// it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` if there is no such folder.
     fn resolve(&self, given: &str) -> String {
         let given = Path::new(given);
-        let path = match (given.strip_prefix("~"), &self.origin) {
-            (Ok(below), _) => user_folder().join(below),
-            (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
-            (Err(_), Origin::File(file)) => {
-                let beside = file.with_file_name("").join(given);
-                if model_name::is_name(given) && !beside.exists() {
-                    given.to_owned()
-                } else {
-                    beside
-                }
-            }
-            (
-                Err(_),
-                Origin::Environment
-                | Origin::Flags
-                | Origin::Provider
-                | Origin::Key(_)
-                | Origin::Profiles(_),
-            ) => given.to_owned(),
-        };
-        path.to_string_lossy().into_owned()
-    }
-
-    /// Returns a file or folder of this name next to the file that names it, else the word as it is.
-    fn resolve_word(&self, given: &str) -> String {
-        let beside = self.resolve(given);
-        if Path::new(&beside).exists() {
-            beside
+        let path = if let Ok(below) = given.strip_prefix("~") {
+            user_folder().join(below)
+        } else if let Origin::File(file) = &self.origin
+            && given != Path::new("demo")
+        {
+            // An absolute path is joined to nothing.
+            let beside = file.with_file_name("").join(given);
+            let is_beside = beside.exists() || !model_name::is_name(given);
+            if is_beside { beside } else { given.to_owned() }
         } else {
             given.to_owned()
-        }
+        };
+        path.to_string_lossy().into_owned()
     }
 
     fn inert(&mut self, key: &str, reason: &'static str) {
@@ -297,14 +285,6 @@ impl Layer {
             key: key.to_owned(),
             reason,
         });
-    }
-
-    /// Returns a calendar's address unchanged, and a calendar's file as a full path.
-    fn calendar(&self, given: &str) -> String {
-        if given.contains("://") {
-            return given.to_owned();
-        }
-        self.resolve(given)
     }
 
     fn insert(&mut self, path: &str, value: Value) {
@@ -318,6 +298,14 @@ impl Layer {
             given: given.to_owned(),
             reason,
         });
+    }
+}
+
+/// Reads the text of a file, which is empty if there is no file.
+pub(crate) fn text_or_none(path: &Path) -> io::Result<String> {
+    match read_text(path, MAX_FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
     }
 }
 
