@@ -77,17 +77,11 @@ fn lines(problems: &[Problem]) -> String {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            key,
-            origin,
-            given,
-            reason,
-        } = self;
-        if given.is_empty() {
-            write!(f, "{key} in {origin}: {reason}")
-        } else {
-            write!(f, "{key} in {origin}: {given:?} is not allowed: {reason}")
+        write!(f, "{} in {}: ", self.key, self.origin)?;
+        if !self.given.is_empty() {
+            write!(f, "{:?} is not allowed: ", self.given)?;
         }
+        f.write_str(&self.reason)
     }
 }
 

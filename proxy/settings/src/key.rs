@@ -39,18 +39,6 @@ pub(crate) enum KeyState {
 // === impl Key ===
 
 impl Key {
-    /// A key that nobody reads.
-    pub(crate) fn unsupported(path: &str, kind: ValueKind, state: KeyState) -> Self {
-        Self {
-            path: path.to_owned(),
-            kind,
-            default: String::new(),
-            help: String::new(),
-            state,
-            values: BTreeMap::new(),
-        }
-    }
-
     /// Whether this is the key at `path`.
     pub(crate) fn is_at(&self, path: &str) -> bool {
         self.n_parts_below(path) == Some(0)

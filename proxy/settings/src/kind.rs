@@ -122,45 +122,41 @@ impl ValueKind {
 
     /// Returns what is allowed, as the end of an error message.
     pub(crate) fn allowed(&self) -> String {
-        match self {
-            Self::Text => "a text".to_owned(),
-            Self::Secret => "ASCII text without spaces".to_owned(),
-            Self::CallersKey => {
-                "ASCII text without spaces, not empty: leave it out for none".to_owned()
-            }
-            Self::Url => "an address that begins with http:// or https://".to_owned(),
-            Self::Host => "an IP address, or localhost".to_owned(),
-            Self::Path => "a path".to_owned(),
-            Self::Bool => "true or false".to_owned(),
-            Self::Count(low, u64::MAX) => {
-                format!("a whole number, {low} or more")
-            }
-            Self::Count(low, high) => format!("a whole number from {low} to {high}"),
-            Self::Minutes(low, high) => {
-                format!("minutes: a whole number from {low} to {high} without a unit, as in 30")
-            }
-            Self::Number(low, high) if *high >= f64::MAX => format!("a number, {low} or more"),
-            Self::Number(low, high) => format!("a number from {low} to {high}"),
-            Self::Span => {
-                "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
-            }
-            Self::Size => {
-                "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"".to_owned()
-            }
-            Self::Time => "a time of day, as in \"23:00\"".to_owned(),
-            Self::OneOf(words) => words.join(", "),
-            Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
-            Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
-            Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
-            Self::Texts => "a list of texts".to_owned(),
-            Self::Secrets => "a list of ASCII texts without spaces".to_owned(),
+        let said = match self {
+            Self::Text => "a text",
+            Self::Secret => "ASCII text without spaces",
+            Self::CallersKey => "ASCII text without spaces, not empty: leave it out for none",
+            Self::Url => "an address that begins with http:// or https://",
+            Self::Host => "an IP address, or localhost",
+            Self::Path => "a path",
+            Self::Bool => "true or false",
+            Self::Span => "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"",
+            Self::Size => "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"",
+            Self::Time => "a time of day, as in \"23:00\"",
+            Self::Texts => "a list of texts",
+            Self::Secrets => "a list of ASCII texts without spaces",
             Self::Calendars => {
                 "a list of files, or of addresses that begin with https://, http:// or webcal://"
-                    .to_owned()
             }
-            Self::OneOrMore => "a list of one or more texts".to_owned(),
-            Self::Tree(shape) => shape.clone(),
-        }
+            Self::OneOrMore => "a list of one or more texts",
+            Self::Tree(shape) => shape,
+            Self::Count(low, u64::MAX) => return format!("a whole number, {low} or more"),
+            Self::Count(low, high) => return format!("a whole number from {low} to {high}"),
+            Self::Minutes(low, high) => {
+                return format!(
+                    "minutes: a whole number from {low} to {high} without a unit, as in 30"
+                );
+            }
+            Self::Number(low, f64::MAX) => return format!("a number, {low} or more"),
+            Self::Number(low, high) => return format!("a number from {low} to {high}"),
+            Self::OneOf(words) => return words.join(", "),
+            Self::SomeOf(words) => {
+                return format!("one or more of {}, joined by +", words.join(", "));
+            }
+            Self::AnyOf(words) => return format!("a list of any of {}", words.join(", ")),
+            Self::Among(words) => return format!("a list of one or more of {}", words.join(", ")),
+        };
+        said.to_owned()
     }
 
     /// Returns the value in its normal form, or `None` if it is not allowed.

@@ -104,14 +104,12 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));
     let mut loaded = Loaded::new(layers)?;
-    loaded.notices.extend(used);
-    loaded
-        .notices
-        .extend(readable_by_others(&given.file, holds_keys));
-    loaded
-        .notices
-        .extend(readable_by_others(&given.profiles, true));
-    loaded.notices.extend(unread);
+    let open = [
+        readable_by_others(&given.file, holds_keys),
+        readable_by_others(&given.profiles, true),
+    ];
+    let notices = used.into_iter().chain(open.into_iter().flatten());
+    loaded.notices.extend(notices.chain(unread));
     Ok(loaded)
 }
 

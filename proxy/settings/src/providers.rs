@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     address::host,
     layer::{Layer, Origin},
+    variables,
 };
 
 /// A provider of chat models.
@@ -92,15 +93,12 @@ pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Lay
     if !SECTIONS.into_iter().any(is_named) {
         return layer;
     }
-    let given = |name: &str| {
-        let found = variables.iter().find(|(given, _)| given == name);
-        found.map(|(_, value)| value).filter(|it| !it.is_empty())
-    };
+    let given = |name: &str| variables::given(variables, name);
     if let Some(region) = given("AWS_REGION").or_else(|| given("AWS_DEFAULT_REGION")) {
-        layer.set(REGION, &region.as_str().into());
+        layer.set(REGION, &region.into());
     }
     if let Some(key) = given("AWS_BEARER_TOKEN_BEDROCK").filter(|_| is_named("llm")) {
-        layer.set("llm.api_key", &key.as_str().into());
+        layer.set("llm.api_key", &key.into());
     }
     layer
 }
