@@ -51,10 +51,10 @@ fn origin<'a>(layers: &'a [Layer], place: &str) -> Option<&'a Origin> {
 /// The path of the value at which `error` arises: it does so if only the values before it are there, and without it does
 /// not. A field is missing in a map, whichever of the map's values comes last.
 fn place(tree: &Value, error: &str, fault: &dyn Fn(Value) -> Option<String>) -> Vec<String> {
-    type Parts = Vec<(String, Value)>;
+    type NamedParts = Vec<(String, Value)>;
     let fails = |tree| fault(tree).as_deref() == Some(error);
     let is_missing = error.starts_with("missing field");
-    let (parts, whole): (Parts, fn(Parts) -> Value) = match tree.clone() {
+    let (parts, whole): (NamedParts, fn(NamedParts) -> Value) = match tree.clone() {
         Value::Object(entries) => (entries.into_iter().collect(), Value::from_iter),
         Value::Array(items) => {
             let named = items.into_iter().enumerate();
