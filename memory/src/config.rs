@@ -75,6 +75,16 @@ pub enum RetrievalMode {
 
 // === impl MemoryConfig ===
 
+impl MemoryConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+}
+
 impl Default for MemoryConfig {
     fn default() -> Self {
         Self {

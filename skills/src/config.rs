@@ -109,6 +109,16 @@ pub enum WishPlace {
 
 // === impl SkillsConfig ===
 
+impl SkillsConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+}
+
 impl Default for SkillsConfig {
     fn default() -> Self {
         Self {
@@ -145,6 +155,16 @@ impl Default for ShareConfig {
 }
 
 // === impl WishesConfig ===
+
+impl WishesConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+}
 
 impl Default for WishesConfig {
     fn default() -> Self {

@@ -214,6 +214,14 @@ impl ConfigError {
 // === impl GatewayConfig ===
 
 impl GatewayConfig {
+    /// Reads the settings of this crate from the root of all. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+
     /// Checks values that depend on each other, and values that their types cannot exclude.
     ///
     /// # Errors

@@ -74,6 +74,22 @@ pub struct GateConfig {
 // === impl LearnerConfig ===
 
 impl LearnerConfig {
+    /// Returns the settings as [`Self::from_value`] reads them.
+    ///
+    /// # Errors
+    /// None: there are only numbers and words, which JSON can store.
+    pub fn to_value(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(self)
+    }
+
+    /// Reads the settings of this crate from the root of all. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+
     pub(crate) fn mode_of(&self, agent: &AgentId) -> Mode {
         let own = self.agents.get(agent).and_then(|own| own.mode);
         own.unwrap_or(self.mode)

@@ -41,6 +41,16 @@ pub struct Spent {
     pub n_failed: u64,
 }
 
+impl BudgetConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+}
+
 impl Default for BudgetConfig {
     fn default() -> Self {
         Self {

@@ -61,6 +61,16 @@ pub struct TimeOfDayError(String);
 
 // === impl SchedulerConfig ===
 
+impl SchedulerConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+}
+
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {

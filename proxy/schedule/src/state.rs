@@ -6,7 +6,8 @@
 use std::fmt;
 
 use jiff::tz::TimeZone;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::Value;
 
 use crate::{
     config::SchedulerConfig,
@@ -32,7 +33,7 @@ pub struct SavedState {
     #[serde(default)]
     pub updated_ms: u64,
     /// The rules at that time, without calendars.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "rules")]
     pub rules: SchedulerConfig,
     /// The facts at that time.
     #[serde(default)]
@@ -48,6 +49,10 @@ pub struct SavedState {
 /// Why the file cannot be read.
 #[derive(Debug)]
 pub struct StateError(serde_json::Error);
+
+fn rules<'de, D: Deserializer<'de>>(given: D) -> Result<SchedulerConfig, D::Error> {
+    SchedulerConfig::from_value(Value::deserialize(given)?).map_err(D::Error::custom)
+}
 
 // === impl SavedState ===
 
@@ -93,7 +98,8 @@ impl SavedState {
 
     pub fn text(&self) -> String {
         // The value contains only numbers, texts and lists, which JSON can hold.
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+        let value = serde_json::to_value(self).unwrap_or_default();
+        format!("{value:#}\n")
     }
 }
 

@@ -6,10 +6,14 @@ use std::{
     path::Path,
 };
 
-use figment::value::Value;
 use metaclaw_skills::read_text;
+use serde_json::Value;
 
-use super::{Layer, Loaded, SettingsError, edit, edit::EditError, layer::MAX_FILE, yaml};
+use super::{
+    Layer, Loaded, SettingsError, edit,
+    layer::{MAX_FILE, text_or_none},
+    yaml,
+};
 use crate::private_file::write_private;
 
 /// What Python MetaClaw listened on by default.
@@ -47,14 +51,8 @@ pub fn adopt(
     without: &[(&str, &str)],
 ) -> Result<AdoptedSettings, SettingsError> {
     let old = Layer::file(from.to_owned(), true)?;
-    let new = Layer::file(to.to_owned(), false)?;
-    let text = match read_text(to, MAX_FILE) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        read => read.map_err(|source| SettingsError::Read {
-            path: to.to_owned(),
-            source,
-        })?,
-    };
+    let text = text_or_none(to).map_err(SettingsError::unread(to))?;
+    let new = Layer::text(to.to_owned(), &text)?;
     let mut adopted = AdoptedSettings {
         keys: without_values(&old),
         text,
@@ -103,14 +101,13 @@ fn left(old: &Layer, from: &Path, without: &[(&str, &str)]) -> BTreeMap<String, 
     let mut left = BTreeMap::new();
     let values = old.values();
     let home = from.with_file_name("");
-    for (key, value) in values {
-        if value
-            .as_str()
-            .is_some_and(|it| Path::new(it).starts_with(&home))
-        {
-            let why = "it is a place in the old home, which stays as it is";
-            left.insert(key.clone(), why.to_owned());
-        }
+    let is_inside = |value: &Value| {
+        let path = value.as_str().map(Path::new);
+        path.is_some_and(|it| it.starts_with(&home))
+    };
+    for (key, _) in values.iter().filter(|(_, value)| is_inside(value)) {
+        let why = "it is a place in the old home, which stays as it is";
+        left.insert(key.clone(), why.to_owned());
     }
     let host = values.get("proxy.host").and_then(Value::as_str);
     if host == Some(EVERY_ADDRESS) && !values.contains_key("proxy.api_key") {
@@ -157,31 +154,22 @@ impl AdoptedSettings {
 
     /// Adds keys to the text. A key with which a start would be refused is tried again after the others, because it may
     /// need them.
-    fn take(&mut self, wanted: Vec<(&str, &Value)>) {
-        let mut again = Vec::new();
-        for (key, value) in wanted {
-            match edit::added(&self.text, key, value) {
-                Ok(text) => self.took(key, text),
-                Err(_) => again.push((key, value)),
-            }
+    fn take(&mut self, mut wanted: Vec<(&str, &Value)>) {
+        for is_last in [false, true] {
+            wanted.retain(|(key, value)| {
+                let outcome = match edit::added(&self.text, key, value) {
+                    Ok(text) => {
+                        self.text = text;
+                        self.changed = true;
+                        AdoptedKey::Taken
+                    }
+                    Err(error) if is_last => AdoptedKey::Left(error.to_string()),
+                    Err(_) => return true,
+                };
+                self.keys.push(((*key).to_owned(), outcome));
+                false
+            });
         }
-        for (key, value) in again {
-            match edit::added(&self.text, key, value) {
-                Ok(text) => self.took(key, text),
-                Err(error) => self.leave(key, &error),
-            }
-        }
-    }
-
-    fn took(&mut self, key: &str, text: String) {
-        self.keys.push((key.to_owned(), AdoptedKey::Taken));
-        self.text = text;
-        self.changed = true;
-    }
-
-    fn leave(&mut self, key: &str, error: &EditError) {
-        let why = AdoptedKey::Left(error.to_string());
-        self.keys.push((key.to_owned(), why));
     }
 }
 
@@ -190,10 +178,7 @@ impl AdoptedSettings {
 /// # Errors
 /// [`SettingsError`] if the file cannot be read, or is not YAML.
 pub fn texts(file: &Path) -> Result<BTreeMap<String, String>, SettingsError> {
-    let text = read_text(file, MAX_FILE).map_err(|source| SettingsError::Read {
-        path: file.to_owned(),
-        source,
-    })?;
+    let text = read_text(file, MAX_FILE).map_err(SettingsError::unread(file))?;
     let read = yaml::parse(&text, &|_| true).map_err(|message| SettingsError::Yaml {
         path: file.to_owned(),
         message,
@@ -205,13 +190,13 @@ pub fn texts(file: &Path) -> Result<BTreeMap<String, String>, SettingsError> {
 
 fn collect(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
     match value {
-        Value::Dict(_, below) => {
+        Value::Object(below) => {
             for (name, value) in below {
                 let path = [path, name.as_str()].join(".");
                 collect(path.trim_start_matches('.'), value, found);
             }
         }
-        Value::String(_, text) if !text.trim().is_empty() => {
+        Value::String(text) if !text.trim().is_empty() => {
             found.insert(path.to_owned(), text.trim().to_owned());
         }
         _ => {}

@@ -90,11 +90,9 @@ impl Profile {
     /// None where the entry holds no secret, or lacks what every profile has.
     fn read(entry: &Value) -> Option<Self> {
         let text = |field: &str| entry[field].as_str().filter(|it| !it.is_empty());
-        let method = match text("method")? {
-            "token" => Method::Token,
-            "api_key" => Method::ApiKey,
-            _ => return None,
-        };
+        let given = text("method")?;
+        let methods = [Method::Token, Method::ApiKey];
+        let method = methods.into_iter().find(|it| it.word() == given)?;
         Some(Self {
             id: text("profile_id")?.to_owned(),
             provider: text("provider")?.to_owned(),
@@ -172,6 +170,10 @@ impl Profiles {
             "method": profile.method.word(),
         });
         entry[profile.method.field()] = profile.secret.expose().into();
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: Value) {
         let list = self.root.entry("profiles").or_insert_with(|| json!([]));
         if let Some(list) = list.as_array_mut() {
             list.push(entry);
@@ -181,15 +183,10 @@ impl Profiles {
     /// Adds a profile of another file with everything that stands there about it; one that is here already stays.
     pub fn adopt(&mut self, other: &Self, id: &str) {
         let is_it = |entry: &&Value| entry["profile_id"] == id;
-        let Some(entry) = other.entries().iter().find(is_it) else {
-            return;
-        };
-        if self.entries().iter().any(|entry| is_it(&entry)) {
-            return;
-        }
-        let list = self.root.entry("profiles").or_insert_with(|| json!([]));
-        if let Some(list) = list.as_array_mut() {
-            list.push(entry.clone());
+        let found = other.entries().iter().find(is_it);
+        let is_new = self.entries().iter().find(is_it).is_none();
+        if let Some(entry) = found.filter(|_| is_new) {
+            self.push(entry.clone());
         }
     }
 

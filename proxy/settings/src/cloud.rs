@@ -10,6 +10,7 @@ use crate::{
     layer::{Layer, Origin},
     providers,
     sections::{Backend, BackendKind},
+    variables,
 };
 
 /// A folder with one of these files has a tokenizer.
@@ -181,14 +182,10 @@ impl Service {
     /// Returns its own variable, else that of another service: another service's key is of no use, but the Python
     /// original read them all.
     fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
-        let value = |of: Self| {
-            let name = format!("{}_{suffix}", of.prefix());
-            let set = variables.iter().find(|(given, _)| *given == name);
-            set.map(|(_, value)| value.clone())
-                .filter(|it| !it.is_empty())
-        };
-        let others = Self::ALL.into_iter().filter(|it| *it != self);
-        value(self).or_else(|| others.into_iter().find_map(value))
+        let own_first = [self].into_iter().chain(Self::ALL);
+        let mut names = own_first.map(|it| format!("{}_{suffix}", it.prefix()));
+        let found = names.find_map(|name| variables::given(variables, &name));
+        found.map(str::to_owned)
     }
 }
 
@@ -257,10 +254,8 @@ fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> 
 pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
     let backend = providers::text(layers, "rl.backend");
-    let named = Service::ALL
-        .into_iter()
-        .find(|it| Some(it.word()) == backend);
-    let Some(service) = named else {
+    let mut all = Service::ALL.into_iter();
+    let Some(service) = all.find(|it| Some(it.word()) == backend) else {
         return layer;
     };
     let own = [

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
-use figment::value::Value;
-use metaclaw_skills::read_text;
+use serde_json::Value;
 use yaml_edit::{Document, path::YamlPath};
 
 use super::{
     Layer, Origin,
     key::{Key, KeyState},
-    layer::MAX_FILE,
+    layer::text_or_none,
     refusal, show, table,
 };
 use crate::private_file::write_private;
@@ -101,10 +100,7 @@ pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<
                 None => unset(&after, key)?,
             };
         }
-        let old = values(before).map_err(|message| EditError::Edit {
-            key: "keys".to_owned(),
-            message,
-        })?;
+        let old = values(before).map_err(unchanged("keys"))?;
         let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
         let after = new.fold(after, |text, (key, _)| commented(text, key));
         starts(before, &after)?;
@@ -126,10 +122,7 @@ fn commented(text: String, key: &str) -> String {
 ///
 /// Returns [`EditError`] if a start with the key would be refused.
 pub(super) fn added(before: &str, key: &str, value: &Value) -> Result<String, EditError> {
-    let after = write(before, key, value, true).map_err(|message| EditError::Edit {
-        key: key.to_owned(),
-        message,
-    })?;
+    let after = write(before, key, value, true).map_err(unchanged(key))?;
     starts(before, &after)?;
     Ok(commented(after, key))
 }
@@ -159,10 +152,13 @@ fn set_all(before: &str, keys: &[(String, String)]) -> Result<String, EditError>
 }
 
 fn unset(before: &str, key: &str) -> Result<String, EditError> {
-    remove(before, key).map_err(|message| EditError::Edit {
-        key: key.to_owned(),
-        message,
-    })
+    remove(before, key).map_err(unchanged(key))
+}
+
+/// A file in which a key cannot be changed.
+fn unchanged(key: &str) -> impl FnOnce(String) -> EditError {
+    let key = key.to_owned();
+    |message| EditError::Edit { key, message }
 }
 
 /// Removes a section with all its keys from the file.
@@ -182,11 +178,7 @@ fn change<T>(
         path: path.display().to_string(),
         source,
     };
-    let before = match read_text(path, MAX_FILE) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(io_error(error)),
-    };
+    let before = text_or_none(path).map_err(io_error)?;
     let (after, changed) = change(&before)?;
     if after != before {
         write_private(path, after.as_bytes()).map_err(io_error)?;
@@ -202,18 +194,9 @@ pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edit
         KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => (asked, path),
     };
     let (value, note) = check(key, target, given)?;
-    let after =
-        write(before, target, &value, note.is_none()).map_err(|message| EditError::Edit {
-            key: target.to_owned(),
-            message,
-        })?;
-    Ok((
-        after,
-        Edited {
-            key: &key.path,
-            note,
-        },
-    ))
+    let after = write(before, target, &value, note.is_none()).map_err(unchanged(target))?;
+    let key = &key.path;
+    Ok((after, Edited { key, note }))
 }
 
 /// Returns a value as it would be written, if the key allows it.
@@ -303,20 +286,15 @@ fn ended(mut text: String) -> String {
 
 fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {
     match value {
-        Value::Bool(_, it) => document.try_set_path(path, *it),
-        Value::Num(_, it) => match (
-            it.to_u128().and_then(|it| i64::try_from(it).ok()),
-            it.to_f64(),
-        ) {
-            (Some(whole), _) => document.try_set_path(path, whole),
-            (None, Some(it)) => document.try_set_path(path, it),
-            (None, None) => Ok(()),
+        Value::Bool(it) => document.try_set_path(path, *it),
+        Value::Number(it) => match it.as_i64() {
+            Some(whole) => document.try_set_path(path, whole),
+            None => document.try_set_path(path, it.as_f64().unwrap_or_default()),
         },
-        Value::String(_, it) => document.try_set_path(path, it.as_str()),
+        Value::String(it) => document.try_set_path(path, it.as_str()),
         other => {
             // JSON is also YAML, in one line.
-            let json = serde_json::to_string(other).unwrap_or_default();
-            let holder = Document::from_str(&format!("tree: {json}"));
+            let holder = Document::from_str(&format!("tree: {other}"));
             match holder.ok().and_then(|holder| holder.get("tree")) {
                 Some(node) => document.try_set_path(path, node),
                 None => Ok(()),

@@ -1,6 +1,9 @@
 //! Errors of a configuration, which say where the fault is and what is allowed.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,16 @@ pub struct InertUse {
     pub reason: &'static str,
 }
 
+// === impl SettingsError ===
+
+impl SettingsError {
+    /// A file that cannot be read.
+    pub(crate) fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Read { path, source }
+    }
+}
+
 fn lines(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
     lines.join("\n")
@@ -64,17 +77,11 @@ fn lines(problems: &[Problem]) -> String {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            key,
-            origin,
-            given,
-            reason,
-        } = self;
-        if given.is_empty() {
-            write!(f, "{key} in {origin}: {reason}")
-        } else {
-            write!(f, "{key} in {origin}: {given:?} is not allowed: {reason}")
+        write!(f, "{} in {}: ", self.key, self.origin)?;
+        if !self.given.is_empty() {
+            write!(f, "{:?} is not allowed: ", self.given)?;
         }
+        f.write_str(&self.reason)
     }
 }
 

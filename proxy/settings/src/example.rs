@@ -20,7 +20,7 @@ const WIDTH: usize = 100;
 /// The example file: every key that works, with its default.
 pub fn example() -> String {
     let mut lines = vec![HEAD.to_owned()];
-    for section in SECTIONS {
+    for section in SECTIONS.iter() {
         lines.push(format!("# --- {} ---", section.title));
         lines.extend(key_lines(&section.keys()));
         lines.push(String::new());
@@ -100,7 +100,7 @@ fn mark(silent: bool) -> &'static str {
 /// The tables of `docs/operating/config.md`.
 pub fn reference() -> String {
     let mut page = String::new();
-    for section in SECTIONS {
+    for section in SECTIONS.iter() {
         let rows = section.keys();
         let rows = rows.iter().map(|key| row(key));
         let head = "| key | allowed | default | meaning |\n|---|---|---|---|";
@@ -108,20 +108,11 @@ pub fn reference() -> String {
     }
     let older = unsupported_keys::older_names().iter();
     let rows = older.map(|(older, key)| format!("| `{older}` | `{key}` |"));
-    add_table(
-        &mut page,
-        "Older names",
-        "| older name | key |\n|---|---|",
-        rows,
-    );
-    let groups = group_rows(unsupported_keys::without_effect());
+    let head = "| older name | key |\n|---|---|";
+    add_table(&mut page, "Older names", head, rows);
+    let rows = group_rows(unsupported_keys::without_effect()).chain(values_of_inert_keys());
     let head = "| accepted, without effect | why |\n|---|---|";
-    add_table(
-        &mut page,
-        "Keys without effect",
-        head,
-        groups.chain(values_of_inert_keys()),
-    );
+    add_table(&mut page, "Keys without effect", head, rows);
     let refused = group_rows(unsupported_keys::refused_keys());
     let head = "| stops the start | what to do instead |\n|---|---|";
     add_table(&mut page, "Keys that are refused", head, refused);

@@ -39,39 +39,21 @@ pub(crate) enum KeyState {
 // === impl Key ===
 
 impl Key {
-    /// A key that nobody reads.
-    pub(crate) fn unsupported(path: &str, kind: ValueKind, state: KeyState) -> Self {
-        Self {
-            path: path.to_owned(),
-            kind,
-            default: String::new(),
-            help: String::new(),
-            state,
-            values: BTreeMap::new(),
-        }
-    }
-
     /// Whether this is the key at `path`.
     pub(crate) fn is_at(&self, path: &str) -> bool {
-        let mut given = path.split('.');
-        let mut own = self.path.split('.');
-        loop {
-            match (own.next(), given.next()) {
-                (None, None) => return true,
-                (Some(mine), Some(theirs)) if mine == "*" || mine == theirs => {}
-                _ => return false,
-            }
-        }
+        self.n_parts_below(path) == Some(0)
     }
 
     /// Whether this key lies below the section `path`.
     pub(crate) fn is_below(&self, path: &str) -> bool {
+        self.n_parts_below(path).is_some_and(|n| n > 0)
+    }
+
+    /// How many parts its path has beyond `path`, with which it begins.
+    fn n_parts_below(&self, path: &str) -> Option<usize> {
         let mut own = self.path.split('.');
-        let given = path.split('.');
-        let covered = given
-            .into_iter()
-            .all(|part| own.next().is_some_and(|mine| mine == "*" || mine == part));
-        covered && own.next().is_some()
+        let is_own = |part| own.next().is_some_and(|it| it == "*" || it == part);
+        path.split('.').all(is_own).then(|| own.count())
     }
 
     /// Whether an empty text is as good as leaving the key out.

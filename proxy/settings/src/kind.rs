@@ -3,10 +3,13 @@
 //! All sources are read in the same way: the file gives YAML values, the environment and `config set` give text. YAML
 //! 1.1 reads `yes` as true and `23:00` as 1380, so both are accepted.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    str::FromStr,
+};
 
-use figment::value::{Num, Value};
 use metaclaw_chat::{Size, Span};
+use serde_json::Value;
 
 use crate::yaml;
 
@@ -119,45 +122,41 @@ impl ValueKind {
 
     /// Returns what is allowed, as the end of an error message.
     pub(crate) fn allowed(&self) -> String {
-        match self {
-            Self::Text => "a text".to_owned(),
-            Self::Secret => "ASCII text without spaces".to_owned(),
-            Self::CallersKey => {
-                "ASCII text without spaces, not empty: leave it out for none".to_owned()
-            }
-            Self::Url => "an address that begins with http:// or https://".to_owned(),
-            Self::Host => "an IP address, or localhost".to_owned(),
-            Self::Path => "a path".to_owned(),
-            Self::Bool => "true or false".to_owned(),
-            Self::Count(low, u64::MAX) => {
-                format!("a whole number, {low} or more")
-            }
-            Self::Count(low, high) => format!("a whole number from {low} to {high}"),
-            Self::Minutes(low, high) => {
-                format!("minutes: a whole number from {low} to {high} without a unit, as in 30")
-            }
-            Self::Number(low, high) if *high >= f64::MAX => format!("a number, {low} or more"),
-            Self::Number(low, high) => format!("a number from {low} to {high}"),
-            Self::Span => {
-                "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
-            }
-            Self::Size => {
-                "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"".to_owned()
-            }
-            Self::Time => "a time of day, as in \"23:00\"".to_owned(),
-            Self::OneOf(words) => words.join(", "),
-            Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
-            Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
-            Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
-            Self::Texts => "a list of texts".to_owned(),
-            Self::Secrets => "a list of ASCII texts without spaces".to_owned(),
+        let said = match self {
+            Self::Text => "a text",
+            Self::Secret => "ASCII text without spaces",
+            Self::CallersKey => "ASCII text without spaces, not empty: leave it out for none",
+            Self::Url => "an address that begins with http:// or https://",
+            Self::Host => "an IP address, or localhost",
+            Self::Path => "a path",
+            Self::Bool => "true or false",
+            Self::Span => "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"",
+            Self::Size => "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"",
+            Self::Time => "a time of day, as in \"23:00\"",
+            Self::Texts => "a list of texts",
+            Self::Secrets => "a list of ASCII texts without spaces",
             Self::Calendars => {
                 "a list of files, or of addresses that begin with https://, http:// or webcal://"
-                    .to_owned()
             }
-            Self::OneOrMore => "a list of one or more texts".to_owned(),
-            Self::Tree(shape) => shape.clone(),
-        }
+            Self::OneOrMore => "a list of one or more texts",
+            Self::Tree(shape) => shape,
+            Self::Count(low, u64::MAX) => return format!("a whole number, {low} or more"),
+            Self::Count(low, high) => return format!("a whole number from {low} to {high}"),
+            Self::Minutes(low, high) => {
+                return format!(
+                    "minutes: a whole number from {low} to {high} without a unit, as in 30"
+                );
+            }
+            Self::Number(low, f64::MAX) => return format!("a number, {low} or more"),
+            Self::Number(low, high) => return format!("a number from {low} to {high}"),
+            Self::OneOf(words) => return words.join(", "),
+            Self::SomeOf(words) => {
+                return format!("one or more of {}, joined by +", words.join(", "));
+            }
+            Self::AnyOf(words) => return format!("a list of any of {}", words.join(", ")),
+            Self::Among(words) => return format!("a list of one or more of {}", words.join(", ")),
+        };
+        said.to_owned()
     }
 
     /// Returns the value in its normal form, or `None` if it is not allowed.
@@ -165,9 +164,7 @@ impl ValueKind {
         match self {
             Self::Text | Self::Path => text(given).map(Value::from),
             Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
-            Self::CallersKey => Self::Secret
-                .parse(given)
-                .filter(|it| it.as_str() != Some("")),
+            Self::CallersKey => Self::Secret.parse(given).filter(|it| *it != ""),
             Self::Host => host(given).map(Value::from),
             Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
             Self::Bool => boolean(given).map(Value::from),
@@ -177,23 +174,34 @@ impl ValueKind {
             Self::Number(low, high) => number(given)
                 .filter(|it| (low..=high).contains(&it))
                 .map(Value::from),
-            Self::Span => text(given)?.parse::<Span>().ok().as_ref().map(shown),
-            Self::Size => text(given)?.parse::<Size>().ok().as_ref().map(shown),
+            Self::Span => unit::<Span>(given),
+            Self::Size => unit::<Size>(given),
             Self::Time => time(given).map(Value::from),
             // YAML 1.1 reads off as false.
-            Self::OneOf(words) if given.to_bool() == Some(false) && is_word("off", words) => {
-                Some("off".into())
-            }
+            Self::OneOf(words) if *given == false && is_word("off", words) => Some("off".into()),
             Self::OneOf(words) => {
                 let given = text(given)?.to_lowercase();
                 is_word(&given, words).then(|| given.into())
             }
-            Self::SomeOf(words) => some_of(given, words),
-            Self::AnyOf(words) => any_of(given, words),
-            Self::Among(words) => any_of(given, words).filter(is_some),
+            Self::SomeOf(words) => {
+                let given = match given {
+                    Value::Array(_) => texts(given)?,
+                    other => text(other)?
+                        .split('+')
+                        .map(|it| it.trim().to_owned())
+                        .collect(),
+                };
+                are_words(&given, words)
+                    .then(|| given.join("+").into())
+                    .filter(|it| *it != "")
+            }
+            Self::AnyOf(words) => texts(given)
+                .filter(|it| are_words(it, words))
+                .map(Value::from),
+            Self::Among(words) => Self::AnyOf(words.clone()).parse(given).filter(is_some),
             Self::Texts | Self::Calendars => texts(given).map(Value::from),
             Self::Secrets => texts(given)
-                .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
+                .filter(|keys| keys.iter().all(|it| is_of_signs(it)))
                 .map(Value::from),
             Self::OneOrMore => Self::Texts.parse(given).filter(is_some),
             Self::Tree(_) => tree(given),
@@ -206,9 +214,10 @@ fn is_of_signs(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Parses a unit by its own type.
-fn shown(unit: &impl ToString) -> Value {
-    unit.to_string().into()
+/// Parses a value with a unit by its own type.
+fn unit<T: FromStr + ToString>(given: &Value) -> Option<Value> {
+    let unit: T = text(given)?.parse().ok()?;
+    Some(unit.to_string().into())
 }
 
 fn is_url(text: &str) -> bool {
@@ -229,32 +238,20 @@ fn host(given: &Value) -> Option<String> {
 
 fn text(given: &Value) -> Option<String> {
     match given {
-        Value::String(_, it) => Some(it.trim().to_owned()),
-        Value::Char(_, it) => Some(it.to_string()),
-        Value::Num(_, it) => Some(plain(*it)),
-        Value::Bool(_, it) => Some(it.to_string()),
-        Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
-    }
-}
-
-/// Returns a number as it was written.
-fn plain(number: Num) -> String {
-    match (number.to_u128(), number.to_i128(), number.to_f64()) {
-        (Some(it), _, _) => it.to_string(),
-        (_, Some(it), _) => it.to_string(),
-        (_, _, Some(it)) => it.to_string(),
-        _ => String::new(),
+        Value::String(it) => Some(it.trim().to_owned()),
+        // JSON would write 0.00001 as 1e-5.
+        Value::Number(it) if it.is_f64() => it.as_f64().map(|it| it.to_string()),
+        Value::Number(it) => Some(it.to_string()),
+        Value::Bool(it) => Some(it.to_string()),
+        Value::Null | Value::Object(_) | Value::Array(_) => None,
     }
 }
 
 fn boolean(given: &Value) -> Option<bool> {
-    match given {
-        Value::Bool(_, it) => Some(*it),
-        other => match text(other)?.to_lowercase().as_str() {
-            "true" | "yes" | "on" => Some(true),
-            "false" | "no" | "off" => Some(false),
-            _ => None,
-        },
+    match text(given)?.to_lowercase().as_str() {
+        "true" | "yes" | "on" => Some(true),
+        "false" | "no" | "off" => Some(false),
+        _ => None,
     }
 }
 
@@ -283,11 +280,11 @@ fn time(given: &Value) -> Option<String> {
     (hours < 24 && minutes < 60).then(|| format!("{hours:02}:{minutes:02}"))
 }
 
-fn texts(given: &Value) -> Option<Vec<Value>> {
+fn texts(given: &Value) -> Option<Vec<String>> {
     match given {
-        Value::Array(_, items) => items.iter().map(|it| text(it).map(Value::from)).collect(),
-        Value::String(_, it) if it.trim_start().starts_with('[') => texts(&tree(given)?),
-        other => text(other).map(|it| vec![it.into()]),
+        Value::Array(items) => items.iter().map(text).collect(),
+        Value::String(it) if it.trim_start().starts_with('[') => texts(&tree(given)?),
+        other => text(other).map(|it| vec![it]),
     }
 }
 
@@ -299,30 +296,16 @@ fn is_word(given: &str, words: &[String]) -> bool {
     words.iter().any(|word| word == given)
 }
 
-fn any_of(given: &Value, words: &[String]) -> Option<Value> {
-    let given = texts(given)?;
-    let is_known = |it: &Value| it.as_str().is_some_and(|it| is_word(it, words));
-    given.iter().all(is_known).then(|| given.into())
-}
-
-fn some_of(given: &Value, words: &[String]) -> Option<Value> {
-    let given: Vec<String> = match given {
-        Value::Array(_, items) => items.iter().map(text).collect::<Option<_>>()?,
-        other => text(other)?
-            .split('+')
-            .map(|word| word.trim().to_owned())
-            .collect(),
-    };
-    let known = given.iter().all(|word| is_word(word, words));
-    (known && !given.is_empty()).then(|| given.join("+").into())
+fn are_words(given: &[String], words: &[String]) -> bool {
+    given.iter().all(|it| is_word(it, words))
 }
 
 /// Returns a tree unchanged; from the environment it comes as YAML in one line.
 fn tree(given: &Value) -> Option<Value> {
     match given {
-        Value::String(_, it) => yaml::value(it),
-        Value::Dict(..) | Value::Array(..) => Some(given.clone()),
-        Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) => None,
+        Value::String(it) => yaml::value(it),
+        Value::Object(_) | Value::Array(_) => Some(given.clone()),
+        Value::Bool(_) | Value::Number(_) | Value::Null => None,
     }
 }
 
@@ -380,12 +363,12 @@ mod tests {
         assert_eq!(read(&methods, "opd").as_deref(), Some("opd"));
         assert_eq!(read(&methods, "redo+nothing"), None);
         let any = ValueKind::AnyOf(words(["auth", "server"]));
-        let read_any = |given: &str| any.parse(&Value::from(given)).and_then(Value::into_array);
+        let read_any = |given: &str| any.parse(&given.into())?.as_array().cloned();
         assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
         assert_eq!(read_any("[]").unwrap().len(), 0);
         assert_eq!(read_any("[server, sever]"), None);
         let texts = ValueKind::Texts.parse(&Value::from("[a, b]")).unwrap();
-        assert_eq!(texts.into_array().unwrap().len(), 2);
+        assert_eq!(texts.as_array().unwrap().len(), 2);
         assert!(ValueKind::Texts.parse(&Value::from("[]")).is_some());
         let some = [ValueKind::OneOrMore, ValueKind::Among(words(["auth"]))];
         assert!(

@@ -1,7 +1,7 @@
 //! One source of settings, checked against the table of keys: the file, the environment, the flags.
 //!
 //! A layer contains only known keys in their normal form; wrong, unknown and ineffective keys are recorded beside it.
-//! Layers are laid over each other by figment.
+//! Layers are laid over each other, the last on top.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use figment::{
-    Metadata, Profile, Provider,
-    value::{Dict, Map, Value},
-};
-
 use metaclaw_chat::Secret;
 use metaclaw_skills::read_text;
+use serde_json::{Map, Value};
 
 use crate::address::user_folder;
 
@@ -94,11 +90,12 @@ impl Layer {
     ///
     /// [`SettingsError::Read`], and as [`Self::text`].
     pub fn file(path: PathBuf, asked: bool) -> Result<Self, SettingsError> {
-        let text = match read_text(&path, MAX_FILE) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
-            Err(source) => return Err(SettingsError::Read { path, source }),
+        let text = if asked {
+            read_text(&path, MAX_FILE)
+        } else {
+            text_or_none(&path)
         };
+        let text = text.map_err(SettingsError::unread(&path))?;
         Self::text(path, &text)
     }
 
@@ -110,10 +107,10 @@ impl Layer {
     pub fn text(path: PathBuf, text: &str) -> Result<Self, SettingsError> {
         let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
         let message = match yaml::parse(text, &is_text) {
-            Ok(Value::Empty(..)) => return Ok(Self::empty(Origin::File(path))),
-            Ok(Value::Dict(_, dict)) => {
+            Ok(Value::Null) => return Ok(Self::empty(Origin::File(path))),
+            Ok(Value::Object(root)) => {
                 let mut layer = Self::empty(Origin::File(path));
-                layer.walk("", &dict);
+                layer.walk("", &root);
                 return Ok(layer);
             }
             Ok(_) => "the whole of it must be keys with values".to_owned(),
@@ -135,12 +132,12 @@ impl Layer {
 
     /// Takes one value for one key.
     pub fn set(&mut self, path: &str, value: &Value) {
-        if matches!(value, Value::Empty(..)) {
+        if value.is_null() {
             return;
         }
         match (table::find(path), value) {
             (Some(key), _) => self.apply(key, path, value),
-            (None, Value::Dict(_, below)) if table::is_section(path) => self.walk(path, below),
+            (None, Value::Object(below)) if table::is_section(path) => self.walk(path, below),
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
             }
@@ -151,7 +148,7 @@ impl Layer {
     /// Takes an unknown key. If it has keys below it, and one of these belongs to another system, each is answered by its
     /// own name.
     fn set_foreign(&mut self, path: &str, value: &Value) {
-        if let Value::Dict(_, below) = value
+        if let Value::Object(below) = value
             && is_answered_below(path, below)
         {
             self.walk(path, below);
@@ -169,7 +166,7 @@ impl Layer {
                 key: path.to_owned(),
                 origin: self.origin.to_string(),
                 nearest: match value {
-                    Value::Dict(..) => table::nearest_section(path),
+                    Value::Object(_) => table::nearest_section(path),
                     _ => table::nearest(path),
                 },
             }),
@@ -190,8 +187,15 @@ impl Layer {
         keys.any(|key| key.kind.is_secret())
     }
 
-    fn walk(&mut self, prefix: &str, dict: &Dict) {
-        for (name, value) in dict {
+    /// Adds its values to a tree, in place of those that stand there.
+    pub(crate) fn lay_on(&self, tree: &mut Value) {
+        for (path, value) in &self.values {
+            insert(tree, path, value.clone());
+        }
+    }
+
+    fn walk(&mut self, prefix: &str, below: &Map<String, Value>) {
+        for (name, value) in below {
             let path = if prefix.is_empty() {
                 name.clone()
             } else {
@@ -219,37 +223,41 @@ impl Layer {
             return;
         }
         match key.state_of(read.as_str().unwrap_or_default()) {
-            KeyState::Works if key.kind == ValueKind::Path => {
-                let given = read.as_str().unwrap_or_default();
-                // Servers with Tinker's API have models of one word.
-                let resolved = if path == MODEL && model_name::is_word(given) {
-                    self.resolve_word(given)
-                } else {
-                    self.resolve(given)
-                };
-                self.insert(path, resolved.into());
+            KeyState::Works => {
+                let resolved = self.resolved(key, path, read);
+                self.insert(path, resolved);
             }
-            KeyState::Works if key.kind == ValueKind::Calendars => {
-                let given = read.into_array().unwrap_or_default();
-                let resolved = given.iter().filter_map(Value::as_str);
-                let resolved: Vec<Value> = resolved.map(|it| self.calendar(it)).collect();
-                self.insert(path, resolved.into());
-            }
-            KeyState::Works => self.insert(path, read),
             // A setting that is off and has no effect needs no warning.
-            KeyState::WithoutEffect(_) if read.to_bool() == Some(false) => {}
+            KeyState::WithoutEffect(_) if read == false => {}
             KeyState::WithoutEffect(reason) => self.inert(path, reason),
             KeyState::Refused(reason) => {
                 self.problem(path, &shown(key, value), reason.clone());
             }
             KeyState::SameAs(target) if key.state != KeyState::Works => {
-                let read = match read.as_str() {
-                    Some(given) if key.kind == ValueKind::Path => self.resolve(given).into(),
-                    _ => read,
-                };
-                self.values.entry(target.clone()).or_insert(read);
+                let resolved = self.resolved(key, path, read);
+                self.values.entry(target.clone()).or_insert(resolved);
             }
             KeyState::SameAs(word) => self.insert(path, word.as_str().into()),
+        }
+    }
+
+    /// Returns a value with its paths in full. A calendar's address stays as it is, and so does a model of one word, as
+    /// servers with Tinker's API have, unless a file or folder of this name is next to the file that names it.
+    fn resolved(&self, key: &Key, path: &str, value: Value) -> Value {
+        let is_calendar = key.kind == ValueKind::Calendars;
+        let full = |given: &str| {
+            let full = self.resolve(given);
+            let is_word = path == MODEL && model_name::is_word(given);
+            let is_address = is_calendar && given.contains("://");
+            let stays = is_address || is_word && !Path::new(&full).exists();
+            if stays { given.to_owned() } else { full }
+        };
+        match &value {
+            Value::String(given) if key.kind == ValueKind::Path => full(given).into(),
+            Value::Array(given) if is_calendar => {
+                given.iter().filter_map(Value::as_str).map(full).collect()
+            }
+            _ => value,
         }
     }
 
@@ -257,37 +265,19 @@ impl Layer {
     /// it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` if there is no such folder.
     fn resolve(&self, given: &str) -> String {
         let given = Path::new(given);
-        let path = match (given.strip_prefix("~"), &self.origin) {
-            (Ok(below), _) => user_folder().join(below),
-            (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
-            (Err(_), Origin::File(file)) => {
-                let beside = file.with_file_name("").join(given);
-                if model_name::is_name(given) && !beside.exists() {
-                    given.to_owned()
-                } else {
-                    beside
-                }
-            }
-            (
-                Err(_),
-                Origin::Environment
-                | Origin::Flags
-                | Origin::Provider
-                | Origin::Key(_)
-                | Origin::Profiles(_),
-            ) => given.to_owned(),
-        };
-        path.to_string_lossy().into_owned()
-    }
-
-    /// Returns a file or folder of this name next to the file that names it, else the word as it is.
-    fn resolve_word(&self, given: &str) -> String {
-        let beside = self.resolve(given);
-        if Path::new(&beside).exists() {
-            beside
+        let path = if let Ok(below) = given.strip_prefix("~") {
+            user_folder().join(below)
+        } else if let Origin::File(file) = &self.origin
+            && given != Path::new("demo")
+        {
+            // An absolute path is joined to nothing.
+            let beside = file.with_file_name("").join(given);
+            let is_beside = beside.exists() || !model_name::is_name(given);
+            if is_beside { beside } else { given.to_owned() }
         } else {
             given.to_owned()
-        }
+        };
+        path.to_string_lossy().into_owned()
     }
 
     fn inert(&mut self, key: &str, reason: &'static str) {
@@ -295,14 +285,6 @@ impl Layer {
             key: key.to_owned(),
             reason,
         });
-    }
-
-    /// Returns a calendar's address unchanged, and a calendar's file as a full path.
-    fn calendar(&self, given: &str) -> Value {
-        if given.contains("://") {
-            return given.into();
-        }
-        self.resolve(given).into()
     }
 
     fn insert(&mut self, path: &str, value: Value) {
@@ -319,12 +301,20 @@ impl Layer {
     }
 }
 
+/// Reads the text of a file, which is empty if there is no file.
+pub(crate) fn text_or_none(path: &Path) -> io::Result<String> {
+    match read_text(path, MAX_FILE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
+    }
+}
+
 /// Returns whether another system's key is among the keys below `path`.
-fn is_answered_below(path: &str, dict: &Dict) -> bool {
-    dict.iter().any(|(name, value)| {
+fn is_answered_below(path: &str, below: &Map<String, Value>) -> bool {
+    below.iter().any(|(name, value)| {
         let path = format!("{path}.{name}");
         match value {
-            Value::Dict(_, below) if !below.is_empty() => is_answered_below(&path, below),
+            Value::Object(below) if !below.is_empty() => is_answered_below(&path, below),
             _ => unsupported_keys::reason(&path).is_some(),
         }
     })
@@ -343,7 +333,7 @@ fn shown(key: &Key, value: &Value) -> String {
         }
     };
     match value {
-        Value::Array(_, items) => {
+        Value::Array(items) => {
             let items: Vec<String> = items.iter().map(one).collect();
             format!("[{}]", items.join(", "))
         }
@@ -351,34 +341,17 @@ fn shown(key: &Key, value: &Value) -> String {
     }
 }
 
-impl Provider for Layer {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.origin.to_string())
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let mut root = Dict::new();
-        for (path, value) in &self.values {
-            insert(&mut root, path, value.clone());
-        }
-        Ok(Map::from([(Profile::Default, root)]))
-    }
-}
-
 /// Puts a value at a dotted path.
-fn insert(dict: &mut Dict, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => {
-            dict.insert(path.to_owned(), value);
-        }
-        Some((head, rest)) => {
-            let below = dict
-                .entry(head.to_owned())
-                .or_insert_with(|| Value::from(Dict::new()));
-            if let Value::Dict(_, below) = below {
-                insert(below, rest, value);
-            }
-        }
+fn insert(tree: &mut Value, path: &str, value: Value) {
+    let (name, below) = path.split_once('.').unwrap_or((path, ""));
+    if !tree.is_object() {
+        *tree = Map::new().into();
+    }
+    let place = &mut tree[name];
+    if below.is_empty() {
+        *place = value;
+    } else {
+        insert(place, below, value);
     }
 }
 

@@ -3,16 +3,15 @@
 //! A key stands once: its place, default, bounds and help are those of a field, in the crate that uses it. `schema` reads
 //! them, `table` has them all with what is known of other systems' keys, and each source is checked against that (`layer`)
 //! before any struct is read, so that a message can name the key, the file, the value and what is allowed. [`Config`] is
-//! then read once.
+//! then read once, from one value of JSON (`read`).
 
 use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use metaclaw_reward::Rules;
-use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 pub mod address;
 pub mod adopt;
@@ -31,6 +30,7 @@ mod policy;
 mod private_file;
 mod profiles;
 pub mod providers;
+mod read;
 mod safety;
 mod schema;
 mod sections;
@@ -81,7 +81,6 @@ pub struct Loaded {
     /// Settings that were changed for safety, in words.
     pub notices: Vec<String>,
     layers: Vec<Layer>,
-    merged: Figment,
 }
 
 /// Reads all sources and checks them.
@@ -105,14 +104,12 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));
     let mut loaded = Loaded::new(layers)?;
-    loaded.notices.extend(used);
-    loaded
-        .notices
-        .extend(readable_by_others(&given.file, holds_keys));
-    loaded
-        .notices
-        .extend(readable_by_others(&given.profiles, true));
-    loaded.notices.extend(unread);
+    let open = [
+        readable_by_others(&given.file, holds_keys),
+        readable_by_others(&given.profiles, true),
+    ];
+    let notices = used.into_iter().chain(open.into_iter().flatten());
+    loaded.notices.extend(notices.chain(unread));
     Ok(loaded)
 }
 
@@ -150,17 +147,12 @@ impl Loaded {
         if !problems.is_empty() {
             return Err(SettingsError::Values(problems));
         }
-        let merged = layers.iter().fold(Figment::new(), Figment::merge);
-        let mut config: Config = extract(&merged)?;
-        config.gateway = extract(&merged)?;
-        config.learner = extract(&merged)?;
         let mut loaded = Self {
-            config,
+            config: read::read(Map::new().into(), &layers, Config::from_value)?,
             unknown,
             inert,
             notices: Vec::new(),
             layers,
-            merged,
         };
         loaded.require_key_beyond_loopback()?;
         loaded.require_key_of_judge();
@@ -184,11 +176,13 @@ impl Loaded {
 
     /// Where a key was set; none means its default stands.
     pub fn origin(&self, path: &str) -> Option<&Origin> {
-        let holder = self.layers.iter().rev();
-        holder
-            .into_iter()
-            .find(|layer| layer.values().contains_key(path))
-            .map(Layer::origin)
+        self.set_at(path).map(|(origin, _)| origin)
+    }
+
+    /// What was set at a key, and where.
+    fn set_at(&self, path: &str) -> Option<(&Origin, &Value)> {
+        let mut layers = self.layers.iter().rev();
+        layers.find_map(|layer| Some((layer.origin(), layer.values().get(path)?)))
     }
 }
 
@@ -202,26 +196,6 @@ fn refusal(text: &str) -> Option<String> {
         .map_err(anyhow::Error::from)
         .and_then(|loaded| loaded.check());
     checked.err().map(|error| error.to_string())
-}
-
-fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, SettingsError> {
-    merged.extract().map_err(refused)
-}
-
-/// Says what does not fit where.
-fn refused(error: figment::Error) -> SettingsError {
-    let origin = error.metadata.as_ref();
-    SettingsError::Room {
-        key: error.path.join("."),
-        origin: origin.map_or_else(|| "the configuration".to_owned(), |it| it.name.to_string()),
-        message: match error.kind {
-            FigmentKind::Message(message) => message,
-            FigmentKind::UnknownVariant(given, allowed) => {
-                format!("{given:?} is not allowed: {}", allowed.join(", "))
-            }
-            other => other.to_string(),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The mode where `mode` is not set: older configurations of the Python original said it in two other keys.
 
-use figment::value::Value;
+use serde_json::Value;
 
 use crate::{
     layer::{Layer, Origin},
@@ -29,7 +29,7 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
 
 fn flag(layers: &[Layer], path: &str) -> Option<bool> {
     let mut given = layers.iter().rev().filter_map(|it| it.values().get(path));
-    given.find_map(Value::to_bool)
+    given.find_map(Value::as_bool)
 }
 
 #[cfg(test)]

@@ -1,30 +1,29 @@
 //! Settings of one run that override those in force: `--set KEY=VALUE`.
 
 use anyhow::{bail, ensure};
-use figment::{Figment, providers::Serialized, value::Value};
-use serde::{Serialize, de::DeserializeOwned};
+use metaclaw_learner::LearnerConfig;
 
 use super::{
     error::SettingsError,
-    extract,
     layer::{Layer, Origin},
+    read::read,
 };
 
 /// The sections that determine how a step is made.
 const SECTIONS: [&str; 2] = ["rl.", "gate."];
 
-/// Returns a section's settings with some keys changed, each given by its full name, such as `rl.batch_size`.
+/// Returns settings of the learner with some keys changed, each given by its full name, such as `rl.batch_size`.
 ///
 /// # Errors
 /// Returns an error for an unknown key, for one that is not in these settings, and for a value that is not allowed.
-pub fn overridden<T: Serialize + DeserializeOwned>(
-    settings: &T,
+pub fn overridden(
+    settings: &LearnerConfig,
     set: &[(String, String)],
-) -> anyhow::Result<T> {
-    let known = serde_json::to_value(settings)?;
+) -> anyhow::Result<LearnerConfig> {
+    let known = settings.to_value()?;
     let mut layer = Layer::empty(Origin::Flags);
     for (key, value) in set {
-        layer.set(key, &Value::from(value.clone()));
+        layer.set(key, &value.as_str().into());
         let pointer = format!("/{}", key.replace('.', "/"));
         let is_of_step = SECTIONS.iter().any(|section| key.starts_with(section));
         let is_known = is_of_step && known.pointer(&pointer).is_some();
@@ -42,8 +41,7 @@ pub fn overridden<T: Serialize + DeserializeOwned>(
     if let Some(inert) = layer.inert.first() {
         bail!("--set {}: {}", inert.key, inert.reason);
     }
-    let merged = Figment::from(Serialized::defaults(settings)).merge(&layer);
-    Ok(extract(&merged)?)
+    Ok(read(known, &[layer], LearnerConfig::from_value)?)
 }
 
 /// Splits `KEY=VALUE`.
@@ -59,8 +57,6 @@ pub fn key_and_value(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_learner::LearnerConfig;
-
     use super::*;
 
     fn set(pairs: &[(&str, &str)]) -> anyhow::Result<LearnerConfig> {

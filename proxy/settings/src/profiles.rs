@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use figment::value::Value;
 use metaclaw_chat::now_ms;
+use serde_json::Value;
 
 use crate::{
     address::host,
@@ -22,10 +22,7 @@ const KEY: &str = "llm.api_key";
 ///
 /// Returns [`SettingsError::Read`] if the file exists and cannot be read.
 pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, SettingsError> {
-    let profiles = Profiles::load(path).map_err(|source| SettingsError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let profiles = Profiles::load(path).map_err(SettingsError::unread(path))?;
     let wants_token = providers::text(layers, "llm.auth_method") == Some("oauth_token");
     if providers::text(layers, KEY).is_some() && !wants_token {
         return Ok(None);

@@ -1,11 +1,14 @@
 //! Providers that can be named instead of an address, as in the Python original's wizard.
 
-use figment::value::Value;
+use std::sync::LazyLock;
+
 use metaclaw_aws::BedrockEndpoint;
+use serde_json::Value;
 
 use crate::{
     address::host,
     layer::{Layer, Origin},
+    variables,
 };
 
 /// A provider of chat models.
@@ -21,86 +24,23 @@ pub struct ChatProvider {
     pub model: &'static str,
 }
 
-const fn provider(
-    name: &'static str,
-    title: &'static str,
-    api_base: &'static str,
-    model: &'static str,
-) -> ChatProvider {
-    ChatProvider {
-        name,
-        title,
-        api_base,
-        model,
-    }
-}
-
 /// The providers that have an address of their own. `custom` has none.
-pub const PROVIDERS: &[ChatProvider] = &[
-    provider("openai", "OpenAI", "https://api.openai.com/v1", "gpt-4o"),
-    provider(
-        "anthropic",
-        "Anthropic",
-        "https://api.anthropic.com",
-        "claude-sonnet-4-6",
-    ),
-    provider(
-        "gemini",
-        "Google Gemini",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "gemini-2.5-pro",
-    ),
-    provider(
-        "openrouter",
-        "OpenRouter",
-        "https://openrouter.ai/api/v1",
-        "",
-    ),
-    provider("deepseek", "DeepSeek", "https://api.deepseek.com/v1", ""),
-    provider(
-        "kimi",
-        "Kimi (Moonshot)",
-        "https://api.moonshot.cn/v1",
-        "kimi-k2.5",
-    ),
-    provider(
-        "qwen",
-        "Qwen (DashScope)",
-        "https://dashscope.aliyuncs.com/compatible-mode/v1",
-        "qwen-plus",
-    ),
-    provider(
-        "minimax",
-        "MiniMax",
-        "https://api.minimax.io/v1",
-        "MiniMax-M2.7",
-    ),
-    provider("novita", "Novita", "https://api.novita.ai/openai", ""),
-    provider(
-        "volcengine",
-        "Volcengine Ark",
-        "https://ark.cn-beijing.volces.com/api/v3",
-        "doubao-seed-2-0-pro-260215",
-    ),
-    provider(
-        "ollama",
-        "Ollama on this machine",
-        "http://127.0.0.1:11434/v1",
-        "",
-    ),
-    provider(
-        "lmstudio",
-        "LM Studio on this machine",
-        "http://127.0.0.1:1234/v1",
-        "",
-    ),
-    provider(
-        "openai-codex",
-        "OpenAI, by the login of Codex",
-        "https://api.openai.com/v1",
-        "",
-    ),
-];
+pub static PROVIDERS: LazyLock<Vec<ChatProvider>> = LazyLock::new(|| {
+    let lines = include_str!("providers.txt").lines();
+    let rows = lines.filter(|line| !line.starts_with('#'));
+    rows.filter_map(provider).collect()
+});
+
+/// The provider of a row, if the row has all columns.
+fn provider(row: &'static str) -> Option<ChatProvider> {
+    let mut fields = row.split('|').map(str::trim);
+    Some(ChatProvider {
+        name: fields.next()?,
+        title: fields.next()?,
+        api_base: fields.next()?,
+        model: fields.next()?,
+    })
+}
 
 /// Returns the provider of a name.
 pub fn named(name: &str) -> Option<&'static ChatProvider> {
@@ -117,62 +57,30 @@ pub const BEDROCK: &str = "bedrock";
 const REGION: &str = "llm.bedrock_region";
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// A model of the settings that may have a provider.
-struct NamedModel {
-    section: &'static str,
-    /// Its keys for the address and the model.
-    address: &'static str,
-    model: &'static str,
-    /// Whether the provider counts only beside a key. The Python original wrote a provider for each model, and no text may
-    /// go to a judge that would refuse it.
-    needs_key: bool,
-}
-
-const NAMED: [NamedModel; 3] = [
-    NamedModel {
-        section: "llm",
-        address: "api_base",
-        model: "model_id",
-        needs_key: false,
-    },
-    NamedModel {
-        section: "judge",
-        address: "url",
-        model: "model",
-        needs_key: true,
-    },
-    NamedModel {
-        section: "evolver",
-        address: "url",
-        model: "model",
-        needs_key: true,
-    },
-];
+/// The sections of models that may have a provider. A provider of learning's models counts only beside a key: the Python
+/// original wrote a provider for each model, and no text may go to a judge that would refuse it.
+const SECTIONS: [&str; 3] = ["llm", "judge", "evolver"];
 
 /// Returns what each `provider` stands for if its section has no address, as a layer below `layers`.
 pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     let mut layer = Layer::empty(Origin::Provider);
-    for it in NAMED {
-        let own = |name: &str| text(layers, &format!("{}.{name}", it.section));
-        let Some(provider) = own("provider").filter(|_| own(it.address).is_none()) else {
+    for section in SECTIONS {
+        let own = |name: &str| text(layers, &format!("{section}.{name}"));
+        let is_llm = section == "llm";
+        let address = if is_llm { "api_base" } else { "url" };
+        let Some(provider) = own("provider").filter(|_| own(address).is_none()) else {
             continue;
         };
-        let has_key = !it.needs_key || own("key").is_some();
-        let address = match provider {
-            BEDROCK => {
-                let region = text(layers, REGION).unwrap_or(DEFAULT_REGION);
-                let model = own(it.model).or_else(|| text(layers, "llm.model_id"));
-                Some(BedrockEndpoint::address(region, model.unwrap_or_default()))
-            }
-            name => named(name)
-                .filter(|_| has_key)
-                .map(|known| known.api_base.to_owned()),
+        let given = if provider == BEDROCK {
+            let region = text(layers, REGION).unwrap_or(DEFAULT_REGION);
+            let model = own("model").or_else(|| text(layers, "llm.model_id"));
+            Some(BedrockEndpoint::address(region, model.unwrap_or_default()))
+        } else {
+            let known = named(provider).filter(|_| is_llm || own("key").is_some());
+            known.map(|known| known.api_base.to_owned())
         };
-        if let Some(address) = address {
-            layer.set(
-                &format!("{}.{}", it.section, it.address),
-                &Value::from(address),
-            );
+        if let Some(given) = given {
+            layer.set(&format!("{section}.{address}"), &given.into());
         }
     }
     (!layer.values().is_empty()).then_some(layer)
@@ -182,18 +90,15 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
 pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
     let is_named = |section: &str| text(layers, &format!("{section}.provider")) == Some(BEDROCK);
-    if !NAMED.iter().any(|it| is_named(it.section)) {
+    if !SECTIONS.into_iter().any(is_named) {
         return layer;
     }
-    let given = |name: &str| {
-        let found = variables.iter().find(|(given, _)| given == name);
-        found.map(|(_, value)| value).filter(|it| !it.is_empty())
-    };
+    let given = |name: &str| variables::given(variables, name);
     if let Some(region) = given("AWS_REGION").or_else(|| given("AWS_DEFAULT_REGION")) {
-        layer.set(REGION, &Value::from(region.as_str()));
+        layer.set(REGION, &region.into());
     }
     if let Some(key) = given("AWS_BEARER_TOKEN_BEDROCK").filter(|_| is_named("llm")) {
-        layer.set("llm.api_key", &Value::from(key.as_str()));
+        layer.set("llm.api_key", &key.into());
     }
     layer
 }
@@ -245,7 +150,7 @@ rl: {prm_provider: bedrock, prm_model: qwen.qwen3-32b}
 
     #[test]
     fn names_and_hosts_are_each_found_again() {
-        for it in PROVIDERS {
+        for it in PROVIDERS.iter() {
             assert_eq!(named(it.name), Some(it));
             assert_eq!(host(at(it.api_base).unwrap().api_base), host(it.api_base));
         }

@@ -26,15 +26,18 @@ impl Loaded {
             return Ok(());
         }
         let given = listen.host.to_string();
-        Err(SettingsError::Values(vec![Problem {
-            key: "proxy.host".to_owned(),
-            origin: self
-                .origin("proxy.host")
-                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
+        let reason = "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere";
+        Err(self.refusal("proxy.host", given, reason))
+    }
+
+    fn refusal(&self, key: &str, given: String, reason: &str) -> SettingsError {
+        let origin = self.origin(key);
+        SettingsError::Values(vec![Problem {
+            key: key.to_owned(),
+            origin: origin.map_or_else(|| "the defaults".to_owned(), ToString::to_string),
             given,
-            reason: "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"
-                .to_owned(),
-        }]))
+            reason: reason.to_owned(),
+        }])
     }
 
     /// A judge at a provider needs a key, so it is not asked without one.
@@ -99,15 +102,8 @@ impl Loaded {
         if !dir.is_file() {
             return Ok(());
         }
-        Err(SettingsError::Values(vec![Problem {
-            key: "memory.dir".to_owned(),
-            origin: self
-                .origin("memory.dir")
-                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
-            given: dir.display().to_string(),
-            reason: "this is a file; name a folder, which is created if it does not exist"
-                .to_owned(),
-        }]))
+        let reason = "this is a file; name a folder, which is created if it does not exist";
+        Err(self.refusal("memory.dir", dir.display().to_string(), reason))
     }
 }
 

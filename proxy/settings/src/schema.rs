@@ -67,28 +67,15 @@ fn key(path: String, property: &Value) -> Key {
 fn kind(property: &Value) -> ValueKind {
     let shown = without_null(property);
     let text = |name: &str| shown[name].as_str().unwrap_or_default();
-    let is_filled = ["minItems", "minLength"]
-        .map(|it| shown[it] == 1)
-        .contains(&true);
-    let bounds = || {
-        let bound = |name: &str| shown[name].as_f64();
-        (
-            bound("minimum").unwrap_or(f64::MIN),
-            bound("maximum").unwrap_or(f64::MAX),
-        )
-    };
-    let counts = || {
-        let bound = |name: &str| shown[name].as_u64();
-        (
-            bound("minimum").unwrap_or(0),
-            bound("maximum").unwrap_or(u64::MAX),
-        )
-    };
+    let is_filled = shown["minItems"] == 1 || shown["minLength"] == 1;
+    let bound = |name: &str, none: f64| shown[name].as_f64().unwrap_or(none);
+    let count = |name: &str, none: u64| shown[name].as_u64().unwrap_or(none);
+    let (least, most) = (count("minimum", 0), count("maximum", u64::MAX));
     match (type_of(shown), text("format")) {
         ("boolean", _) => ValueKind::Bool,
-        ("integer", "minutes") => ValueKind::Minutes(counts().0, counts().1),
-        ("integer", _) => ValueKind::Count(counts().0, counts().1),
-        ("number", _) => ValueKind::Number(bounds().0, bounds().1),
+        ("integer", "minutes") => ValueKind::Minutes(least, most),
+        ("integer", _) => ValueKind::Count(least, most),
+        ("number", _) => ValueKind::Number(bound("minimum", f64::MIN), bound("maximum", f64::MAX)),
         ("array", "calendars") => ValueKind::Calendars,
         ("array", _) => list(shown, is_filled),
         (_, "words") => ValueKind::SomeOf(words(shown)),

@@ -12,8 +12,9 @@ use metaclaw_skills::{SkillsConfig, WishesConfig};
 use metaclaw_turns::TurnsConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-/// All settings, each section as the crate reads it that uses it.
+/// All settings, each section as the crate reads it that uses it ([`Config::from_value`]).
 ///
 /// Single values are within their bounds, because [`crate::Loaded`] checks them against the schema of these structs
 /// before it reads one of them; there is no other way from a file to a `Config`.
@@ -31,23 +32,33 @@ pub struct Config {
     /// 0, OpenClaw uses the value of its own configuration.
     pub context_window: Option<u64>,
     pub llm: Llm,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub turns: TurnsConfig,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub wishes: WishesConfig,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub skills: SkillsConfig,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub memory: MemoryConfig,
     pub judge: JudgeSettings,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub budget: BudgetConfig,
     pub evolver: EvolverSettings,
     pub rl: Backend,
     pub opd: OpdSettings,
     pub trainer: Trainer,
+    #[serde(skip)]
+    #[schemars(!skip)]
     pub scheduler: SchedulerConfig,
     pub privacy: Consent,
     pub ui: PageSettings,
-    /// Read from the root, as it has parts of many sections.
     #[serde(skip)]
     pub gateway: GatewayConfig,
-    /// Read from the root, as it has parts of many sections.
     #[serde(skip)]
     pub learner: LearnerConfig,
 }
@@ -345,6 +356,29 @@ pub enum Quantization {
 // === impl Config ===
 
 impl Config {
+    /// Reads all sections from the root. Those of other crates are read there, so that each is compiled once.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit its field.
+    pub(crate) fn from_value(root: Value) -> serde_json::Result<Self> {
+        let section = |name: &str| {
+            let given = root.get(name).cloned();
+            given.unwrap_or_else(|| Map::new().into())
+        };
+        Ok(Self {
+            turns: TurnsConfig::from_value(section("turns"))?,
+            wishes: WishesConfig::from_value(section("wishes"))?,
+            skills: SkillsConfig::from_value(section("skills"))?,
+            memory: MemoryConfig::from_value(section("memory"))?,
+            budget: BudgetConfig::from_value(section("budget"))?,
+            scheduler: SchedulerConfig::from_value(section("scheduler"))?,
+            gateway: GatewayConfig::from_value(root.clone())?,
+            learner: LearnerConfig::from_value(root.clone())?,
+            ..serde_json::from_value(root)?
+        })
+    }
+
     /// Whether an agent may be pointed at the proxy, once its owner said yes.
     pub fn wires_agent(&self) -> bool {
         let is_meant = self.claw_type.as_deref().is_none_or(|it| it == "openclaw");

@@ -2,6 +2,7 @@
 
 use metaclaw_chat::Secret;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Loaded,
@@ -15,7 +16,7 @@ use super::{
 pub struct Effective {
     pub key: String,
     /// The value; null if there is none, masked if it is a secret.
-    pub value: serde_json::Value,
+    pub value: Value,
     /// The source of the value; `None` means the default.
     pub origin: Option<String>,
 }
@@ -59,22 +60,19 @@ impl Loaded {
     }
 
     fn one(&self, key: &Key, path: &str) -> Effective {
-        let given = self.merged.find_value(path).ok();
-        let default = yaml::value(&key.default);
-        let value = given
-            .or(default)
-            .and_then(|value| serde_json::to_value(&value).ok())
-            .unwrap_or_default();
+        let (origin, value) = match self.set_at(path) {
+            Some((origin, value)) => (Some(origin.to_string()), value.clone()),
+            None => (None, yaml::value(&key.default).unwrap_or_default()),
+        };
         Effective {
             key: path.to_owned(),
             value: masked(key, value),
-            origin: self.origin(path).map(ToString::to_string),
+            origin,
         }
     }
 }
 
-fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
-    use serde_json::Value;
+fn masked(key: &Key, value: Value) -> Value {
     match (&key.kind, value) {
         (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
         (ValueKind::Secrets | ValueKind::Calendars, Value::Array(keys)) => {
@@ -96,10 +94,10 @@ pub(crate) fn unknown(path: &str) -> String {
 }
 
 /// Returns one value in one line.
-pub fn one_line(value: &serde_json::Value) -> String {
+pub fn one_line(value: &Value) -> String {
     match value {
-        serde_json::Value::Null => String::new(),
-        serde_json::Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }

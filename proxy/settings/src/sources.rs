@@ -59,9 +59,7 @@ pub fn fingerprint(file: &Path) -> u64 {
                 .iter()
                 .filter(|it| !it.0.starts_with(AT_ONCE));
             for (key, value) in keys {
-                // Figment's values convert to JSON's.
-                let value = serde_json::to_string(value).unwrap_or_default();
-                (key, value).hash(&mut hasher);
+                (key, value.to_string()).hash(&mut hasher);
             }
             for problem in &layer.problems {
                 problem.to_string().hash(&mut hasher);

@@ -17,55 +17,34 @@ const MIN_BEGUN: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableSection {
     pub(crate) title: &'static str,
-    /// The first parts of the paths of its keys.
-    roots: &'static [&'static str],
+    /// The first parts of the paths of its keys, with spaces between them.
+    roots: &'static str,
 }
 
-const fn section(title: &'static str, roots: &'static [&'static str]) -> TableSection {
-    TableSection { title, roots }
-}
+/// All parts, in the order of the example file: their titles, each with the roots of its keys.
+const PARTS: &str = "\
+How it works: mode claw_type configure_openclaw context_window
+The model that answers, and that judges where nothing else is named: llm openrouter
+Where agents come in: proxy upstreams routing max_context_tokens compat
+The log of turns: turns
+What is not recorded, and what may leave the machine: privacy
+Lessons: wishes and skills: wishes skills
+Memory for agents that have none: memory
+Who judges whether a reply did its job: judge budget
+Who writes skills from what went wrong: evolver
+Training: rl gate opd
+The local trainer and what serves: trainer serving
+When learning that costs something may run (docs/operating/scheduler.md): scheduler
+The page (docs/using/page.md): ui
+Single agents: agents
+";
 
 /// All parts, in the order of the example file.
-pub(crate) const SECTIONS: &[TableSection] = &[
-    section(
-        "How it works",
-        &["mode", "claw_type", "configure_openclaw", "context_window"],
-    ),
-    section(
-        "The model that answers, and that judges where nothing else is named",
-        &["llm", "openrouter"],
-    ),
-    section(
-        "Where agents come in",
-        &[
-            "proxy",
-            "upstreams",
-            "routing",
-            "max_context_tokens",
-            "compat",
-        ],
-    ),
-    section("The log of turns", &["turns"]),
-    section(
-        "What is not recorded, and what may leave the machine",
-        &["privacy"],
-    ),
-    section("Lessons: wishes and skills", &["wishes", "skills"]),
-    section("Memory for agents that have none", &["memory"]),
-    section(
-        "Who judges whether a reply did its job",
-        &["judge", "budget"],
-    ),
-    section("Who writes skills from what went wrong", &["evolver"]),
-    section("Training", &["rl", "gate", "opd"]),
-    section("The local trainer and what serves", &["trainer", "serving"]),
-    section(
-        "When learning that costs something may run (docs/operating/scheduler.md)",
-        &["scheduler"],
-    ),
-    section("The page (docs/using/page.md)", &["ui"]),
-    section("Single agents", &["agents"]),
-];
+pub(crate) static SECTIONS: LazyLock<Vec<TableSection>> = LazyLock::new(|| {
+    let rows = PARTS.lines().filter_map(|row| row.rsplit_once(": "));
+    rows.map(|(title, roots)| TableSection { title, roots })
+        .collect()
+});
 
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let mut keys = schema::keys();
@@ -87,11 +66,8 @@ pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
 impl TableSection {
     /// Its keys that work, those of one root together.
     pub(crate) fn keys(&self) -> Vec<&'static Key> {
-        let below = |root: &&'static str| {
-            let root = *root;
-            working().filter(move |key| key.path.split('.').next() == Some(root))
-        };
-        self.roots.iter().flat_map(below).collect()
+        let below = |root| working().filter(move |key| key.path.split('.').next() == Some(root));
+        self.roots.split(' ').flat_map(below).collect()
     }
 }
 

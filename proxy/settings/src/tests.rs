@@ -238,3 +238,29 @@ fn a_file_that_never_ends_is_refused() {
     let error = Layer::file(file, false).unwrap_err().to_string();
     assert!(error.contains("it is no regular file"), "{error}");
 }
+
+#[test]
+fn what_a_section_refuses_is_named_by_its_place() {
+    let refusal = |text: &str| Loaded::new(vec![file(text)]).unwrap_err().to_string();
+    let told = [
+        "proxy: {keys: {phone: {key: k}}}\n",
+        "proxy: {keys: {a: {key: k, agents: [b]}, phone: {key: k, agents: [b, ../x]}}}\n",
+        "agents: {'a b': {upstream: [llm]}}\n",
+        "judge: {rules: [{on: next, score: 1}, {on: replly, score: 1}]}\n",
+        "judge: {rules: [{on: reply, max_words: 4}]}\n",
+        "judge: {rules: [{on: reply, max_words: 4, score: 2}]}\n",
+        "judge: {rules: {on: reply}}\n",
+        "rl: {method: grpo+binary_rl}\n",
+    ]
+    .map(refusal);
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    proxy.keys.phone in /etc/it/config.yaml: missing field `agents`
+    proxy.keys.phone.agents.1 in /etc/it/config.yaml: agent name "../x" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _
+    agents.a b in /etc/it/config.yaml: agent name "a b" is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _
+    judge.rules.1.on in /etc/it/config.yaml: "replly" is not allowed: reply, next
+    judge.rules.0 in /etc/it/config.yaml: missing field `score`
+    judge.rules.0.score in /etc/it/config.yaml: score 2 is not allowed: -1, 0 or 1
+    judge.rules in /etc/it/config.yaml: invalid type: map, expected a sequence
+    rl.method in /etc/it/config.yaml: rl.method binary_rl and grpo both say what a verdict does: give one of binary_rl, hybrid, grpo, metaclaw
+    "#);
+}

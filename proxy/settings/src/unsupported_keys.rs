@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::{
     key::{Key, KeyState},
     kind::ValueKind,
+    yaml,
 };
 
 static UNSUPPORTED: LazyLock<UnsupportedKeys> = LazyLock::new(|| read().unwrap_or_default());
@@ -43,8 +44,9 @@ struct ForeignNames {
     names: Vec<String>,
 }
 
-fn read() -> Result<UnsupportedKeys, serde_saphyr::Error> {
-    serde_saphyr::from_str(include_str!("unsupported_keys.yaml"))
+fn read() -> Result<UnsupportedKeys, String> {
+    let file = yaml::parse(include_str!("unsupported_keys.yaml"), &|_| true)?;
+    serde_json::from_value(file).map_err(|error| error.to_string())
 }
 
 /// Older names with the key that each stands for.
@@ -71,26 +73,29 @@ pub(crate) fn values(path: &str) -> BTreeMap<String, KeyState> {
 pub(crate) fn keys(ours: &[Key]) -> Vec<Key> {
     let older = older_names().iter().filter_map(|(path, target)| {
         let kind = ours.iter().find(|key| key.path == *target)?.kind.clone();
-        Some(Key::unsupported(
-            path,
-            kind,
-            KeyState::SameAs(target.clone()),
-        ))
+        Some(unread(path, kind, KeyState::SameAs(target.clone())))
     });
     let without_effect = of_groups(without_effect(), KeyState::WithoutEffect);
     let refused = of_groups(refused_keys(), KeyState::Refused);
-    let all = older.chain(without_effect).chain(refused);
-    all.map(|key| Key {
-        values: values(&key.path),
-        ..key
-    })
-    .collect()
+    older.chain(without_effect).chain(refused).collect()
+}
+
+/// A key that nobody reads.
+fn unread(path: &str, kind: ValueKind, state: KeyState) -> Key {
+    Key {
+        path: path.to_owned(),
+        kind,
+        default: String::new(),
+        help: String::new(),
+        state,
+        values: values(path),
+    }
 }
 
 fn of_groups(groups: &[InertKeys], state: fn(String) -> KeyState) -> impl Iterator<Item = Key> {
     groups.iter().flat_map(move |group| {
         group.keys.iter().map(move |(path, kind)| {
-            Key::unsupported(path, ValueKind::named(kind), state(group.reason.clone()))
+            unread(path, ValueKind::named(kind), state(group.reason.clone()))
         })
     })
 }

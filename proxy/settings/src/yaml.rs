@@ -1,12 +1,12 @@
-//! YAML text as figment values. figment's own reader pulls in a deprecated crate.
+//! YAML text as values of JSON: the one place that reads YAML.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use figment::value::{Dict, Empty, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
 use serde_saphyr::{Location, Spanned};
 
-/// Reads one YAML document. An empty text is an empty value.
+/// Reads one YAML document, with the keys of each map in order. An empty text is null.
 ///
 /// The scalars at those places that `is_text` names come as they were written: the key `0x10` is no 16, and `1.10` no 1.1.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str, is_text: &dyn Fn(&str) -> bool) -> Result<Value,
         said.to_owned()
     })?;
     let value = read.map(|read| YamlText { text, is_text }.value(read, ""));
-    Ok(value.unwrap_or_else(|| Empty::Unit.into()))
+    Ok(value.unwrap_or_default())
 }
 
 /// A value of YAML in one line, as the environment gives trees.
@@ -36,9 +36,12 @@ pub(crate) fn value(text: &str) -> Option<Value> {
 
 /// What one node of a document is; its place in the text is known beside it.
 enum YamlNode {
-    Map(Vec<(String, Spanned<YamlNode>)>),
+    Map(BTreeMap<String, Spanned<YamlNode>>),
     List(Vec<Spanned<YamlNode>>),
-    Scalar(Value),
+    /// A number or a word of YAML, such as `yes`.
+    Typed(Value),
+    /// A text, or null.
+    Plain(Value),
 }
 
 /// The text of a document, and which of its places hold texts.
@@ -59,18 +62,13 @@ impl YamlText<'_> {
                     let value = self.value(node, &format!("{path}{dot}{name}"));
                     (name, value)
                 };
-                entries.into_iter().map(below).collect::<Dict>().into()
+                entries.into_iter().map(below).collect()
             }
-            YamlNode::List(items) => {
-                let items = items.into_iter().map(|node| self.value(node, path));
-                items.collect::<Vec<_>>().into()
-            }
-            YamlNode::Scalar(value @ (Value::Num(..) | Value::Bool(..)))
-                if (self.is_text)(path) =>
-            {
+            YamlNode::List(items) => items.into_iter().map(|it| self.value(it, path)).collect(),
+            YamlNode::Typed(value) if (self.is_text)(path) => {
                 self.written(node.defined).map_or(value, Value::from)
             }
-            YamlNode::Scalar(value) => value,
+            YamlNode::Typed(value) | YamlNode::Plain(value) => value,
         }
     }
 
@@ -93,10 +91,13 @@ impl<'de> Deserialize<'de> for YamlNode {
 
 struct YamlVisitor;
 
-macro_rules! scalars {
-    ($($visit:ident: $type:ty,)*) => {
+/// A number; as a text where JSON has no such number.
+macro_rules! numbers {
+    ($($visit:ident: $type:ty => $read:expr,)*) => {
         $(fn $visit<E: Error>(self, it: $type) -> Result<YamlNode, E> {
-            Ok(YamlNode::Scalar(it.into()))
+            let number: Option<Number> = $read(it);
+            let value = number.map_or_else(|| it.to_string().into(), Value::Number);
+            Ok(YamlNode::Typed(value))
         })*
     };
 }
@@ -109,9 +110,9 @@ impl<'de> Visitor<'de> for YamlVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
+        let mut entries = BTreeMap::new();
+        while let Some((name, node)) = map.next_entry()? {
+            entries.insert(name, node);
         }
         Ok(YamlNode::Map(entries))
     }
@@ -124,17 +125,23 @@ impl<'de> Visitor<'de> for YamlVisitor {
         Ok(YamlNode::List(items))
     }
 
-    scalars! {
-        visit_bool: bool,
-        visit_i64: i64,
-        visit_u64: u64,
-        visit_i128: i128,
-        visit_u128: u128,
-        visit_f64: f64,
-        visit_str: &str,
+    numbers! {
+        visit_i64: i64 => |it| Some(Number::from(it)),
+        visit_u64: u64 => |it| Some(Number::from(it)),
+        visit_i128: i128 => Number::from_i128,
+        visit_u128: u128 => Number::from_u128,
+        visit_f64: f64 => Number::from_f64,
+    }
+
+    fn visit_bool<E: Error>(self, it: bool) -> Result<YamlNode, E> {
+        Ok(YamlNode::Typed(it.into()))
+    }
+
+    fn visit_str<E: Error>(self, it: &str) -> Result<YamlNode, E> {
+        Ok(YamlNode::Plain(it.into()))
     }
 
     fn visit_unit<E: Error>(self) -> Result<YamlNode, E> {
-        Ok(YamlNode::Scalar(Empty::Unit.into()))
+        Ok(YamlNode::Plain(Value::Null))
     }
 }

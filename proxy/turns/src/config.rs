@@ -59,6 +59,14 @@ impl Default for TurnsConfig {
 }
 
 impl TurnsConfig {
+    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
+    ///
+    /// # Errors
+    /// A value that does not fit its field.
+    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
+        serde_json::from_value(value)
+    }
+
     /// Checks that a log can be opened with these settings.
     ///
     /// # Errors

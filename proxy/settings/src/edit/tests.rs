@@ -22,7 +22,7 @@ fn new_keys_find_their_section() {
     let (after, _) = set(FILE, "rl.lora_rank", "16").unwrap();
     assert!(after.contains("small batches"), "{after}");
     let layer = Layer::text("x".into(), &after).unwrap();
-    assert_eq!(layer.values()["rl.lora_rank"].to_u128(), Some(16));
+    assert_eq!(layer.values()["rl.lora_rank"].as_u64(), Some(16));
     let (after, _) = set("", "turns.cache", "32 MiB").unwrap();
     insta::assert_snapshot!(after, @r#"
     turns:

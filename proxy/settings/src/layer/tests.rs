@@ -100,7 +100,7 @@ fn the_environment_is_read_by_the_same_table() {
     let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let layer = Layer::environment(owned.into_iter());
     assert!(layer.problems.is_empty(), "{:?}", layer.problems);
-    assert_eq!(layer.values()["rl.batch_size"].to_u128(), Some(8));
+    assert_eq!(layer.values()["rl.batch_size"].as_u64(), Some(8));
     assert_eq!(layer.values()["llm.api_key"].as_str(), Some("12345"));
     assert!(matches!(layer.values()["judge.rules"], Value::Array(..)));
     assert_eq!(
@@ -146,7 +146,7 @@ fn a_key_is_the_text_that_was_written() {
     let keys = layer.values()["upstreams.u.keys"].as_array().unwrap();
     let keys: Vec<_> = keys.iter().filter_map(Value::as_str).collect();
     assert_eq!(keys, ["1e5", "123456789012345678901234567890", "True"]);
-    assert_eq!(layer.values()["rl.batch_size"].to_u128(), Some(16));
+    assert_eq!(layer.values()["rl.batch_size"].as_u64(), Some(16));
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn what_the_learner_does_not_do_stops_the_start() {
 /// The paths of all leaves of a file, by our own reader of YAML.
 fn leaves(path: &str, value: &Value, found: &mut Vec<String>) {
     match value {
-        Value::Dict(_, below) => {
+        Value::Object(below) => {
             for (name, value) in below {
                 let path = [path, name.as_str()].join(".");
                 leaves(path.trim_start_matches('.'), value, found);
