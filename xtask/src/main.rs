@@ -48,7 +48,7 @@ usage: cargo xtask <command> [arguments]
   start [args]    fetch what is missing, build, and run the proxy with the demo model in a home of its own;
                   arguments go to `metaclaw start` (--port N, --mode M, ..)
   test            fetch what is missing, then what a change must pass before it is pushed: format, clippy, all unit,
-                  property and snapshot tests, and the real model through the proxy with a real client
+                  property, snapshot and doc tests, and an end-to-end test of each main path
   test --all      everything, as it runs at night: documentation and all end-to-end tests as well (3 GB are fetched)
 
   setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB

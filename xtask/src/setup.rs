@@ -40,9 +40,9 @@ pub(crate) fn prepare(places: &Places, report: &mut StageReport) -> Result<PathB
 pub(crate) fn clients(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let _lock = places.lock()?;
-    let clients = clients::ensure(places, &mut report)?;
+    let variables = clients::all(places, &mut report)?;
     report.print();
-    for (name, path) in clients.environment() {
+    for (name, path) in variables {
         println!("{name}={}", path.display());
     }
     Ok(())

@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use metaclaw_fetch::command;
@@ -24,11 +24,22 @@ use crate::report::StageReport;
 /// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
-/// The end-to-end tests of the short run: a real client, the proxy, and the demo model with the real engine.
-const SHORT_ROUND: [&str; 3] = [
+/// The end-to-end tests of the short run: one for each promise, of the whole path.
+const SHORT_ROUND: [&str; 10] = [
+    // The demo: what README's first screen says.
     "chat::the_demo_model_says_paris_token_by_token",
     "chat::the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page",
-    "openai_client::the_openai_package_gets_the_same_answer_streamed_and_whole",
+    // The relay, with a real SDK and with a real agent.
+    "packages::turns::the_openai_package_sees_and_sends_what_it_would_without_us",
+    "openclaw::a_text_turn_and_a_tool_turn_are_as_without_us",
+    // Kill and restart, wiring and unwiring.
+    "wiring::one_yes_relays_completions_and_a_killed_proxy_costs_no_answer",
+    "crash::a_turn_that_ended_100_ms_before_a_kill_is_in_the_log_whole_and_once",
+    // The loop: verdicts, a training step, the gate, the swap.
+    "learning::swap::what_was_complained_about_is_learned_and_swapped_in_under_traffic",
+    "tinker::the_sdk_trains_saves_loads_and_samples",
+    "rollouts::harnesses::the_agents_sdk_of_openai_runs_as_it_is",
+    "page::live::a_lesson_appears_within_two_seconds_and_its_undo_takes_it_back",
 ];
 /// The number of cases of each property in the short run, unless the property sets one; proptest's default is 256.
 const SHORT_CASES: &str = "32";
@@ -36,7 +47,7 @@ const SHORT_CASES: &str = "32";
 /// The extent of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// Every unit, property and snapshot test, and a few end-to-end tests.
+    /// Every unit, property, snapshot and doc test, and an end-to-end test of each promise.
     Short,
     /// Also the documentation, all end-to-end tests, and more cases of each property.
     All,
@@ -61,20 +72,26 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
             &[&args[..], &ALL_FEATURES].concat(),
         ))
     })?;
-    if extent == Extent::All {
+    let all = extent == Extent::All;
+    // Both compile all dependencies once more.
+    if all || changed(places, &["*Cargo.toml", "Cargo.lock"]) {
         report.stage("clippy as built by default", |_| {
             lint::default_features(places)
         })?;
+    }
+    if all || changed(places, &["tests/fuzz"]) {
         report.stage("fuzz targets, compiled", |_| fuzz::check(places))?;
+    }
+    report.stage("doc tests", |_| {
+        // The features are the same, because dependent crates would otherwise be compiled again.
+        let args = ["test", "--workspace", "--doc"];
+        command::run(&mut cargo_with_clippy(
+            places,
+            &[&args[..], &ALL_FEATURES].concat(),
+        ))
+    })?;
+    if all {
         report.stage("documentation", |_| cargo::doc(places))?;
-        report.stage("doc tests", |_| {
-            // The features are the same, because dependent crates would otherwise be compiled again.
-            let args = ["test", "--workspace", "--doc"];
-            command::run(&mut cargo_with_clippy(
-                places,
-                &[&args[..], &ALL_FEATURES].concat(),
-            ))
-        })?;
         report.stage("commands of the pages", |_| {
             docs::run_commands(places, &places.target.join("debug"))
         })?;
@@ -90,6 +107,21 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         command::run(cargo_with_clippy(places, &args).envs(variables.iter().cloned()))?;
     }
     Ok(())
+}
+
+/// Returns whether files differ from the branch that this one is to be merged into; also if git cannot tell.
+fn changed(places: &Places, paths: &[&str]) -> bool {
+    let mut base = Command::new("git");
+    base.current_dir(&places.root)
+        .args(["merge-base", "HEAD", "origin/HEAD"]);
+    let Ok(base) = command::output(&mut base) else {
+        return true;
+    };
+    let mut diff = Command::new("git");
+    diff.current_dir(&places.root)
+        .args(["diff", "--quiet", base.trim(), "--"])
+        .args(paths);
+    command::attempt(&mut diff).map_or(true, |output| !output.status.success())
 }
 
 /// Returns the arguments of each call of `cargo nextest`. Tests that need downloads are marked as ignored.
@@ -193,10 +225,10 @@ fn environment(
     ];
     match extent {
         Extent::Short => {
-            variables.push((clients::PYTHON_VARIABLE, clients::python(places, report)?));
+            variables.extend(clients::few(places, report)?);
             variables.push(("PROPTEST_CASES", SHORT_CASES.into()));
         }
-        Extent::All => variables.extend(clients::ensure(places, report)?.environment()),
+        Extent::All => variables.extend(clients::all(places, report)?),
     }
     Ok(variables)
 }

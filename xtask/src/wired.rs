@@ -12,14 +12,13 @@ use crate::{agents, clients};
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let lock = places.lock()?;
-    let clients = clients::ensure(places, &mut report)?;
+    let mut variables = clients::all(places, &mut report)?;
     let folder = places.cache.join("agents");
     let more = report.stage("more agents", |stage| {
         stage.note = agents::names_of_more();
-        agents::ensure_more(&folder, &clients.node)
+        agents::ensure_more(&folder, &clients::node_folder(places))
     })?;
     drop(lock);
-    let mut variables = clients.environment();
     variables.extend(more);
     variables.push(("METACLAW_TEST_BIN_DIR", places.target.join("debug")));
     report.stage("build", |_| {
