@@ -5,6 +5,8 @@ use std::{
     io::{self, Write},
 };
 
+use crate::request::Request;
+
 /// A status, headers and a body, or bytes as they are.
 pub struct Reply {
     /// Without it, neither status line nor headers are sent.
@@ -52,6 +54,28 @@ impl Reply {
             headers: String::new(),
             body: Body::Whole(body.into()),
             end: End::Whole,
+        }
+    }
+
+    /// A file, or the part of it that is asked for.
+    pub fn file(file: &[u8], request: &Request) -> Self {
+        let Some(range) = request.range(file.len()) else {
+            return Self::bytes(file);
+        };
+        let (first, last) = (range.start, range.end - 1);
+        let place = format!("bytes {first}-{last}/{}", file.len());
+        let part = Self {
+            status: Some(206),
+            ..Self::bytes(&file[range])
+        };
+        part.header("content-range", place)
+    }
+
+    /// The length of a whole body.
+    pub fn n_bytes(&self) -> usize {
+        match &self.body {
+            Body::Whole(body) => body.len(),
+            Body::Pieces(_) => 0,
         }
     }
 

@@ -1,6 +1,9 @@
 //! A request as it came.
 
-use std::io::{self, BufRead};
+use std::{
+    io::{self, BufRead},
+    ops::Range,
+};
 
 use serde_json::Value;
 
@@ -51,6 +54,14 @@ impl Request {
     /// The head and the body.
     pub fn text(&self) -> String {
         format!("{}{}", self.head, String::from_utf8_lossy(&self.body))
+    }
+
+    /// The part of a file that is asked for, if it is not all of it.
+    pub(crate) fn range(&self, size: usize) -> Option<Range<usize>> {
+        let range = self.header("range")?.strip_prefix("bytes=")?;
+        let (from, last) = range.split_once('-')?;
+        let end = last.parse().map_or(size, |last: usize| size.min(last + 1));
+        Some(from.parse().ok()?..end)
     }
 
     /// Reads one; none if the connection has ended.
