@@ -1,17 +1,25 @@
 //! A request as it came.
 
 use std::{
+    collections::BTreeMap,
+    fmt,
     io::{self, BufRead},
     ops::Range,
 };
 
 use serde_json::Value;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Request {
     /// The request line and the headers.
     pub head: String,
     pub body: Vec<u8>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
 }
 
 impl Request {
@@ -44,6 +52,16 @@ impl Request {
             .skip(1)
             .filter_map(|line| line.split_once(':'));
         lines.map(|(name, value)| (name, value.trim()))
+    }
+
+    /// The headers of the message, without those of the single connection, which a relay must not change.
+    pub fn end_to_end(&self) -> BTreeMap<String, String> {
+        let headers = self
+            .headers()
+            .map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        headers
+            .filter(|(name, _)| name != "host" && name != "connection")
+            .collect()
     }
 
     /// The body, null if it is no JSON.

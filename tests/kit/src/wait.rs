@@ -48,7 +48,8 @@ pub async fn until_within<S: Debug>(
 
 /// Fails unless the text has all of these parts.
 #[track_caller]
-pub fn has<T: AsRef<str>>(text: &str, parts: impl IntoIterator<Item = T>) {
+pub fn has<T: AsRef<str>>(text: impl AsRef<str>, parts: impl IntoIterator<Item = T>) {
+    let text = text.as_ref();
     for part in parts {
         let part = part.as_ref();
         assert!(text.contains(part), "no {part:?} in: {text}");

@@ -124,7 +124,7 @@ async fn one_yes_and_everything_back_in_one_command() {
         "{}",
         person.text()
     );
-    has(&person.text(), ["sandbox: {mode: 'all'}"]);
+    has(person.text(), ["sandbox: {mode: 'all'}"]);
     let reply = person.turn().await;
     assert!(reply.contains("answer to 1"), "{reply}");
     assert_eq!(upstream.n_asked(), 1);
