@@ -13,7 +13,7 @@ use metaclaw_tests::{
 };
 use metaclaw_turns::{Tokens, Turn};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::api::Api;
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, talk};
