@@ -29,7 +29,6 @@ fn error(status: u16, headers: &str, body: &str) -> String {
 }
 
 async fn ask(harness: &Harness) -> Client {
-    
     harness.sent(&post_chat(CHAT)).await
 }
 

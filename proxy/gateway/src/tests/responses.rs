@@ -21,7 +21,6 @@ fn speaks(apis: &[Api]) -> UpstreamConfig {
 }
 
 async fn ask(harness: &Harness, body: &str) -> Client {
-    
     harness.sent(&post("/v1/responses", "", body)).await
 }
 
