@@ -12,7 +12,8 @@ pub mod pip;
 mod remote;
 mod spans;
 mod sparse;
-pub mod testing;
+#[cfg(test)]
+mod testing;
 pub mod torch;
 mod whole;
 

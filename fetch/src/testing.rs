@@ -1,116 +1,66 @@
-//! A file server for tests of this crate and of others. It can ignore ranges, and can cut a connection.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot serve its file has failed"
-)]
+//! A file server. It can ignore ranges, and can cut a connection.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
+use metaclaw_test_kit::{Reply, Server};
 use sha2::{Digest, Sha256};
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Manners {
+pub(crate) struct Manners {
     /// Whether the server answers a range with the whole file.
-    pub no_ranges: bool,
+    pub(crate) no_ranges: bool,
     /// The number of first answers that end after `cut_after` bytes of their body.
-    pub cuts: usize,
-    pub cut_after: usize,
+    pub(crate) cuts: usize,
+    pub(crate) cut_after: usize,
     /// If set, every answer has this status and no body.
-    pub status: Option<u16>,
+    pub(crate) status: Option<u16>,
 }
 
 /// Serves one body at every path, until the test ends.
-#[derive(Debug)]
-pub struct TestServer {
-    pub url: String,
+pub(crate) struct TestServer {
+    pub(crate) url: String,
     /// SHA-256 of the body in hexadecimal.
-    pub sha256: String,
-    /// The `Range` headers received.
-    pub ranges: Arc<Mutex<Vec<String>>>,
+    pub(crate) sha256: String,
+    server: Server,
 }
 
 impl TestServer {
-    /// Serves `body`.
-    ///
-    /// # Panics
-    /// Panics if no port is free.
-    pub fn start(body: Vec<u8>, manners: Manners) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/a.whl", listener.local_addr().unwrap());
+    pub(crate) fn start(body: Vec<u8>, manners: Manners) -> Self {
         let sha256 = crate::hash::hex(&Sha256::digest(&body));
-        let ranges = Arc::new(Mutex::new(Vec::new()));
-        let (seen, served) = (Arc::clone(&ranges), AtomicUsize::new(0));
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let cut = served.fetch_add(1, Ordering::SeqCst) < manners.cuts;
-                answer(stream.unwrap(), &body, manners, cut, &seen);
+        let n_served = AtomicUsize::new(0);
+        let server = Server::new(move |request| {
+            let is_cut = n_served.fetch_add(1, Ordering::SeqCst) < manners.cuts;
+            let reply = match manners {
+                Manners {
+                    status: Some(status),
+                    ..
+                } => Reply::status(status, ""),
+                Manners {
+                    no_ranges: true, ..
+                } => Reply::bytes(body.clone()),
+                _ => Reply::file(&body, request),
+            };
+            if is_cut {
+                reply.cut(manners.cut_after)
+            } else {
+                reply
             }
         });
         Self {
-            url,
+            url: format!("{}/a.whl", server.url()),
             sha256,
-            ranges,
+            server,
         }
     }
 
     /// Returns the ranges requested so far, for example `0-99`.
-    ///
-    /// # Panics
-    /// Panics if the server's thread has panicked.
-    pub fn requests(&self) -> Vec<String> {
-        self.ranges.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let asked = self.server.asked();
+        let range = asked
+            .iter()
+            .map(|it| it.header("range").unwrap_or_default());
+        range
+            .map(|it| it.trim_start_matches("bytes=").to_owned())
+            .collect()
     }
-}
-
-/// Each connection has one request and one answer. The requested range is in `seen` before the client has its answer.
-fn answer(
-    mut stream: TcpStream,
-    body: &[u8],
-    manners: Manners,
-    cut: bool,
-    seen: &Mutex<Vec<String>>,
-) {
-    let mut range = String::new();
-    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
-        let line = line.unwrap();
-        if line.is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("range: bytes=") {
-            value.clone_into(&mut range);
-        }
-    }
-    seen.lock().unwrap().push(range.clone());
-    let (first, last) = range.split_once('-').unwrap();
-    let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
-    let last = last.min(body.len() - 1);
-    let (head, part) = match manners {
-        Manners {
-            status: Some(status),
-            ..
-        } => (format!("{status} No"), &body[..0]),
-        Manners {
-            no_ranges: true, ..
-        } => ("200 OK".to_owned(), body),
-        _ => {
-            let total = body.len();
-            let head =
-                format!("206 Partial Content\r\ncontent-range: bytes {first}-{last}/{total}");
-            (head, &body[first..=last])
-        }
-    };
-    let length = part.len();
-    let head = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-    let sent = if cut {
-        &part[..part.len().min(manners.cut_after)]
-    } else {
-        part
-    };
-    // The client may have closed the connection. The test decides whether that is a failure.
-    let _ = stream
-        .write_all(head.as_bytes())
-        .and_then(|()| stream.write_all(sent));
 }

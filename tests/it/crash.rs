@@ -174,7 +174,7 @@ fn assert_whole_and_once(ended: &[Before], replies: &BTreeMap<String, Vec<Value>
 async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -> bool) {
     let bin_dir = external::bin_dir();
     let mut dice = seed();
-    let upstream = Echo::start(WORDS, EVERY).await;
+    let upstream = Echo::start(WORDS, EVERY);
     let home = Home::below(folder, &bin_dir, &config(&upstream, durability));
     let disk = Disk::watch(&home);
     let mut ended = Vec::new();

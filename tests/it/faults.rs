@@ -20,7 +20,7 @@ fn home_before(upstream: &str, more: &str) -> Home {
 }
 
 async fn upstream() -> Upstream {
-    Upstream::start(Play::Text("Noted.")).await
+    Upstream::start(Play::Text("Noted."))
 }
 
 fn user(text: &str) -> [Value; 1] {

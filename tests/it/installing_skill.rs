@@ -121,7 +121,7 @@ impl Drop for Owner {
 
 /// An upstream whose model issues these commands with this tool, one after another, and then answers. Each must stand
 /// in the skill; `URL` becomes the upstream's own address, which the agent's settings name.
-async fn model(tool: &'static str, commands: &'static [&'static str]) -> Upstream {
+fn model(tool: &'static str, commands: &'static [&'static str]) -> Upstream {
     for command in commands {
         assert!(SKILL.contains(&format!("\n{command}\n")), "{command}");
     }
@@ -132,10 +132,7 @@ async fn model(tool: &'static str, commands: &'static [&'static str]) -> Upstrea
         let Some(command) = commands.get(results(asked.body).len()) else {
             return Play::Text(DONE);
         };
-        let host = asked
-            .headers
-            .get("host")
-            .and_then(|host| host.to_str().ok());
+        let host = asked.request.header("host");
         let url = format!("http://{}", host.expect("every request has one"));
         let command = command.replace("URL", &url);
         let arguments = json!({"command": command, "description": "a step of the skill"});
@@ -145,7 +142,6 @@ async fn model(tool: &'static str, commands: &'static [&'static str]) -> Upstrea
             arguments: Box::leak(arguments.to_string().into_boxed_str()),
         }
     })
-    .await
 }
 
 /// The results of tools in a request, in both APIs.
@@ -201,8 +197,7 @@ async fn openclaw_installs_metaclaw_by_the_skill_and_removes_it() {
             "metaclaw uninstall --yes",
             REMOVE,
         ],
-    )
-    .await;
+    );
     let owner = Owner::new(".openclaw/skills", ".openclaw/workspace");
     owner.pack(&node).await;
     let config = owner.home().join("openclaw.json");
@@ -258,8 +253,7 @@ async fn claude_code_installs_metaclaw_by_the_skill_and_removes_it() {
             "metaclaw uninstall --yes",
             REMOVE,
         ],
-    )
-    .await;
+    );
     let owner = Owner::new(".claude/skills", "work");
     owner.pack(&node).await;
     let settings = owner.home().join(".claude/settings.json");

@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     client::Refusal,
     external,
     home::{Home, signal, trainers_of},
     laptop::{Conversation, Script},
     questions,
-    wait::until,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -192,11 +192,11 @@ fn assert_no_turn_trained_twice(home: &Home) -> usize {
 }
 
 async fn assert_one_trainer(home: &Home) {
-    let one = until(Duration::from_secs(20), async || {
-        trainers_of(home.path()).len() == 1
-    });
-    one.await
-        .unwrap_or_else(|_| panic!("trainers left: {:?}", trainers_of(home.path())));
+    let trainers = async || trainers_of(home.path());
+    until_within(Duration::from_secs(20), "one trainer", trainers, |it| {
+        it.len() == 1
+    })
+    .await;
 }
 
 /// What is true after both kills; says how many checkpoints there are.
@@ -265,8 +265,15 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
         assert_eq!(trainers.len(), 1, "{trainers:?}");
         let killed_ms = now_ms(started);
         signal(trainers[0], Signal::KILL).unwrap();
-        let gone = async || !trainers_of(home.path()).contains(&trainers[0]);
-        until(Duration::from_secs(5), gone).await.unwrap();
+        let left = async || trainers_of(home.path());
+        let is_gone = |left: &Vec<u32>| !left.contains(&trainers[0]);
+        until_within(
+            Duration::from_secs(5),
+            "the end of a trainer",
+            left,
+            is_gone,
+        )
+        .await;
         let hello = [json!({"role": "user", "content": "Are you there?"})];
         (
             killed_ms,

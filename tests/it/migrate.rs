@@ -72,7 +72,7 @@ fn names(report: &Value, outcome: &str) -> Vec<String> {
 
 /// Migrates a home, starts the proxy, and asks it for what one of the old skills is for.
 async fn works(version: &str, expected: &[&str]) {
-    let upstream = Upstream::start(Play::Text(ANSWER)).await;
+    let upstream = Upstream::start(Play::Text(ANSWER));
     let folder = tempfile::tempdir().expect("a folder");
     let old = folder.path().join("old");
     old_home(version, &old, &upstream);

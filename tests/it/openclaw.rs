@@ -142,8 +142,8 @@ async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
         "/v1/chat/completions" => script(asked),
         _ => Play::Unknown,
     };
-    let chat = Upstream::scripted(only_chat).await;
-    let messages = Upstream::scripted(script).await;
+    let chat = Upstream::scripted(only_chat);
+    let messages = Upstream::scripted(script);
     let before_chat = Home::before(&bin_dir, &chat, "openai", &Value::Null);
     let before_messages = Home::before(&bin_dir, &messages, "anthropic", &Value::Null);
     let [to_chat, to_messages] = [
@@ -162,7 +162,7 @@ async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
     let routes = |upstream: &Upstream| {
         let received = upstream.received().into_iter();
         received
-            .map(|sent| sent.uri.to_string())
+            .map(|sent| sent.target().to_owned())
             .collect::<Vec<_>>()
     };
     assert_eq!(routes(&chat)[1..], ["/v1/chat/completions"; 2]);
@@ -177,8 +177,8 @@ impl Pair {
     /// Starts everything.
     async fn start(api: Api) -> Self {
         let (openclaw, bin_dir) = (OpenClaw::installed(), external::bin_dir());
-        let alone = Upstream::scripted(script).await;
-        let behind = Upstream::scripted(script).await;
+        let alone = Upstream::scripted(script);
+        let behind = Upstream::scripted(script);
         let dialect = match api {
             Api::Completions => "openai",
             Api::Messages => "anthropic",
@@ -228,7 +228,7 @@ impl Pair {
 fn shape(request: &Received) -> (String, BTreeMap<String, String>) {
     let mut headers = request.end_to_end();
     assert!(headers.remove("traceparent").is_some(), "{headers:?}");
-    (request.uri.to_string(), headers)
+    (request.target().to_owned(), headers)
 }
 
 /// Returns OpenClaw's view of a turn, without what differs between any two runs.

@@ -77,7 +77,7 @@ fn models(gateway: &OpenClawGateway<'_>) -> Value {
 #[tokio::test]
 #[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn the_extension_starts_metaclaw_names_sessions_and_restores_the_file() {
-    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
+    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING));
     let folder = tempfile::tempdir().expect("a folder");
     let package = packed(folder.path());
     let openclaw = OpenClaw::installed();
@@ -106,8 +106,8 @@ async fn the_extension_starts_metaclaw_names_sessions_and_restores_the_file() {
     assert_eq!(turns[0]["session"], *session, "{turns}");
     assert_eq!(turns[0]["agent"], "main", "{turns}");
     let named = upstream.received().into_iter().any(|it| {
-        let name = it.headers.get("x-session-id");
-        name.is_some_and(|name| Some(name.as_bytes()) == session.as_str().map(str::as_bytes))
+        let name = it.header("x-session-id");
+        name.is_some() && name == session.as_str()
     });
     assert!(named, "no request has X-Session-Id: {session}");
 
@@ -126,7 +126,7 @@ async fn the_extension_starts_metaclaw_names_sessions_and_restores_the_file() {
 #[tokio::test]
 #[ignore = "needs OpenClaw, cargo xtask test --all runs it"]
 async fn openclaw_goes_on_where_metaclaw_cannot_be_started() {
-    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
+    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING));
     let folder = tempfile::tempdir().expect("a folder");
     let package = packed(folder.path());
     let openclaw = OpenClaw::installed();

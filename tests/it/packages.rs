@@ -77,8 +77,8 @@ impl Pair {
     /// Creates the same with another script.
     async fn playing(script: fn(&Asked<'_>) -> Play, dialect: &str, config: &Value) -> Self {
         let (python, bin_dir) = (external::python(), external::bin_dir());
-        let alone = Upstream::scripted(script).await;
-        let behind = Upstream::scripted(script).await;
+        let alone = Upstream::scripted(script);
+        let behind = Upstream::scripted(script);
         let home = Home::before(&bin_dir, &behind, dialect, config);
         let proxy = home.start().await.unwrap();
         Self {
@@ -113,9 +113,14 @@ impl Pair {
         let [direct, relayed] = [self.alone.received(), self.behind.received()];
         assert_eq!(direct.len(), relayed.len());
         for (direct, relayed) in direct.iter().zip(&relayed) {
-            assert_eq!(direct.uri, relayed.uri);
-            assert_eq!(direct.end_to_end(), relayed.end_to_end(), "{}", direct.uri);
-            assert_eq!(direct.body, relayed.body, "{}", direct.uri);
+            assert_eq!(direct.target(), relayed.target());
+            assert_eq!(
+                direct.end_to_end(),
+                relayed.end_to_end(),
+                "{}",
+                direct.target()
+            );
+            assert_eq!(direct.body, relayed.body, "{}", direct.target());
         }
         printed
     }

@@ -48,8 +48,8 @@ impl PageWorld {
             );
             return None;
         };
-        let upstream = Upstream::scripted(script).await;
-        let judge = Judge::start().await;
+        let upstream = Upstream::scripted(script);
+        let judge = Judge::start();
         let more = json!({"judge": {"kind": "http", "url": judge.url}});
         let home = Home::before(&external::bin_dir(), &upstream, "openai", &more);
         lived_in::fill(home.path(), now_ms()).await;

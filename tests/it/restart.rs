@@ -47,7 +47,7 @@ struct Running {
 
 impl Running {
     async fn start(dialect: &str) -> Self {
-        let upstream = Upstream::scripted(script()).await;
+        let upstream = Upstream::scripted(script());
         let home = Home::before(&external::bin_dir(), &upstream, dialect, &json!({}));
         let proxy = Background::start(&home).await.expect("the proxy starts");
         Self {

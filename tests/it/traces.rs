@@ -1,37 +1,25 @@
 //! Tests that a turn of the real process arrives as a span at a collector.
 
-use axum::{Json, Router, extract::State, routing::post};
+use metaclaw_test_kit::{Reply, Server};
 use metaclaw_tests::{
     external,
     home::Home,
     upstream::{Play, Upstream},
 };
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
-
-async fn collect(State(received): State<mpsc::Sender<Value>>, Json(body): Json<Value>) {
-    received.send(body).await.unwrap();
-}
+use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs a binary with the feature otel, cargo xtask test --all runs it"]
 async fn a_turn_is_a_span_of_its_agents_trace() {
     let bin_dir = external::bin_dir();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let collector = format!("http://{}", listener.local_addr().unwrap());
-    let (sender, mut received) = mpsc::channel(16);
-    let routes = Router::new()
-        .route("/v1/traces", post(collect))
-        .with_state(sender);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-
-    let upstream = Upstream::start(Play::Text("Noted.")).await;
+    let collector = Server::new(|_| Reply::json("{}"));
+    let upstream = Upstream::start(Play::Text("Noted."));
     let config = format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}/v1'}}\n",
         upstream.base_url
     );
-    let home = Home::new(&bin_dir, &config).with_env("OTEL_EXPORTER_OTLP_ENDPOINT", collector);
+    let home =
+        Home::new(&bin_dir, &config).with_env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
     let proxy = home.start().await.unwrap();
     let has_otel = !home.log().contains("without the feature otel");
     assert!(has_otel, "metaclaw was built without the feature otel");
@@ -46,7 +34,7 @@ async fn a_turn_is_a_span_of_its_agents_trace() {
     // Spans that were not sent yet are sent at the end.
     proxy.stop().await.unwrap();
 
-    let got = received.recv().await.unwrap();
+    let got = collector.asked_of("/v1/traces")[0].json();
     let span = &got["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
     assert_eq!(span["traceId"], trace);
     assert_eq!(span["parentSpanId"], "00f067aa0ba902b7");

@@ -91,7 +91,7 @@ fn read(path: &Path) -> String {
 }
 
 async fn one_yes_relays_and_a_kill_costs_no_answer(api: Api) {
-    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
+    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING));
     let openclaw = OpenClaw::installed();
     let gateway = openclaw.gateway(api, &upstream.base_url, "text").await;
     assert!(answered(&gateway.say("Say hello.").await));

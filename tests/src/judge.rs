@@ -1,61 +1,32 @@
 //! A reward function that records its requests, which show what the product takes for evidence.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use axum::{Json, Router, extract::State};
+use metaclaw_test_kit::{Reply, Server};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
 
 /// A running reward function, which rates every turn as good.
 pub struct Judge {
     /// The address, for `judge.url`.
     pub url: String,
-    asked: Arc<Mutex<Vec<Value>>>,
-    /// The server's task; dropping it ends the server.
-    _server: JoinSet<()>,
+    server: Server,
 }
 
-// === impl Judge ===
-
 impl Judge {
-    /// Starts one on a port that the system chooses.
-    pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a loopback port");
-        let url = format!("http://{}/score", listener.local_addr().expect("bound"));
-        let asked = Arc::default();
-        let app = Router::new()
-            .fallback(answer)
-            .with_state(Arc::clone(&asked));
-        let mut server = JoinSet::new();
-        server.spawn(async move {
-            axum::serve(listener, app)
-                .await
-                .expect("serving on loopback");
+    pub fn start() -> Self {
+        let server = Server::new(|request| {
+            let n_turns = request.json()["turns"].as_array().map_or(0, Vec::len);
+            Reply::json(json!({ "scores": vec![1; n_turns] }))
         });
         Self {
-            url,
-            asked,
-            _server: server,
+            url: format!("{}/score", server.url()),
+            server,
         }
     }
 
     /// Returns every turn that it was asked about, with the evidence: `{id, request, reply, next, ..}`.
     pub fn asked(&self) -> Vec<Value> {
-        lock(&self.asked).clone()
+        let asked = self.server.asked().into_iter();
+        asked
+            .flat_map(|it| it.json()["turns"].as_array().cloned().unwrap_or_default())
+            .collect()
     }
-}
-
-async fn answer(
-    State(asked): State<Arc<Mutex<Vec<Value>>>>,
-    Json(question): Json<Value>,
-) -> Json<Value> {
-    let turns = question["turns"].as_array().cloned().unwrap_or_default();
-    let scores = vec![1; turns.len()];
-    lock(&asked).extend(turns);
-    Json(json!({ "scores": scores }))
-}
-
-fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_test_kit::until_within;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::{external, wait::until};
+use crate::external;
 
 /// How long a gateway may take to come up: it loads some hundred megabytes of JavaScript.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -151,9 +152,9 @@ impl OpenClaw {
         command.args(["--auth", "token", "--token", TOKEN]);
         command.stdout(out.try_clone().expect("a second handle"));
         let child = command.stderr(out).spawn().expect("openclaw runs");
-        let said = || std::fs::read_to_string(&log).unwrap_or_default();
-        let is_ready = until(READY_WITHIN, async || said().contains("[gateway] ready")).await;
-        assert!(is_ready.is_ok(), "the gateway is not ready: {}", said());
+        let said = async || std::fs::read_to_string(&log).unwrap_or_default();
+        let is_ready = |said: &String| said.contains("[gateway] ready");
+        until_within(READY_WITHIN, "the gateway", said, is_ready).await;
         OpenClawGateway {
             openclaw: self,
             folder,

@@ -4,25 +4,18 @@ use std::{
     collections::BTreeMap,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use axum::{
-    Json, Router,
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
-    routing::{get, post},
-};
+use metaclaw_test_kit::{Reply, Request, Server};
 use metaclaw_trainer_api::tinker::{
     SampleOutput, Sequence,
     json::{JsonSample, SampleCall},
 };
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use serde_json::json;
 
 /// The only model that it offers.
 pub const MODEL: &str = "org/scripted";
@@ -35,7 +28,7 @@ type Script = Box<dyn Fn(&str) -> String + Send + Sync>;
 pub struct Tinker {
     /// `http://127.0.0.1:PORT`.
     pub url: String,
-    _server: JoinSet<()>,
+    _server: Server,
 }
 
 struct Shared {
@@ -48,38 +41,21 @@ struct Shared {
 // === impl Tinker ===
 
 impl Tinker {
-    /// Starts one on a port that the system chooses. Ids are those of the tokenizer in this folder.
-    pub async fn scripted(
+    /// Starts one. Ids are those of the tokenizer in this folder.
+    pub fn scripted(
         tokenizer: &Path,
         script: impl Fn(&str) -> String + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a loopback port");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             tokenizer: ChatTokenizer::load(tokenizer).expect("a tokenizer"),
             script: Box::new(script),
             n: AtomicU64::new(0),
             results: Mutex::default(),
-        });
-        let api = Router::new()
-            .route("/client/config", post(async || Json(json!({}))))
-            .route("/get_server_capabilities", get(capabilities))
-            .route("/create_session", post(session))
-            .route("/create_sampling_session", post(sampler))
-            .route("/session_heartbeat", post(async || Json(json!({}))))
-            .route("/checkpoints", get(checkpoints))
-            .route("/asample", post(sample))
-            .route("/retrieve_future", post(result))
-            .fallback(async || StatusCode::NOT_FOUND)
-            .with_state(shared);
-        let app = Router::new().nest("/api/v1", api);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        };
+        let server = Server::new(move |request| shared.answer(request));
         Self {
-            url,
-            _server: tasks,
+            url: server.url(),
+            _server: server,
         }
     }
 }
@@ -102,53 +78,47 @@ impl Shared {
             ..Sequence::default()
         }
     }
-}
 
-async fn capabilities() -> Json<Value> {
-    let model = json!({"model_name": MODEL, "trainable": true, "max_context_length": CONTEXT});
-    Json(json!({"supported_models": [model]}))
-}
-
-async fn session(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let id = format!("sess-{}", shared.next());
-    Json(json!({"type": "create_session", "session_id": id}))
-}
-
-async fn sampler(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let id = format!("sampler-{}", shared.next());
-    Json(json!({"type": "create_sampling_session", "sampling_session_id": id}))
-}
-
-async fn checkpoints() -> Json<Value> {
-    let cursor = json!({"offset": 0, "limit": 100, "total_count": 0});
-    Json(json!({"checkpoints": [], "cursor": cursor}))
-}
-
-async fn sample(State(shared): State<Arc<Shared>>, Json(asked): Json<SampleCall>) -> Response {
-    let Ok(prompt) = asked.prompt.into_tokens() else {
-        return StatusCode::BAD_REQUEST.into_response();
-    };
-    let output = SampleOutput {
-        sequences: vec![shared.reply(&prompt); asked.num_samples as usize],
-        ..SampleOutput::default()
-    };
-    let id = format!("req-{}", shared.next());
-    let mut results = shared
-        .results
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    results.insert(id.clone(), output.to_json(&[]));
-    Json(json!({"request_id": id})).into_response()
-}
-
-async fn result(State(shared): State<Arc<Shared>>, Json(asked): Json<Value>) -> Response {
-    let id = asked["request_id"].as_str().unwrap_or_default();
-    let results = shared
-        .results
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    match results.get(id) {
-        Some(output) => Json(output).into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
+    fn answer(&self, request: &Request) -> Reply {
+        let asked = request.json();
+        Reply::json(match request.path().trim_start_matches("/api/v1/") {
+            "client/config" | "session_heartbeat" => json!({}),
+            "get_server_capabilities" => json!({"supported_models": [
+                {"model_name": MODEL, "trainable": true, "max_context_length": CONTEXT},
+            ]}),
+            "create_session" => {
+                json!({"type": "create_session", "session_id": format!("sess-{}", self.next())})
+            }
+            "create_sampling_session" => json!({"type": "create_sampling_session",
+                "sampling_session_id": format!("sampler-{}", self.next())}),
+            "checkpoints" => {
+                json!({"checkpoints": [], "cursor": {"offset": 0, "limit": 100, "total_count": 0}})
+            }
+            "asample" => {
+                let sampled = serde_json::from_value::<SampleCall>(asked).ok();
+                let sampled =
+                    sampled.and_then(|it| Some((it.num_samples, it.prompt.into_tokens().ok()?)));
+                let Some((n_samples, prompt)) = sampled else {
+                    return Reply::status(400, "");
+                };
+                let output = SampleOutput {
+                    sequences: vec![self.reply(&prompt); n_samples as usize],
+                    ..SampleOutput::default()
+                };
+                let id = format!("req-{}", self.next());
+                let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.insert(id.clone(), output.to_json(&[]));
+                json!({"request_id": id})
+            }
+            "retrieve_future" => {
+                let id = asked["request_id"].as_str().unwrap_or_default();
+                let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+                match results.get(id) {
+                    Some(output) => json!(output),
+                    None => return Reply::status(404, ""),
+                }
+            }
+            _ => return Reply::status(404, ""),
+        })
     }
 }

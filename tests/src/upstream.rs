@@ -4,77 +4,50 @@
 //! other routes; it stores every request, as bytes, and records when a client disconnects.
 
 mod api;
-mod body;
 mod chat;
 mod json;
 mod messages;
-mod notes;
 mod play;
 mod responses;
 mod routes;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::SystemTime,
-};
+use std::time::SystemTime;
 
-use axum::Router;
-use tokio::{net::TcpListener, task::JoinSet};
+pub use metaclaw_test_kit::Request as Received;
+use metaclaw_test_kit::Server;
 
-use self::notes::{Shared, lock};
-pub use self::{
-    notes::Received,
-    play::{Asked, CACHED_TOKENS, COMPLETION_TOKENS, Failure, PROMPT_TOKENS, Part, Play},
-};
+pub use self::play::{Asked, CACHED_TOKENS, COMPLETION_TOKENS, Failure, PROMPT_TOKENS, Part, Play};
+use self::routes::Routes;
 
 pub struct Upstream {
     /// `http://127.0.0.1:PORT`.
     pub base_url: String,
-    shared: Arc<Shared>,
-    /// The server's task; dropping it ends the upstream.
-    _server: JoinSet<()>,
+    server: Server,
 }
 
 impl Upstream {
     /// Starts an upstream that does the same with every request.
-    pub async fn start(play: Play) -> Self {
-        Self::scripted(move |_| play).await
+    pub fn start(play: Play) -> Self {
+        Self::scripted(move |_| play)
     }
 
-    /// Starts an upstream, on a port that the system chooses, that handles each request for a reply as `script` says.
-    pub async fn scripted(script: impl Fn(&Asked<'_>) -> Play + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a loopback port");
-        let base_url = format!("http://{}", listener.local_addr().expect("bound"));
-        let shared = Arc::new(Shared {
-            script: Box::new(script),
-            received: Mutex::default(),
-            hang_ups: Mutex::default(),
-        });
-        let app = Router::new()
-            .fallback(routes::answer)
-            .with_state(Arc::clone(&shared));
-        let mut server = JoinSet::new();
-        server.spawn(async move {
-            axum::serve(listener, app)
-                .await
-                .expect("serving on loopback");
-        });
+    /// Starts an upstream that handles each request for a reply as `script` says.
+    pub fn scripted(script: impl Fn(&Asked<'_>) -> Play + Send + Sync + 'static) -> Self {
+        let routes = Routes::new(script);
+        let server = Server::new(move |request| routes.answer(request));
         Self {
-            base_url,
-            shared,
-            _server: server,
+            base_url: server.url(),
+            server,
         }
     }
 
     /// Returns every request so far.
     pub fn received(&self) -> Vec<Received> {
-        lock(&self.shared.received).clone()
+        self.server.asked()
     }
 
     /// Returns when clients gave up their replies.
     pub fn hang_ups(&self) -> Vec<SystemTime> {
-        lock(&self.shared.hang_ups).clone()
+        self.server.hang_ups()
     }
 }

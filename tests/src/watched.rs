@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use metaclaw_chat::{Message, Role, SessionId};
+use metaclaw_test_kit::until_within;
 use metaclaw_turns::{Turn, TurnKind};
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use crate::{
     home::{Home, Proxy},
     judge::Judge,
     upstream::{Asked, Play, Received, Upstream},
-    wait::until,
 };
 
 /// What stands in each request that is taught anything.
@@ -35,8 +35,8 @@ impl Watched {
         dialect: &str,
         script: impl Fn(&Asked<'_>) -> Play + Send + Sync + 'static,
     ) -> Self {
-        let upstream = Upstream::scripted(script).await;
-        let judge = Judge::start().await;
+        let upstream = Upstream::scripted(script);
+        let judge = Judge::start();
         let more = json!({"judge": {"kind": "http", "url": judge.url}});
         let home = Home::before(&external::bin_dir(), &upstream, dialect, &more);
         let shared = home.path().join("skills/_shared");
@@ -53,20 +53,9 @@ impl Watched {
 
     /// Every turn in the log, the oldest first, once there are as many as requests for a reply.
     pub async fn turns(&self) -> Vec<Turn> {
-        let mut turns = Vec::new();
-        let mut n_asked = 0;
-        let all = until(NOTED_WITHIN, async || {
-            n_asked = self.asked().len();
-            turns = self.home.turns().await;
-            turns.len() >= n_asked
-        });
-        let is_noted = all.await.is_ok();
-        assert!(
-            is_noted,
-            "{} turns of {n_asked} requests; {}",
-            turns.len(),
-            self.home.log()
-        );
+        let state = async || (self.asked().len(), self.home.turns().await);
+        let is_noted = |state: &(usize, Vec<Turn>)| state.1.len() >= state.0;
+        let (_, mut turns) = until_within(NOTED_WITHIN, "turns", state, is_noted).await;
         turns.sort_by_key(|turn| turn.meta.started_ms);
         turns
     }
@@ -75,19 +64,16 @@ impl Watched {
     pub fn asked(&self) -> Vec<Received> {
         let received = self.upstream.received().into_iter();
         let is_chat = |path: &str| !path.ends_with("/models") && !path.ends_with("/count_tokens");
-        let asks = |it: &Received| !it.body.is_empty() && is_chat(it.uri.path());
+        let asks = |it: &Received| !it.body.is_empty() && is_chat(it.path());
         received.filter(|it| asks(it)).collect()
     }
 
     /// Waits until these words of the owner's were heard as wishes of this agent, and no others, in force
     /// or waiting for a look.
     pub async fn assert_heard(&self, agent: &str, words: &[&str]) {
-        let mut heard = Vec::new();
-        let all = until(NOTED_WITHIN, async || {
-            heard = self.heard(agent).await;
-            heard.len() >= words.len()
-        });
-        let _ = all.await;
+        let heard = async || self.heard(agent).await;
+        let is_all = |heard: &Vec<String>| heard.len() >= words.len();
+        let heard = until_within(NOTED_WITHIN, "wishes", heard, is_all).await;
         assert_eq!(heard, words);
     }
 
@@ -117,11 +103,8 @@ impl Watched {
     /// Waits until the judge was asked about a main turn with `text` in what followed it.
     pub async fn wait_for_evidence(&self, text: &str) {
         let is_shown = |judged: &Value| judged["next"].to_string().contains(text);
-        let is_judged = async || self.judge.asked().iter().any(is_shown);
-        let judged = until(NOTED_WITHIN, is_judged).await;
-        let asked = self.judge.asked();
-        let shown: Vec<&Value> = asked.iter().map(|judged| &judged["next"]).collect();
-        assert!(judged.is_ok(), "{text:?} is no evidence: {shown:?}");
+        let asked = async || self.judge.asked();
+        until_within(NOTED_WITHIN, text, asked, |it| it.iter().any(is_shown)).await;
     }
 
     /// What the agent sent on an errand of its own is known: such a turn is side, was taught nothing, was

@@ -1,5 +1,6 @@
 //! Tests of wiring, restoring, and crashes in between.
 
+use metaclaw_test_kit::has;
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use proptest::prelude::*;
@@ -128,10 +129,7 @@ fn the_agent_asks_us_first_and_the_former_model_next() {
     );
     assert_eq!(defaults["sandbox"], json!({"mode": "all"}));
     let text = house.text();
-    assert!(
-        text.contains("// what I pay for") && text.contains("/* the cheap one */"),
-        "{text}"
-    );
+    has(&text, ["// what I pay for", "/* the cheap one */"]);
     let standing = house.wiring.standing().unwrap();
     let base_url = "http://127.0.0.1:30000/v1".to_owned();
     assert_eq!(
@@ -212,10 +210,7 @@ fn what_others_wrote_since_stays() {
     assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
     let text = house.text();
-    assert!(
-        text.contains("still") && text.contains("/* the cheap one */"),
-        "{text}"
-    );
+    has(&text, ["still", "/* the cheap one */"]);
     let config = house.config();
     assert_eq!(config["models"]["providers"]["metaclaw"], Value::Null);
     assert_eq!(
@@ -309,10 +304,7 @@ fn what_is_beyond_the_editor_is_left_and_told() {
         let WiringError::Layout { by_hand, .. } = refused else {
             panic!("{refused}")
         };
-        assert!(
-            by_hand.contains("metaclaw/m") && by_hand.contains("cloud/m"),
-            "{by_hand}"
-        );
+        has(&by_hand, ["metaclaw/m", "cloud/m"]);
         assert_eq!(house.text(), text);
         assert!(house.wiring.record().unwrap().is_none());
     }

@@ -1,5 +1,6 @@
 //! Tests of the way from a failed turn to a skill in the system prompt, and back.
 
+use metaclaw_test_kit::has;
 use std::{fs, path::PathBuf};
 
 use metaclaw_chat::{AgentId, Message, TurnId};
@@ -109,11 +110,7 @@ fn a_proposal_waits_until_it_is_accepted_and_can_be_taken_back() {
     assert_eq!((progress.n_main, progress.used.len()), (10, 1));
 
     world.library.accept_skill("weather", 2_000).unwrap();
-    assert!(
-        world.system().contains("2. Look it up"),
-        "{}",
-        world.system()
-    );
+    has(world.system(), ["2. Look it up"]);
     let again = world
         .library
         .accept_skill("1", 2_000)

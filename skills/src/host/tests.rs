@@ -1,6 +1,7 @@
 //! Texts as real hosts send them, shortened, and malicious texts.
 
 use metaclaw_chat::Role;
+use metaclaw_test_kit::has;
 
 use super::{HostLessons, HostReading, HostSkill, host_part};
 use crate::{HeldBack, Library, SkillsConfig, WishesConfig};
@@ -391,10 +392,7 @@ fn the_evolver_is_told_of_the_hosts_skills() {
     };
     let asked = &world.library.evolver_messages(&run)[1];
     let asked = asked.text();
-    assert!(
-        asked.contains("- release-notes: Write release notes"),
-        "{asked}"
-    );
+    has(&asked, ["- release-notes: Write release notes"]);
     let written = r#"[{"name": "release-notes", "description": "Use when notes are due.", "category": "general", "content": "1. Read the log."}]"#;
     let evolved = world.library.evolve(&run, written).unwrap();
     assert!(evolved.proposals.is_empty());

@@ -1,6 +1,7 @@
 //! A library with a test clock.
 
 use metaclaw_chat::SenderId;
+use metaclaw_test_kit::has;
 
 use super::*;
 use crate::{config::SkillsConfig, config::WishesConfig, hearing::hear};
@@ -88,10 +89,7 @@ fn each_person_has_wishes_of_her_own() {
     assert_eq!(world.wishes(), ["Please always answer in one sentence."]);
     let bob: SenderId = "bob".parse().unwrap();
     let line = lines(&world)[&bob].clone();
-    assert!(
-        line.contains("of the sender of this message") && line.contains("in German"),
-        "{line}"
-    );
+    has(&line, ["of the sender of this message", "in German"]);
     // Her session is forgotten with what she wished in it.
     let n = world
         .library

@@ -3,12 +3,12 @@
 
 use std::{path::Path, time::Duration};
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     agents::{ClaudeCode, Codex},
     external,
     home::{Home, Proxy},
     upstream::{Asked, Play, Upstream},
-    wait::until,
 };
 use metaclaw_turns::{StreamEnd, Turn, TurnKind};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ fn script(asked: &Asked<'_>) -> Play {
 
 /// A proxy before that model, whose server nobody described.
 async fn scripted() -> (Upstream, Home, Proxy) {
-    let upstream = Upstream::scripted(script).await;
+    let upstream = Upstream::scripted(script);
     let home = Home::before(&external::bin_dir(), &upstream, "openai", &json!({}));
     let proxy = home.start().await.expect("the proxy starts");
     (upstream, home, proxy)
@@ -83,19 +83,13 @@ fn note(work: &Path) {
 
 /// The owner's turns, once there are so many that `is_whole`.
 async fn turns(home: &Home, n_turns: usize, is_whole: impl Fn(&Turn) -> bool) -> Vec<Turn> {
-    let mut turns = Vec::new();
-    let all = until(NOTED_WITHIN, async || {
-        turns = home.turns().await;
+    let whole = async || {
+        let mut turns = home.turns().await;
         turns.retain(|turn| turn.meta.kind == TurnKind::Main && is_whole(turn));
-        turns.len() >= n_turns
-    });
-    let is_noted = all.await.is_ok();
-    assert!(
-        is_noted,
-        "{} of {n_turns} turns: {}",
-        turns.len(),
-        home.log()
-    );
+        turns
+    };
+    let what = format!("{n_turns} turns");
+    let mut turns = until_within(NOTED_WITHIN, &what, whole, |it| it.len() >= n_turns).await;
     turns.sort_by_key(|turn| turn.meta.started_ms);
     turns
 }
@@ -103,11 +97,11 @@ async fn turns(home: &Home, n_turns: usize, is_whole: impl Fn(&Turn) -> bool) ->
 /// Five turns with a call each were recorded, as of any other upstream, and `route` was asked for once, in vain.
 async fn assert_went_through(upstream: &Upstream, home: &Home, route: &str) {
     let received = upstream.received();
-    let n_in_vain = received.iter().filter(|it| it.uri.path() == route).count();
+    let n_in_vain = received.iter().filter(|it| it.path() == route).count();
     assert_eq!(n_in_vain, 1, "{route} is asked for once");
     let chats = received
         .iter()
-        .filter(|it| it.uri.path() == "/v1/chat/completions");
+        .filter(|it| it.path() == "/v1/chat/completions");
     let bodies = chats.map(|it| serde_json::from_slice::<Value>(&it.body).expect("JSON"));
     let results = |body: &Value| {
         let messages = body["messages"].as_array().expect("messages").iter();

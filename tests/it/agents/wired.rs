@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     agents::{NOTE, SetUp, WiredAgent},
     external,
@@ -292,28 +293,23 @@ async fn asks_the_proxy(
     assert!(!noted.is_empty(), "its tool did not read the note");
     assert!(noted.iter().all(|it| it["model"] == "served"), "{noted:?}");
     for received in ours.received() {
-        let headers = format!("{:?}", received.headers);
+        let headers = received.head;
         assert!(!headers.contains(THEIRS), "{headers}");
     }
-    let mut agents = Vec::new();
-    let all = until(NOTED_WITHIN, async || {
+    let agents = async || {
         let turns = home.ask(&["turns", "list", "--json", "-n", "100"]).await;
         let turns = turns.expect("metaclaw lists");
         let turns = turns.as_array().expect("turns").iter();
-        agents = turns.map(|turn| turn["agent"].clone()).collect();
-        // The proxy's own questions to its model name the note as well, and are no turns.
-        !agents.is_empty()
-    });
-    all.await.expect("the turns are in the log");
+        turns.map(|turn| turn["agent"].clone()).collect::<Vec<_>>()
+    };
+    // The proxy's own questions to its model name the note as well, and are no turns.
+    let agents = until_within(NOTED_WITHIN, "turns", agents, |it| !it.is_empty()).await;
     assert!(agents.iter().all(|it| it == kind.id), "{agents:?}");
 }
 
 async fn is_wired_and_put_back(kind: WiredAgent) {
     let script = move |asked: &Asked<'_>| script(&kind, asked);
-    let (former, ours) = (
-        Upstream::scripted(script).await,
-        Upstream::scripted(script).await,
-    );
+    let (former, ours) = (Upstream::scripted(script), Upstream::scripted(script));
     let Some(agent) = kind.set_up(&former.base_url) else {
         return;
     };

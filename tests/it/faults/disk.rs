@@ -2,10 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use metaclaw_tests::{
-    home::{Home, Proxy},
-    wait::until,
-};
+use metaclaw_test_kit::until_within;
+use metaclaw_tests::home::{Home, Proxy};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
@@ -78,14 +76,14 @@ async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_ther
     let length = std::fs::metadata(database(&home)).unwrap().len();
     bound_files(&proxy, Some(length));
     let mut n = 5;
-    until(Duration::from_secs(60), async || {
+    let broken_by_chat = async || {
         chat(&proxy, n, MESSAGE).await;
         n += 1;
-        broken(&home).await.is_some()
-    })
-    .await
-    .expect("the log notices");
-    let why = broken(&home).await.unwrap();
+        broken(&home).await
+    };
+    let a_minute = Duration::from_secs(60);
+    let why = until_within(a_minute, "a broken log", broken_by_chat, Option::is_some).await;
+    let why = why.unwrap();
     assert!(why.contains("no space left"), "{why}");
     for _ in 0..20 {
         chat(&proxy, n, MESSAGE).await;
@@ -100,8 +98,13 @@ async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_ther
     assert!(held <= f64::from(1 << 20), "{held}");
 
     bound_files(&proxy, None);
-    let back = until(BACK_WITHIN, async || broken(&home).await.is_none()).await;
-    back.unwrap_or_else(|_| panic!("the log stays away: {}", home.log()));
+    until_within(
+        BACK_WITHIN,
+        "the log",
+        async || broken(&home).await,
+        Option::is_none,
+    )
+    .await;
     chat(&proxy, n, 10).await;
     n += 1;
     assert!(peak_memory(proxy.pid()) < 256 << 20);

@@ -2,11 +2,11 @@
 
 use std::{fs, time::Duration};
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     external,
     home::Home,
     trainer::{Start, Trainer},
-    wait::until,
 };
 use serde_json::{Value, json};
 
@@ -29,13 +29,8 @@ fn home_of(trainer: &Trainer) -> Home {
 
 /// Waits until the status says so.
 async fn says(home: &Home, what: &str, is_said: impl Fn(&Value) -> bool) {
-    let mut status = Value::Null;
-    let is_so = async || {
-        status = home.ask(&["status", "--json"]).await.unwrap();
-        is_said(&status)
-    };
-    let waited = until(SEEN_WITHIN, is_so).await;
-    waited.unwrap_or_else(|error| panic!("{what}: {error}: {status}"));
+    let status = async || home.ask(&["status", "--json"]).await.unwrap();
+    until_within(SEEN_WITHIN, what, status, is_said).await;
 }
 
 fn has_the_model(status: &Value) -> bool {

@@ -7,7 +7,8 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use metaclaw_tests::{client::Client, external, home::Home, wait::until};
+use metaclaw_test_kit::until_within;
+use metaclaw_tests::{client::Client, external, home::Home};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -354,8 +355,11 @@ async fn two_steps_of_grpo_train_tool_calls_and_the_gate_tests_them() {
     proxy.stop().await.unwrap();
     if external::wandb().is_some() {
         // The client ends after the proxy.
-        let kept = until(Duration::from_secs(60), async || live_runs(&home) > 0).await;
-        kept.unwrap_or_else(|error| panic!("the run of wandb: {error}: {}", home.log()));
+        let n_runs = async || live_runs(&home);
+        until_within(Duration::from_secs(60), "the run of wandb", n_runs, |it| {
+            *it > 0
+        })
+        .await;
     }
 }
 

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     external,
     home::{Home, Proxy},
     laptop::Script,
     trainer::{Start, Trainer},
-    wait::until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -71,13 +71,8 @@ fn home_of(url: &str) -> Home {
 
 /// Waits until the status says so.
 async fn says(home: &Home, what: &str, is_said: impl Fn(&Value) -> bool) {
-    let mut status = Value::Null;
-    let is_so = async || {
-        status = home.ask(&["status", "--json"]).await.unwrap();
-        is_said(&status)
-    };
-    let waited = until(SEEN_WITHIN, is_so).await;
-    waited.unwrap_or_else(|error| panic!("{what}: {error}: {status}: {}", home.log()));
+    let state = async || (home.ask(&["status", "--json"]).await.unwrap(), home.log());
+    until_within(SEEN_WITHIN, what, state, |it| is_said(&it.0)).await;
 }
 
 async fn answers_again(home: &Home) {

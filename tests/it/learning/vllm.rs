@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     client::Refusal,
     external,
@@ -12,7 +13,7 @@ use metaclaw_tests::{
 };
 use metaclaw_turns::{Tokens, Turn};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::api::Api;
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, talk};
@@ -52,13 +53,9 @@ fn start_in(folder: &Path, python: &Path) -> Start {
 
 /// Waits until vLLM is ready by the training server's word; `log` is its output.
 async fn ready(trainer: &Trainer, log: impl Fn() -> String) {
-    let (api, mut said) = (Api::of(trainer), Value::Null);
-    let is_so = async || {
-        said = api.inference().await;
-        said["state"] == "ready"
-    };
-    let waited = until(STARTS_WITHIN, is_so).await;
-    waited.unwrap_or_else(|error| panic!("vLLM serves: {error}: {said}: {}", log()));
+    let api = Api::of(trainer);
+    let state = async || (api.inference().await, log());
+    until_within(STARTS_WITHIN, "vLLM", state, |it| it.0["state"] == "ready").await;
 }
 
 /// The same of one that was started by a server of [`start_in`].
@@ -227,7 +224,6 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     proxy.stop().await.unwrap();
     trainer.stop().await;
     let left = || running().into_iter().filter(|(_, its, _)| *its == group);
-    let is_gone = async || left().count() == 0;
-    let waited = until(SEEN_WITHIN, is_gone).await;
-    waited.unwrap_or_else(|error| panic!("{error}: {:?}", left().collect::<Vec<_>>()));
+    let left = async || left().collect::<Vec<_>>();
+    until_within(SEEN_WITHIN, "the end of vLLM", left, Vec::is_empty).await;
 }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     external,
     home::Home,
     upstream::{Play, Upstream},
-    wait::until,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -32,7 +32,7 @@ async fn who_hangs_up_is_hung_up_on_upstream() {
         // In the upstream's own words, other than the package's.
         ("anthropic", "chat"),
     ] {
-        let upstream = Upstream::start(Play::Stall(GREETING)).await;
+        let upstream = Upstream::start(Play::Stall(GREETING));
         let home = Home::before(&bin_dir, &upstream, dialect, &Value::Null);
         let proxy = home.start().await.unwrap();
         let after = hang_up(&python, &proxy.base_url, way, &upstream).await;
@@ -52,19 +52,17 @@ async fn hang_up(python: &Path, base_url: &str, way: &str, upstream: &Upstream) 
         .spawn()
         .expect("python runs");
     let mut stdin = child.stdin.take().expect("piped");
-    let arrived = until(SOON, async || !upstream.received().is_empty()).await;
-    assert!(arrived.is_ok(), "{way}: the upstream was never asked");
+    until_within(SOON, way, async || upstream.received(), |it| !it.is_empty()).await;
     stdin.write_all(b"it is there\n").await.expect("a pipe");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let line = lines.next_line().await.expect("a pipe").expect("a line");
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let hung_up = said["hung_up_ns"].as_u64().expect("nanoseconds");
-    let seen = until(SOON, async || !upstream.hang_ups().is_empty()).await;
-    assert!(seen.is_ok(), "{way}: the upstream never saw it");
+    let hang_ups = until_within(SOON, way, async || upstream.hang_ups(), |it| !it.is_empty()).await;
     // The program lives until now: it was not its end that was seen.
     drop(stdin);
     assert!(child.wait().await.expect("python ends").success());
     let hung_up = UNIX_EPOCH + Duration::from_nanos(hung_up);
-    let seen = upstream.hang_ups()[0].duration_since(hung_up);
+    let seen = hang_ups[0].duration_since(hung_up);
     seen.expect("seen after it happened")
 }

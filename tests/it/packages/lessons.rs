@@ -26,7 +26,7 @@ async fn a_wish_goes_up_with_each_request_and_not_a_byte_else_changes() {
         for (direct, taught) in direct.iter().zip(&taught) {
             let added = added(&direct.body, &taught.body);
             let added = added.unwrap_or_else(|| panic!("{direct:?} became {taught:?}"));
-            let is_chat = CHATS.contains(&direct.uri.path());
+            let is_chat = CHATS.contains(&direct.path());
             let n_wishes = added.matches(WISH).count();
             assert_eq!(n_wishes, usize::from(is_chat), "{added}");
             assert!(is_chat || added.is_empty(), "{added}");

@@ -122,6 +122,6 @@ fn sent(pair: &Pair) -> Vec<(String, Value)> {
     let read = |body: &[u8]| serde_json::from_slice(body).expect("JSON");
     let all = pair.behind.received();
     all.iter()
-        .map(|sent| (sent.uri.path().to_owned(), read(&sent.body)))
+        .map(|sent| (sent.path().to_owned(), read(&sent.body)))
         .collect()
 }

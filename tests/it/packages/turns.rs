@@ -52,7 +52,7 @@ async fn the_anthropic_package_sees_and_sends_what_it_would_without_us() {
     let sent = pair.behind.received();
     let betas = sent
         .iter()
-        .filter(|sent| sent.headers.contains_key("anthropic-beta"));
+        .filter(|sent| sent.header("anthropic-beta").is_some());
     assert_eq!(betas.count(), 1);
     pair.proxy.stop().await.unwrap();
 }

@@ -124,7 +124,7 @@ async fn runs_unchanged(
     harness: impl FnOnce(&Home) -> Harness,
     call: (&'static str, &'static str),
 ) {
-    let upstream = Upstream::scripted(script(call)).await;
+    let upstream = Upstream::scripted(script(call));
     let home = Home::before(&external::bin_dir(), &upstream, "openai", &json!({}));
     let harness = harness(&home);
     assert_eq!(harness.call, call);

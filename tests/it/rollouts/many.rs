@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     external,
     home::{Home, signal, trainers_of},
-    wait::until,
 };
 use metaclaw_turns::Turn;
 use rustix::process::Signal;
@@ -31,8 +31,13 @@ async fn n_scored(home: &Home) -> usize {
 }
 
 async fn wait_for(home: &Home, n: usize) {
-    let are_there = until(WITHIN, async || n_scored(home).await >= n).await;
-    assert!(are_there.is_ok(), "{n} episodes do not end");
+    until_within(
+        WITHIN,
+        "ends of episodes",
+        async || n_scored(home).await,
+        |it| *it >= n,
+    )
+    .await;
 }
 
 /// Calls the run until it ends well, as its user would.

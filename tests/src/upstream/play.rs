@@ -1,6 +1,6 @@
 //! The actions of an upstream's script.
 
-use axum::http::HeaderMap;
+use metaclaw_test_kit::Request;
 use serde_json::Value;
 
 /// The usage that every reply reports.
@@ -21,7 +21,7 @@ pub struct Asked<'a> {
     pub model: &'a str,
     /// How many requests for a reply by that model in the same API came before.
     pub n_before: usize,
-    pub headers: &'a HeaderMap,
+    pub request: &'a Request,
     pub body: &'a Value,
 }
 

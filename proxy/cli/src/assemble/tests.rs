@@ -7,8 +7,8 @@ use metaclaw_learner::{Ask, Evolver, Judge};
 use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Policy::OpenclawRl;
 use metaclaw_settings::{Layer, Loaded, Policy};
+use metaclaw_test_kit::{Reply, Server};
 use metaclaw_turns::{TurnLog, TurnsConfig};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::{agent::AgentLink, banner::JudgedWith, environment::Environment, roots};
@@ -194,39 +194,26 @@ async fn deadlines_are_those_of_the_settings() {
     assert!(said.ends_with("within 11s"), "{said}");
 }
 
-/// The head of the request that `asking` makes of `listener`.
-async fn head<T>(listener: &TcpListener, asking: impl Future<Output = T>) -> String {
-    let answering = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut bytes = vec![0; 4_096];
-        let n = stream.read(&mut bytes).await.unwrap();
-        let refusal = b"HTTP/1.1 401 no\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-        stream.write_all(refusal).await.unwrap();
-        String::from_utf8_lossy(&bytes[..n]).to_lowercase()
-    };
-    tokio::join!(asking, answering).1
-}
-
 #[tokio::test]
 async fn each_server_is_shown_its_own_key() {
-    let (listener, url) = silent().await;
+    let server = Server::new(|_| Reply::status(401, ""));
+    let url = server.url();
     let text =
         format!("{LLM}evolver: {{url: '{url}', model: m2, key: k2, api_version: 2024-10-21}}\n");
     let evolver = evolver(&text).unwrap();
-    let asked = head(&listener, why_not(&*evolver.model)).await;
-    assert!(
-        asked.starts_with("post /openai/deployments/m2/chat/completions?api-version=2024-10-21 "),
-        "{asked}"
-    );
-    assert!(asked.contains("api-key: k2\r\n"), "{asked}");
+    why_not(&*evolver.model).await;
+    let asked = &server.asked()[0];
+    let target = "/openai/deployments/m2/chat/completions?api-version=2024-10-21";
+    assert_eq!((asked.method(), asked.target()), ("POST", target));
+    assert_eq!(asked.header("api-key"), Some("k2"));
 
     let dir = tempfile::tempdir().unwrap();
     let text = format!("rl: {{remote_url: '{url}', remote_api_key: k3}}\n");
     let plan = plan(dir.path(), &text);
     let training = TrainingSide::new(&plan, &Serving::new(|_: &str| ())).unwrap();
     let backend = training.backend.unwrap();
-    let asked = head(&listener, backend.health()).await;
-    assert!(asked.contains("authorization: bearer k3\r\n"), "{asked}");
+    backend.health().await.unwrap_err();
+    assert_eq!(server.asked()[1].header("authorization"), Some("Bearer k3"));
 }
 
 #[tokio::test]

@@ -42,33 +42,21 @@ pub(crate) async fn answered(request: reqwest::RequestBuilder) -> anyhow::Result
 
 #[cfg(test)]
 mod tests {
-    use axum::{Router, routing::get};
-    use tokio::net::TcpListener;
+    use metaclaw_test_kit::{Reply, Server};
 
     use super::*;
 
     #[tokio::test]
     async fn an_answer_is_read_up_to_the_limit() {
-        let body = |length: usize| move || async move { "1".repeat(length) };
-        let routes = Router::new()
-            .route("/fits", get(body(3)))
-            .route("/too-long", get(body(MAX_ANSWER + 1)));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let site = format!("http://{}", listener.local_addr().unwrap());
+        let server =
+            Server::scripted([3, MAX_ANSWER + 1].map(|length| Reply::bytes("1".repeat(length))));
         let client = metaclaw_llm::loopback_client().unwrap();
-        let asking = async {
-            let fits = answered(client.get(format!("{site}/fits"))).await;
-            assert_eq!(fits.unwrap(), 111);
-            let why = answered(client.get(format!("{site}/too-long"))).await;
-            let why = why.unwrap_err().to_string();
-            assert_eq!(
-                why,
-                "the answer has more than 1048576 bytes, which is the limit"
-            );
-        };
-        tokio::select! {
-            () = asking => {}
-            it = async { axum::serve(listener, routes).await } => it.unwrap(),
-        }
+        let fits = answered(client.get(server.url())).await;
+        assert_eq!(fits.unwrap(), 111);
+        let why = answered(client.get(server.url())).await;
+        assert_eq!(
+            why.unwrap_err().to_string(),
+            "the answer has more than 1048576 bytes, which is the limit"
+        );
     }
 }

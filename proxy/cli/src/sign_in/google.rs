@@ -255,41 +255,28 @@ fn posted(
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use axum::{Json, Router, routing::post};
-    use tokio::net::TcpListener;
+    use metaclaw_test_kit::{Reply, Server};
 
     use super::*;
 
     /// Gives tokens as Google does, and refuses the refresh token "revoked".
-    async fn while_google_answers(asking: impl AsyncFnOnce(String)) {
-        let give = |form: String| async move {
-            let status = |code| axum::http::StatusCode::from_u16(code).unwrap();
+    fn google() -> Server {
+        Server::new(|request| {
+            let form = String::from_utf8_lossy(&request.body);
+            let has =
+                |parts: [&str; 2]| assert!(parts.iter().all(|it| form.contains(it)), "{form}");
             if form.contains("refresh_token=revoked") {
                 let error = json!({"error": "invalid_grant", "error_description": "Token has been expired or revoked."});
-                return (status(400), Json(error));
+                return Reply::status(400, error);
             }
-            let answer = if form.contains("grant_type=authorization_code") {
-                assert!(
-                    form.contains("code=4%2F0A") && form.contains("code_verifier="),
-                    "{form}"
-                );
+            Reply::json(if form.contains("grant_type=authorization_code") {
+                has(["code=4%2F0A", "code_verifier="]);
                 json!({"access_token": "first", "expires_in": 3599, "refresh_token": "r1", "token_type": "Bearer"})
             } else {
-                assert!(
-                    form.contains("refresh_token=r1") && form.contains("client_id=id"),
-                    "{form}"
-                );
+                has(["refresh_token=r1", "client_id=id"]);
                 json!({"access_token": "second", "expires_in": u64::MAX, "token_type": "Bearer"})
-            };
-            (status(200), Json(answer))
-        };
-        let routes = Router::new().route("/token", post(give));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/token", listener.local_addr().unwrap());
-        tokio::select! {
-            () = asking(url) => {}
-            it = async { axum::serve(listener, routes).await } => it.unwrap(),
-        }
+            })
+        })
     }
 
     fn written(path: &Path) -> Value {
@@ -300,50 +287,60 @@ mod tests {
     async fn a_token_is_kept_and_refreshed_before_it_ends() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("calendar_token.json");
-        while_google_answers(async |url: String| {
-            let file = folder.path().join("credentials.json");
-            let installed = json!({"installed": {"client_id": "id", "client_secret": "s", "token_uri": url, "redirect_uris": ["http://localhost"]}});
-            fs::write(&file, installed.to_string()).unwrap();
-            let client = metaclaw_llm::loopback_client().unwrap();
-            let redirect = Redirect::listen(0).await.unwrap();
-            let oauth = OauthClient::load(&file).unwrap();
-            let pkce = Pkce::new();
-            let mut token = oauth.token(&client, &redirect, "4/0A", &pkce, &path).await.unwrap();
-            token.save().unwrap();
-            let mode = fs::metadata(&path).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o600);
-            let now = Timestamp::now();
-            assert_eq!(token.access(&client, now).await.unwrap(), "first");
-            let later = now + Duration::from_secs(3_590);
-            let mut read = GoogleToken::load(&path).unwrap();
-            assert_eq!(read.access(&client, later).await.unwrap(), "second");
-            let written = written(&path);
-            assert_eq!((&written["token"], &written["refresh_token"]), (&json!("second"), &json!("r1")));
-        })
-        .await;
+        let google = google();
+        let url = format!("{}/token", google.url());
+        let file = folder.path().join("credentials.json");
+        let installed = json!({"installed": {"client_id": "id", "client_secret": "s", "token_uri": url, "redirect_uris": ["http://localhost"]}});
+        fs::write(&file, installed.to_string()).unwrap();
+        let client = metaclaw_llm::loopback_client().unwrap();
+        let redirect = Redirect::listen(0).await.unwrap();
+        let oauth = OauthClient::load(&file).unwrap();
+        let pkce = Pkce::new();
+        let mut token = oauth
+            .token(&client, &redirect, "4/0A", &pkce, &path)
+            .await
+            .unwrap();
+        token.save().unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let now = Timestamp::now();
+        assert_eq!(token.access(&client, now).await.unwrap(), "first");
+        let later = now + Duration::from_secs(3_590);
+        let mut read = GoogleToken::load(&path).unwrap();
+        assert_eq!(read.access(&client, later).await.unwrap(), "second");
+        let written = written(&path);
+        assert_eq!(
+            (&written["token"], &written["refresh_token"]),
+            (&json!("second"), &json!("r1"))
+        );
     }
 
     #[tokio::test]
     async fn the_originals_file_is_read_and_a_withdrawn_token_is_said_so() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("calendar_token.json");
-        while_google_answers(async |url: String| {
-            // As google.oauth2.credentials of Python writes it.
-            let python = json!({"token": "old", "refresh_token": "r1", "token_uri": url, "client_id": "id", "client_secret": "s",
-                "scopes": [SCOPE], "universe_domain": "googleapis.com", "account": "", "expiry": "2020-01-01T00:00:00.123456Z"});
-            fs::write(&path, python.to_string()).unwrap();
-            let client = metaclaw_llm::loopback_client().unwrap();
-            let mut token = GoogleToken::load(&path).unwrap();
-            assert_eq!(token.access(&client, Timestamp::now()).await.unwrap(), "second");
-            assert_eq!(written(&path)["universe_domain"], "googleapis.com");
-            let withdrawn = json!({"token": "old", "refresh_token": "revoked", "token_uri": url});
-            fs::write(&path, withdrawn.to_string()).unwrap();
-            let mut token = GoogleToken::load(&path).unwrap();
-            let why = token.access(&client, Timestamp::now()).await.unwrap_err();
-            let why = format!("{why:#}");
-            assert!(why.contains("auth login") && why.contains("expired or revoked"), "{why}");
-            assert_eq!(written(&path)["token"], "old", "nothing is lost");
-        })
-        .await;
+        let google = google();
+        let url = format!("{}/token", google.url());
+        // As google.oauth2.credentials of Python writes it.
+        let python = json!({"token": "old", "refresh_token": "r1", "token_uri": url, "client_id": "id", "client_secret": "s",
+            "scopes": [SCOPE], "universe_domain": "googleapis.com", "account": "", "expiry": "2020-01-01T00:00:00.123456Z"});
+        fs::write(&path, python.to_string()).unwrap();
+        let client = metaclaw_llm::loopback_client().unwrap();
+        let mut token = GoogleToken::load(&path).unwrap();
+        assert_eq!(
+            token.access(&client, Timestamp::now()).await.unwrap(),
+            "second"
+        );
+        assert_eq!(written(&path)["universe_domain"], "googleapis.com");
+        let withdrawn = json!({"token": "old", "refresh_token": "revoked", "token_uri": url});
+        fs::write(&path, withdrawn.to_string()).unwrap();
+        let mut token = GoogleToken::load(&path).unwrap();
+        let why = token.access(&client, Timestamp::now()).await.unwrap_err();
+        let why = format!("{why:#}");
+        assert!(
+            why.contains("auth login") && why.contains("expired or revoked"),
+            "{why}"
+        );
+        assert_eq!(written(&path)["token"], "old", "nothing is lost");
     }
 }

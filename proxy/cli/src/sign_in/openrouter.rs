@@ -48,40 +48,33 @@ pub(crate) async fn key(
 
 #[cfg(test)]
 mod tests {
-    use axum::{Json, Router, routing::post};
-    use serde_json::Value;
-    use tokio::net::TcpListener;
+    use metaclaw_test_kit::{Reply, Server};
 
     use super::*;
 
     #[tokio::test]
     async fn a_code_and_its_proof_become_a_key() {
-        let give = |Json(asked): Json<Value>| async move {
+        let server = Server::new(|request| {
+            let asked = request.json();
+            assert_eq!(request.path(), "/api/v1/auth/keys");
             assert_eq!(asked["code_challenge_method"], "S256");
             assert!(asked["code_verifier"].as_str().unwrap().len() >= 43);
-            let is_right = asked["code"] == "right";
-            let key = json!({ "key": "sk-or-v1-x" });
-            let wrong = json!({ "error": { "code": 403, "message": "Invalid code" } });
-            let status = if is_right { 200 } else { 403 };
-            let status = axum::http::StatusCode::from_u16(status).unwrap();
-            (status, Json(if is_right { key } else { wrong }))
-        };
-        let routes = Router::new().route("/api/v1/auth/keys", post(give));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let site = format!("http://{}", listener.local_addr().unwrap());
-        let serving = async { axum::serve(listener, routes).await.unwrap() };
+            if asked["code"] == "right" {
+                return Reply::json(json!({ "key": "sk-or-v1-x" }));
+            }
+            Reply::status(
+                403,
+                json!({ "error": { "code": 403, "message": "Invalid code" } }),
+            )
+        });
         let client = metaclaw_llm::loopback_client().unwrap();
         let pkce = Pkce::new();
-        let asking = async {
-            let right = key(&client, &site, "right", &pkce).await.unwrap();
-            assert_eq!(right.expose(), "sk-or-v1-x");
-            let wrong = key(&client, &site, "wrong", &pkce).await.unwrap_err();
-            assert!(format!("{wrong:#}").ends_with("Invalid code"), "{wrong:#}");
-        };
-        tokio::select! {
-            () = asking => {}
-            () = serving => {}
-        }
+        let right = key(&client, &server.url(), "right", &pkce).await.unwrap();
+        assert_eq!(right.expose(), "sk-or-v1-x");
+        let wrong = key(&client, &server.url(), "wrong", &pkce)
+            .await
+            .unwrap_err();
+        assert!(format!("{wrong:#}").ends_with("Invalid code"), "{wrong:#}");
     }
 
     #[tokio::test]

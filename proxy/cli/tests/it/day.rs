@@ -6,12 +6,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use anyhow::{Context as _, Result};
-use axum::{Json, Router, extract::State, routing::post};
+use metaclaw_test_kit::chat;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::harness::{Running, TestHome, until};
+use crate::harness::{Home, Reply, Request, Running, Server, until};
 
 /// The size of OpenClaw's system text and tools, in bytes.
 const SYSTEM: usize = 26_000;
@@ -30,31 +28,8 @@ struct Asked {
 }
 
 /// A cloud that calls tools before it answers, follows no wish, and counts.
-struct Cloud {
-    url: String,
-    asked: Arc<Asked>,
-    _tasks: JoinSet<std::io::Result<()>>,
-}
-
-impl Cloud {
-    async fn new() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/v1", listener.local_addr()?);
-        let asked = Arc::new(Asked::default());
-        let routes = Router::new()
-            .route("/v1/chat/completions", post(answer))
-            .with_state(Arc::clone(&asked));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, routes).await });
-        Ok(Self {
-            url,
-            asked,
-            _tasks: tasks,
-        })
-    }
-}
-
-async fn answer(State(asked): State<Arc<Asked>>, Json(request): Json<Value>) -> Json<Value> {
+fn answer(asked: &Asked, request: &Request) -> Reply {
+    let request = request.json();
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
     let text =
         |message: Option<&Value>| message.and_then(|it| it["content"].as_str().map(str::to_owned));
@@ -95,20 +70,15 @@ async fn answer(State(asked): State<Arc<Asked>>, Json(request): Json<Value>) -> 
         &asked.learning
     };
     tokens.fetch_add(prompt + 20, Ordering::Relaxed);
-    let why = if message["tool_calls"].is_array() {
-        "tool_calls"
-    } else {
-        "stop"
-    };
-    Json(json!({
-        "id": "chatcmpl-1", "object": "chat.completion", "model": request["model"],
-        "choices": [{"index": 0, "finish_reason": why, "message": message}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20},
-    }))
+    let mut reply = chat::completion(&message);
+    reply["model"] = request["model"].clone();
+    reply["usage"] =
+        json!({"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20});
+    Reply::json(reply)
 }
 
 /// Runs one session of an agent as OpenClaw does; returns the number of its turns.
-async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Result<usize> {
+async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> usize {
     let runtime = format!("\n\nRuntime: agent={agent} | session=agent:{agent}:{name} | host=box");
     let mut messages = vec![json!({"role": "system", "content": "s ".repeat(SYSTEM / 2)})];
     let mut n_turns = 0;
@@ -120,9 +90,9 @@ async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Res
             let tools =
                 json!([{"type": "function", "function": {"name": "search", "parameters": {}}}]);
             let body = json!({"model": "scripted", "messages": messages, "tools": tools});
-            let reply = proxy.send("/v1/chat/completions", name, &body).await?;
-            let (_, reply) = reply.split_once("\r\n\r\n").context("no body")?;
-            let reply: Value = serde_json::from_str(reply).with_context(|| reply.to_owned())?;
+            let reply = proxy.send("/v1/chat/completions", name, &body).await;
+            let (_, reply) = reply.split_once("\r\n\r\n").expect("no body");
+            let reply: Value = serde_json::from_str(reply).unwrap();
             let message = reply["choices"][0]["message"].clone();
             let calls = message["tool_calls"].is_array();
             messages.push(message);
@@ -135,11 +105,11 @@ async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Res
             );
         }
     }
-    Ok(n_turns)
+    n_turns
 }
 
 /// Runs the day; every eighth message objects, and one is a wish.
-async fn day(proxy: &Running) -> Result<usize> {
+async fn day(proxy: &Running) -> usize {
     let mut n_turns = 0;
     for n in 0..8 {
         let agent = if n % 2 == 0 { "main" } else { "work" };
@@ -154,60 +124,58 @@ async fn day(proxy: &Running) -> Result<usize> {
             "Look up the price of a ticket",
             last,
         ];
-        n_turns += session(proxy, &format!("s-{n}"), agent, &said).await?;
+        n_turns += session(proxy, &format!("s-{n}"), agent, &said).await;
     }
     // Two more make fifty.
-    n_turns += session(proxy, "s-8", "main", &["What is rain?", "And snow?"]).await?;
-    Ok(n_turns)
+    n_turns += session(proxy, "s-8", "main", &["What is rain?", "And snow?"]).await;
+    n_turns
 }
 
 #[tokio::test]
 async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
-    let cloud = Cloud::new().await.unwrap();
-    let home = TestHome::new(&format!(
-        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\
+    let cloud = Arc::new(Asked::default());
+    let counting = Arc::clone(&cloud);
+    let server = Server::new(move |request| answer(&counting, request));
+    let home = Home::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}/v1', model_id: scripted, api_key: sk-0123456789abcd}}\n\
          scheduler: {{idle_minutes: 0, on_battery: true}}\n",
-        cloud.url
-    ))
-    .unwrap();
-    let proxy = home.start().await.unwrap();
-    assert_eq!(day(&proxy).await.unwrap(), TURNS);
+        server.url()
+    ));
+    let proxy = home.start().await;
+    assert_eq!(day(&proxy).await, TURNS);
     let asked = |of: &AtomicU64| of.load(Ordering::Relaxed);
     // There are 34 typed messages; six object to the turn before them, and one sounds as if it did ("that was it").
     let is_over = async || {
-        let status = home.json(&["status", "--json"]).await?;
-        let is_heard = asked(&cloud.asked.heard) == 34 && asked(&cloud.asked.judged) == 7;
-        let is_counted = status["spend"]["learning"] == asked(&cloud.asked.learning)
-            && status["spend"]["chat"] == asked(&cloud.asked.chat);
-        let funnel = &status["funnel"];
-        Ok(is_heard && is_counted && funnel["turns"] == TURNS && funnel["judged"] == 7)
+        let status = home.json(&["status", "--json"]).await;
+        let (spend, funnel) = (&status["spend"], &status["funnel"]);
+        let seen = json!([
+            asked(&cloud.heard),
+            asked(&cloud.judged),
+            funnel["turns"],
+            funnel["judged"]
+        ]);
+        let is_counted =
+            spend["learning"] == asked(&cloud.learning) && spend["chat"] == asked(&cloud.chat);
+        (seen, is_counted, status)
     };
-    let waited = until(is_over).await;
-    assert!(waited.is_ok(), "{waited:?}: {:?}", cloud.asked);
-    let status = home.json(&["status", "--json"]).await.unwrap();
+    let all = json!([34, 7, TURNS, 7]);
+    let (.., status) = until("all counts", is_over, |it| it.0 == all && it.1).await;
     let spend = |key: &str| status["spend"][key].as_u64().unwrap();
     let (chat, learning) = (spend("chat"), spend("learning"));
-    println!(
-        "chat {chat}, learning {learning}, of the cloud: {:?}",
-        cloud.asked
-    );
+    println!("chat {chat}, learning {learning}, of the cloud: {cloud:?}");
     assert!(learning * 20 <= chat, "{learning} of {chat}");
     let wishes = home
         .json(&["wishes", "list", "--agent", "main", "--json"])
-        .await
-        .unwrap();
+        .await;
     assert_eq!(
         wishes["wishes"],
         json!(["Please always answer in one sentence."])
     );
 
     // The log counts a moment after the budget.
-    let is_counted = async || {
-        let report = home.json(&["report", "--json"]).await?;
-        Ok(report["learning"] == learning)
-    };
-    until(is_counted).await.unwrap();
-    let report = home.json(&["report", "--json"]).await.unwrap();
+    let report = home
+        .json_until(&["report", "--json"], |it| it["learning"] == learning)
+        .await;
     let left = report["budget"]["limit"].as_u64().unwrap() - learning;
     assert_eq!(report["budget"]["left"], left);
     let today = report["days"].as_array().unwrap().last().unwrap();
@@ -225,6 +193,5 @@ async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
         assert_eq!(next["n"], goes_on, "{stages:?}");
     }
     assert_eq!(stages.last().unwrap()["n"], 7);
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    home.stop(proxy).await;
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Running, TestHome, Upstream, until},
+    harness::{Home, Running, Upstream, until},
     wishes::files_with,
 };
 
@@ -19,7 +19,7 @@ fn system(line: &str) -> String {
     )
 }
 
-async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> anyhow::Result<String> {
+async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> String {
     let body = json!({"model": "default", "max_tokens": 9, "messages": [
         {"role": "system", "content": system},
         {"role": "user", "content": words},
@@ -29,29 +29,30 @@ async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> anyh
 }
 
 /// Returns the agent's lessons that come from its host.
-async fn hosts(home: &TestHome) -> anyhow::Result<Vec<String>> {
-    let listed = home.json(&["lessons", "--json"]).await?;
+async fn hosts(home: &Home) -> Vec<String> {
+    let listed = home.json(&["lessons", "--json"]).await;
     let lessons = listed["lessons"].as_array().into_iter().flatten();
     let hosts = lessons.filter(|it| it["source"] == "host");
-    Ok(hosts
+    hosts
         .filter_map(|it| it["lesson"].as_str().map(str::to_owned))
-        .collect())
+        .collect()
 }
 
 #[tokio::test]
 async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    home.ask(&["wishes", "add", WISH]).await.unwrap();
-    let proxy = home.start().await.unwrap();
+    let upstream = Upstream::new();
+    let home = Home::before(&upstream.url);
+    home.ask(&["wishes", "add", WISH]).await;
+    let proxy = home.start().await;
     let secret = "Prefer answers in one sentence.";
-    says(&proxy, "s-1", &system(secret), "What is rain?")
-        .await
-        .unwrap();
-    until(async || Ok(hosts(&home).await? == [secret]))
-        .await
-        .unwrap();
-    let listed = home.json(&["lessons", "--json"]).await.unwrap();
+    says(&proxy, "s-1", &system(secret), "What is rain?").await;
+    until(
+        "its lesson",
+        async || hosts(&home).await,
+        |it| *it == [secret],
+    )
+    .await;
+    let listed = home.json(&["lessons", "--json"]).await;
     let ours = &listed["lessons"][0];
     assert_eq!(
         (&ours["source"], &ours["lesson"]),
@@ -59,51 +60,44 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
     );
     assert_eq!(ours["held_back"], format!("the host says: {secret}"));
 
-    says(&proxy, "s-2", &system(secret), "What is snow?")
-        .await
-        .unwrap();
-    says(&proxy, "s-3", "You are another assistant.", "What is hail?")
-        .await
-        .unwrap();
-    let wishes = async |session: &str| -> anyhow::Result<Option<Value>> {
+    says(&proxy, "s-2", &system(secret), "What is snow?").await;
+    says(&proxy, "s-3", "You are another assistant.", "What is hail?").await;
+    let wishes = async |session: &str| -> Option<Value> {
         let turns = ["turns", "list", "--session", session, "--json"];
-        let turns = home.json(&turns).await?;
-        let Some(id) = turns[0]["id"].as_str() else {
-            return Ok(None);
-        };
-        let turn = home
-            .json(&["turns", "show", id, "--full", "--json"])
-            .await?;
-        Ok(Some(turn["served"]["wishes"].clone()))
+        let turns = home.json(&turns).await;
+        let id = turns[0]["id"].as_str()?;
+        let turn = home.json(&["turns", "show", id, "--full", "--json"]).await;
+        Some(turn["served"]["wishes"].clone())
     };
-    until(async || Ok(wishes("s-3").await?.is_some()))
-        .await
-        .unwrap();
-    assert_eq!(wishes("s-2").await.unwrap(), Some(Value::Null));
-    assert_ne!(wishes("s-3").await.unwrap(), Some(Value::Null));
+    until("s-3", async || wishes("s-3").await, Option::is_some).await;
+    assert_eq!(wishes("s-2").await, Some(Value::Null));
+    assert_ne!(wishes("s-3").await, Some(Value::Null));
 
     let shown = system("Always call me Xqzjvkwp.");
-    says(&proxy, "s-4", &shown, "What is fog?").await.unwrap();
-    until(async || Ok(hosts(&home).await? == ["Always call me Xqzjvkwp."]))
-        .await
-        .unwrap();
-    home.ask(&["forget", "s-4"]).await.unwrap();
-    let left = files_with(home.path(), b"Xqzjvkwp").unwrap();
+    says(&proxy, "s-4", &shown, "What is fog?").await;
+    until(
+        "its lesson",
+        async || hosts(&home).await,
+        |it| *it == ["Always call me Xqzjvkwp."],
+    )
+    .await;
+    home.ask(&["forget", "s-4"]).await;
+    let left = files_with(home.path(), b"Xqzjvkwp");
     assert_eq!(left, Vec::<PathBuf>::new());
-    assert!(hosts(&home).await.unwrap().is_empty());
+    assert!(hosts(&home).await.is_empty());
 
     let off = "Off the record: what is dew?";
-    says(&proxy, "s-5", &shown, off).await.unwrap();
+    says(&proxy, "s-5", &shown, off).await;
     // A later turn is there, so this one is not only late.
-    says(&proxy, "s-6", &system("Use metric units."), "What is mist?")
-        .await
-        .unwrap();
-    until(async || Ok(hosts(&home).await? == ["Use metric units."]))
-        .await
-        .unwrap();
-    let left = files_with(home.path(), b"Xqzjvkwp").unwrap();
+    says(&proxy, "s-6", &system("Use metric units."), "What is mist?").await;
+    until(
+        "its lesson",
+        async || hosts(&home).await,
+        |it| *it == ["Use metric units."],
+    )
+    .await;
+    let left = files_with(home.path(), b"Xqzjvkwp");
     assert_eq!(left, Vec::<PathBuf>::new());
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
-    assert_eq!(hosts(&home).await.unwrap(), ["Use metric units."]);
+    home.stop(proxy).await;
+    assert_eq!(hosts(&home).await, ["Use metric units."]);
 }

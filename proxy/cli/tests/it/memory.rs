@@ -1,10 +1,9 @@
 //! Tests of memory: with the settings and the calls of the original's benchmark, recorded from its runner
 //! (`benchmark/src/infer/infer_cmd.py`, `benchmark/scripts/memory_run.py`), and with commands.
 
-use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, TestHome, Upstream, exchange, until};
+use crate::harness::{Home, Running, Upstream, exchange, has, until};
 
 /// The settings of `benchmark/scripts/config/memory.yaml`, with its variables replaced as its script does it.
 fn settings(upstream: &Upstream, manual: bool) -> String {
@@ -20,50 +19,37 @@ fn settings(upstream: &Upstream, manual: bool) -> String {
 }
 
 /// A call as `urllib.request` makes it: without a key and without our headers.
-async fn call(
-    proxy: &Running,
-    method: &str,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<(u16, Value)> {
+async fn call(proxy: &Running, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let body = body.map(Value::to_string).unwrap_or_default();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let reply = exchange(&proxy.url, &request).await?;
-    let (head, body) = reply.split_once("\r\n\r\n").context("no body")?;
-    let status = head.split(' ').nth(1).context("no status")?.parse()?;
-    Ok((
-        status,
-        serde_json::from_str(body).with_context(|| reply.clone())?,
-    ))
+    let reply = exchange(&proxy.url, &request).await.unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").expect("no body");
+    let status = head.split(' ').nth(1).expect("no status").parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
 }
 
 /// What the system text of a session's first turn was.
-async fn given(home: &TestHome, session: &str) -> Result<String> {
+async fn given(home: &Home, session: &str) -> String {
     let turns = ["turns", "list", "--session", session, "--json"];
-    until(async || Ok(home.json(&turns).await?[0]["id"].is_string())).await?;
-    let turns = home.json(&turns).await?;
+    let turns = home.json_until(&turns, |it| it[0]["id"].is_string()).await;
     home.ask(&["turns", "show", turns[0]["id"].as_str().unwrap_or_default()])
         .await
 }
 
 #[tokio::test]
 async fn the_calls_of_the_originals_benchmark_are_answered_in_its_shapes() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new(&settings(&upstream, true)).unwrap();
+    let upstream = Upstream::new();
+    let home = Home::new(&settings(&upstream, true));
     let folder = home.path().join("memory");
     std::fs::create_dir(&folder).unwrap();
     let policy = r#"{"version":1,"retrieval_mode":"hybrid","max_injected_units":10,"type_boosts":{"semantic":1.3}}"#;
     std::fs::write(folder.join("policy.json"), policy).unwrap();
-    let proxy = home.start().await.unwrap();
+    let proxy = home.start().await;
     let empty = json!({});
-    let ingest = async || {
-        call(&proxy, "POST", "/v1/memory/ingest", Some(&empty))
-            .await
-            .unwrap()
-    };
+    let ingest = async || call(&proxy, "POST", "/v1/memory/ingest", Some(&empty)).await;
     assert_eq!(
         ingest().await,
         (
@@ -75,17 +61,18 @@ async fn the_calls_of_the_originals_benchmark_are_answered_in_its_shapes() {
     // --memory: a scene of chats, and then what was said is read.
     proxy
         .chat("day01", &["My name is Anna. What is rain?"])
-        .await
-        .unwrap();
+        .await;
     proxy
         .chat("day02", &["We use Postgres 16 in the shop."])
-        .await
-        .unwrap();
+        .await;
     let buffer = folder.join(".buffer.jsonl");
     let buffered = || std::fs::read_to_string(&buffer).unwrap_or_default();
-    until(async || Ok(buffered().lines().count() == 2))
-        .await
-        .unwrap();
+    until(
+        "two turns",
+        async || buffered(),
+        |it| it.lines().count() == 2,
+    )
+    .await;
     let (status, read) = ingest().await;
     assert_eq!(
         (status, &read["added"], &read["buffered_turns"]),
@@ -95,7 +82,7 @@ async fn the_calls_of_the_originals_benchmark_are_answered_in_its_shapes() {
     assert_eq!(read["sessions"][0], first);
 
     // What memory_run.py asks at its end.
-    let get = async |path: &str| call(&proxy, "GET", path, None).await.unwrap();
+    let get = async |path: &str| call(&proxy, "GET", path, None).await;
     let (_, stats) = get("/v1/memory/stats").await;
     assert_eq!(
         (&stats["active"], &stats["scope_id"]),
@@ -118,14 +105,14 @@ async fn the_calls_of_the_originals_benchmark_are_answered_in_its_shapes() {
     let hits = get("/v1/memory/search?q=postgres&limit=5").await.1;
     assert_eq!(hits[0]["content"], "We use Postgres 16 in the shop.");
 
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
 }
 
 #[tokio::test]
 async fn the_benchmarks_rounds_are_buffered_and_the_next_day_knows_them() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new(&settings(&upstream, true)).unwrap();
-    let proxy = home.start().await.unwrap();
+    let upstream = Upstream::new();
+    let home = Home::new(&settings(&upstream, true));
+    let proxy = home.start().await;
     // --buffer-turns: each round, and then the end of the scene.
     let round = |text: &str| json!({"session_id": "day03", "turn": {"prompt_text": text, "response_text": "I live on Mars."}});
     for (text, expected) in [
@@ -140,86 +127,70 @@ async fn the_benchmarks_rounds_are_buffered_and_the_next_day_knows_them() {
         ),
         ("I live in Rome.", json!({"flushed": false, "added": null})),
     ] {
-        let (_, reply) = call(&proxy, "POST", "/v1/memory/buffer_turn", Some(&round(text)))
-            .await
-            .unwrap();
+        let (_, reply) = call(&proxy, "POST", "/v1/memory/buffer_turn", Some(&round(text))).await;
         assert_eq!(reply, expected, "{text}");
     }
     let flush = json!({"session_id": "day03", "final": true});
-    let flushed = call(&proxy, "POST", "/v1/memory/flush_session", Some(&flush))
-        .await
-        .unwrap();
+    let flushed = call(&proxy, "POST", "/v1/memory/flush_session", Some(&flush)).await;
     assert_eq!(flushed, (200, json!({"added": 1})));
 
     // The next day knows it, and nothing of the replies.
-    proxy
-        .chat("day04", &["Why is Postgres slow?"])
-        .await
-        .unwrap();
-    let served = given(&home, "day04").await.unwrap();
+    proxy.chat("day04", &["Why is Postgres slow?"]).await;
+    let served = given(&home, "day04").await;
     assert!(served.contains("## What the user has told you"), "{served}");
     for told in ["I prefer tabs", "My dog is called Rex.", "I live in Rome."] {
         assert!(served.contains(told), "{told}: {served}");
     }
     assert!(!served.contains("Mars"), "{served}");
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
 }
 
 #[tokio::test]
 async fn memories_come_and_go_by_command_and_with_their_session() {
-    let upstream = Upstream::new().await.unwrap();
+    let upstream = Upstream::new();
     let config = settings(&upstream, false).replace("flush_every: 3", "flush_every: 1");
-    let home = TestHome::new(&config).unwrap();
-    let proxy = home.start().await.unwrap();
+    let home = Home::new(&config);
+    let proxy = home.start().await;
     let contents = async || {
-        let list = home.json(&["memory", "list", "--json"]).await?;
-        let all = list.as_array().context("a list")?.iter();
-        anyhow::Ok(
-            all.map(|it| it["content"].as_str().unwrap_or_default().to_owned())
-                .collect::<Vec<_>>(),
-        )
+        let list = home.json(&["memory", "list", "--json"]).await;
+        let all = list.as_array().expect("a list").iter();
+        let content = |it: &Value| it["content"].as_str().unwrap_or_default().to_owned();
+        all.map(content).collect::<Vec<_>>()
     };
     proxy
         .chat("s", &["Hello", "answer", "I live in Rome."])
-        .await
-        .unwrap();
-    until(async || Ok(contents().await? == ["I live in Rome."]))
-        .await
-        .unwrap();
+        .await;
+    until("a memory", contents, |it| *it == ["I live in Rome."]).await;
     let added = home
         .ask(&["memory", "add", "--agent", "_default", "My name is Anna."])
-        .await
-        .unwrap();
-    assert!(
-        added.contains("from the next session on: My name is Anna."),
-        "{added}"
-    );
-    let found = home.ask(&["memory", "search", "rome"]).await.unwrap();
+        .await;
+    has(&added, ["from the next session on: My name is Anna."]);
+    let found = home.ask(&["memory", "search", "rome"]).await;
     assert!(
         found.contains("I live in Rome.") && !found.contains("Anna"),
         "{found}"
     );
-    proxy.chat("t", &["Where do I live?"]).await.unwrap();
-    assert!(given(&home, "t").await.unwrap().contains("I live in Rome."));
+    proxy.chat("t", &["Where do I live?"]).await;
+    assert!(given(&home, "t").await.contains("I live in Rome."));
 
-    let forgotten = home.ask(&["forget", "s"]).await.unwrap();
+    let forgotten = home.ask(&["forget", "s"]).await;
     assert!(forgotten.contains("1 lesson"), "{forgotten}");
-    assert_eq!(contents().await.unwrap(), ["My name is Anna."]);
+    assert_eq!(contents().await, ["My name is Anna."]);
     // What another session was given of it is masked.
-    let served = given(&home, "t").await.unwrap();
+    let served = given(&home, "t").await;
     assert!(
         !served.contains("I live in Rome.") && served.contains("[forgotten]"),
         "{served}"
     );
-    let list = home.json(&["memory", "list", "--json"]).await.unwrap();
+    let list = home.json(&["memory", "list", "--json"]).await;
     let id = list[0]["memory_id"].as_str().unwrap();
     assert_eq!(
-        home.ask(&["memory", "forget", id]).await.unwrap(),
+        home.ask(&["memory", "forget", id]).await,
         "forgotten: My name is Anna."
     );
-    let unknown = home.refusal(&["memory", "forget", id]).await.unwrap();
+    let unknown = home.refusal(&["memory", "forget", id]).await;
     assert!(unknown.contains("there is no memory"), "{unknown}");
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
     // Where nothing runs, the command works on the files.
     home.ask(&[
         "memory",
@@ -229,7 +200,6 @@ async fn memories_come_and_go_by_command_and_with_their_session() {
         "--pin",
         "I am deaf in one ear.",
     ])
-    .await
-    .unwrap();
-    assert_eq!(contents().await.unwrap(), ["I am deaf in one ear."]);
+    .await;
+    assert_eq!(contents().await, ["I am deaf in one ear."]);
 }

@@ -1,11 +1,10 @@
 //! Tests that each of several people in one conversation has wishes of her own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::{Json, Router, routing::post};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, TestHome, serve, until};
+use crate::harness::{Home, Request, Running, Server, says};
 
 /// A person of the group.
 struct Person {
@@ -40,71 +39,54 @@ fn message(person: &Person, text: &str) -> String {
 }
 
 /// Has the people speak in turn in a session of the group.
-async fn talk(
-    proxy: &Running,
-    session: &str,
-    n_turns: usize,
-    text: impl Fn(&Person) -> String,
-) -> anyhow::Result<()> {
+async fn talk(proxy: &Running, session: &str, n_turns: usize, text: impl Fn(&Person) -> String) {
     let mut said: Vec<String> = Vec::new();
     for turn in 0..n_turns {
         let person = &PEOPLE[turn % PEOPLE.len()];
         said.push(message(person, &text(person)));
         let words: Vec<&str> = said.iter().map(String::as_str).collect();
-        let answer = proxy.chat(session, &words).await?;
+        let answer = proxy.chat(session, &words).await;
         said.push(answer);
     }
-    Ok(())
 }
 
 #[tokio::test]
 async fn three_people_with_contrary_wishes_never_get_each_others_in_300_turns() {
-    let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
-    let noted = Arc::clone(&requests);
-    let answer = async move |Json(body): Json<Value>| {
-        let mut all = noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = all.len();
-        all.push(body);
-        let message = json!({"role": "assistant", "content": format!("answer {n}")});
-        Json(json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
-    };
-    let routes = Router::new().route("/v1/chat/completions", post(answer));
-    let (address, _serving) = serve(routes).await.unwrap();
-    let home = TestHome::new(&format!(
+    let n_asked = AtomicUsize::new(0);
+    let upstream = Server::new(move |request| {
+        let n = n_asked.fetch_add(1, Ordering::Relaxed);
+        says(&request.json(), &format!("answer {n}"))
+    });
+    let address = upstream.address;
+    let home = Home::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: 'http://{address}/v1', model_id: m, api_key: sk-0123456789abcd}}\nwishes: {{owners: ['1']}}\n"
-    ))
-    .unwrap();
-    let proxy = home.start().await.unwrap();
+    ));
+    let proxy = home.start().await;
 
     talk(&proxy, "wishes", PEOPLE.len(), |person| {
         person.wish.to_owned()
     })
-    .await
-    .unwrap();
-    let listed = async || home.json(&["wishes", "list", "--json"]).await;
-    let is_heard = async || {
-        let people = &listed().await?["people"];
-        Ok(people["100"] == json!([PEOPLE[1].wish]) && people["200"] == json!([PEOPLE[2].wish]))
+    .await;
+    let is_heard = |listed: &Value| {
+        let people = &listed["people"];
+        people["100"] == json!([PEOPLE[1].wish]) && people["200"] == json!([PEOPLE[2].wish])
     };
-    until(is_heard).await.unwrap();
-    assert_eq!(listed().await.unwrap()["wishes"], json!([PEOPLE[0].wish]));
-    let shown = home.ask(&["wishes", "list"]).await.unwrap();
+    let listed = home
+        .json_until(&["wishes", "list", "--json"], is_heard)
+        .await;
+    assert_eq!(listed["wishes"], json!([PEOPLE[0].wish]));
+    let shown = home.ask(&["wishes", "list"]).await;
     assert!(shown.contains("100's (--sender)"), "{shown}");
 
-    requests
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clear();
+    let n_before = upstream.asked().len();
     for session in 0..SESSIONS {
         let session = format!("day-{session}");
-        talk(&proxy, &session, TURNS_EACH, |_| "What is rain?".to_owned())
-            .await
-            .unwrap();
+        talk(&proxy, &session, TURNS_EACH, |_| "What is rain?".to_owned()).await;
     }
-    let requests = requests
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let requests: Vec<Value> = upstream.asked()[n_before..]
+        .iter()
+        .map(Request::json)
+        .collect();
     // The model is also asked what the people wish, without what OpenClaw writes around their words.
     let is_chat = |it: &&Value| it["messages"].to_string().contains("is_group_chat");
     let chats: Vec<&Value> = requests.iter().filter(is_chat).collect();
@@ -131,9 +113,7 @@ async fn three_people_with_contrary_wishes_never_get_each_others_in_300_turns() 
 
     let removed = home
         .ask(&["wishes", "remove", PEOPLE[1].wish, "--sender", "100"])
-        .await
-        .unwrap();
+        .await;
     assert!(removed.contains("taken out"), "{removed}");
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    home.stop(proxy).await;
 }

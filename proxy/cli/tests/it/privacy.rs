@@ -3,80 +3,64 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Running, TestHome, Upstream, until},
+    harness::{Home, Running, Upstream, has, started, until},
     wishes::files_with,
 };
 
 /// Returns the questions in the log, in order of their sessions' names.
-async fn asked(home: &TestHome) -> Result<Vec<String>> {
-    let turns = home.json(&["turns", "list", "--json"]).await?;
+async fn asked(home: &Home) -> Vec<String> {
+    let turns = home.json(&["turns", "list", "--json"]).await;
     let asked = turns.as_array().into_iter().flatten().rev();
-    Ok(asked
-        .filter_map(|turn| Some(turn["asked"].as_str()?.to_owned()))
-        .collect())
+    asked
+        .filter_map(|turn| turn["asked"].as_str().map(str::to_owned))
+        .collect()
 }
 
-async fn chat_with(proxy: &Running, session: &str, text: &str) -> Result<()> {
+async fn chat_with(proxy: &Running, session: &str, text: &str) {
     let body = json!({"model": "default", "messages": [{"role": "user", "content": text}]});
-    let reply = proxy.send("/v1/chat/completions", session, &body).await?;
-    anyhow::ensure!(reply.contains("answer to "), "{reply}");
-    Ok(())
+    let reply = proxy.send("/v1/chat/completions", session, &body).await;
+    assert!(reply.contains("answer to "), "{reply}");
 }
 
 #[tokio::test]
 async fn without_turns_a_chat_passes_and_is_not_kept() {
-    let upstream = Upstream::new().await.unwrap();
+    let upstream = Upstream::new();
     let config = format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}'}}\nturns: {{enabled: false}}\n",
         upstream.url
     );
-    let home = TestHome::new(&config).unwrap();
-    let proxy = home.start().await.unwrap();
-    chat_with(&proxy, "a", "one").await.unwrap();
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
-    assert_eq!(asked(&home).await.unwrap(), [""; 0]);
+    let home = Home::new(&config);
+    let proxy = home.start().await;
+    chat_with(&proxy, "a", "one").await;
+    home.stop(proxy).await;
+    assert_eq!(asked(&home).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn off_is_at_once_and_kept_over_a_restart_and_on_ends_it() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
+    let (_upstream, home, proxy) = started().await;
     assert!(!proxy.banner.contains("  off "), "{}", proxy.banner);
-    proxy.chat("a", &["one"]).await.unwrap();
+    proxy.chat("a", &["one"]).await;
     let told = "relay only, for everyone: nothing is put in, kept, judged or learned (metaclaw on)";
-    assert_eq!(home.ask(&["off"]).await.unwrap(), told);
-    proxy
-        .chat("a", &["one", "answer to 1", "a secret"])
-        .await
-        .unwrap();
-    let status = home.ask(&["status"]).await.unwrap();
+    assert_eq!(home.ask(&["off"]).await, told);
+    proxy.chat("a", &["one", "answer to 1", "a secret"]).await;
+    let status = home.ask(&["status"]).await;
     assert!(status.contains(&format!("off:     {told}")), "{status}");
-    assert!(
-        status.contains("private: 1 chat only relayed, 0 off the record"),
-        "{status}"
-    );
-    let refused = home.refusal(&["on", "--agent", "work"]).await.unwrap();
+    has(&status, ["private: 1 chat only relayed, 0 off the record"]);
+    let refused = home.refusal(&["on", "--agent", "work"]).await;
     assert!(
         refused.ends_with("everyone is off, agent work among them: `metaclaw on` first"),
         "{refused}"
     );
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    home.stop(proxy).await;
 
-    let proxy = home.start().await.unwrap();
-    assert!(
-        proxy.banner.contains(&format!("  off       {told}")),
-        "{}",
-        proxy.banner
-    );
-    proxy.chat("b", &["another secret"]).await.unwrap();
-    let on = home.ask(&["on"]).await.unwrap();
+    let proxy = home.start().await;
+    has(&proxy.banner, [format!("  off       {told}")]);
+    proxy.chat("b", &["another secret"]).await;
+    let on = home.ask(&["on"]).await;
     assert!(
         on.starts_with("on again; a session in which something was said meanwhile"),
         "{on}"
@@ -87,59 +71,50 @@ async fn off_is_at_once_and_kept_over_a_restart_and_on_ends_it() {
             "a",
             &["one", "answer to 1", "a secret", "answer to 3", "two"],
         )
-        .await
-        .unwrap();
-    proxy.chat("c", &["three"]).await.unwrap();
-    until(async || Ok(asked(&home).await?.contains(&"three".to_owned())))
-        .await
-        .unwrap();
-    assert_eq!(asked(&home).await.unwrap(), ["one", "three"]);
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
-    let told = home.ask(&["off", "--agent", "work"]).await.unwrap();
+        .await;
+    proxy.chat("c", &["three"]).await;
+    until(
+        "three",
+        async || asked(&home).await,
+        |it| it.contains(&"three".to_owned()),
+    )
+    .await;
+    assert_eq!(asked(&home).await, ["one", "three"]);
+    home.stop(proxy).await;
+    let told = home.ask(&["off", "--agent", "work"]).await;
     assert!(
         told.starts_with("relay only, for agent work:") && told.ends_with("from the next start on"),
         "{told}"
     );
-    let off = home.json(&["on", "--json"]).await.unwrap();
+    let off = home.json(&["on", "--json"]).await;
     assert_eq!(off, json!({"all": false, "agents": []}));
 }
 
 #[tokio::test]
 async fn what_is_off_the_record_and_what_is_secret_lies_in_no_file() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
+    let (_upstream, home, proxy) = started().await;
     let key = ["sk-", "Xqzj7vkwp0a1B2c3D4e5"].concat();
-    chat_with(&proxy, "a", "Off the record: I moved to Qwvzbridge.")
-        .await
-        .unwrap();
+    chat_with(&proxy, "a", "Off the record: I moved to Qwvzbridge.").await;
     chat_with(
         &proxy,
         "b",
         &format!("Please always use the key {key} for this."),
     )
-    .await
-    .unwrap();
-    let is_kept = async || Ok(asked(&home).await?.len() == 1);
-    until(is_kept).await.unwrap();
+    .await;
+    let kept = until("a turn", async || asked(&home).await, |it| it.len() == 1).await;
     assert_eq!(
-        asked(&home).await.unwrap(),
+        kept,
         ["Please always use the key [masked: api key] for this."]
     );
-    let marks = home.path().join("off_record.jsonl");
-    until(async || Ok(marks.exists())).await.unwrap();
-    let mark: Value = serde_json::from_slice(&std::fs::read(&marks).unwrap()).unwrap();
+    let marks = async || home.read("off_record.jsonl");
+    let marks = until("a mark", marks, |it| !it.is_empty()).await;
+    let mark: Value = serde_json::from_str(&marks).unwrap();
     assert_eq!(mark, json!({"agent": "_default", "session": "a"}));
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    home.stop(proxy).await;
     for text in [&b"Qwvzbridge"[..], b"Xqzj7vkwp"] {
-        assert_eq!(
-            files_with(home.path(), text).unwrap(),
-            Vec::<PathBuf>::new()
-        );
+        assert_eq!(files_with(home.path(), text), Vec::<PathBuf>::new());
     }
-    let exported = home.ask(&["turns", "export"]).await.unwrap();
+    let exported = home.ask(&["turns", "export"]).await;
     assert!(
         !exported.contains("Qwvzbridge") && !exported.contains("Xqzj7vkwp"),
         "{exported}"
@@ -150,32 +125,27 @@ async fn what_is_off_the_record_and_what_is_secret_lies_in_no_file() {
 async fn training_elsewhere_is_not_begun_without_a_yes() {
     let config =
         "mode: rl\nproxy: {port: 0}\nrl: {backend: remote, remote_url: 'http://192.0.2.1:9'}\n";
-    let home = TestHome::new(config).unwrap();
-    let refused = home.refusal(&["start"]).await.unwrap();
-    assert!(
-        refused.contains("Training happens at 192.0.2.1:9 (rl.remote_url)"),
-        "{refused}"
+    let home = Home::new(config);
+    let refused = home.refusal(&["start"]).await;
+    has(
+        &refused,
+        ["Training happens at 192.0.2.1:9 (rl.remote_url)"],
     );
-    assert!(
-        refused.contains("`metaclaw config privacy.cloud_training_ok true` allows it"),
-        "{refused}"
+    has(
+        &refused,
+        ["`metaclaw config privacy.cloud_training_ok true` allows it"],
     );
     home.ask(&["config", "privacy.cloud_training_ok", "false"])
-        .await
-        .unwrap();
-    let proxy = home.start().await.unwrap();
-    assert!(
-        proxy
-            .banner
-            .contains("training -> nowhere (privacy.cloud_training_ok is not true)"),
-        "{}",
-        proxy.banner
+        .await;
+    let proxy = home.start().await;
+    has(
+        &proxy.banner,
+        ["training -> nowhere (privacy.cloud_training_ok is not true)"],
     );
     assert!(
         proxy
             .banner
             .contains("no weights (privacy.cloud_training_ok is not true)")
     );
-    home.ask(&["stop"]).await.unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    home.stop(proxy).await;
 }

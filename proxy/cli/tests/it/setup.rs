@@ -6,12 +6,11 @@ use std::{
     os::unix::fs::PermissionsExt as _,
 };
 
-use anyhow::{Context as _, Result, bail};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::{
     auth::given,
-    harness::{TestHome, Upstream},
+    harness::{Home, Upstream, has},
 };
 
 mod cloud;
@@ -26,18 +25,15 @@ struct Person {
 
 impl Person {
     /// Waits until `question` is on the screen, and types an answer.
-    fn answers(&mut self, question: &str, answer: &str) -> Result<()> {
+    fn answers(&mut self, question: &str, answer: &str) {
         let from = self.seen.len();
         while !self.seen[from..].contains(question) {
             let mut bytes = [0; 4096];
             let n = self.terminal.read(&mut bytes).unwrap_or(0);
-            if n == 0 {
-                bail!("no {question:?} after:\n{}", self.seen);
-            }
+            assert!(n != 0, "no {question:?} after:\n{}", self.seen);
             self.seen += &String::from_utf8_lossy(&bytes[..n]);
         }
-        writeln!(self.terminal, "{answer}")?;
-        Ok(())
+        writeln!(self.terminal, "{answer}").unwrap();
     }
 
     /// Returns the rest of the output.
@@ -52,19 +48,22 @@ impl Person {
 
 /// Runs `metaclaw setup` at a terminal with these answers; returns all output.
 async fn at_terminal(
-    home: &TestHome,
+    home: &Home,
     arguments: &[&str],
     answers: &'static [(&'static str, &'static str)],
-) -> Result<String> {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-    grantpt(&terminal)?;
-    unlockpt(&terminal)?;
-    let name = ptsname(&terminal, Vec::new())?;
-    let name = name.to_str()?;
+) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let name = name.to_str().unwrap();
     let side = || File::options().read(true).write(true).open(name);
     let mut command = home.command(arguments);
-    command.stdin(side()?).stdout(side()?).stderr(side()?);
-    let mut child = command.spawn()?;
+    command
+        .stdin(side().unwrap())
+        .stdout(side().unwrap())
+        .stderr(side().unwrap());
+    let mut child = command.spawn().unwrap();
     drop(command);
     let mut person = Person {
         terminal: File::from(terminal),
@@ -72,19 +71,19 @@ async fn at_terminal(
     };
     let talk = tokio::task::spawn_blocking(move || {
         for (question, answer) in answers {
-            person.answers(question, answer)?;
+            person.answers(question, answer);
         }
-        anyhow::Ok(person.rest())
+        person.rest()
     });
-    let seen = talk.await??;
-    child.wait().await.context("setup")?;
-    Ok(home.neutral(&seen.replace("\r\n", "\n")))
+    let seen = talk.await.unwrap();
+    child.wait().await.expect("setup");
+    home.neutral(&seen.replace("\r\n", "\n"))
 }
 
 #[tokio::test]
 async fn flags_say_it_all_where_nobody_can_be_asked() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new("# mine\nunheard: {of: 1}\n").unwrap();
+    let upstream = Upstream::new();
+    let home = Home::new("# mine\nunheard: {of: 1}\n");
     let base = upstream.url.as_str();
     let flags = [
         "setup",
@@ -98,7 +97,7 @@ async fn flags_say_it_all_where_nobody_can_be_asked() {
         "skills_only",
         "--api-key-stdin",
     ];
-    let said = given(&home, &format!("{KEY}\n"), &flags).await.unwrap();
+    let said = given(&home, &format!("{KEY}\n"), &flags).await;
     let said = said.replace(&upstream.address.to_string(), "UPSTREAM");
     insta::assert_snapshot!("by flags", said);
     let file = home.path().join("config.yaml");
@@ -109,16 +108,16 @@ async fn flags_say_it_all_where_nobody_can_be_asked() {
     );
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let again = given(&home, &format!("{KEY}\n"), &flags).await.unwrap();
+    let again = given(&home, &format!("{KEY}\n"), &flags).await;
     assert!(again.contains("says all of this already"), "{again}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
 #[tokio::test]
 async fn what_fails_is_said_and_nothing_is_written() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new("mode: auto\n").unwrap();
-    let refused = home.refusal(&["setup"]).await.unwrap();
+    let upstream = Upstream::new();
+    let home = Home::new("mode: auto\n");
+    let refused = home.refusal(&["setup"]).await;
     insta::assert_snapshot!("without flags", refused);
     let base = upstream.url.as_str();
     let with = |model, more| ["setup", "--api-base", base, "--model", model, more];
@@ -127,27 +126,17 @@ async fn what_fails_is_said_and_nothing_is_written() {
         "sk-wrong-key-0123",
         &with("scripted", "--api-key-stdin"),
     )
-    .await
-    .unwrap();
+    .await;
     let said = said.replace(&upstream.address.to_string(), "UPSTREAM");
     insta::assert_snapshot!("a wrong key", said);
-    let said = given(&home, KEY, &with("skripted", "--api-key-stdin"))
-        .await
-        .unwrap();
-    assert!(
-        said.contains("\"skripted\" is not there; nearest: scripted"),
-        "{said}"
-    );
-    let text = || std::fs::read_to_string(home.path().join("config.yaml")).unwrap();
+    let said = given(&home, KEY, &with("skripted", "--api-key-stdin")).await;
+    has(&said, ["\"skripted\" is not there; nearest: scripted"]);
+    let text = || home.read("config.yaml");
     assert_eq!(text(), "mode: auto\n");
     let said = home
         .refusal(&["setup", "--provider", "opneai", "--model", "m"])
-        .await
-        .unwrap();
-    assert!(
-        said.contains("--provider \"opneai\" is not known: openai, "),
-        "{said}"
-    );
+        .await;
+    has(&said, ["--provider \"opneai\" is not known: openai, "]);
     let unchecked = [
         "setup",
         "--api-base",
@@ -157,14 +146,14 @@ async fn what_fails_is_said_and_nothing_is_written() {
         "--no-check",
         "--non-interactive",
     ];
-    home.ask(&unchecked).await.unwrap();
+    home.ask(&unchecked).await;
     assert!(text().contains("model_id: m"), "{}", text());
 }
 
 #[tokio::test]
 async fn a_person_is_asked_again_where_an_answer_fails() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::new("").unwrap();
+    let upstream = Upstream::new();
+    let home = Home::new("");
     let base = ["setup", "--api-base", upstream.url.as_str()];
     let seen = at_terminal(
         &home,
@@ -185,20 +174,19 @@ async fn a_person_is_asked_again_where_an_answer_fails() {
             ("Port", "0"),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
     assert!(!seen.contains(KEY) && !seen.contains("sk-wrong"), "{seen}");
     insta::assert_snapshot!("asked", seen);
-    let proxy = home.start().await.unwrap();
-    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
-    proxy.kill().await.unwrap();
+    let proxy = home.start().await;
+    assert_eq!(proxy.chat("s", &["Hello"]).await, "answer to 1");
+    proxy.kill().await;
 }
 
 #[tokio::test]
 async fn enter_keeps_what_is_there() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
+    let upstream = Upstream::new();
+    let home = Home::before(&upstream.url);
     let file = home.path().join("config.yaml");
     let before = std::fs::read_to_string(&file).unwrap();
     let seen = at_terminal(
@@ -216,8 +204,7 @@ async fn enter_keeps_what_is_there() {
             ("Port to listen on [0]", ""),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     let after = std::fs::read_to_string(&file).unwrap();
     assert!(
         after.contains("model_id: scripted") && after.contains(KEY),
@@ -227,24 +214,24 @@ async fn enter_keeps_what_is_there() {
 }
 
 /// Returns the path of OpenClaw's file, in the home of a person who has nothing of MetaClaw's yet.
-fn openclaw(home: &TestHome, upstream: &Upstream) -> Result<std::path::PathBuf> {
+fn openclaw(home: &Home, upstream: &Upstream) -> std::path::PathBuf {
     let folder = home.path().join(".openclaw");
-    std::fs::create_dir(&folder)?;
+    std::fs::create_dir(&folder).unwrap();
     let file = folder.join("openclaw.json");
     let text = format!(
         "{{models: {{providers: {{cloud: {{baseUrl: '{}', apiKey: '${{CLOUD_KEY}}', api: 'openai-completions',\n  models: [{{id: 'scripted', name: 'S'}}]}}}}}},\n agents: {{defaults: {{model: 'cloud/scripted'}}}}}}\n",
         upstream.url
     );
-    std::fs::write(&file, text)?;
-    std::fs::write(folder.join(".env"), format!("CLOUD_KEY={KEY}\n"))?;
-    Ok(file)
+    std::fs::write(&file, text).unwrap();
+    std::fs::write(folder.join(".env"), format!("CLOUD_KEY={KEY}\n")).unwrap();
+    file
 }
 
 #[tokio::test]
 async fn enter_takes_what_openclaw_asks() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::bare().unwrap();
-    let file = openclaw(&home, &upstream).unwrap();
+    let upstream = Upstream::new();
+    let home = Home::bare();
+    let file = openclaw(&home, &upstream);
     let before = std::fs::read_to_string(&file).unwrap();
     let seen = at_terminal(
         &home,
@@ -262,31 +249,26 @@ async fn enter_takes_what_openclaw_asks() {
             ("Point OpenClaw at MetaClaw", ""),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
     assert!(!seen.contains(KEY), "{seen}");
     insta::assert_snapshot!("asked with OpenClaw", seen);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
-    let proxy = home.start().await.unwrap();
-    assert!(
-        proxy.banner.contains("OpenClaw asks metaclaw/scripted"),
-        "{}",
-        proxy.banner
-    );
-    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    let proxy = home.start().await;
+    has(&proxy.banner, ["OpenClaw asks metaclaw/scripted"]);
+    assert_eq!(proxy.chat("s", &["Hello"]).await, "answer to 1");
     assert_eq!(upstream.shown(), format!("Bearer {KEY}"));
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
 }
 
 #[tokio::test]
 async fn openclaws_model_stands_in_for_flags_and_its_file_is_left_alone() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::bare().unwrap();
-    let file = openclaw(&home, &upstream).unwrap();
+    let upstream = Upstream::new();
+    let home = Home::bare();
+    let file = openclaw(&home, &upstream);
     let before = std::fs::read_to_string(&file).unwrap();
-    let said = home.ask(&["setup", "--port", "0"]).await.unwrap();
+    let said = home.ask(&["setup", "--port", "0"]).await;
     let said = home
         .neutral(&said)
         .replace(&upstream.address.to_string(), "UPSTREAM");
@@ -298,9 +280,9 @@ async fn openclaws_model_stands_in_for_flags_and_its_file_is_left_alone() {
       llm.api_key: sk-…abcd
     next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)
     ");
-    let proxy = home.start().await.unwrap();
-    assert_eq!(proxy.chat("s", &["Hello"]).await.unwrap(), "answer to 1");
+    let proxy = home.start().await;
+    assert_eq!(proxy.chat("s", &["Hello"]).await, "answer to 1");
     assert_eq!(upstream.shown(), format!("Bearer {KEY}"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
-    proxy.kill().await.unwrap();
+    proxy.kill().await;
 }

@@ -5,38 +5,33 @@ use std::{os::unix::fs::PermissionsExt, time::Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{TestHome, Upstream, until};
+use crate::harness::{Home, Upstream, gone, has, n_of, started, until};
 
 #[tokio::test]
 async fn a_day_with_the_proxy() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
-    assert_eq!(proxy.chat("s1", &["Hello"]).await.unwrap(), "answer to 1");
+    let (_upstream, home, proxy) = started().await;
+    assert_eq!(proxy.chat("s1", &["Hello"]).await, "answer to 1");
     let said = ["Hello", "answer to 1", "Thanks."];
-    assert_eq!(proxy.chat("s1", &said).await.unwrap(), "answer to 3");
+    assert_eq!(proxy.chat("s1", &said).await, "answer to 3");
 
-    let status = home.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await;
     assert_eq!(status["running"], true);
     assert_eq!(status["about"]["mode"], "skills_only");
-    let both = async || {
-        let turns = home.json(&["turns", "list", "--json"]).await?;
-        Ok(turns.as_array().is_some_and(|turns| turns.len() == 2))
-    };
-    until(both).await.unwrap();
-    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home
+        .json_until(&["turns", "list", "--json"], |it| n_of(it) == 2)
+        .await;
     assert_eq!(turns[0]["session"], "s1");
     assert_eq!(turns[0]["answered"], "answer to 3");
     let id = turns[1]["id"].as_str().unwrap();
-    let whole = home.ask(&["turns", "show", id]).await.unwrap();
+    let whole = home.ask(&["turns", "show", id]).await;
     assert!(
         whole.ends_with("[user] Hello\n[reply] answer to 1"),
         "{whole}"
     );
     assert!(whole.contains("served    scripted by llm"), "{whole}");
-    let lines = home.ask(&["turns", "export"]).await.unwrap();
+    let lines = home.ask(&["turns", "export"]).await;
     assert_eq!(lines.lines().count(), 2);
-    let shown = home.ask(&["status"]).await.unwrap();
+    let shown = home.ask(&["status"]).await;
     assert!(shown.starts_with("MetaClaw: running  (PID="), "{shown}");
 
     let mode = |name: &str| {
@@ -46,42 +41,39 @@ async fn a_day_with_the_proxy() {
             .mode()
     };
     assert_eq!(mode("run.json") & 0o777, 0o600);
-    let stopped = home.ask(&["stop"]).await.unwrap();
+    let stopped = home.ask(&["stop"]).await;
     assert!(stopped.starts_with("MetaClaw: stopped"), "{stopped}");
-    assert!(proxy.ended().await.unwrap().success());
+    assert!(proxy.ended().await.success());
     assert!(!home.path().join("run.json").exists());
 
-    let after = home.run(&["status"]).await.unwrap();
+    let after = home.run(&["status"]).await;
     assert_eq!(after.status.code(), Some(3));
-    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await;
     assert_eq!(
         turns.as_array().unwrap().len(),
         2,
         "read from the files where nothing runs"
     );
-    let lines = home.ask(&["turns", "export"]).await.unwrap();
+    let lines = home.ask(&["turns", "export"]).await;
     assert_eq!(lines.lines().count(), 2);
 }
 
 #[tokio::test]
 async fn the_owner_judges_a_reply_and_may_think_again() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
-    proxy.chat("s", &["Hello"]).await.unwrap();
-    let feedback =
-        async |body: serde_json::Value| proxy.send("/v1/feedback", "s", &body).await.unwrap();
+    let (_upstream, home, proxy) = started().await;
+    proxy.chat("s", &["Hello"]).await;
+    let feedback = async |body: serde_json::Value| proxy.send("/v1/feedback", "s", &body).await;
     let good = json!({"reply_id": "chatcmpl-1", "score": 1});
-    let taken = async || Ok(feedback(good.clone()).await.contains("200 OK"));
-    until(taken).await.unwrap();
+    let taken = async || feedback(good.clone()).await;
+    until("the verdict", taken, |it| it.contains("200 OK")).await;
     let text = "Please always answer in one short sentence.";
     let again = feedback(json!({"session": "s", "score": -1, "text": text})).await;
     assert!(again.contains("\"overruled\":1"), "{again}");
-    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await;
     assert_eq!(turns[0]["score"], -1, "{turns}");
-    let shown = home.ask(&["turns", "show", "1-0"]).await.unwrap();
+    let shown = home.ask(&["turns", "show", "1-0"]).await;
     assert!(shown.contains(text), "{shown}");
-    let wishes = home.ask(&["wishes", "list"]).await.unwrap();
+    let wishes = home.ask(&["wishes", "list"]).await;
     assert!(wishes.contains("one short sentence"), "{wishes}");
     for unknown in [
         json!({"turn": "9-0", "score": 1}),
@@ -108,83 +100,68 @@ async fn the_owner_judges_a_reply_and_may_think_again() {
         );
     }
     let wrong = feedback(json!({"reply_id": "chatcmpl-1", "score": 7})).await;
-    assert!(
-        wrong.contains("score 7 is not allowed: -1, 0 or 1"),
-        "{wrong}"
-    );
-    proxy.kill().await.unwrap();
+    has(&wrong, ["score 7 is not allowed: -1, 0 or 1"]);
+    proxy.kill().await;
 }
 
 #[tokio::test]
 async fn one_home_has_one_proxy() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
-    let refusal = home.refusal(&["start"]).await.unwrap();
+    let (_upstream, home, proxy) = started().await;
+    let refusal = home.refusal(&["start"]).await;
     let pid = proxy.child.id().unwrap().to_string();
     insta::assert_snapshot!(refusal.replace(&pid, "PID"), @r#"metaclaw: `metaclaw start` already runs in HOME (process PID): `metaclaw stop` ends it, `metaclaw start --port N` starts another beside it"#);
-    assert_eq!(
-        proxy.chat("s", &["still there?"]).await.unwrap(),
-        "answer to 1"
-    );
+    assert_eq!(proxy.chat("s", &["still there?"]).await, "answer to 1");
 }
 
 #[tokio::test]
 async fn a_terminal_that_is_closed_ends_it_in_good_order() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
-    proxy.chat("s", &["Hello"]).await.unwrap();
-    proxy.signal(Signal::HUP).unwrap();
-    assert!(proxy.ended().await.unwrap().success());
+    let (_upstream, home, proxy) = started().await;
+    proxy.chat("s", &["Hello"]).await;
+    proxy.signal(Signal::HUP);
+    assert!(proxy.ended().await.success());
     assert!(!home.path().join("run.json").exists());
-    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await;
     assert_eq!(turns.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_kill_loses_no_turn_that_was_answered() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
+    let (_upstream, home, proxy) = started().await;
     for session in ["a", "b", "c"] {
-        proxy.chat(session, &["Hello"]).await.unwrap();
+        proxy.chat(session, &["Hello"]).await;
     }
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    proxy.kill().await.unwrap();
+    proxy.kill().await;
     assert!(
         home.path().join("run.json").exists(),
         "a killed process leaves it"
     );
 
-    let turns = home.json(&["turns", "list", "--json"]).await.unwrap();
+    let turns = home.json(&["turns", "list", "--json"]).await;
     assert_eq!(
         turns.as_array().unwrap().len(),
         3,
         "the left run.json fools nobody"
     );
-    let proxy = home.start().await.unwrap();
-    proxy.chat("d", &["Hello"]).await.unwrap();
-    let all_there = async || {
-        let status = home.json(&["status", "--json"]).await?;
-        Ok(status["funnel"]["turns"] == 4)
-    };
-    until(all_there).await.unwrap();
-    proxy.kill().await.unwrap();
+    let proxy = home.start().await;
+    proxy.chat("d", &["Hello"]).await;
+    home.json_until(&["status", "--json"], |it| it["funnel"]["turns"] == 4)
+        .await;
+    proxy.kill().await;
 }
 
 #[tokio::test]
 async fn it_goes_to_the_background_once_it_listens() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let said = home.ask(&["start", "-d"]).await.unwrap();
+    let upstream = Upstream::new();
+    let home = Home::before(&upstream.url);
+    let said = home.ask(&["start", "-d"]).await;
     assert!(said.contains("in the background: process"), "{said}");
-    let status = home.json(&["status", "--json"]).await.unwrap();
+    let status = home.json(&["status", "--json"]).await;
     assert_eq!(status["running"], true);
-    let again = home.refusal(&["start", "-d"]).await.unwrap();
+    let again = home.refusal(&["start", "-d"]).await;
     assert!(again.contains("already runs in HOME"), "{again}");
-    home.ask(&["stop"]).await.unwrap();
-    let log = std::fs::read_to_string(home.path().join("metaclaw.log")).unwrap();
+    home.ask(&["stop"]).await;
+    let log = home.read("metaclaw.log");
     assert!(log.contains("metaclaw starts"), "{log}");
 }
 
@@ -192,7 +169,7 @@ async fn it_goes_to_the_background_once_it_listens() {
 /// "the defaults".
 #[tokio::test]
 async fn in_the_background_warnings_are_printed_where_it_was_started() {
-    let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\nllmm: {api_key: k}\n").unwrap();
+    let home = Home::new("mode: skills_only\nproxy: {port: 0}\nllmm: {api_key: k}\n");
     let skills = home.path().join("skills");
     std::fs::create_dir_all(skills.join("lower")).unwrap();
     std::fs::write(skills.join("lower/skill.md"), "x").unwrap();
@@ -210,62 +187,58 @@ async fn in_the_background_warnings_are_printed_where_it_was_started() {
     warning   METACLAW_LLM_API_BASE in the environment has no effect: METACLAW__LLM__API_BASE, with two underscores each time, stands for llm.api_base
     warning   HOME/skills/lower/skill.md: is not read: it must be called SKILL.md
     ");
-    assert!(
-        said.contains("settings  HOME/config.yaml, and from the environment: llm.api_base"),
-        "{said}"
+    has(
+        &said,
+        ["settings  HOME/config.yaml, and from the environment: llm.api_base"],
     );
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
 }
 
 /// Before this test, the status reported no fault whatever happened, and no changed setting.
 #[tokio::test]
 async fn the_status_tells_what_upstreams_answer_and_that_the_file_is_another() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
-    drop(taken);
-    let home = TestHome::new(&format!(
-        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: 'http://{address}/v1'}}\n"
-    ))
-    .unwrap();
-    let proxy = home.start().await.unwrap();
-    assert!(proxy.get("/readyz").await.unwrap().contains("200"));
-    proxy.post("s", &["Hello"]).await.unwrap();
-    let status = home.ask(&["status"]).await.unwrap();
+    let address = gone();
+    let home = Home::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{address}/v1'}}\n"
+    ));
+    let proxy = home.start().await;
+    assert!(proxy.get("/readyz").await.contains("200"));
+    proxy.post("s", &["Hello"]).await;
+    let status = home.ask(&["status"]).await;
     assert!(status.contains("asked:   llm fails: 127.0.0.1"), "{status}");
     assert!(status.contains("(0 answered, 1 failed)"), "{status}");
-    assert!(proxy.get("/readyz").await.unwrap().contains("503"));
+    assert!(proxy.get("/readyz").await.contains("503"));
     assert!(!status.contains("changed since"), "{status}");
-    home.ask(&["config", "llm.model_id", "m"]).await.unwrap();
-    let status = home.ask(&["status"]).await.unwrap();
+    home.ask(&["config", "llm.model_id", "m"]).await;
+    let status = home.ask(&["status"]).await;
     let changed = "settings: HOME/config.yaml changed since the start: restart to use it";
     assert!(home.neutral(&status).contains(changed), "{status}");
-    proxy.kill().await.unwrap();
+    proxy.kill().await;
 }
 
 #[tokio::test]
 async fn the_metrics_have_the_learners_counters() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = TestHome::before(&upstream).unwrap();
-    let proxy = home.start().await.unwrap();
-    home.ask(&["wishes", "add", "Be brief."]).await.unwrap();
-    let metrics = proxy.get_whole("/metrics").await.unwrap();
-    for line in [
-        "metaclaw_lessons{state=\"in_force\"} 1",
-        "metaclaw_verdicts_total{score=\"-1\"} 0",
-        "metaclaw_judge_requests_total 0",
-        "metaclaw_judge_queue_turns 0",
-    ] {
-        assert!(metrics.contains(line), "{line} in {metrics}");
-    }
-    proxy.kill().await.unwrap();
+    let (_upstream, home, proxy) = started().await;
+    home.ask(&["wishes", "add", "Be brief."]).await;
+    let metrics = proxy.get_whole("/metrics").await;
+    has(
+        &metrics,
+        [
+            "metaclaw_lessons{state=\"in_force\"} 1",
+            "metaclaw_verdicts_total{score=\"-1\"} 0",
+            "metaclaw_judge_requests_total 0",
+            "metaclaw_judge_queue_turns 0",
+        ],
+    );
+    proxy.kill().await;
 }
 
 #[tokio::test]
 async fn the_version_comes_at_once() {
-    let home = TestHome::new("").unwrap();
-    home.ask(&["--version"]).await.unwrap();
+    let home = Home::new("");
+    home.ask(&["--version"]).await;
     let begun = Instant::now();
-    let version = home.ask(&["--version"]).await.unwrap();
+    let version = home.ask(&["--version"]).await;
     let took = begun.elapsed();
     assert_eq!(version, concat!("metaclaw ", env!("CARGO_PKG_VERSION")));
     // It takes 50 ms on an idle machine, and longer beside a build.
@@ -274,19 +247,16 @@ async fn the_version_comes_at_once() {
 
 #[tokio::test]
 async fn settings_are_shown_and_changed() {
-    let home = TestHome::new("# mine\nmode: rl # for now\n").unwrap();
-    assert_eq!(home.ask(&["config", "mode"]).await.unwrap(), "rl");
-    home.ask(&["config", "mode", "madmax"]).await.unwrap();
-    home.ask(&["config", "set", "rl.batch_size", "8"])
-        .await
-        .unwrap();
-    let file = std::fs::read_to_string(home.path().join("config.yaml")).unwrap();
+    let home = Home::new("# mine\nmode: rl # for now\n");
+    assert_eq!(home.ask(&["config", "mode"]).await, "rl");
+    home.ask(&["config", "mode", "madmax"]).await;
+    home.ask(&["config", "set", "rl.batch_size", "8"]).await;
+    let file = home.read("config.yaml");
     assert_eq!(file, "# mine\nmode: auto # for now\nrl:\n  batch_size: 8\n");
     let shown = home
         .json(&["config", "get", "rl.batch_size", "--json"])
-        .await
-        .unwrap();
+        .await;
     assert_eq!(shown["value"], 8);
-    let example = home.ask(&["config", "example"]).await.unwrap();
+    let example = home.ask(&["config", "example"]).await;
     assert!(example.contains("batch_size: 4"), "{example}");
 }

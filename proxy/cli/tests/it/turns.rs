@@ -1,36 +1,33 @@
 //! Tests of the turns of a home: exported and imported, set aside and put back.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, path::PathBuf};
 
-use anyhow::{Context as _, Result};
-
-use crate::harness::{TestHome, Upstream};
+use crate::harness::{Home, Upstream, has};
 
 /// A home with a few conversations, and a verdict of the owner's on one of their turns, without a running proxy.
-async fn talked(upstream: &Upstream) -> Result<TestHome> {
-    let home = TestHome::before(upstream)?;
-    let proxy = home.start().await?;
+async fn talked(upstream: &Upstream) -> Home {
+    let home = Home::before(&upstream.url);
+    let proxy = home.start().await;
     for session in ["a", "b", "c"] {
-        proxy.chat(session, &["One question"]).await?;
+        proxy.chat(session, &["One question"]).await;
         proxy
             .chat(session, &["One question", "answer to 1", "And another"])
-            .await?;
+            .await;
     }
-    home.ask(&["stop"]).await?;
-    proxy.ended().await?;
-    Ok(home)
+    home.stop(proxy).await;
+    home
 }
 
 /// Returns everything that the home reports about its turns.
-async fn told(home: &TestHome) -> Result<Vec<String>> {
-    let list = home.json(&["turns", "list", "-n", "100", "--json"]).await?;
+async fn told(home: &Home) -> Vec<String> {
+    let list = home.json(&["turns", "list", "-n", "100", "--json"]).await;
     let mut told = vec![list.to_string()];
-    for turn in list.as_array().context("a list")? {
-        let id = turn["id"].as_str().context("an id")?;
-        told.push(home.ask(&["turns", "show", id, "--json"]).await?);
+    for turn in list.as_array().expect("a list") {
+        let id = turn["id"].as_str().expect("an id");
+        told.push(home.ask(&["turns", "show", id, "--json"]).await);
     }
-    told.push(home.ask(&["turns", "export"]).await?);
-    Ok(told)
+    told.push(home.ask(&["turns", "export"]).await);
+    told
 }
 
 fn n_shown(told: &[String]) -> usize {
@@ -39,31 +36,30 @@ fn n_shown(told: &[String]) -> usize {
 
 #[tokio::test]
 async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = talked(&upstream).await.unwrap();
-    let before = told(&home).await.unwrap();
+    let upstream = Upstream::new();
+    let home = talked(&upstream).await;
+    let before = told(&home).await;
     assert_eq!(n_shown(&before), 6);
     let file = home.path().join("turns.jsonl");
     fs::write(&file, before.last().unwrap()).unwrap();
     let file = file.to_str().unwrap();
     for _ in 0..2 {
         fs::remove_dir_all(home.path().join("turns")).unwrap();
-        let said = home.ask(&["turns", "import", file]).await.unwrap();
+        let said = home.ask(&["turns", "import", file]).await;
         assert_eq!(said.trim(), "6 turns of turns.jsonl imported");
-        let said = home.ask(&["turns", "import", file]).await.unwrap();
+        let said = home.ask(&["turns", "import", file]).await;
         assert_eq!(
             said.trim(),
             "0 turns of turns.jsonl imported; the log had 6 already"
         );
-        assert_eq!(told(&home).await.unwrap(), before);
+        assert_eq!(told(&home).await, before);
     }
     // The running process does the same.
     fs::remove_dir_all(home.path().join("turns")).unwrap();
-    let proxy = home.start().await.unwrap();
-    home.ask(&["turns", "import", file]).await.unwrap();
-    assert_eq!(told(&home).await.unwrap(), before);
-    home.ask(&["stop"]).await.unwrap();
-    proxy.ended().await.unwrap();
+    let proxy = home.start().await;
+    home.ask(&["turns", "import", file]).await;
+    assert_eq!(told(&home).await, before);
+    home.stop(proxy).await;
 
     let half = before
         .last()
@@ -73,17 +69,14 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
     let whole: Vec<&str> = before.last().unwrap().lines().take(2).collect();
     fs::write(file, [&whole[..], &half[..]].concat().join("\n")).unwrap();
     fs::remove_dir_all(home.path().join("turns")).unwrap();
-    let said = home.refusal(&["turns", "import", file]).await.unwrap();
-    assert!(
-        said.contains("turns.jsonl, line 3 is no turn of an export"),
-        "{said}"
-    );
+    let said = home.refusal(&["turns", "import", file]).await;
+    has(&said, ["turns.jsonl, line 3 is no turn of an export"]);
 }
 
 #[tokio::test]
 async fn good_turns_are_exported_as_chats() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = talked(&upstream).await.unwrap();
+    let upstream = Upstream::new();
+    let home = talked(&upstream).await;
     let rollout = |session: &str, agent: &str, score: i32| {
         serde_json::json!({"agent": agent, "session": session, "prompt": "What is ice?",
             "response": format!("Cold water, {session}."), "score": score})
@@ -96,68 +89,62 @@ async fn good_turns_are_exported_as_chats() {
     ];
     let file = home.path().join("rollouts.jsonl");
     fs::write(&file, lines.join("\n")).unwrap();
-    home.ask(&["turns", "import", file.to_str().unwrap()])
-        .await
-        .unwrap();
+    home.ask(&["turns", "import", file.to_str().unwrap()]).await;
     let chats = home
         .ask(&["turns", "export", "--chats", "--agent", "main"])
-        .await
-        .unwrap();
+        .await;
     let expected = serde_json::json!({"messages": [
         {"role": "user", "content": "What is ice?"},
         {"role": "assistant", "content": "Cold water, good."},
     ]});
     assert_eq!(chats, expected.to_string());
-    let all = home.ask(&["turns", "export", "--chats"]).await.unwrap();
+    let all = home.ask(&["turns", "export", "--chats"]).await;
     assert_eq!(all.lines().count(), 2);
 }
 
 /// An earlier version did this for a damaged snapshot.
-fn set_aside(home: &TestHome) -> io::Result<PathBuf> {
+fn set_aside(home: &Home) -> PathBuf {
     let turns = home.path().join("turns");
     let aside = turns.join("damaged-1760000000000");
-    fs::rename(turns.join("sled"), &aside)?;
-    fs::remove_file(turns.join("flushed"))?;
-    fs::remove_file(turns.join("FORMAT"))?;
-    for file in fs::read_dir(&aside)? {
-        let file = file?;
+    fs::rename(turns.join("sled"), &aside).unwrap();
+    fs::remove_file(turns.join("flushed")).unwrap();
+    fs::remove_file(turns.join("FORMAT")).unwrap();
+    for file in fs::read_dir(&aside).unwrap() {
+        let file = file.unwrap();
         if file.file_name().to_string_lossy().starts_with("snap.") {
-            fs::write(file.path(), b"")?;
+            fs::write(file.path(), b"").unwrap();
         }
     }
-    Ok(aside)
+    aside
 }
 
 #[tokio::test]
 async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
-    let upstream = Upstream::new().await.unwrap();
+    let upstream = Upstream::new();
     for runs in [false, true] {
-        let home = talked(&upstream).await.unwrap();
-        let before = told(&home).await.unwrap();
-        let aside = set_aside(&home).unwrap();
-        let proxy = home.start().await.unwrap();
-        proxy.chat("new", &["Something new"]).await.unwrap();
+        let home = talked(&upstream).await;
+        let before = told(&home).await;
+        let aside = set_aside(&home);
+        let proxy = home.start().await;
+        proxy.chat("new", &["Something new"]).await;
         if !runs {
-            home.ask(&["stop"]).await.unwrap();
+            home.ask(&["stop"]).await;
         }
         let place = aside.to_str().unwrap();
-        let output = home.run(&["doctor"]).await.unwrap();
+        let output = home.run(&["doctor"]).await;
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(!output.status.success(), "{said}");
         let found = format!("{place} was set aside with 6 turns, of which the log lacks 6");
         assert!(said.contains(&found), "{said}");
-        assert!(
-            said.contains("`metaclaw doctor --fix` puts them back"),
-            "{said}"
-        );
+        has(&said, ["`metaclaw doctor --fix` puts them back"]);
 
-        let output = home.run(&["doctor", "--fix"]).await.unwrap();
+        let output = home.run(&["doctor", "--fix"]).await;
         let said = String::from_utf8(output.stdout).unwrap();
         let back = format!(
             "6 of 6 turns in {place} are in the log again; the folder stays until you delete it"
         );
         assert!(said.contains(&back), "{said}");
-        let after = told(&home).await.unwrap();
+        let after = told(&home).await;
         assert_eq!(n_shown(&after), 7);
         // They are sorted by time: the new one is the newest.
         let list: Vec<serde_json::Value> = serde_json::from_str(&after[0]).unwrap();
@@ -171,17 +158,14 @@ async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
         };
         assert_eq!(sessions(&after), sessions(&before));
 
-        let output = home.run(&["doctor", "--fix"]).await.unwrap();
+        let output = home.run(&["doctor", "--fix"]).await;
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            said.contains("the log has its 6 turns: you may delete it"),
-            "{said}"
-        );
-        assert_eq!(told(&home).await.unwrap(), after);
+        has(&said, ["the log has its 6 turns: you may delete it"]);
+        assert_eq!(told(&home).await, after);
         assert!(aside.join("db").is_file());
         if runs {
-            home.ask(&["stop"]).await.unwrap();
+            home.ask(&["stop"]).await;
         }
-        proxy.ended().await.unwrap();
+        proxy.ended().await;
     }
 }

@@ -1,16 +1,15 @@
 //! The first minute, and the way back: OpenClaw's file as its owner wrote it, before and after.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{TestHome, Upstream, exchange, until},
+    harness::{Home, Upstream, has, until},
     output::terminal,
 };
 
@@ -19,26 +18,26 @@ struct Person {
     _folder: tempfile::TempDir,
     file: PathBuf,
     before: String,
-    home: TestHome,
+    home: Home,
 }
 
 impl Person {
-    fn new(upstream: &Upstream) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+    fn new(upstream: &Upstream) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("openclaw.json");
         let before = format!(
             "// mine\n{{models: {{providers: {{cloud: {{baseUrl: '{}', apiKey: '${{CLOUD_KEY}}', api: 'openai-completions',\n  models: [{{id: 'm', name: 'M', contextWindow: 64000,}}]}}}}}},\n agents: {{defaults: {{model: 'cloud/m', sandbox: {{mode: 'all'}}}}}}}}\n",
             upstream.url
         );
-        std::fs::write(&file, &before)?;
-        std::fs::write(folder.path().join(".env"), "CLOUD_KEY=sk-0123456789abcd\n")?;
-        let home = TestHome::bare()?.with_variable("OPENCLAW_STATE_DIR", folder.path());
-        Ok(Self {
+        std::fs::write(&file, &before).unwrap();
+        std::fs::write(folder.path().join(".env"), "CLOUD_KEY=sk-0123456789abcd\n").unwrap();
+        let home = Home::bare().with_variable("OPENCLAW_STATE_DIR", folder.path());
+        Self {
             _folder: folder,
             file,
             before,
             home,
-        })
+        }
     }
 
     fn text(&self) -> String {
@@ -50,7 +49,7 @@ impl Person {
     }
 
     /// One turn, as OpenClaw would send it by what stands in its file.
-    async fn turn(&self) -> Result<String> {
+    async fn turn(&self) -> String {
         let text = self.text();
         let address = text
             .split("\"baseUrl\": \"")
@@ -58,43 +57,39 @@ impl Person {
             .and_then(|it| it.split('"').next());
         let origin = address
             .and_then(|it| it.strip_suffix("/v1"))
-            .context("no address of ours")?;
-        let body =
-            json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}).to_string();
-        let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer metaclaw\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        exchange(origin, &(head + &body)).await
+            .expect("no address of ours");
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]});
+        let key = "authorization: Bearer metaclaw\r\n";
+        metaclaw_test_kit::post(origin, "/v1/chat/completions", key, &body)
+            .await
+            .unwrap()
     }
 
-    async fn doctor(&self, arguments: &[&str]) -> Result<(bool, Value)> {
+    async fn doctor(&self, arguments: &[&str]) -> (bool, Value) {
         let arguments: Vec<&str> = ["doctor", "--json"]
             .iter()
             .chain(arguments)
             .copied()
             .collect();
-        let output = self.home.run(&arguments).await?;
-        let checks = serde_json::from_slice(&output.stdout)?;
-        Ok((output.status.success(), checks))
+        let output = self.home.run(&arguments).await;
+        let checks = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.success(), checks)
     }
 
     /// Kills the proxy, and before it the parent that would start it again. Returns when it has released its home.
-    async fn kill(&self) -> Result<()> {
-        let run: Value =
-            serde_json::from_slice(&std::fs::read(self.home.path().join("run.json"))?)?;
-        let proxy = i32::try_from(run["pid"].as_i64().context("no pid")?)?;
-        let status = std::fs::read_to_string(format!("/proc/{proxy}/status"))?;
+    async fn kill(&self) {
+        let run: Value = serde_json::from_str(&self.home.read("run.json")).unwrap();
+        let proxy = i32::try_from(run["pid"].as_i64().expect("no pid")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{proxy}/status")).unwrap();
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-        let parent = parent.context("no parent")?.trim().parse()?;
+        let parent = parent.expect("no parent").trim().parse().unwrap();
         for pid in [parent, proxy] {
-            kill_process(Pid::from_raw(pid).context("no pid")?, Signal::KILL)?;
+            kill_process(Pid::from_raw(pid).expect("no pid"), Signal::KILL).unwrap();
         }
-        let has_ended = || {
-            let status = std::fs::read_to_string(format!("/proc/{proxy}/status"));
-            status.map_or(true, |it| it.contains("State:\tZ"))
-        };
-        until(async || Ok(has_ended())).await
+        let status = async || std::fs::read_to_string(format!("/proc/{proxy}/status"));
+        let has_ended =
+            |it: &io::Result<String>| it.as_ref().map_or(true, |it| it.contains("State:\tZ"));
+        until("its end", status, has_ended).await.ok();
     }
 }
 
@@ -110,21 +105,18 @@ const START: [&str; 4] = ["start", "-d", "--port", "0"];
 
 #[tokio::test]
 async fn one_yes_and_everything_back_in_one_command() {
-    let upstream = Upstream::new().await.unwrap();
-    let person = Person::new(&upstream).unwrap();
+    let upstream = Upstream::new();
+    let person = Person::new(&upstream);
     let home = &person.home;
-    let said = home
-        .ask(&["start", "-d", "--port", "0", "--yes"])
-        .await
-        .unwrap();
+    let said = home.ask(&["start", "-d", "--port", "0", "--yes"]).await;
     assert!(said.starts_with("Found OpenClaw: "), "{said}");
     assert!(
         said.contains("CLOUD_KEY in OpenClaw's .env") && !said.contains("0123456789"),
         "{said}"
     );
-    assert!(
-        said.contains("agent     OpenClaw asks metaclaw/m, and cloud/m where that fails"),
-        "{said}"
+    has(
+        &said,
+        ["agent     OpenClaw asks metaclaw/m, and cloud/m where that fails"],
     );
     assert!(said.contains("try       openclaw agent"), "{said}");
     assert!(
@@ -132,28 +124,24 @@ async fn one_yes_and_everything_back_in_one_command() {
         "{}",
         person.text()
     );
-    assert!(
-        person.text().contains("sandbox: {mode: 'all'}"),
-        "{}",
-        person.text()
-    );
-    let reply = person.turn().await.unwrap();
+    has(person.text(), ["sandbox: {mode: 'all'}"]);
+    let reply = person.turn().await;
     assert!(reply.contains("answer to 1"), "{reply}");
     assert_eq!(upstream.n_asked(), 1);
-    let (is_well, checks) = person.doctor(&[]).await.unwrap();
+    let (is_well, checks) = person.doctor(&[]).await;
     assert!(is_well, "{checks}");
     assert_eq!(
         (verdict(&checks, "agent"), verdict(&checks, "proxy")),
         ("fine", "fine"),
         "{checks}"
     );
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
     assert_eq!(person.text(), person.before);
 
     // The yes is remembered.
-    home.ask(&START).await.unwrap();
+    home.ask(&START).await;
     assert!(person.asks_us());
-    let said = home.ask(&["uninstall", "--yes"]).await.unwrap();
+    let said = home.ask(&["uninstall", "--yes"]).await;
     assert!(
         said.contains("OpenClaw: ") || person.text() == person.before,
         "{said}"
@@ -164,27 +152,25 @@ async fn one_yes_and_everything_back_in_one_command() {
 
 #[tokio::test]
 async fn what_a_crash_leaves_is_named_and_put_back() {
-    let upstream = Upstream::new().await.unwrap();
-    let person = Person::new(&upstream).unwrap();
+    let upstream = Upstream::new();
+    let person = Person::new(&upstream);
     let home = &person.home;
-    home.ask(&["start", "-d", "--port", "0", "--yes"])
-        .await
-        .unwrap();
-    person.kill().await.unwrap();
+    home.ask(&["start", "-d", "--port", "0", "--yes"]).await;
+    person.kill().await;
     assert!(person.asks_us());
-    let (is_well, checks) = person.doctor(&[]).await.unwrap();
+    let (is_well, checks) = person.doctor(&[]).await;
     assert!(!is_well && verdict(&checks, "agent") == "bad", "{checks}");
-    let (is_well, checks) = person.doctor(&["--fix"]).await.unwrap();
+    let (is_well, checks) = person.doctor(&["--fix"]).await;
     assert!(is_well && verdict(&checks, "agent") == "mended", "{checks}");
     assert_eq!(person.text(), person.before);
 
-    home.ask(&START).await.unwrap();
-    person.kill().await.unwrap();
+    home.ask(&START).await;
+    person.kill().await;
     // The next start goes on from there, at another port, and keeps what was there at the beginning.
-    home.ask(&START).await.unwrap();
-    assert!(person.turn().await.unwrap().contains("answer to 1"));
-    person.kill().await.unwrap();
-    let said = home.ask(&["stop"]).await.unwrap();
+    home.ask(&START).await;
+    assert!(person.turn().await.contains("answer to 1"));
+    person.kill().await;
+    let said = home.ask(&["stop"]).await;
     assert!(said.contains("byte for byte"), "{said}");
     assert_eq!(person.text(), person.before);
 
@@ -194,81 +180,73 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
         .replace("'m'", "'next'")
         .replace("cloud/m", "cloud/next");
     std::fs::write(&person.file, &other).unwrap();
-    let said = home.ask(&START).await.unwrap();
-    assert!(
-        said.contains("OpenClaw asks cloud/next now, and is left alone"),
-        "{said}"
-    );
-    home.ask(&["stop"]).await.unwrap();
+    let said = home.ask(&START).await;
+    has(&said, ["OpenClaw asks cloud/next now, and is left alone"]);
+    home.ask(&["stop"]).await;
     assert_eq!(person.text(), other);
-    home.ask(&["start", "-d", "--port", "0", "--yes"])
-        .await
-        .unwrap();
+    home.ask(&["start", "-d", "--port", "0", "--yes"]).await;
     assert!(person.text().contains("metaclaw/next"));
-    assert_eq!(home.ask(&["config", "llm.model_id"]).await.unwrap(), "next");
-    std::fs::write(home.path().join("mine.txt"), "not theirs").unwrap();
-    let said = home.ask(&["uninstall", "--yes"]).await.unwrap();
+    assert_eq!(home.ask(&["config", "llm.model_id"]).await, "next");
+    home.write("mine.txt", "not theirs");
+    let said = home.ask(&["uninstall", "--yes"]).await;
     assert!(said.contains("as it is not ours: mine.txt"), "{said}");
     assert_eq!(person.text(), other);
 }
 
 #[tokio::test]
 async fn nothing_is_done_unasked() {
-    let upstream = Upstream::new().await.unwrap();
-    let person = Person::new(&upstream).unwrap();
-    let refusal = person.home.refusal(&["start"]).await.unwrap();
-    assert!(
-        refusal.contains("`metaclaw start --yes` relays what OpenClaw asks (cloud/m)"),
-        "{refusal}"
+    let upstream = Upstream::new();
+    let person = Person::new(&upstream);
+    let refusal = person.home.refusal(&["start"]).await;
+    has(
+        &refusal,
+        ["`metaclaw start --yes` relays what OpenClaw asks (cloud/m)"],
     );
-    let refusal = person.home.refusal(&["uninstall"]).await.unwrap();
+    let refusal = person.home.refusal(&["uninstall"]).await;
     assert!(refusal.contains("nothing was changed"), "{refusal}");
-    let alone = TestHome::bare().unwrap();
-    let refusal = alone.refusal(&["start"]).await.unwrap();
-    assert!(
-        refusal.contains("no OpenClaw is configured here: `metaclaw setup`"),
-        "{refusal}"
+    let alone = Home::bare();
+    let refusal = alone.refusal(&["start"]).await;
+    has(
+        &refusal,
+        ["no OpenClaw is configured here: `metaclaw setup`"],
     );
     // Relayed, and its file left alone.
     let home = &person.home;
-    let said = home
-        .ask(&["start", "-d", "--port", "0", "--no-wire"])
-        .await
-        .unwrap();
+    let said = home.ask(&["start", "-d", "--port", "0", "--no-wire"]).await;
     assert!(!said.contains("  agent  "), "{said}");
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&["stop"]).await;
     // A configuration that is there is not asked about again.
-    home.ask(&START).await.unwrap();
-    home.ask(&["stop"]).await.unwrap();
+    home.ask(&START).await;
+    home.ask(&["stop"]).await;
     assert_eq!(person.text(), person.before);
 }
 
 /// What `start -d` says on a terminal where somebody types `answer`, and whether it worked.
-async fn at_a_terminal(home: &TestHome, answer: &str) -> Result<(String, bool)> {
-    let (mut terminal, side) = terminal()?;
+async fn at_a_terminal(home: &Home, answer: &str) -> (String, bool) {
+    let (mut terminal, side) = terminal();
     let mut command = home.command(&START);
     command
-        .stdin(side.try_clone()?)
-        .stderr(side.try_clone()?)
+        .stdin(side.try_clone().unwrap())
+        .stderr(side.try_clone().unwrap())
         .stdout(side);
-    let mut child = command.spawn()?;
+    let mut child = command.spawn().unwrap();
     drop(command);
-    terminal.write_all(answer.as_bytes())?;
-    let status = child.wait().await?;
+    terminal.write_all(answer.as_bytes()).unwrap();
+    let status = child.wait().await.unwrap();
     let mut shown = Vec::new();
     // Ends with an error when nobody has the other side any more.
     terminal.read_to_end(&mut shown).ok();
-    Ok((
+    (
         String::from_utf8_lossy(&shown).into_owned(),
         status.success(),
-    ))
+    )
 }
 
 #[tokio::test]
 async fn a_person_is_asked_once() {
-    let upstream = Upstream::new().await.unwrap();
-    let person = Person::new(&upstream).unwrap();
-    let (shown, worked) = at_a_terminal(&person.home, "n\n").await.unwrap();
+    let upstream = Upstream::new();
+    let person = Person::new(&upstream);
+    let (shown, worked) = at_a_terminal(&person.home, "n\n").await;
     assert!(
         shown.contains("Relay it through MetaClaw? [Y/n]") && !worked,
         "{shown}"
@@ -276,15 +254,15 @@ async fn a_person_is_asked_once() {
     assert!(shown.contains("nothing was changed"), "{shown}");
     assert!(is_bare(person.home.path()));
     assert_eq!(person.text(), person.before);
-    let (shown, worked) = at_a_terminal(&person.home, "\n").await.unwrap();
+    let (shown, worked) = at_a_terminal(&person.home, "\n").await;
     assert!(worked && person.asks_us(), "{shown}");
-    person.home.ask(&["stop"]).await.unwrap();
-    let (shown, worked) = at_a_terminal(&person.home, "").await.unwrap();
+    person.home.ask(&["stop"]).await;
+    let (shown, worked) = at_a_terminal(&person.home, "").await;
     assert!(
         worked && person.asks_us() && !shown.contains("[Y/n]"),
         "{shown}"
     );
-    person.home.ask(&["uninstall", "--yes"]).await.unwrap();
+    person.home.ask(&["uninstall", "--yes"]).await;
     assert_eq!(person.text(), person.before);
 }
 
@@ -294,33 +272,23 @@ fn is_bare(folder: &Path) -> bool {
 
 #[tokio::test]
 async fn a_service_unit_comes_and_goes() {
-    let home = TestHome::new("mode: skills_only\n").unwrap();
-    let said = home.ask(&["service", "install"]).await.unwrap();
+    let home = Home::new("mode: skills_only\n");
+    let said = home.ask(&["service", "install"]).await;
     let unit = home.path().join(".config/systemd/user/metaclaw.service");
     let text = std::fs::read_to_string(&unit).unwrap();
-    assert!(
-        text.contains("ExecStart=\"") && text.contains("Restart=on-failure"),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("--home \"{}\"", home.path().display())),
-        "{text}"
-    );
+    has(&text, ["ExecStart=\"", "Restart=on-failure"]);
+    has(&text, [format!("--home \"{}\"", home.path().display())]);
     let socket = unit.with_file_name("metaclaw.socket");
     let text = std::fs::read_to_string(&socket).unwrap();
     assert!(text.contains("ListenStream=127.0.0.1:30000\n"), "{text}");
-    assert!(
-        said.contains("wrote ") && said.contains("systemctl --user"),
-        "{said}"
-    );
+    has(&said, ["wrote ", "systemctl --user"]);
     assert!(
         home.ask(&["service", "remove"])
             .await
-            .unwrap()
             .starts_with("removed ")
     );
     assert!(!unit.exists() && !socket.exists());
     std::fs::write(&unit, "[Service]\n").unwrap();
-    let refusal = home.refusal(&["service", "remove"]).await.unwrap();
+    let refusal = home.refusal(&["service", "remove"]).await;
     assert!(refusal.contains("it stays") && unit.exists(), "{refusal}");
 }

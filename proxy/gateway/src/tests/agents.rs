@@ -23,9 +23,8 @@ async fn with_agents(agents: &str) -> (Harness, Upstream, Upstream) {
 
 async fn answered_by(harness: &Harness, agent: &str, by: &mut Upstream, reply: &str) -> u16 {
     let headers = format!("x-agent-id: {agent}\r\n");
-    let mut client = harness.client().await;
-    client
-        .send(&post("/v1/chat/completions", &headers, CHAT))
+    let mut client = harness
+        .sent(&post("/v1/chat/completions", &headers, CHAT))
         .await;
     by.next().await.send(reply.as_bytes()).await;
     client.read().await.status()
@@ -86,7 +85,7 @@ async fn other_routes_go_where_the_agents_chats_go() {
     let mut client = harness.client().await;
     let get = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-agent-id: work\r\n\r\n";
     client.send(get.as_bytes()).await;
-    own.next().await.send(json_reply("{}").as_bytes()).await;
+    own.next().await.answer("{}").await;
     assert_eq!(client.read().await.text(), "{}");
     assert!(harness.upstream.is_unasked());
 }

@@ -244,8 +244,7 @@ async fn impaired(how: &str) -> Harness {
 /// Sends turns that the log does not accept, until there is no room for more.
 async fn fill(harness: &mut Harness) {
     harness.log.hold();
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = harness.upstream.next().await;
     let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
     exchange.send(reply.as_bytes()).await;

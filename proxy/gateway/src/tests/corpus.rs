@@ -49,8 +49,7 @@ async fn every_recorded_case_goes_through_the_proxy_as_it_says() {
             assert!(seen.text().contains(words), "{told}\n{}", seen.text());
         }
         for answer in &case.answers {
-            let mut client = harness.client().await;
-            client.send(&request(&case)).await;
+            let mut client = harness.sent(&request(&case)).await;
             let mut exchange = harness.upstream.next().await;
             let sent = serde_json::from_slice(&exchange.body).unwrap();
             let expected = case.sent.as_ref();

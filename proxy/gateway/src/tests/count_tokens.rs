@@ -93,8 +93,7 @@ async fn the_policys_tokenizer_counts_where_the_policy_answers() {
     let endpoint = Endpoint::new(&url, None, "base").unwrap();
     harness.serving.set_policy(Some(endpoint));
     let mut ask = async |answer: &str| {
-        let mut client = harness.client().await;
-        client.send(&post(ROUTE, "", &conversation())).await;
+        let mut client = harness.sent(&post(ROUTE, "", &conversation())).await;
         let mut exchange = policy.next().await;
         exchange.send(answer.as_bytes()).await;
         let seen = client.read().await;

@@ -29,9 +29,7 @@ fn error(status: u16, headers: &str, body: &str) -> String {
 }
 
 async fn ask(harness: &Harness) -> Client {
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
-    client
+    harness.sent(&post_chat(CHAT)).await
 }
 
 /// Answers the next request at an upstream.

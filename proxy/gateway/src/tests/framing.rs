@@ -3,7 +3,7 @@
 
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use super::harness::{Client, Harness, SOON, STREAM, chunk, json_reply, post_chat};
+use super::harness::{Client, Harness, SOON, STREAM, chunk, post_chat};
 use crate::tests::harness::CHAT;
 
 fn request(method: &str, path: &str, headers: &str) -> Vec<u8> {
@@ -122,7 +122,7 @@ async fn a_body_that_waits_to_be_wanted_goes_up_when_it_is() {
     client.send(CHAT.as_bytes()).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!((exchange.body(), exchange.header("expect")), (CHAT, None));
-    exchange.send(json_reply("{}").as_bytes()).await;
+    exchange.answer("{}").await;
     assert!(head(&mut client).await.starts_with("http/1.1 200"));
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::harness::{
-    CHAT, Harness, SOON, STREAM, SetUp, chunk, completion, delta, json_reply, post, post_chat,
+    CHAT, Harness, SOON, STREAM, SetUp, chunk, delta, json_reply, post, post_chat,
 };
 use crate::Secret;
 
@@ -40,8 +40,7 @@ async fn what_comes_after_a_refusal_is_read_and_thrown_away() {
     set_up.config.proxy.max_body = Size(1 << 20);
     let harness = Harness::with(set_up).await;
     let body = "x".repeat(4 << 20);
-    let mut client = harness.client().await;
-    client.send(&post_chat(&body)).await;
+    let mut client = harness.sent(&post_chat(&body)).await;
     assert_eq!(client.read().await.status(), 413);
     // The connection still works.
     client.send(&post("/healthz", "", "")).await;
@@ -85,9 +84,7 @@ async fn connections_beyond_the_bound_wait_and_those_that_are_there_are_served()
     waiting.send(&post("/healthz", "", "")).await;
     first.send(&post_chat(CHAT)).await;
     let mut exchange = harness.upstream.next().await;
-    exchange
-        .send(json_reply(&completion("Paris")).as_bytes())
-        .await;
+    exchange.say("Paris").await;
     assert_eq!(first.read().await.status(), 200);
     assert!(waiting.is_silent().await, "no place yet");
     drop(idle);

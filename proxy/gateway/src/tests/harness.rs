@@ -151,10 +151,16 @@ impl Harness {
         Client::connect(self.address).await
     }
 
-    /// Sends a request on a new connection. Returns the client, and the request as the upstream got it.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> (Client, Exchange) {
+    /// Sends a request on a new connection.
+    pub(super) async fn sent(&self, request: &[u8]) -> Client {
         let mut client = self.client().await;
         client.send(request).await;
+        client
+    }
+
+    /// Sends a request on a new connection. Returns the client, and the request as the upstream got it.
+    pub(super) async fn ask(&mut self, request: &[u8]) -> (Client, Exchange) {
+        let client = self.sent(request).await;
         (client, self.upstream.next().await)
     }
 
@@ -175,8 +181,6 @@ impl Harness {
 
     /// Sends a request that reaches no upstream, and returns the gateway's own answer.
     pub(super) async fn refused(&self, request: &[u8]) -> Seen {
-        let mut client = self.client().await;
-        client.send(request).await;
-        client.read().await
+        self.sent(request).await.read().await
     }
 }

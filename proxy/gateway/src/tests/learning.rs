@@ -73,8 +73,7 @@ async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     }
     *harness.log.broken.lock().unwrap() = None;
     harness.log.hold();
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = harness.upstream.next().await;
     // All use one connection, because there are many.
     let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");

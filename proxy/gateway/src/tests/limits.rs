@@ -71,10 +71,8 @@ async fn an_upstream_that_is_not_there_is_named() {
         no_llm: true,
         ..SetUp::default()
     };
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.url = format!("http://{}/v1", gone.local_addr().unwrap());
-    drop(gone);
+    llm.url = format!("{}/v1", metaclaw_test_kit::gone());
     let harness = Harness::with(set_up).await;
     insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"502 {"error":{"message":"upstream llm (HOST) cannot be reached: Connection refused (os error 111)","type":"server_error","param":null,"code":"upstream_unreachable"}}"#);
     let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
@@ -101,7 +99,7 @@ async fn beyond_the_streams_allowed_a_request_is_refused_at_once() {
     let mut harness = Harness::with(set_up).await;
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     insta::assert_snapshot!(shown(&harness.refused(&post_chat(CHAT)).await), @r#"503 retry-after: 1 {"error":{"message":"1 requests are under way already, the most that proxy.max_streams allows","type":"server_error","param":null,"code":"too_many_streams"}}"#);
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     client.read().await;
     drop(client);
     while harness.metrics.counts().active_streams > 0 {
@@ -224,9 +222,8 @@ async fn a_connection_that_says_nothing_is_closed() {
 #[tokio::test]
 async fn a_connection_that_falls_silent_is_closed() {
     let harness = Harness::start().await;
-    let mut client = harness.client().await;
-    client
-        .send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    let mut client = harness
+        .sent(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
     assert_eq!(client.read().await.status(), 200);
     tokio::time::pause();
@@ -299,7 +296,7 @@ async fn request_bodies_share_a_memory_and_are_told_when_it_is_used_up() {
     harness.chat("", CHAT, "a small one fits").await;
     announcer.send(&post_chat(&body)[1_000_000..]).await;
     let mut exchange = harness.upstream.next().await;
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     announcer.read().await;
     harness.log.wait(3).await;
     while harness.metrics.counts().body_bytes > 0 {

@@ -2,6 +2,7 @@
 
 use metaclaw_chat::AgentId;
 use metaclaw_memory::{MemoryConfig, MemoryKind, MemoryScope, MemoryStore};
+use metaclaw_test_kit::has;
 
 use super::harness::{Harness, SetUp, completion, json_reply, post};
 
@@ -55,10 +56,7 @@ async fn a_session_gets_memories_once_and_wishes_stand_behind_them() {
     )
     .await;
     assert!(first.starts_with(HEADING), "{first}");
-    assert!(
-        first.contains(": The shop runs on Postgres 16.\n"),
-        "{first}"
-    );
+    has(&first, [": The shop runs on Postgres 16.\n"]);
     assert!(first.ends_with("- Be brief."), "{first}");
     // What is learned meanwhile comes with the next session: the provider's cache keeps this one's prefix.
     write_down(&store, "default", "The shop has two replicas.");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post, post_chat};
+use super::harness::{CHAT, Harness, SetUp, json_reply, post, post_chat};
 use crate::Secret;
 
 fn get(headers: &str) -> Vec<u8> {
@@ -109,7 +109,7 @@ async fn the_time_of_an_upstream_is_not_ours() {
     let mut harness = Harness::start().await;
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     assert!(client.is_silent().await, "for 100 ms");
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     client.read().await;
     let text = metrics(&harness).await;
     let sum = |name: &str| {

@@ -26,10 +26,9 @@ async fn with_policy(set_up: SetUp) -> (Harness, Upstream) {
 }
 
 async fn ask(harness: &Harness, policy: &mut Upstream, body: &str) -> String {
-    let mut client = harness.client().await;
-    client.send(&post_chat(body)).await;
+    let mut client = harness.sent(&post_chat(body)).await;
     let mut exchange = policy.next().await;
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     assert!(client.read().await.is_whole);
     exchange.body().to_owned()
 }
@@ -55,10 +54,9 @@ async fn the_policy_is_asked_with_its_key_its_adapter_and_the_lessons_it_appends
         ..SetUp::default()
     };
     let (mut harness, mut policy) = with_policy(set_up).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = policy.next().await;
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     client.read().await;
     assert!(
         exchange
@@ -125,10 +123,9 @@ async fn no_other_upstream_is_asked_with_the_policy_models_sampling() {
     let mut set_up = SetUp::default();
     set_up.config.serving.temperature = Some(0.3);
     let mut harness = Harness::with(set_up).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = harness.upstream.next().await;
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     client.read().await;
     assert_eq!(exchange.body(), CHAT);
     let turn = &harness.log.wait(1).await[0];
@@ -141,8 +138,7 @@ async fn an_adapter_that_the_owner_chooses_serves_at_once_and_cuts_no_reply() {
     let (harness, mut policy) = with_policy(SetUp::default()).await;
     let agent = AgentId::default_agent();
     harness.serving.set(&agent, Some("ruined"));
-    let mut client = harness.client().await;
-    client.send(&post_chat(&conversation(&["one"]))).await;
+    let mut client = harness.sent(&post_chat(&conversation(&["one"]))).await;
     let mut exchange = policy.next().await;
     let begun = format!("{STREAM}{}", chunk(&delta("Par")));
     exchange.send(begun.as_bytes()).await;
@@ -230,8 +226,7 @@ async fn while_the_policy_is_down_the_fall_back_answers() {
 #[tokio::test]
 async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
     let (harness, mut policy) = policy_alone().await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = policy.next().await;
     // A running stream is cut, and the agent sees the cut.
     exchange
@@ -241,8 +236,7 @@ async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
     drop(exchange);
     assert!(!client.read().await.is_whole);
     // A stream that has not begun, and all later ones, get a reply that asks to try again.
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     drop(policy.next().await);
     let seen = client.read().await;
     assert_eq!(
@@ -274,12 +268,11 @@ async fn callers_reach_the_trainers_chats_and_models_and_nothing_else_of_it() {
         assert_eq!(seen.status(), 404, "{method} {path}: {}", seen.text());
     }
     assert!(policy.is_unasked());
-    let mut client = harness.client().await;
-    client
-        .send(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    let mut client = harness
+        .sent(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
     let mut exchange = policy.next().await;
-    exchange.send(json_reply("{}").as_bytes()).await;
+    exchange.answer("{}").await;
     assert_eq!(client.read().await.text(), "{}");
 }
 
@@ -309,8 +302,7 @@ async fn a_session_is_not_idle_while_its_reply_is_under_way() {
 async fn a_reply_of_the_policy_names_its_adapter_whatever_its_server_says() {
     let (harness, mut policy) = with_policy(SetUp::default()).await;
     let mut named = async |reply: &str| {
-        let mut client = harness.client().await;
-        client.send(&post_chat(CHAT)).await;
+        let mut client = harness.sent(&post_chat(CHAT)).await;
         policy.next().await.send(reply.as_bytes()).await;
         client.read().await.header("x-metaclaw-adapter")
     };
@@ -336,8 +328,7 @@ fn bad_request(body: &str) -> String {
 #[tokio::test]
 async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
     let (mut harness, mut policy) = with_policy(SetUp::default()).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     policy
         .next()
         .await
@@ -345,12 +336,11 @@ async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
         .await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(exchange.body(), CHAT);
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     assert_eq!(client.read().await.text(), completion("x"));
     assert_eq!(harness.log.wait(1).await[0].served.upstream, "llm");
     // Any other mistake is the caller's, and would be one at another upstream too.
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     policy.next().await.send(bad_request("{}").as_bytes()).await;
     assert_eq!(client.read().await.text(), "{}");
     assert!(harness.upstream.is_unasked());
@@ -369,8 +359,7 @@ fn refused(status: u16) -> String {
 async fn what_an_account_is_refused_goes_to_the_fall_back_and_what_our_trainer_refuses_does_not() {
     for status in [429, 502, 503] {
         let (mut harness, mut policy) = with_policy(SetUp::default()).await;
-        let mut client = harness.client().await;
-        client.send(&post_chat(CHAT)).await;
+        let mut client = harness.sent(&post_chat(CHAT)).await;
         policy.next().await.send(refused(status).as_bytes()).await;
         assert_eq!(client.read().await.status(), status);
         assert!(harness.upstream.is_unasked(), "{status}");
@@ -378,11 +367,10 @@ async fn what_an_account_is_refused_goes_to_the_fall_back_and_what_our_trainer_r
         let url = format!("http://{}", policy.address);
         let endpoint = Endpoint::new(&url, None, "base").unwrap();
         harness.serving.set_policy(Some(endpoint.by_account()));
-        let mut client = harness.client().await;
-        client.send(&post_chat(CHAT)).await;
+        let mut client = harness.sent(&post_chat(CHAT)).await;
         policy.next().await.send(refused(status).as_bytes()).await;
         let mut exchange = harness.upstream.next().await;
-        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        exchange.say("x").await;
         assert_eq!(client.read().await.text(), completion("x"), "{status}");
     }
 }
@@ -390,8 +378,7 @@ async fn what_an_account_is_refused_goes_to_the_fall_back_and_what_our_trainer_r
 #[tokio::test]
 async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
     let (harness, mut policy) = policy_alone().await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     policy
         .next()
         .await
@@ -417,33 +404,28 @@ async fn what_the_policy_cannot_do_goes_to_the_fall_back_in_both_apis() {
         "unsupported_parameter",
         "unknown_parameter",
     ] {
-        let mut client = harness.client().await;
-        client.send(&post_chat(CHAT)).await;
+        let mut client = harness.sent(&post_chat(CHAT)).await;
         let mut asked = policy.next().await;
         asked.send(bad_request(&cannot(code)).as_bytes()).await;
         let mut exchange = harness.upstream.next().await;
         assert_eq!(exchange.body(), CHAT, "{code}");
-        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        exchange.say("x").await;
         assert_eq!(client.read().await.text(), completion("x"), "{code}");
     }
     let messages = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
-    let mut client = harness.client().await;
-    client.send(&post("/v1/messages", "", messages)).await;
+    let mut client = harness.sent(&post("/v1/messages", "", messages)).await;
     let mut asked = policy.next().await;
     let refused = bad_request(&cannot("template_refused"));
     asked.send(refused.as_bytes()).await;
     let mut exchange = harness.upstream.next().await;
-    exchange
-        .send(json_reply(r#"{"type":"message","content":[]}"#).as_bytes())
-        .await;
+    exchange.answer(r#"{"type":"message","content":[]}"#).await;
     assert_eq!(client.read().await.status(), 200);
 }
 
 #[tokio::test]
 async fn without_a_fall_back_the_agent_hears_what_the_policy_cannot_do() {
     let (harness, mut policy) = policy_alone().await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let body = cannot("template_refused");
     policy
         .next()
@@ -519,8 +501,7 @@ async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
 #[tokio::test]
 async fn what_waits_for_a_trainer_that_hangs_is_told_to_come_again_and_its_stream_is_cut() {
     let (harness, hung) = with_listener(true).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let (mut stream, _) = hung.accept().await.unwrap();
     let mut asked = [0; 4 << 10];
     assert_ne!(stream.read(&mut asked).await.unwrap(), 0);
@@ -559,10 +540,9 @@ async fn a_line_is_left_out_only_where_weights_answer_that_do_without() {
     assert_eq!(is_told(&body), [true, true], "the base in its place");
     harness.serving.set(&agent, Some("a1"));
     harness.serving.set_policy(None);
-    let mut client = harness.client().await;
-    client.send(&post_chat(&conversation(&["other"]))).await;
+    let mut client = harness.sent(&post_chat(&conversation(&["other"]))).await;
     let mut exchange = harness.upstream.next().await;
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     client.read().await;
     assert_eq!(is_told(exchange.body()), [true, true], "the fall-back");
     let told: Vec<usize> = harness

@@ -1,5 +1,6 @@
 //! Tests of what is kept and what is not: the switch, the header and the phrase, from both ends.
 
+use metaclaw_test_kit::has;
 use std::sync::Arc;
 
 use metaclaw_skills::WishesConfig;
@@ -183,11 +184,9 @@ async fn a_header_keeps_a_turn_from_the_log_and_from_upstreams() {
         .refused(&post("/v1/chat/completions", &neither, CHAT))
         .await;
     assert_eq!(seen.status(), 400);
-    assert!(
-        seen.text()
-            .contains(r#"X-MetaClaw-Learn: \"maybe\" is not allowed: yes or no"#),
-        "{}",
-        seen.text()
+    has(
+        seen.text(),
+        [r#"X-MetaClaw-Learn: \"maybe\" is not allowed: yes or no"#],
     );
 }
 

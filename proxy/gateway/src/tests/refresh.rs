@@ -1,6 +1,7 @@
 //! Tests of `skills.refresh`: when the skills of a session are chosen, seen in the upstream's requests.
 
 use metaclaw_skills::{Refresh, SkillsConfig};
+use metaclaw_test_kit::has;
 
 use super::harness::{Harness, SetUp, conversation};
 
@@ -64,10 +65,7 @@ async fn the_skills_of_a_session_stay_byte_for_byte_or_follow_each_instruction()
     ]);
     let requests = [&*first, &second, TOOL, &nothing];
     let [one, two, three, four] = systems(Refresh::Session, requests).await;
-    assert!(
-        one.contains("Look at October.") && one.contains("- Be brief."),
-        "{one}"
-    );
+    has(&one, ["Look at October.", "- Be brief."]);
     assert_eq!((&two, &three, &four), (&one, &one, &one));
     let [one, two, three, four] = systems(Refresh::Turn, requests).await;
     assert!(one.contains("Look at October."), "{one}");

@@ -196,7 +196,7 @@ async fn replies_without_a_body_keep_their_heads() {
         // The connection continues without waiting for a body.
         client.send(ask("GET").as_bytes()).await;
         let mut exchange = harness.upstream.next().await;
-        exchange.send(json_reply("{}").as_bytes()).await;
+        exchange.answer("{}").await;
         client.until("{}").await;
     }
 }

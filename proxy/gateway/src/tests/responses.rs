@@ -21,9 +21,7 @@ fn speaks(apis: &[Api]) -> UpstreamConfig {
 }
 
 async fn ask(harness: &Harness, body: &str) -> Client {
-    let mut client = harness.client().await;
-    client.send(&post("/v1/responses", "", body)).await;
-    client
+    harness.sent(&post("/v1/responses", "", body)).await
 }
 
 /// Sends a request, lets the upstream answer with this completion, and returns what the upstream and the client got.
@@ -35,7 +33,7 @@ async fn exchange(
     let mut client = ask(harness, body).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/chat/completions");
-    exchange.send(json_reply(completion).as_bytes()).await;
+    exchange.answer(completion).await;
     (value(exchange.body()), value(client.read().await.text()))
 }
 
@@ -69,8 +67,7 @@ async fn an_upstream_without_responses_is_asked_in_chat_completions_from_then_on
     assert_eq!(asked["messages"][0]["content"], "And now?");
     // A route that is missing for one API says nothing about another API.
     let messages = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
-    let mut client = harness.client().await;
-    client.send(&post("/v1/messages", "", messages)).await;
+    let _client = harness.sent(&post("/v1/messages", "", messages)).await;
     assert_eq!(path(&harness.upstream.next().await), "/v1/messages");
 }
 
@@ -129,7 +126,7 @@ async fn a_reply_of_ours_is_unknown_to_a_provider_of_responses_and_gone_on_from_
     let mut client = ask(&harness, other).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(exchange.body(), other, "its own reply it knows");
-    exchange.send(json_reply("{}").as_bytes()).await;
+    exchange.answer("{}").await;
     client.read().await;
     let ours = r#"{"model":"m","previous_response_id":"resp_mc_chatcmpl-9","input":"hi"}"#;
     let seen = harness.refused(&post("/v1/responses", "", ours)).await;
@@ -162,7 +159,7 @@ async fn anthropic_is_asked_in_its_own_words() {
     assert_eq!(path(&exchange), "/v1/messages");
     // The reply is not streamed, although a stream was requested.
     let said = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Paris"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":2}}"#;
-    exchange.send(json_reply(said).as_bytes()).await;
+    exchange.answer(said).await;
     let seen = client.read().await;
     let read = Api::Responses.read_sse(&seen.body);
     assert_eq!(read.message.unwrap().text(), "Paris");
@@ -203,9 +200,7 @@ async fn the_policy_model_answers_as_well() {
     let append = asked["metaclaw_system_append"].as_str().unwrap();
     assert!(append.contains("Be brief."), "{append}");
     let call = r#"<think>ls it is</think><tool_call>\n{\"name\": \"exec\", \"arguments\": {}}\n</tool_call>"#;
-    exchange
-        .send(json_reply(&completion(call)).as_bytes())
-        .await;
+    exchange.say(call).await;
     let answer = value(client.read().await.text());
     let kinds = answer["output"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.map(|it| &it["type"]).collect();

@@ -4,7 +4,7 @@ use metaclaw_chat::Secret;
 use metaclaw_turns::{RolloutState, TurnKind, TurnLog, TurnsConfig};
 use serde_json::{Value, json};
 
-use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post};
+use super::harness::{CHAT, Harness, SetUp, Upstream, post};
 use crate::{Endpoint, Rollouts};
 
 /// A gateway whose rollouts are in a log in a temporary folder.
@@ -68,7 +68,7 @@ impl WithRollouts {
         let mut client = self.harness.client().await;
         client.send(&post(&path, &headers, CHAT)).await;
         let mut exchange = self.policy.next().await;
-        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        exchange.say("x").await;
         assert!(client.read().await.is_whole);
         (exchange.head.clone(), exchange.body().to_owned())
     }

@@ -235,9 +235,7 @@ async fn messages_go_to_an_upstream_that_speaks_chat_alone() {
     );
     let asked = value(exchange.body());
     assert_eq!(asked["messages"][0]["role"], "system");
-    exchange
-        .send(json_reply(&completion("Paris")).as_bytes())
-        .await;
+    exchange.say("Paris").await;
     let answer = value(client.read().await.text());
     assert_eq!(answer["content"][0]["text"], "Paris");
     assert_eq!(
@@ -262,9 +260,7 @@ async fn an_upstream_that_nobody_described_is_asked_in_the_callers_words_first()
     exchange.send(NO_ROUTE.as_bytes()).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/chat/completions");
-    exchange
-        .send(json_reply(&completion("Paris")).as_bytes())
-        .await;
+    exchange.say("Paris").await;
     assert_eq!(
         value(client.read().await.text())["content"][0]["text"],
         "Paris"
@@ -273,9 +269,7 @@ async fn an_upstream_that_nobody_described_is_asked_in_the_callers_words_first()
     let mut client = ask_messages(&harness).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/chat/completions");
-    exchange
-        .send(json_reply(&completion("Paris")).as_bytes())
-        .await;
+    exchange.say("Paris").await;
     assert_eq!(client.read().await.status(), 200);
 }
 
@@ -324,12 +318,9 @@ const WITH_TOOL: &str = r#"{"model":"m","messages":[{"role":"user","content":"Li
 #[tokio::test]
 async fn calls_that_the_policy_model_writes_as_text_become_calls() {
     let (harness, mut policy) = with_policy().await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(WITH_TOOL)).await;
+    let mut client = harness.sent(&post_chat(WITH_TOOL)).await;
     let mut exchange = policy.next().await;
-    exchange
-        .send(json_reply(&completion(CALL)).as_bytes())
-        .await;
+    exchange.say(CALL).await;
     let seen = client.read().await;
     let choice = &value(seen.text())["choices"][0];
     assert_eq!(
@@ -339,9 +330,8 @@ async fn calls_that_the_policy_model_writes_as_text_become_calls() {
     assert_eq!(choice["message"]["reasoning_content"], "ls it is");
     assert_eq!(choice["finish_reason"], "tool_calls");
 
-    let mut client = harness.client().await;
-    client
-        .send(&post_chat(
+    let mut client = harness
+        .sent(&post_chat(
             &WITH_TOOL.replace(r#""tools""#, r#""stream":true,"tools""#),
         ))
         .await;
@@ -381,9 +371,7 @@ async fn messages_are_answered_by_the_policy_model_with_its_lessons() {
     let asked = value(exchange.body());
     assert_eq!(asked["model"], "base");
     assert!(exchange.body().contains("Be brief."), "{asked}");
-    exchange
-        .send(json_reply(&completion("Paris")).as_bytes())
-        .await;
+    exchange.say("Paris").await;
     assert_eq!(
         value(client.read().await.text())["content"][0]["text"],
         "Paris"
@@ -401,9 +389,8 @@ async fn messages_are_answered_by_the_policy_model_with_its_lessons() {
         (400, &"error".into())
     );
     let without_system = MESSAGES.replace(r#""system":"Be kind.","#, "");
-    let mut client = harness.client().await;
-    client
-        .send(&post("/v1/messages", "", &without_system))
+    let _client = harness
+        .sent(&post("/v1/messages", "", &without_system))
         .await;
     let exchange = policy.next().await;
     assert!(exchange.body().contains("Be brief."), "{}", exchange.body());
@@ -438,16 +425,13 @@ async fn routes_beside_the_chats_go_where_their_api_is_spoken() {
     set_up.config.routing.order = vec!["llm".into(), "claude".into()];
     let mut harness = Harness::with(set_up).await;
     let mut other = other;
-    let mut client = harness.client().await;
-    client
-        .send(&post("/v1/messages/count_tokens", "", MESSAGES))
+    let mut client = harness
+        .sent(&post("/v1/messages/count_tokens", "", MESSAGES))
         .await;
     let mut exchange = other.next().await;
     assert_eq!(path(&exchange), "/v1/messages/count_tokens");
     assert_eq!(exchange.header("x-api-key").as_deref(), Some("sk-ant"));
-    exchange
-        .send(json_reply(r#"{"input_tokens":9}"#).as_bytes())
-        .await;
+    exchange.answer(r#"{"input_tokens":9}"#).await;
     assert_eq!(client.read().await.text(), r#"{"input_tokens":9}"#);
     let (exchange, _) = harness
         .exchange(&post("/v1/embeddings", "", "{}"), &json_reply("{}"))
@@ -473,7 +457,7 @@ async fn an_error_that_came_with_status_200_is_failed_over_where_the_reply_is_tr
 
     let mut client = ask_messages(&harness).await;
     harness.upstream.next().await.send(limited.as_bytes()).await;
-    other.next().await.send(json_reply(SAID).as_bytes()).await;
+    other.next().await.answer(SAID).await;
     assert_eq!(client.read().await.text(), SAID);
 
     // In the caller's own API the reply passes unread.

@@ -324,7 +324,7 @@ async fn where_the_second_asking_finds_nobody_the_next_upstream_is_asked_if_sett
     first.send(refused("no logprobs here").as_bytes()).await;
     drop(harness.upstream.next().await);
     let mut exchange = second.next().await;
-    exchange.send(json_reply("{}").as_bytes()).await;
+    exchange.answer("{}").await;
     assert_eq!(client.read().await.status(), 200);
 }
 

@@ -1,5 +1,6 @@
 //! Tests of connections to an upstream: TLS with an authority of its own, HTTP/2, proxies, deadlines.
 
+use metaclaw_test_kit::has;
 use std::{
     convert::Infallible,
     future::pending,
@@ -176,8 +177,7 @@ async fn a_proxy_forwards_what_is_in_the_clear() {
         ..UpstreamConfig::default()
     };
     let harness = before(llm).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = proxy.next().await;
     let line = exchange.head.lines().next().unwrap();
     assert_eq!(
@@ -190,7 +190,7 @@ async fn a_proxy_forwards_what_is_in_the_clear() {
     );
     let shown = exchange.header("proxy-authorization");
     assert_eq!(shown.as_deref(), Some("Basic bWU6c2VjcmV0IQ=="));
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     assert_eq!(client.read().await.text(), completion("x"));
 }
 
@@ -204,8 +204,7 @@ async fn a_proxy_opens_a_tunnel_for_what_is_encrypted() {
         ..server.trusted()
     };
     let harness = before(llm).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = proxy.next().await;
     let asked = format!("CONNECT localhost:{} HTTP/1.1", server.address.port());
     assert_eq!(exchange.head.lines().next(), Some(asked.as_str()));
@@ -232,8 +231,7 @@ async fn a_socks_proxy_looks_the_name_up() {
         ..UpstreamConfig::default()
     };
     let harness = before(llm).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut greeting = [0; 2];
     stream.read_exact(&mut greeting).await.unwrap();
@@ -270,11 +268,7 @@ async fn the_deadline_of_a_connection_counts_its_greetings() {
     };
     let seen = before(llm).await.refused(&post_chat(CHAT)).await;
     assert_eq!(seen.status(), 502);
-    assert!(
-        seen.text().contains("no connection within 200ms"),
-        "{}",
-        seen.text()
-    );
+    has(seen.text(), ["no connection within 200ms"]);
 }
 
 #[tokio::test]
@@ -289,8 +283,7 @@ async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
         ..UpstreamConfig::default()
     };
     let harness = before(llm).await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let mut exchange = proxy.next().await;
     let line = exchange.head.lines().next().unwrap();
     assert_eq!(
@@ -300,7 +293,7 @@ async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
     assert_eq!(exchange.header("api-key").as_deref(), Some("k"));
     assert_eq!(exchange.header("authorization"), None);
     assert_eq!(exchange.body(), CHAT);
-    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    exchange.say("x").await;
     assert_eq!(client.read().await.status(), 200);
 }
 
@@ -434,8 +427,7 @@ async fn idle_connections_are_closed_before_their_server_does() {
 #[tokio::test]
 async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
     let mut harness = Harness::start().await;
-    let mut client = harness.client().await;
-    client.send(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     drop(harness.upstream.next().await);
     let seen = client.read().await;
     assert_eq!(seen.status(), 502);
@@ -495,15 +487,10 @@ async fn a_fault_is_told_as_that_of_whoever_made_it() {
     exchange.send(b"+OK POP3 server ready\r\n\r\n").await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 502);
-    assert!(
-        seen.text().contains("something that is not HTTP"),
-        "{}",
-        seen.text()
-    );
+    has(seen.text(), ["something that is not HTTP"]);
     let broken =
         b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
-    let mut client = harness.client().await;
-    client.send(broken).await;
+    let mut client = harness.sent(broken).await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 400, "{}", seen.text());
 }

@@ -1,14 +1,8 @@
-//! A server on a free port that answers from a list.
-
-use std::sync::{Arc, Mutex};
+//! Tests with a server that answers from a list.
 
 use metaclaw_chat::{Secret, Span, Usage};
+use metaclaw_test_kit::{Reply, Request, Server};
 use reqwest::StatusCode;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
 
 use super::*;
 use crate::loopback_client;
@@ -16,82 +10,22 @@ use crate::loopback_client;
 const GOOD: &str = r#"{"choices":[{"message":{"role":"assistant","content":"+1"},"finish_reason":"stop"}],
     "usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}"#;
 
-/// What the server does with one connection.
-#[derive(Debug, Clone, Copy)]
-enum Does {
-    Says(u16, &'static str, &'static str),
-    HangsUp,
-    Waits,
+fn good() -> Reply {
+    Reply::json(GOOD)
 }
 
-struct Server {
-    url: String,
-    asked: Arc<Mutex<Vec<String>>>,
-    _task: AbortOnDrop,
+fn url(server: &Server) -> String {
+    format!("{}/v1", server.url())
 }
 
-/// Stops the server at the end of the test.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn read_request(stream: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    loop {
-        let mut chunk = [0; 4_096];
-        let n = stream.read(&mut chunk).await.unwrap();
-        bytes.extend_from_slice(&chunk[..n]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: "));
-            if n == 0 || body.len() >= length.unwrap().parse().unwrap() {
-                return text;
-            }
-        }
-    }
-}
-
-async fn serve(script: Vec<Does>) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
-    let runtime = tokio::runtime::Handle::current();
-    let task = runtime.spawn(async move {
-        for does in script {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let request = read_request(&mut stream).await;
-            seen.lock().unwrap().push(request);
-            match does {
-                Does::Says(status, headers, body) => {
-                    let head = format!(
-                        "HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n",
-                        body.len()
-                    );
-                    stream.write_all(head.as_bytes()).await.unwrap();
-                    stream.write_all(body.as_bytes()).await.unwrap();
-                }
-                Does::HangsUp => {}
-                Does::Waits => std::future::pending().await,
-            }
-        }
-    });
-    Server {
-        url,
-        asked,
-        _task: AbortOnDrop(task),
-    }
+/// What the server was asked, head and body.
+fn asked(server: &Server) -> Vec<String> {
+    server.asked().iter().map(Request::text).collect()
 }
 
 fn client(server: &Server, timeout: Span) -> ChatClient {
     let config = LlmConfig {
-        url: server.url.clone(),
+        url: url(server),
         model: "judge".to_owned(),
         key: Some(Secret::from("sk-0123456789abcd".to_owned())),
         timeout,
@@ -102,9 +36,9 @@ fn client(server: &Server, timeout: Span) -> ChatClient {
 
 #[tokio::test]
 async fn azure_is_shown_its_key_in_its_own_header_at_its_own_route() {
-    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let server = Server::scripted([good()]);
     let config = LlmConfig {
-        url: server.url.replace("/v1", ""),
+        url: server.url(),
         model: "deployed".to_owned(),
         key: Some(Secret::from("k-0123456789".to_owned())),
         azure: true,
@@ -116,7 +50,7 @@ async fn azure_is_shown_its_key_in_its_own_header_at_its_own_route() {
         .ask(&[Message::user("?")], AskParams::default())
         .await
         .unwrap();
-    let asked = server.asked.lock().unwrap();
+    let asked = asked(&server);
     let route =
         "POST /openai/deployments/deployed/chat/completions?api-version=2024-10-21 HTTP/1.1";
     assert!(asked[0].starts_with(route), "{}", asked[0]);
@@ -136,7 +70,7 @@ async fn ask(server: &Server, timeout: Span) -> Result<Answer, AskError> {
 
 #[tokio::test]
 async fn an_answer_is_read_with_its_cost() {
-    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let server = Server::scripted([good()]);
     let answer = ask(&server, Span::secs(30)).await.unwrap();
     assert_eq!(answer.text, "+1");
     assert_eq!(answer.finish_reason.as_deref(), Some("stop"));
@@ -146,7 +80,7 @@ async fn an_answer_is_read_with_its_cost() {
         cached_tokens: 8,
     };
     assert_eq!(answer.usage, Some(usage));
-    let asked = server.asked.lock().unwrap();
+    let asked = asked(&server);
     assert!(asked[0].starts_with("POST /v1/chat/completions HTTP/1.1"));
     assert!(asked[0].contains("authorization: Bearer sk-0123456789abcd"));
     let body = r#"{"model":"judge","messages":[{"role":"user","content":"Was it good?"}],"temperature":0.6,"max_tokens":64,"stream":false}"#;
@@ -155,20 +89,19 @@ async fn an_answer_is_read_with_its_cost() {
 
 #[tokio::test]
 async fn what_may_pass_is_asked_again() {
-    let server = serve(vec![
-        Does::HangsUp,
-        Does::Says(429, "retry-after: 0\r\n", "{}"),
-        Does::Says(200, "", GOOD),
-    ])
-    .await;
+    let server = Server::scripted([
+        Reply::hang_up(),
+        Reply::status(429, "{}").header("retry-after", "0"),
+        good(),
+    ]);
     assert_eq!(ask(&server, Span::secs(30)).await.unwrap().text, "+1");
-    assert_eq!(server.asked.lock().unwrap().len(), 3);
+    assert_eq!(server.asked().len(), 3);
 }
 
 #[tokio::test]
 async fn a_refusal_is_told_at_once() {
     let body = r#"{"error":{"message":"no such model"}}"#;
-    let server = serve(vec![Does::Says(404, "", body)]).await;
+    let server = Server::scripted([Reply::status(404, body)]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
     assert!(!error.retryable());
     assert!(
@@ -177,17 +110,13 @@ async fn a_refusal_is_told_at_once() {
             .ends_with("answered 404 Not Found: no such model"),
         "{error}"
     );
-    assert_eq!(server.asked.lock().unwrap().len(), 1);
+    assert_eq!(server.asked().len(), 1);
 }
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_with_the_key() {
-    let server = serve(vec![Does::Says(
-        302,
-        "location: http://127.0.0.1:1/\r\n",
-        "",
-    )])
-    .await;
+    let server =
+        Server::scripted([Reply::status(302, "").header("location", "http://127.0.0.1:1/")]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
     assert!(
         matches!(
@@ -203,7 +132,7 @@ async fn a_redirect_is_not_followed_with_the_key() {
 
 #[tokio::test]
 async fn a_wait_beyond_the_deadline_is_not_begun() {
-    let server = serve(vec![Does::Says(503, "retry-after: 3600\r\n", "busy")]).await;
+    let server = Server::scripted([Reply::status(503, "busy").header("retry-after", "3600")]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
     assert!(error.retryable());
     assert!(
@@ -214,7 +143,7 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_meets_the_deadline() {
-    let server = serve(vec![Does::Waits]).await;
+    let server = Server::scripted([Reply::silence()]);
     let error = ask(&server, Span::millis(50)).await.unwrap_err();
     assert!(matches!(error, AskError::Deadline { .. }), "{error}");
     assert!(
@@ -226,12 +155,8 @@ async fn a_server_that_never_answers_meets_the_deadline() {
 #[tokio::test]
 async fn the_other_name_of_the_token_limit_is_learned_once() {
     let body = r#"{"error":{"message":"Use 'max_completion_tokens' instead."}}"#;
-    let script = vec![
-        Does::Says(400, "", body),
-        Does::Says(200, "", GOOD),
-        Does::Says(200, "", GOOD),
-    ];
-    let server = serve(script).await;
+    let script = [Reply::status(400, body), good(), good()];
+    let server = Server::scripted(script);
     let client = client(&server, Span::secs(30));
     let params = AskParams {
         max_tokens: Some(5),
@@ -243,7 +168,7 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
             .await
             .unwrap();
     }
-    let asked = server.asked.lock().unwrap();
+    let asked = asked(&server);
     assert_eq!(asked.len(), 3);
     assert!(
         asked[1..]
@@ -256,9 +181,8 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
 #[tokio::test]
 async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     let body = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.6 with this model. Only the default (1) value is supported.","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}"#;
-    let good = Does::Says(200, "", GOOD);
-    let refused = Does::Says(400, "", body);
-    let server = serve(vec![refused, good, good, refused]).await;
+    let refused = || Reply::status(400, body);
+    let server = Server::scripted([refused(), good(), good(), refused()]);
     let client = client(&server, Span::secs(30));
     let ask = async || {
         let params = AskParams {
@@ -272,7 +196,7 @@ async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     ask().await.unwrap();
     // If the server still refuses, the reason is another one.
     ask().await.unwrap_err();
-    let asked = server.asked.lock().unwrap();
+    let asked = asked(&server);
     let with = |field: &str| -> Vec<bool> { asked.iter().map(|it| it.contains(field)).collect() };
     assert_eq!(with("\"temperature\""), [true, false, false, false]);
     assert_eq!(with("\"max_tokens\":5"), [true; 4]);
@@ -298,7 +222,7 @@ fn of_two_questions_at_once_each_learns_what_is_refused() {
 #[tokio::test]
 async fn what_is_no_completion_is_said_and_not_asked_again() {
     for body in ["", "{}", "<html>", r#"{"choices":[{"message":"x"}]}"#] {
-        let server = serve(vec![Does::Says(200, "", body)]).await;
+        let server = Server::scripted([Reply::status(200, body)]);
         let error = ask(&server, Span::secs(30)).await.unwrap_err();
         assert!(matches!(error, AskError::NotAnAnswer { .. }), "{error}");
         assert!(!error.retryable());
@@ -338,17 +262,17 @@ async fn bedrock_without_credentials_is_not_asked() {
 
 #[tokio::test]
 async fn what_a_server_is_told_besides_the_chat_is_sent() {
-    let server = serve(vec![Does::Says(200, "", GOOD)]).await;
+    let server = Server::scripted([good()]);
     let extra = r#"{"headers": {"x-title": "Mine", "b\u00e4d": "x"}, "fields": {"provider": {"data_collection": "deny"}}}"#;
     let config = LlmConfig {
-        url: server.url.clone(),
+        url: url(&server),
         model: "m".to_owned(),
         extra: serde_json::from_str(extra).unwrap(),
         ..LlmConfig::default()
     };
     let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
     client.ask(&[], AskParams::default()).await.unwrap();
-    let asked = server.asked.lock().unwrap();
+    let asked = asked(&server);
     assert!(asked[0].contains("x-title: Mine"), "{}", asked[0]);
     let field = r#""provider":{"data_collection":"deny"}"#;
     assert!(asked[0].contains(field), "{}", asked[0]);

@@ -1,4 +1,5 @@
 use super::{entries::FileEntries, *};
+use metaclaw_test_kit::has;
 
 fn read(text: &str) -> Result<RolloutFile, String> {
     let entries = FileEntries::parse(Path::new("/a/file.yaml"), text);
@@ -43,10 +44,7 @@ fn rewards_are_read_in_each_of_their_forms() {
     let judge = reward("{judge: {base_url: 'http://j.example/v1', model: m}}");
     assert!(matches!(judge, Ok(RewardSource::JudgeModel(it)) if it.model == "m"));
     let error = reward("{judge: {base_url: 'http://j.example/v1', modle: m}}").unwrap_err();
-    assert!(
-        error.contains("line 2") && error.contains("modle"),
-        "{error}"
-    );
+    has(&error, ["line 2", "modle"]);
 }
 
 #[test]
@@ -95,10 +93,7 @@ fn errors_name_line_key_value_and_what_is_allowed() {
     let error = read("command: [a]\nxyzzy: 1\n").unwrap_err();
     assert!(error.contains("the keys are agent, tasks"), "{error}");
     let error = read("command: [a\n").unwrap_err();
-    assert!(
-        error.contains("is not YAML") && error.contains("line"),
-        "{error}"
-    );
+    has(&error, ["is not YAML", "line"]);
 }
 
 #[test]

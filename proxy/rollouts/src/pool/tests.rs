@@ -1,7 +1,6 @@
-use axum::{Json, Router, routing::get};
 use futures_util::FutureExt as _;
+use metaclaw_test_kit::{Reply, Server};
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
 
@@ -11,16 +10,6 @@ fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Serves the health of an environment with two slots.
-async fn environment(serving: &mut JoinSet<()>) -> HttpAddress {
-    let health = || async { Json(json!({"at_once": 2})) };
-    let routes = Router::new().route("/healthz", get(health));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-    format!("http://{address}").parse().unwrap()
-}
-
 /// Takes all slots that are free.
 fn free(pool: &EnvironmentPool) -> Vec<PoolSlot<'_>> {
     std::iter::from_fn(|| pool.take().now_or_never()?.ok()).collect()
@@ -28,11 +17,10 @@ fn free(pool: &EnvironmentPool) -> Vec<PoolSlot<'_>> {
 
 #[tokio::test]
 async fn an_environment_that_comes_back_has_as_many_slots_as_it_says() {
-    let mut serving = JoinSet::new();
-    let urls = [
-        environment(&mut serving).await,
-        environment(&mut serving).await,
-    ];
+    // Each has two slots.
+    let environment = || Server::new(|_| Reply::json(json!({"at_once": 2})));
+    let environments = [environment(), environment()];
+    let urls = environments.each_ref().map(|it| it.url().parse().unwrap());
     let access = EnvironmentAccess {
         http: http(),
         key: None,

@@ -3,12 +3,12 @@
 mod environments;
 mod kit;
 
+use metaclaw_test_kit::has;
 use std::{fs, sync::Arc, time::Duration};
 
-use axum::{Json, Router, routing::post};
 use futures_util::future;
+use metaclaw_test_kit::{Reply, Server};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::kit::{ALTERNATES, RunFolder, ScriptedHost, ScriptedProxy, ran, setup, tasks};
@@ -16,7 +16,7 @@ use super::*;
 
 #[tokio::test]
 async fn groups_are_run_and_trained_on_and_a_run_that_is_complete_runs_nothing_again() {
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(ALTERNATES));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(ALTERNATES));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let setup = setup(&file, &host, &proxy, &folder);
     let summary = ran(&setup, &tasks(4, 0)).await.unwrap();
@@ -41,16 +41,13 @@ async fn groups_are_run_and_trained_on_and_a_run_that_is_complete_runs_nothing_a
     let again = ran(&setup, &tasks(4, 0)).await.unwrap();
     assert_eq!((again.funnel, proxy.n_opened()), (funnel, 8));
     let error = ran(&setup, &tasks(5, 0)).await.unwrap_err();
-    assert!(
-        error.contains("began with 4 tasks") && error.contains("--run"),
-        "{error}"
-    );
+    has(&error, ["began with 4 tasks", "--run"]);
 }
 
 #[tokio::test]
 async fn groups_without_difference_are_replaced_as_often_as_the_file_says() {
     let yaml = "command: ['true']\ngroup_size: 2\ntasks_per_step: 2\nresample: 1\nsteps: 1\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let summary = ran(&setup(&file, &host, &proxy, &folder), &tasks(4, 0))
         .await
@@ -69,7 +66,7 @@ async fn groups_without_difference_are_replaced_as_often_as_the_file_says() {
 
 #[tokio::test]
 async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missing() {
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(ALTERNATES));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(ALTERNATES));
     let (file, host) = (folder.file(), ScriptedHost::default());
     ran(&setup(&file, &host, &proxy, &folder), &tasks(4, 0))
         .await
@@ -151,7 +148,7 @@ async fn a_run_that_was_killed_closes_what_was_open_and_runs_only_what_is_missin
 #[tokio::test]
 async fn a_run_that_was_killed_while_it_measured_measures_again() {
     let yaml = format!("{ALTERNATES}steps: 1\n");
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(&yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let setup = setup(&file, &host, &proxy, &folder);
     let tasks = tasks(2, 1);
@@ -173,15 +170,12 @@ async fn a_run_that_was_killed_while_it_measured_measures_again() {
 #[tokio::test]
 async fn a_run_whose_programs_all_fail_says_why_and_ends() {
     let yaml = "command: [/nowhere/agent]\ngroup_size: 2\ntasks_per_step: 1\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let error = ran(&setup(&file, &host, &proxy, &folder), &tasks(2, 0))
         .await
         .unwrap_err();
-    assert!(
-        error.contains("no episode of step 1 has a score"),
-        "{error}"
-    );
+    has(&error, ["no episode of step 1 has a score"]);
     {
         let log = proxy.log.lock().unwrap();
         let why = log.closed.values().next().unwrap()["failed"].to_string();
@@ -199,7 +193,7 @@ async fn a_run_whose_programs_all_fail_says_why_and_ends() {
 
 #[tokio::test]
 async fn a_measurement_trains_nothing_and_names_the_adapter() {
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(ALTERNATES));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(ALTERNATES));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let mut setup = setup(&file, &host, &proxy, &folder);
     setup.eval = Some(EvalSetup {
@@ -229,7 +223,7 @@ async fn a_measurement_trains_nothing_and_names_the_adapter() {
 #[tokio::test]
 async fn held_out_tasks_are_run_while_the_gate_wants_them() {
     let yaml = format!("{ALTERNATES}steps: 1\n");
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(&yaml));
     let file = folder.file();
     let host = ScriptedHost {
         gate: Some(Arc::clone(&proxy.log)),
@@ -253,15 +247,12 @@ async fn held_out_tasks_are_run_while_the_gate_wants_them() {
 #[tokio::test]
 async fn a_program_ends_with_all_of_its_processes_when_its_time_is_over() {
     let yaml = "shell: true\ncommand: 'echo $$ > pid; (setsid sleep 600 & echo $! > other); sleep 600'\ngroup_size: 2\ntasks_per_step: 1\nat_once: 1\ntimeout: 1 s\nreward: file\nresample: 0\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let error = ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0))
         .await
         .unwrap_err();
-    assert!(
-        error.contains("no episode of step 1 has a score"),
-        "{error}"
-    );
+    has(&error, ["no episode of step 1 has a score"]);
     for name in ["pid", "other"] {
         let pid = fs::read_to_string(folder.path(name)).unwrap();
         let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
@@ -281,7 +272,7 @@ async fn a_program_ends_with_all_of_its_processes_when_its_time_is_over() {
 async fn an_episode_that_has_ended_waits_for_no_look_at_its_turns() {
     let yaml =
         "command: [sleep, '1.5']\nmax_turns: 5\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     proxy.log.lock().unwrap().hangs = true;
     let (file, host) = (folder.file(), ScriptedHost::default());
     let setup = setup(&file, &host, &proxy, &folder);
@@ -293,7 +284,7 @@ async fn an_episode_that_has_ended_waits_for_no_look_at_its_turns() {
 #[tokio::test]
 async fn a_score_counts_if_the_answer_to_it_was_lost() {
     let yaml = "command: ['true']\ngroup_size: 2\ntasks_per_step: 1\nresample: 0\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     proxy.log.lock().unwrap().loses_answer = true;
     let (file, host) = (folder.file(), ScriptedHost::default());
     let summary = ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0)).await;
@@ -303,7 +294,7 @@ async fn a_score_counts_if_the_answer_to_it_was_lost() {
 #[tokio::test]
 async fn rewards_come_from_the_file_the_judge_and_a_function() {
     let judged = "reward: judge\ncommand: ['true']\ngroup_size: 2\ntasks_per_step: 1\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(judged));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(judged));
     let (file, host) = (folder.file(), ScriptedHost::default());
     ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0))
         .await
@@ -313,7 +304,7 @@ async fn rewards_come_from_the_file_the_judge_and_a_function() {
         assert!(log.closed.values().all(|it| it["score"] == 0.25));
     }
     let of_file = "reward: file\nshell: true\ncommand: |\n  echo '{\"score\": 0.5, \"steps\": [1]}' > $METACLAW_REWARD; exit 3\ngroup_size: 2\ntasks_per_step: 1\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(of_file));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(of_file));
     let file = folder.file();
     ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0))
         .await
@@ -326,22 +317,17 @@ async fn rewards_come_from_the_file_the_judge_and_a_function() {
                 .all(|it| it["score"] == 0.5 && it["steps"] == json!([1.0]))
         );
     }
-    let function = Router::new().route(
-        "/score",
-        post(|Json(body): Json<Value>| async move {
-            let reply = body["turns"][0]["reply"]["content"] == "done";
-            let n = body["task"]["n"].as_f64().unwrap();
-            Json(json!({"score": if reply && body["exit_code"] == 0 { n - 1.0 } else { 1.0 }}))
-        }),
-    );
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, function).await.unwrap() });
+    let function = Server::new(|request| {
+        let body = request.json();
+        let reply = body["turns"][0]["reply"]["content"] == "done";
+        let n = body["task"]["n"].as_f64().unwrap();
+        Reply::json(json!({"score": if reply && body["exit_code"] == 0 { n - 1.0 } else { 1.0 }}))
+    });
+    let address = function.address;
     let asked = format!(
         "reward: {{url: 'http://{address}/score'}}\ncommand: ['true']\ngroup_size: 2\ntasks_per_step: 1\n"
     );
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&asked));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(&asked));
     let file = folder.file();
     ran(&setup(&file, &host, &proxy, &folder), &tasks(1, 0))
         .await
@@ -353,7 +339,7 @@ async fn rewards_come_from_the_file_the_judge_and_a_function() {
 #[tokio::test]
 async fn an_interrupted_run_closes_its_episodes_and_goes_on_later() {
     let yaml = "shell: true\ncommand: 'test -e go || sleep 600'\ngroup_size: 2\ntasks_per_step: 1\nsteps: 1\n";
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let setup = setup(&file, &host, &proxy, &folder);
     let cancel = CancellationToken::new();
@@ -374,7 +360,7 @@ async fn an_interrupted_run_closes_its_episodes_and_goes_on_later() {
 
 #[tokio::test]
 async fn a_dry_run_opens_nothing_and_shows_the_first_program() {
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(ALTERNATES));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(ALTERNATES));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let lines = dry_run(&setup(&file, &host, &proxy, &folder), &tasks(4, 1)).unwrap();
     let text = lines.join("\n");

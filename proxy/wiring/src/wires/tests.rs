@@ -3,6 +3,7 @@
 mod house;
 mod table;
 
+use metaclaw_test_kit::has;
 use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
@@ -254,10 +255,7 @@ fn a_name_of_ours_that_is_somebody_elses_is_refused() {
     let WiringError::Layout { by_hand, .. } = refused else {
         panic!("{refused}")
     };
-    assert!(
-        by_hand.contains("base_url = \"http://127.0.0.1:30000/v1\""),
-        "{by_hand}"
-    );
+    has(&by_hand, ["base_url = \"http://127.0.0.1:30000/v1\""]);
     assert_eq!(house.standing("codex"), WireStanding::Unknown);
     let newer = House::with(
         ".zeroclaw/config.toml",

@@ -13,18 +13,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use metaclaw_tests::{
-    external,
     home::{Home, Proxy},
-    trainer::{Start, Trainer},
     upstream::{Play, Upstream},
 };
 use serde_json::json;
 use tokio::{net::TcpListener, task::JoinSet};
 
-use super::{
-    agent, answers_again, assert_no_use_trained_twice, home_of, known, says, server, talk_briefly,
-    user,
-};
+use super::{agent, answers_again, home_of, known, says, server, talk_briefly, user};
 
 /// The message to the owner about a server's status.
 const REFUSALS: [(u16, &str); 4] = [
@@ -133,7 +128,7 @@ fn without_length(mut headers: HeaderMap) -> HeaderMap {
 async fn a_server_that_refuses_is_named_its_turns_wait_and_somebody_else_answers() {
     let (trainer, _, _folder) = server().await;
     let door = Door::before(&trainer.url).await;
-    let upstream = Upstream::start(Play::Text("By llm.")).await;
+    let upstream = Upstream::start(Play::Text("By llm."));
     let home = with_another(home_of(&door.url), &upstream);
     let proxy = home.start().await.unwrap();
     answers_again(&home).await;
@@ -182,64 +177,4 @@ async fn assert_another_answers(proxy: &Proxy) {
     let asked = json!({"max_tokens": 8});
     let reply = proxy.client().stream(&user("What is tea?"), &asked).await;
     assert_eq!(reply.unwrap().text, "By llm.");
-}
-
-#[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
-async fn a_model_that_is_not_offered_is_told_with_those_that_are() {
-    let (trainer, _, _folder) = server().await;
-    let upstream = Upstream::start(Play::Text("By llm.")).await;
-    let home = home_of(&trainer.url).with_env("METACLAW__RL__MODEL", "Qwen/Qwen9");
-    let home = with_another(home, &upstream);
-    let proxy = home.start().await.unwrap();
-    let offered = external::model();
-    let offered = offered.file_stem().unwrap().to_string_lossy().into_owned();
-    let words = format!("the server does not offer Qwen/Qwen9: set rl.model to one of {offered}");
-    says(&home, "what it offers", |status| {
-        let why = status["trainer"]["why"].as_str().unwrap_or_default();
-        why.contains(&words)
-    })
-    .await;
-    let shown = home.command(&["status"]).output().await.unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains(&words), "{shown}");
-    assert_another_answers(&proxy).await;
-    proxy.stop().await.unwrap();
-    trainer.stop().await;
-}
-
-#[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
-async fn while_nobody_can_be_reached_turns_wait_and_somebody_else_answers() {
-    let (trainer, start, folder) = server().await;
-    let upstream = Upstream::start(Play::Text("By llm.")).await;
-    let home = home_of(&trainer.url).with_env("METACLAW__RL__BATCH_SIZE", "4");
-    let home = with_another(home, &upstream);
-    let proxy = home.start().await.unwrap();
-    answers_again(&home).await;
-    talk_briefly(&proxy, 1).await;
-    let judged = |status: &serde_json::Value| status["funnel"]["judged"].as_u64().unwrap_or(0) >= 2;
-    says(&home, "two turns are judged", judged).await;
-    trainer.kill().await;
-    let words = format!("cannot connect to {}", home_url(&start));
-    says(&home, "it is away", |status| {
-        let why = status["trainer"]["why"].as_str().unwrap_or_default();
-        status["trainer"]["is"] == "away" && why.contains(&words)
-    })
-    .await;
-    assert_another_answers(&proxy).await;
-    let status = home.ask(&["status", "--json"]).await.unwrap();
-    assert!(judged(&status), "turns wait: {status}");
-    let trainer = Trainer::start(&start).await;
-    answers_again(&home).await;
-    talk_briefly(&proxy, 2).await;
-    let step = known(&home, "last_step").await;
-    assert_eq!(step["n"], 1, "{step}");
-    assert_no_use_trained_twice(folder.path(), 1);
-    proxy.stop().await.unwrap();
-    trainer.stop().await;
-}
-
-fn home_url(start: &Start) -> String {
-    format!("http://127.0.0.1:{}", start.port)
 }

@@ -213,8 +213,8 @@ async fn openclaw_is_answered_by_a_sampler_as_by_a_provider_of_chats() {
     let openclaw = OpenClaw::installed();
     let (trainer, ..) = server().await;
     trainer.stop().await;
-    let provider = Upstream::scripted(play).await;
-    let service = Tinker::scripted(&external::converted(), script).await;
+    let provider = Upstream::scripted(play);
+    let service = Tinker::scripted(&external::converted(), script);
     let home = home_of(&service.url)
         .with_env("METACLAW__RL__MODEL", MODEL)
         .with_env("METACLAW__RL__BATCH_SIZE", "100");

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
     external,
     trainer::{Start, Trainer},
@@ -137,13 +138,9 @@ async fn what_vllm_refuses_is_told_as_lost(api: &Api, trainer: &Trainer) {
     log.set_serving(&agent, wide).await.unwrap();
     log.close().await;
     let proxy = home.start().await.unwrap();
-    let mut status = Value::Null;
-    let is_lost = async || {
-        status = home.ask(&["status", "--json"]).await.unwrap();
-        status["lost"][0]["adapter"] == "wide"
-    };
-    let waited = until(SEEN_WITHIN, is_lost).await;
-    waited.unwrap_or_else(|error| panic!("{error}: {status}"));
+    let status = async || home.ask(&["status", "--json"]).await.unwrap();
+    let is_lost = |status: &Value| status["lost"][0]["adapter"] == "wide";
+    let status = until_within(SEEN_WITHIN, "a lost adapter", status, is_lost).await;
     let why = status["lost"][0]["why"].to_string();
     assert!(why.contains("max_lora_rank"), "{why}");
     assert_eq!(answers(&proxy).await, None, "the base answers");
@@ -170,13 +167,9 @@ async fn another_model_is_refused(vllm: &Vllm, folder: &Path) {
     other_model(&external::converted(), &model);
     let trainer = Trainer::start(&start_at(&vllm.url, model, folder.join("second"))).await;
     let api = Api::of(&trainer);
-    let mut said = Value::Null;
-    let is_refused = async || {
-        said = api.inference().await;
-        said["state"] == "refused"
-    };
-    let waited = until(SEEN_WITHIN, is_refused).await;
-    waited.unwrap_or_else(|error| panic!("{error}: {said}"));
+    let said = async || api.inference().await;
+    let is_refused = |said: &Value| said["state"] == "refused";
+    let said = until_within(SEEN_WITHIN, "a refusal", said, is_refused).await;
     let why = said["why"].to_string();
     assert!(why.contains("does not serve the model"), "{why}");
     let failed = api.chat("base", "Go.", 2).await.unwrap_err();

@@ -49,7 +49,7 @@ fn model(python: &Path, folder: &Path, n_layers: usize) {
 
 /// OpenClaw's messages and tools.
 async fn request() -> (Vec<Value>, Value) {
-    let provider = Upstream::start(Play::Text("Hello.")).await;
+    let provider = Upstream::start(Play::Text("Hello."));
     let run = OpenClaw::installed()
         .exec(
             OpenClawApi::Completions,

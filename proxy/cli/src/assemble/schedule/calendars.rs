@@ -161,10 +161,7 @@ async fn fetch(client: &reqwest::Client, address: &Secret) -> Result<String, Str
 #[cfg(test)]
 mod tests {
     use metaclaw_schedule::{Keyboard, Window};
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::TcpListener,
-    };
+    use metaclaw_test_kit::{Reply, Server};
 
     use super::*;
 
@@ -176,59 +173,37 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// Answers each request with the next of these.
-    async fn server(answers: &'static [&'static str]) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::task::spawn_local(async move {
-            for answer in answers {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = vec![0; 4_096];
-                let _ = stream.read(&mut request).await.unwrap();
-                let length = answer.split_once("\r\n\r\n").unwrap().1.len();
-                let answer = answer.replace("LENGTH", &length.to_string());
-                stream.write_all(answer.as_bytes()).await.unwrap();
-            }
-        });
-        format!("http://{address}/secret-path/basic.ics")
-    }
-
     #[tokio::test]
     async fn files_and_addresses_are_read_and_no_address_is_told() {
-        const GONE: &str =
-            "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: LENGTH\r\n\r\n";
-        tokio::task::LocalSet::new()
-            .run_until(async {
-                let folder = tempfile::tempdir().unwrap();
-                let file = folder.path().join("mine.ics");
-                std::fs::write(&file, BUSY).unwrap();
-                let address = server(&[GONE]).await;
-                let config = config(&[file.to_str().unwrap(), &address]);
-                let schedule = Schedule::local(config.clone(), None);
-                let client = metaclaw_llm::loopback_client().unwrap();
-                let mut calendars = Calendars::new(&config, None, client).unwrap();
-                calendars.read(&schedule).await;
-                let saved = schedule.save(now_ms());
-                assert_eq!(saved.facts.busy.len(), 1);
-                assert_eq!(
-                    saved.problems,
-                    ["number 2 at 127.0.0.1: it answers 404 Not Found"]
-                );
-                // The owner is always at the keyboard, and in a meeting.
-                let source = "X11".to_owned();
-                let at_ms = now_ms();
-                schedule.set_keyboard(Keyboard::Touched { source, at_ms });
-                let window = schedule.window(at_ms, None);
-                assert!(matches!(window, Window::Open { .. }), "{window}");
-                // If a file disappears, its last content stays valid.
-                std::fs::remove_file(&file).unwrap();
-                calendars.read(&schedule).await;
-                let saved = schedule.save(now_ms());
-                assert_eq!(saved.facts.busy.len(), 1);
-                assert_eq!(saved.problems.len(), 2, "{:?}", saved.problems);
-                assert!(!saved.text().contains("secret-path"));
-            })
-            .await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.ics");
+        std::fs::write(&file, BUSY).unwrap();
+        let server = Server::new(|_| Reply::status(404, ""));
+        let address = format!("{}/secret-path/basic.ics", server.url());
+        let config = config(&[file.to_str().unwrap(), &address]);
+        let schedule = Schedule::local(config.clone(), None);
+        let client = metaclaw_llm::loopback_client().unwrap();
+        let mut calendars = Calendars::new(&config, None, client).unwrap();
+        calendars.read(&schedule).await;
+        let saved = schedule.save(now_ms());
+        assert_eq!(saved.facts.busy.len(), 1);
+        assert_eq!(
+            saved.problems,
+            ["number 2 at 127.0.0.1: it answers 404 Not Found"]
+        );
+        // The owner is always at the keyboard, and in a meeting.
+        let source = "X11".to_owned();
+        let at_ms = now_ms();
+        schedule.set_keyboard(Keyboard::Touched { source, at_ms });
+        let window = schedule.window(at_ms, None);
+        assert!(matches!(window, Window::Open { .. }), "{window}");
+        // If a file disappears, its last content stays valid.
+        std::fs::remove_file(&file).unwrap();
+        calendars.read(&schedule).await;
+        let saved = schedule.save(now_ms());
+        assert_eq!(saved.facts.busy.len(), 1);
+        assert_eq!(saved.problems.len(), 2, "{:?}", saved.problems);
+        assert!(!saved.text().contains("secret-path"));
     }
 
     #[test]

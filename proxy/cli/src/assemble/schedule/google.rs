@@ -85,10 +85,9 @@ fn calendar(primary: &Value) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use axum::{Json, Router, http::HeaderMap, routing::post};
     use metaclaw_chat::now_ms;
     use metaclaw_schedule::{Calendar, Schedule, SchedulerConfig};
-    use tokio::net::TcpListener;
+    use metaclaw_test_kit::{Reply, Server};
 
     use super::*;
 
@@ -117,30 +116,23 @@ mod tests {
 
     #[tokio::test]
     async fn google_is_asked_for_busy_hours_with_the_token() {
-        let answer = |headers: HeaderMap, Json(asked): Json<Value>| async move {
-            assert_eq!(headers["authorization"], "Bearer t");
-            assert_eq!(asked["items"][0]["id"], "primary");
-            Json(json!({"calendars": {"primary": {"busy": []}}}))
-        };
-        let routes = Router::new().route("/calendar/v3/freeBusy", post(answer));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = format!("http://{}", listener.local_addr().unwrap());
+        let server = Server::new(|request| {
+            assert_eq!(request.path(), "/calendar/v3/freeBusy");
+            assert_eq!(request.header("authorization"), Some("Bearer t"));
+            assert_eq!(request.json()["items"][0]["id"], "primary");
+            Reply::json(json!({"calendars": {"primary": {"busy": []}}}))
+        });
+        let api = server.url();
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token.json");
         let good = json!({"token": "t", "expiry": "2099-01-01T00:00:00Z"});
         std::fs::write(&token, good.to_string()).unwrap();
         let client = metaclaw_llm::loopback_client().unwrap();
-        let asking = async {
-            let google = GoogleCalendar { token, api };
-            let text = google.text(&client).await.unwrap();
-            assert!(text.ends_with("END:VCALENDAR\r\n"), "{text}");
-            let nobody = GoogleCalendar::new(folder.path().join("none.json"));
-            let why = format!("{:#}", nobody.text(&client).await.unwrap_err());
-            assert!(why.contains("metaclaw auth login"), "{why}");
-        };
-        tokio::select! {
-            () = asking => {}
-            it = async { axum::serve(listener, routes).await } => it.unwrap(),
-        }
+        let google = GoogleCalendar { token, api };
+        let text = google.text(&client).await.unwrap();
+        assert!(text.ends_with("END:VCALENDAR\r\n"), "{text}");
+        let nobody = GoogleCalendar::new(folder.path().join("none.json"));
+        let why = format!("{:#}", nobody.text(&client).await.unwrap_err());
+        assert!(why.contains("metaclaw auth login"), "{why}");
     }
 }

@@ -1,31 +1,12 @@
 //! Tests with a collector.
 
-use axum::{Json, Router, extract::State, http::HeaderMap as Headers, routing::post};
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
+use metaclaw_test_kit::{Reply, Server};
+use serde_json::json;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
 
 const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
-type Received = mpsc::Sender<(Headers, Value)>;
-
-async fn collect(State(received): State<Received>, headers: Headers, Json(body): Json<Value>) {
-    received.send((headers, body)).await.unwrap();
-}
-
-/// A collector; its address, and what it receives.
-fn collector(runtime: &Runtime) -> (String, mpsc::Receiver<(Headers, Value)>) {
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let base = format!("http://{}/", listener.local_addr().unwrap());
-    let (sender, received) = mpsc::channel(16);
-    let routes = Router::new()
-        .route("/v1/traces", post(collect))
-        .with_state(sender);
-    runtime.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-    (base, received)
-}
 
 /// Logs a request with one turn, as the gateway does.
 fn request(traceparent: Option<&str>, agent: &str) {
@@ -44,8 +25,8 @@ fn request(traceparent: Option<&str>, agent: &str) {
 
 #[test]
 fn a_request_arrives_at_the_collector_as_a_span_of_its_clients_trace() {
-    let runtime = Runtime::new().unwrap();
-    let (base, mut received) = collector(&runtime);
+    let collector = Server::new(|_| Reply::json("{}"));
+    let base = format!("{}/", collector.url());
     let environment = Environment::from_pairs([
         ("OTEL_EXPORTER_OTLP_ENDPOINT", base.as_str()),
         (
@@ -63,9 +44,10 @@ fn a_request_arrives_at_the_collector_as_a_span_of_its_clients_trace() {
     });
     traces.end();
 
-    let (headers, body) = runtime.block_on(received.recv()).unwrap();
-    assert_eq!(headers["authorization"], "Bearer x");
-    assert_eq!(headers["content-type"], "application/json");
+    let got = &collector.asked_of("/v1/traces")[0];
+    assert_eq!(got.header("authorization"), Some("Bearer x"));
+    assert_eq!(got.header("content-type"), Some("application/json"));
+    let body = got.json();
     let resource = &body["resourceSpans"][0];
     let attributes = resource["resource"]["attributes"].as_array().unwrap();
     let name = json!({"key": "service.name", "value": {"stringValue": "proxy-1"}});

@@ -1,90 +1,42 @@
 //! Tests of `metaclaw setup` with a training service, and of the question at a start whether it may get texts.
 
-use axum::{
-    Json, Router,
-    http::{HeaderMap, StatusCode},
-    response::{IntoResponse as _, Response},
-    routing::{MethodRouter, get, post},
-};
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
+use crate::harness::{Reply, Server, gone};
 
 const SERVICE_KEY: &str = "tml-0123456789wxyz";
 
-/// A training service that knows one key; it ends when dropped.
-struct Service {
-    url: String,
-    _tasks: JoinSet<std::io::Result<()>>,
-}
-
-impl Service {
-    async fn new() -> Result<Self> {
-        Self::with(Router::new()).await
-    }
-
-    /// A service whose samplers report no log-probabilities of a prompt's tokens.
-    async fn without_scores() -> Result<Self> {
-        let api = Router::new()
-            .route("/client/config", answering(json!({})))
-            .route(
-                "/create_session",
-                answering(json!({"session_id": "sess-1"})),
-            )
-            .route(
-                "/create_sampling_session",
-                answering(json!({"sampling_session_id": "sampler-1"})),
-            )
-            .route("/asample", answering(json!({"request_id": "req-1"})))
-            .route(
-                "/retrieve_future",
-                answering(json!({"type": "sample", "sequences": [
-                    {"tokens": [5], "logprobs": [-0.5], "stop_reason": "length"},
-                ]})),
-            );
-        Self::with(api).await
-    }
-
-    /// A service that knows these calls as well.
-    async fn with(api: Router) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let api = api.route("/get_server_capabilities", get(models));
-        let routes = Router::new().nest("/api/v1", api);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, routes).await });
-        Ok(Self { url, _tasks: tasks })
-    }
-}
-
-fn answering(body: serde_json::Value) -> MethodRouter {
-    post(move || {
-        let body = body.clone();
-        async move { Json(body) }
+/// A training service that knows one key. Its samplers, if it has any, report no log-probabilities of a prompt's tokens.
+fn service(has_samplers: bool) -> Server {
+    Server::new(move |request| {
+        let is_known = request.header("x-api-key") == Some(SERVICE_KEY);
+        Reply::json(match request.path().trim_start_matches("/api/v1/") {
+            "get_server_capabilities" if !is_known => {
+                return Reply::status(401, json!({"detail": "Invalid API key"}));
+            }
+            "get_server_capabilities" => json!({"supported_models": [
+                {"model_name": "big/Answers-only", "trainable": false},
+                {"model_name": "Qwen/Qwen3-4B", "max_context_length": 32_768},
+                {"model_name": "Qwen/Qwen3-8B", "max_context_length": 65_536},
+            ]}),
+            _ if !has_samplers => return Reply::status(404, "{}"),
+            "client/config" => json!({}),
+            "create_session" => json!({"session_id": "sess-1"}),
+            "create_sampling_session" => json!({"sampling_session_id": "sampler-1"}),
+            "asample" => json!({"request_id": "req-1"}),
+            "retrieve_future" => json!({"type": "sample", "sequences": [
+                {"tokens": [5], "logprobs": [-0.5], "stop_reason": "length"},
+            ]}),
+            _ => return Reply::status(404, "{}"),
+        })
     })
-}
-
-async fn models(headers: HeaderMap) -> Response {
-    if headers
-        .get("x-api-key")
-        .is_none_or(|key| key != SERVICE_KEY)
-    {
-        let error = json!({"detail": "Invalid API key"});
-        return (StatusCode::UNAUTHORIZED, Json(error)).into_response();
-    }
-    let models = json!([
-        {"model_name": "big/Answers-only", "trainable": false},
-        {"model_name": "Qwen/Qwen3-4B", "max_context_length": 32_768},
-        {"model_name": "Qwen/Qwen3-8B", "max_context_length": 65_536},
-    ]);
-    Json(json!({"supported_models": models})).into_response()
 }
 
 /// A home whose settings name the upstream and the service, with answers to everything before the questions about
 /// training.
-fn home(upstream: &Upstream, rl: &str) -> Result<TestHome> {
-    TestHome::new(&format!(
+fn home(upstream: &Upstream, rl: &str) -> Home {
+    Home::new(&format!(
         "mode: rl\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: {KEY}}}\n{rl}",
         upstream.url
     ))
@@ -105,42 +57,37 @@ const BEFORE: [(&str, &str); 9] = [
 
 /// Returns the output from the questions about training on, without addresses that differ from run to run.
 async fn asked(
-    home: &TestHome,
+    home: &Home,
     arguments: &[&str],
     service: &str,
     answers: &[(&'static str, &'static str)],
-) -> Result<String> {
+) -> String {
     let answers: Vec<_> = BEFORE.iter().chain(answers).copied().collect();
-    let seen = at_terminal(home, arguments, answers.leak()).await?;
+    let seen = at_terminal(home, arguments, answers.leak()).await;
     let training = seen.split_once("Weights are trained");
-    let (_, seen) =
-        training.with_context(|| format!("nothing was asked about training: {seen}"))?;
+    let (_, seen) = training.unwrap_or_else(|| panic!("nothing was asked about training: {seen}"));
     assert!(!seen.contains(SERVICE_KEY), "{seen}");
-    Ok(seen.replace(service.trim_start_matches("http://"), "SERVICE"))
+    seen.replace(service.trim_start_matches("http://"), "SERVICE")
 }
 
-fn file(home: &TestHome) -> Result<String> {
-    Ok(std::fs::read_to_string(home.path().join("config.yaml"))?)
+fn file(home: &Home) -> String {
+    home.read("config.yaml")
 }
 
 #[tokio::test]
 async fn the_models_of_a_service_are_listed_to_choose_from() {
-    let (upstream, service) = (
-        Upstream::new().await.unwrap(),
-        Service::new().await.unwrap(),
-    );
+    let (upstream, service) = (Upstream::new(), service(false));
     let home = home(
         &upstream,
         &format!(
             "rl: {{backend: tinker, tinker_base_url: '{}'}}\n",
-            service.url
+            service.url()
         ),
-    )
-    .unwrap();
+    );
     let seen = asked(
         &home,
         &["setup"],
-        &service.url,
+        &service.url(),
         &[
             ("Train by a service", ""),
             ("Which service [tinker]", ""),
@@ -157,34 +104,30 @@ async fn the_models_of_a_service_are_listed_to_choose_from() {
             ("tokens sampled", "2"),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     insta::assert_snapshot!("models of a service", seen);
-    let written = file(&home).unwrap();
-    for line in [
-        "model: Qwen/Qwen3-4B",
-        "price_train: 1.5",
-        SERVICE_KEY,
-        &service.url,
-    ] {
-        assert!(written.contains(line), "{line}: {written}");
-    }
+    let written = file(&home);
+    has(
+        &written,
+        [
+            "model: Qwen/Qwen3-4B",
+            "price_train: 1.5",
+            SERVICE_KEY,
+            &service.url(),
+        ],
+    );
 }
 
 #[tokio::test]
 async fn a_key_of_the_environment_asks_and_is_not_written_down() {
-    let (upstream, service) = (
-        Upstream::new().await.unwrap(),
-        Service::new().await.unwrap(),
-    );
+    let (upstream, service) = (Upstream::new(), service(false));
     let home = home(&upstream, "")
-        .unwrap()
-        .with_variable("TINKER_API_KEY", std::path::Path::new(SERVICE_KEY))
-        .with_variable("TINKER_BASE_URL", std::path::Path::new(&service.url));
+        .with_variable("TINKER_API_KEY", SERVICE_KEY)
+        .with_variable("TINKER_BASE_URL", service.url());
     let seen = asked(
         &home,
         &["setup"],
-        &service.url,
+        &service.url(),
         &[
             ("Train by a service", "yes"),
             ("Which service [tinker]", ""),
@@ -196,31 +139,30 @@ async fn a_key_of_the_environment_asks_and_is_not_written_down() {
             ("tokens sampled", ""),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     assert!(seen.contains("rl.model: Qwen/Qwen3-8B"), "{seen}");
-    let written = file(&home).unwrap();
+    let written = file(&home);
     assert!(written.contains("backend: tinker"), "{written}");
     assert!(
-        !written.contains(SERVICE_KEY) && !written.contains(&service.url),
+        !written.contains(SERVICE_KEY) && !written.contains(&service.url()),
         "{written}"
     );
 }
 
 #[tokio::test]
 async fn where_a_service_cannot_score_replies_a_method_that_works_is_proposed() {
-    let upstream = Upstream::new().await.unwrap();
-    let service = Service::without_scores().await.unwrap();
+    let upstream = Upstream::new();
+    let service = service(true);
     let settings = format!(
         "rl: {{backend: mint, tinker_api_key: {SERVICE_KEY}, tinker_base_url: '{}'}}\n",
-        service.url
+        service.url()
     );
     for (answer, is_written) in [("", true), ("no", false)] {
-        let home = home(&upstream, &settings).unwrap();
+        let home = home(&upstream, &settings);
         let seen = asked(
             &home,
             &["setup"],
-            &service.url,
+            &service.url(),
             &[
                 ("Train by a service", ""),
                 ("Which service [mint]", ""),
@@ -233,23 +175,22 @@ async fn where_a_service_cannot_score_replies_a_method_that_works_is_proposed() 
                 ("tokens sampled", ""),
             ],
         )
-        .await
-        .unwrap();
+        .await;
         let said = "MinT does not say how likely a model finds a given reply";
         assert!(seen.contains(said), "{seen}");
-        let written = file(&home).unwrap();
+        let written = file(&home);
         for line in ["method: binary_rl", "accept_without:"] {
             assert_eq!(written.contains(line), is_written, "{line}: {written}");
         }
-        let shown = home.ask(&["config", "gate.accept_without"]).await.unwrap();
+        let shown = home.ask(&["config", "gate.accept_without"]).await;
         assert_eq!(shown.contains("preference"), is_written, "{shown}");
     }
 }
 
 #[tokio::test]
 async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
-    let service = Service::new().await.unwrap();
-    let home = TestHome::bare().unwrap();
+    let service = service(false);
+    let home = Home::bare();
     let seen = at_terminal(
         &home,
         &["setup"],
@@ -270,12 +211,11 @@ async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
             ("Model", "m"),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     assert!(seen.contains("somebody else has to answer"), "{seen}");
 
-    let home = TestHome::bare().unwrap();
-    let address: &'static str = service.url.clone().leak();
+    let home = Home::bare();
+    let address: &'static str = service.url().leak();
     let seen = at_terminal(
         &home,
         &["setup"],
@@ -298,27 +238,23 @@ async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
         .to_vec()
         .leak(),
     )
-    .await
-    .unwrap();
-    let written = file(&home).unwrap();
+    .await;
+    let written = file(&home);
     assert!(!written.contains("llm:"), "{seen}\n{written}");
     assert!(written.contains("backend: tinker"), "{seen}\n{written}");
 }
 
 #[tokio::test]
 async fn where_a_service_cannot_be_reached_the_model_is_typed() {
-    let upstream = Upstream::new().await.unwrap();
+    let upstream = Upstream::new();
     // Nothing listens there any more.
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let gone = gone();
     let home = home(
         &upstream,
         &format!(
             "rl: {{backend: mint, tinker_api_key: {SERVICE_KEY}, tinker_base_url: '{gone}'}}\n"
         ),
-    )
-    .unwrap();
+    );
     let seen = asked(
         &home,
         &["setup"],
@@ -335,39 +271,33 @@ async fn where_a_service_cannot_be_reached_the_model_is_typed() {
             ("tokens sampled", ""),
         ],
     )
-    .await
-    .unwrap();
+    .await;
     insta::assert_snapshot!("a service that is away", seen);
-    assert!(
-        file(&home).unwrap().contains("Qwen/Qwen3-32B"),
-        "{}",
-        file(&home).unwrap()
-    );
+    assert!(file(&home).contains("Qwen/Qwen3-32B"), "{}", file(&home));
 }
 
 #[tokio::test]
 async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_said() {
-    let upstream = Upstream::new().await.unwrap();
-    let home = home(&upstream, "rl: {backend: local}\n").unwrap();
-    let text = file(&home)
-        .unwrap()
-        .replace("mode: rl", "mode: skills_only");
+    let upstream = Upstream::new();
+    let home = home(&upstream, "rl: {backend: local}\n");
+    let text = file(&home).replace("mode: rl", "mode: skills_only");
     let settings = home.path().join("config.yaml");
     std::fs::write(&settings, &text).unwrap();
-    let proxy = home.start().await.unwrap();
-    proxy.chat("s", &["Hello"]).await.unwrap();
-    home.ask(&["stop"]).await.unwrap();
+    let proxy = home.start().await;
+    proxy.chat("s", &["Hello"]).await;
+    home.ask(&["stop"]).await;
     let service = "rl: {backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://tinker.example', price_train: 1, price_read: 1, price_sample: 1}";
     let text = text
         .replace("rl: {backend: local}", service)
         .replace("mode: skills_only", "mode: rl");
     std::fs::write(&settings, text).unwrap();
-    let refused = home.refusal(&["start"]).await.unwrap();
-    for said in [
-        "Qwen/Qwen3-8B is trained by the training server at tinker.example (rl.backend)",
-        "For your budget: by the chats of the last 7 days, an average day at the training server takes about",
-        " USD), and the tests of each new adapter come on top. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
-    ] {
-        assert!(refused.contains(said), "{said}: {refused}");
-    }
+    let refused = home.refusal(&["start"]).await;
+    has(
+        &refused,
+        [
+            "Qwen/Qwen3-8B is trained by the training server at tinker.example (rl.backend)",
+            "For your budget: by the chats of the last 7 days, an average day at the training server takes about",
+            " USD), and the tests of each new adapter come on top. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
+        ],
+    );
 }

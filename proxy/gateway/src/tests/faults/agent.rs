@@ -12,7 +12,7 @@ use metaclaw_turns::StreamEnd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Scene;
-use crate::tests::harness::{CHAT, STREAM, chunk, completion, delta, json_reply, post_chat};
+use crate::tests::harness::{CHAT, STREAM, chunk, delta, post_chat};
 
 #[tokio::test]
 async fn hangs_up_before_the_first_byte() {
@@ -108,7 +108,7 @@ async fn pipelines() {
         let mut exchange = scene.harness.upstream.next().await;
         assert_eq!(exchange.body(), body, "asked in order");
         assert!(scene.harness.upstream.is_unasked(), "and one by one");
-        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        exchange.say("x").await;
         exchange.stream.shutdown().await.unwrap();
     }
     for _ in &questions {

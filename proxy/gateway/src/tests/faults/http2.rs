@@ -15,7 +15,7 @@ use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 use super::{Scene, said};
 use crate::tests::harness::{
-    CHAT, Exchange, Harness, SOON, STREAM, SetUp, chunk, completion, delta, json_reply,
+    CHAT, Exchange, Harness, SOON, STREAM, SetUp, chunk, completion, delta,
 };
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -102,9 +102,7 @@ async fn a_stream_that_breaks_takes_no_other_with_it() {
     let asked = sender.send_request(chat("Spain"));
     let answer = async {
         let mut exchange = scene.harness.upstream.next().await;
-        exchange
-            .send(json_reply(&completion("Madrid")).as_bytes())
-            .await;
+        exchange.say("Madrid").await;
     };
     let (reply, ()) = tokio::join!(asked, answer);
     let body = reply.unwrap().collect().await.unwrap().to_bytes();

@@ -28,10 +28,8 @@ async fn refuses() {
         no_llm: true,
         ..SetUp::default()
     };
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.url = format!("http://{}/v1", gone.local_addr().unwrap());
-    drop(gone);
+    llm.url = format!("{}/v1", metaclaw_test_kit::gone());
     let scene = Scene::of(Harness::with(set_up).await);
     let seen = scene.harness.refused(&post_chat(CHAT)).await;
     assert_eq!(seen.status(), 502);
@@ -195,9 +193,7 @@ async fn sends_more_than_it_announced() {
     // Additional bytes of the reply are discarded: the next request has its own connection.
     client.send(&post_chat(CHAT)).await;
     let mut exchange = scene.harness.upstream.next().await;
-    exchange
-        .send(json_reply(&completion("London")).as_bytes())
-        .await;
+    exchange.say("London").await;
     assert_eq!(client.read().await.text(), completion("London"));
     let turns = scene.harness.log.wait(2).await;
     assert!(

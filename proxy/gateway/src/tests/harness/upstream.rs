@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::messages::{SOON, find, header, json_reply};
+use super::messages::{SOON, completion, find, header, json_reply};
 
 /// The models of a vLLM: a base model and an adapter.
 pub(crate) const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","root":"/m","parent":null},{"id":"px","object":"model","root":"/a/px","parent":"m"}]}"#;
@@ -108,6 +108,16 @@ impl Exchange {
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
         self.stream.flush().await.unwrap();
+    }
+
+    /// Answers with this whole body.
+    pub(crate) async fn answer(&mut self, body: &str) {
+        self.send(json_reply(body).as_bytes()).await;
+    }
+
+    /// Answers with a completion that says this.
+    pub(crate) async fn say(&mut self, text: &str) {
+        self.answer(&completion(text)).await;
     }
 
     pub(crate) fn body(&self) -> &str {

@@ -1,14 +1,11 @@
 //! Programs that run at environments.
 
-use axum::{
-    Json, Router,
-    http::StatusCode,
-    routing::{get, post},
-};
 use futures_util::future;
 use metaclaw_chat::RolloutId;
+use metaclaw_test_kit::{Reply, Server};
+use reqwest::StatusCode;
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::task::JoinSet;
 
 use super::kit::{RunFolder, ScriptedHost, ScriptedProxy, http, ran, setup, tasks};
 use crate::{
@@ -35,21 +32,17 @@ async fn episodes_run_at_other_places_and_those_of_a_dead_one_run_again_elsewher
     let good = environment(&served, Some("k")).await;
     let good_url = format!("http://{}", good.address().unwrap());
     // It says that it is well, and hangs up when it is asked to run.
-    let bad_routes = Router::new()
-        .route("/healthz", get(|| async { Json(json!({"at_once": 2})) }))
-        .route(
-            "/run",
-            post(|| async { (StatusCode::INTERNAL_SERVER_ERROR, "broken") }),
-        );
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let bad_url = format!("http://{}", listener.local_addr().unwrap());
+    let bad = Server::new(|request| match request.path() {
+        "/healthz" => Reply::json(json!({"at_once": 2})),
+        _ => Reply::status(500, "broken"),
+    });
+    let bad_url = bad.url();
     let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, bad_routes).await.unwrap() });
     serving.spawn(async move { good.serve(std::future::pending()).await.unwrap() });
     let yaml = format!(
         "environments: ['{good_url}', '{bad_url}', 'http://127.0.0.1:9']\ngroup_size: 4\ntasks_per_step: 1\nresample: 0\nsteps: 1\n"
     );
-    let (proxy, folder) = (ScriptedProxy::start().await, RunFolder::new(&yaml));
+    let (proxy, folder) = (ScriptedProxy::start(), RunFolder::new(&yaml));
     let (file, host) = (folder.file(), ScriptedHost::default());
     let mut setup = setup(&file, &host, &proxy, &folder);
     setup.environment_key = Some("k".into());

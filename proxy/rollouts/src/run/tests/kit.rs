@@ -8,16 +8,10 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Json, Router,
-    extract::{Path as UrlPath, State},
-    http::StatusCode,
-    routing::{get, post},
-};
 use metaclaw_chat::{AgentId, Message, RolloutId};
+use metaclaw_test_kit::{Reply, Request, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -47,29 +41,21 @@ pub(super) type SharedLog = Arc<Mutex<ProxyLog>>;
 pub(super) struct ScriptedProxy {
     pub(super) address: ProxyAddress,
     pub(super) log: SharedLog,
-    _tasks: JoinSet<()>,
+    _server: Server,
 }
 
 impl ScriptedProxy {
-    pub(super) async fn start() -> Self {
+    pub(super) fn start() -> Self {
         let log = SharedLog::default();
-        let routes = Router::new()
-            .route("/v1/rollouts", post(open))
-            .route("/v1/rollouts/wanted", get(wanted))
-            .route("/v1/rollouts/{id}", get(view))
-            .route("/v1/feedback", post(close))
-            .with_state(Arc::clone(&log));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        let noted = Arc::clone(&log);
+        let server = Server::new(move |request| answer(&mut noted.lock().unwrap(), request));
         Self {
             address: ProxyAddress {
-                base_url: format!("http://{address}/v1").parse().unwrap(),
+                base_url: format!("{}/v1", server.url()).parse().unwrap(),
                 key: None,
             },
             log,
-            _tasks: tasks,
+            _server: server,
         }
     }
 
@@ -78,45 +64,43 @@ impl ScriptedProxy {
     }
 }
 
-async fn open(State(log): State<SharedLog>, Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
-    let mut log = log.lock().unwrap();
-    // No other test has it: a program is ended by the id in its environment.
-    let id = RolloutId::new(log.opened.len() as u64, rand::random());
-    log.opened.push(body);
-    let address = format!("http://127.0.0.1:9/rollout/{id}");
-    let answer = json!({
-        "id": id, "state": "open", "api_key": "sk-rollout-1",
-        "base_url": format!("{address}/v1"), "anthropic_base_url": address,
-    });
-    (StatusCode::CREATED, Json(answer))
-}
-
-async fn view(State(log): State<SharedLog>, UrlPath(id): UrlPath<String>) -> Json<Value> {
-    let hangs = std::mem::take(&mut log.lock().unwrap().hangs);
-    if hangs {
-        std::future::pending::<()>().await;
+fn answer(log: &mut ProxyLog, request: &Request) -> Reply {
+    let body = request.json();
+    match request.path() {
+        "/v1/rollouts" => {
+            // No other test has it: a program is ended by the id in its environment.
+            let id = RolloutId::new(log.opened.len() as u64, rand::random());
+            log.opened.push(body);
+            let address = format!("http://127.0.0.1:9/rollout/{id}");
+            let opened = json!({
+                "id": id, "state": "open", "api_key": "sk-rollout-1",
+                "base_url": format!("{address}/v1"), "anthropic_base_url": address,
+            });
+            Reply::status(201, opened)
+        }
+        "/v1/rollouts/wanted" => Reply::json(&log.wanted),
+        "/v1/feedback" => {
+            let id = body["rollout"].as_str().unwrap().to_owned();
+            if log.closed.contains_key(&id) {
+                let error = json!({"error": {"message": "it is closed already"}});
+                return Reply::status(409, error);
+            }
+            log.closed.insert(id, body);
+            let is_lost = std::mem::take(&mut log.loses_answer);
+            Reply::status(if is_lost { 503 } else { 200 }, json!({}))
+        }
+        path => {
+            let Some(id) = path.strip_prefix("/v1/rollouts/") else {
+                return Reply::status(404, "");
+            };
+            if std::mem::take(&mut log.hangs) {
+                return Reply::silence();
+            }
+            let is_closed = log.closed.contains_key(id);
+            let state = if is_closed { "scored" } else { "open" };
+            Reply::json(json!({"id": id, "state": state, "turns": ["1-0"]}))
+        }
     }
-    let is_closed = log.lock().unwrap().closed.contains_key(&id);
-    let state = if is_closed { "scored" } else { "open" };
-    Json(json!({"id": id, "state": state, "turns": ["1-0"]}))
-}
-
-async fn close(State(log): State<SharedLog>, Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
-    let id = body["rollout"].as_str().unwrap().to_owned();
-    let mut log = log.lock().unwrap();
-    if log.closed.contains_key(&id) {
-        let error = json!({"error": {"message": "it is closed already"}});
-        return (StatusCode::CONFLICT, Json(error));
-    }
-    log.closed.insert(id, body);
-    if std::mem::take(&mut log.loses_answer) {
-        return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({})));
-    }
-    (StatusCode::OK, Json(json!({})))
-}
-
-async fn wanted(State(log): State<SharedLog>) -> Json<Value> {
-    Json(log.lock().unwrap().wanted.clone())
 }
 
 /// A host whose steps are counted.

@@ -3,20 +3,13 @@
 use std::{
     fs,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{
-    Json, Router,
-    extract::State,
-    http::{StatusCode, header::RETRY_AFTER},
-    response::{IntoResponse, Response},
-    routing::post,
-};
 use metaclaw_chat::Secret;
+use metaclaw_test_kit::{Reply, Request, Server, chat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, task::JoinSet};
 
 use super::super::{AgentError, AgentSettings, EpisodeScore, Track};
 use crate::sandbox::{Sandbox, SandboxChoice, SandboxLimits};
@@ -29,18 +22,6 @@ pub(super) enum Scripted {
     Error(u16, Value),
     /// A refusal with status 503 and this `Retry-After`.
     Busy(&'static str),
-}
-
-/// A model that gives its replies in order, and then the last one again.
-pub(super) struct ScriptedPolicy {
-    pub(super) base_url: String,
-    state: Arc<ScriptState>,
-    _server: JoinSet<()>,
-}
-
-struct ScriptState {
-    replies: Vec<Scripted>,
-    requests: Mutex<Vec<Value>>,
 }
 
 /// What an agent did.
@@ -82,57 +63,24 @@ impl Scripted {
     }
 }
 
-// === impl ScriptedPolicy ===
-
-impl ScriptedPolicy {
-    pub(super) async fn start(replies: Vec<Scripted>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base_url = format!("http://{}/rollout/r1/v1", listener.local_addr().unwrap());
-        let state = Arc::new(ScriptState {
-            replies,
-            requests: Mutex::default(),
-        });
-        let app = Router::new()
-            .route("/rollout/r1/v1/chat/completions", post(answer))
-            .with_state(Arc::clone(&state));
-        let mut server = JoinSet::new();
-        server.spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self {
-            base_url,
-            state,
-            _server: server,
+/// A model that gives its replies in order, and then the last one again.
+fn policy(replies: Vec<Scripted>) -> Server {
+    let n_asked = AtomicUsize::new(0);
+    Server::new(move |request| {
+        let number = n_asked.fetch_add(1, Ordering::SeqCst);
+        let reply = &replies[number.min(replies.len() - 1)];
+        let message = reply.message(number);
+        match reply {
+            Scripted::Error(status, _) => return Reply::status(*status, message),
+            Scripted::Busy(wait) => return Reply::status(503, message).header("retry-after", wait),
+            Scripted::Text(_) | Scripted::Call(..) => {}
         }
-    }
-}
-
-async fn answer(State(state): State<Arc<ScriptState>>, Json(body): Json<Value>) -> Response {
-    let is_stream = body["stream"] == true;
-    let number = {
-        let mut requests = state.requests.lock().unwrap();
-        requests.push(body);
-        requests.len() - 1
-    };
-    let last = state.replies.len() - 1;
-    let reply = &state.replies[number.min(last)];
-    let message = reply.message(number);
-    match reply {
-        Scripted::Error(status, _) => {
-            let status = StatusCode::from_u16(*status).unwrap();
-            return (status, message.to_string()).into_response();
+        if request.json()["stream"] == true {
+            let choice = json!({ "choices": [{ "delta": message, "finish_reason": "stop" }] });
+            return Reply::events([chat::event(&choice), "data: [DONE]\n\n".to_owned()]);
         }
-        Scripted::Busy(wait) => {
-            let header = [(RETRY_AFTER, *wait)];
-            return (StatusCode::SERVICE_UNAVAILABLE, header, message.to_string()).into_response();
-        }
-        Scripted::Text(_) | Scripted::Call(..) => {}
-    }
-    let choice = |name: &str| json!({ "choices": [{ name: message, "finish_reason": "stop" }] });
-    let body = if is_stream {
-        format!("data: {}\n\ndata: [DONE]\n\n", choice("delta"))
-    } else {
-        choice("message").to_string()
-    };
-    (StatusCode::OK, body).into_response()
+        Reply::json(chat::completion(&message))
+    })
 }
 
 // === functions ===
@@ -156,12 +104,12 @@ pub(super) async fn run_in(
     task: &Value,
     replies: Vec<Scripted>,
 ) -> AgentRun {
-    let policy = ScriptedPolicy::start(replies).await;
+    let policy = policy(replies);
     let files = TempDir::new().unwrap();
     let path = |name: &str| files.path().join(name);
     fs::write(path("task.json"), task.to_string()).unwrap();
     let settings = AgentSettings {
-        base_url: policy.base_url.clone(),
+        base_url: format!("{}/rollout/r1/v1", policy.url()),
         api_key: Secret::from("key"),
         model: "policy".to_owned(),
         task: path("task.json"),
@@ -176,7 +124,7 @@ pub(super) async fn run_in(
     AgentRun {
         result,
         reward: written.map(|it| serde_json::from_slice(&it).unwrap()),
-        requests: policy.state.requests.lock().unwrap().clone(),
+        requests: policy.asked().iter().map(Request::json).collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The track `terminal`.
 
+use metaclaw_test_kit::has;
 use serde_json::json;
 
 use super::{
@@ -132,10 +133,7 @@ async fn a_proxy_that_restarts_is_asked_again_and_one_that_refuses_fails_the_epi
     );
     let failed = run(Track::Terminal, &task, vec![closed]).await;
     let words = failed.result.unwrap_err().to_string();
-    assert!(
-        words.contains("409") && words.contains("rollout r1 is closed"),
-        "{words}"
-    );
+    has(&words, ["409", "rollout r1 is closed"]);
     assert_eq!(failed.reward, None);
 }
 

@@ -2,11 +2,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io::{BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, Once},
 };
 
+use metaclaw_test_kit::{Reply, Request, Server, gone};
 use reqwest::redirect;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -25,8 +24,8 @@ struct Site {
     small: BTreeMap<&'static str, &'static [u8]>,
     /// Files at another server. The hub redirects to it.
     large: BTreeMap<&'static str, &'static [u8]>,
-    /// The answer to every request instead.
-    refuses: Option<&'static str>,
+    /// The status of every answer instead, and its error code.
+    refuses: Option<(u16, &'static str)>,
     /// Number of bytes after which the next body breaks off.
     cut: Mutex<Option<usize>>,
     /// The same for each body of a large file in turn.
@@ -37,8 +36,6 @@ struct Site {
     n_sent: Mutex<usize>,
     /// Whether bodies differ from the announced ones.
     lies: bool,
-    /// The head of each request.
-    seen: Mutex<Vec<String>>,
 }
 
 impl Site {
@@ -55,81 +52,56 @@ impl Site {
         }
     }
 
-    fn answer(&self, head: &str, address: SocketAddr) -> Vec<u8> {
-        let mut words = head.split(' ');
-        let (method, path) = (words.next().unwrap(), words.next().unwrap());
-        if let Some(refusal) = self.refuses {
-            return refusal.into();
+    fn answer(&self, request: &Request) -> Reply {
+        let path = request.path();
+        if let Some((status, code)) = self.refuses {
+            return Reply::status(status, "").header("x-error-code", code);
         }
         if let Some(file) = path.strip_prefix("/bytes/") {
-            let mut answer = self.body(self.large[file], head, "");
-            let begin = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+            let mut reply = self.body(self.large[file], request);
             if let Some(cut) = self.cuts.lock().unwrap().pop_front() {
-                answer.truncate(begin + cut);
+                reply = reply.cut(cut);
             }
-            *self.n_sent.lock().unwrap() += answer.len() - begin;
-            return answer;
+            *self.n_sent.lock().unwrap() += reply.n_bytes();
+            return reply;
         }
         // The model was renamed: its old name redirects to the new one.
         if let Some(rest) = path.strip_prefix("/old/tiny/") {
-            return format!("HTTP/1.1 307 Moved\r\nlocation: /own/tiny/{rest}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into();
+            return Reply::status(307, "").header("location", format!("/own/tiny/{rest}"));
         }
         let file = path.rsplit('/').next().unwrap();
-        let commit = format!("x-repo-commit: {COMMIT}\r\n");
         if let Some(bytes) = self.large.get(file) {
             let (mut size, hash) = (bytes.len(), digest(bytes));
             if self.huge == Some(file) {
                 size = 1_000_000_000_000_000;
             }
-            let port = address.port();
-            return format!("HTTP/1.1 302 Found\r\n{commit}x-linked-size: {size}\r\nx-linked-etag: \"{hash}\"\r\nlocation: http://localhost:{port}/bytes/{file}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into();
+            let host = request.header("host").unwrap();
+            let port = host.rsplit(':').next().unwrap();
+            return Reply::status(302, "")
+                .header("x-repo-commit", COMMIT)
+                .header("x-linked-size", size)
+                .header("x-linked-etag", format!("\"{hash}\""))
+                .header("location", format!("http://localhost:{port}/bytes/{file}"));
         }
         let Some(bytes) = self.small.get(file) else {
-            return "HTTP/1.1 404 Not Found\r\nx-error-code: EntryNotFound\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".into();
+            return Reply::status(404, "").header("x-error-code", "EntryNotFound");
         };
-        let headers = format!("{commit}etag: W/\"git-{}\"\r\n", bytes.len());
-        if method == "HEAD" {
-            let size = bytes.len();
-            return format!(
-                "HTTP/1.1 200 OK\r\n{headers}content-length: {size}\r\nconnection: close\r\n\r\n"
-            )
-            .into();
-        }
-        self.body(bytes, head, &headers)
+        let etag = format!("W/\"git-{}\"", bytes.len());
+        let reply = self.body(bytes, request);
+        reply.header("x-repo-commit", COMMIT).header("etag", etag)
     }
 
-    fn body(&self, bytes: &[u8], head: &str, headers: &str) -> Vec<u8> {
-        let range = head.to_ascii_lowercase();
-        let from = range.split_once("range: bytes=").map_or(0, |(_, rest)| {
-            rest.split_once('-').unwrap().0.parse::<usize>().unwrap()
-        });
-        let (status, range) = match from {
-            0 => ("200 OK", String::new()),
-            from => {
-                let (last, size) = (bytes.len() - 1, bytes.len());
-                let range = format!("content-range: bytes {from}-{last}/{size}\r\n");
-                ("206 Partial Content", range)
-            }
-        };
-        let mut rest = bytes[from..].to_vec();
-        let head = format!(
-            "HTTP/1.1 {status}\r\n{headers}{range}content-length: {}\r\nconnection: close\r\n\r\n",
-            rest.len()
-        );
+    fn body(&self, bytes: &[u8], request: &Request) -> Reply {
+        let mut file = bytes.to_vec();
         if self.lies {
-            rest.reverse();
+            file.reverse();
         }
-        if let Some(cut) = self.cut.lock().unwrap().take() {
-            rest.truncate(cut);
+        let reply = Reply::file(&file, request);
+        let is_asked = request.method() == "GET";
+        match self.cut.lock().unwrap().take_if(|_| is_asked) {
+            Some(cut) => reply.cut(cut),
+            None => reply,
         }
-        [head.into_bytes(), rest].concat()
-    }
-
-    /// Returns the requests as `METHOD path`, without the configuration's files.
-    fn asked(&self) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
-        let line = |head: &String| head.split(" HTTP").next().unwrap().to_owned();
-        seen.iter().map(line).collect()
     }
 }
 
@@ -140,46 +112,32 @@ fn digest(bytes: &[u8]) -> String {
 /// A server, and a cache that is filled from it.
 struct Rig {
     site: Arc<Site>,
+    server: Server,
     hub: Hub,
     folder: TempDir,
 }
 
 fn rig(site: Site, token: Option<&str>) -> Rig {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let site = Arc::new(site);
     let serving = Arc::clone(&site);
-    // The thread ends with the test's process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            answer_one(&serving, stream.unwrap(), address);
-        }
-    });
+    let server = Server::new(move |request| serving.answer(request));
+    let endpoint = format!("{}/", server.url());
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("hub").display().to_string();
     let env = |name: &str| match name {
-        "HF_ENDPOINT" => Some(format!("http://{address}/")),
+        "HF_ENDPOINT" => Some(endpoint.clone()),
         "HF_HUB_CACHE" => Some(cache.clone()),
         "HF_TOKEN" => token.map(str::to_owned),
         _ => None,
     };
     let mut hub = Hub::from_env(client(), &env).unwrap();
     hub.pause = Duration::ZERO;
-    Rig { site, hub, folder }
-}
-
-fn answer_one(site: &Site, mut stream: TcpStream, address: SocketAddr) {
-    let mut head = String::new();
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).unwrap() == 0 {
-            return;
-        }
+    Rig {
+        site,
+        server,
+        hub,
+        folder,
     }
-    let answer = site.answer(&head, address);
-    site.seen.lock().unwrap().push(head);
-    // The client may have disconnected.
-    let _ = stream.write_all(&answer);
 }
 
 fn client() -> Client {
@@ -194,6 +152,13 @@ fn client() -> Client {
 }
 
 impl Rig {
+    /// Returns the requests as `METHOD path`.
+    fn asked(&self) -> Vec<String> {
+        let asked = self.server.asked();
+        let line = |it: &Request| format!("{} {}", it.method(), it.target());
+        asked.iter().map(line).collect()
+    }
+
     async fn fetch(&self, name: &str) -> Result<PathBuf, HubError> {
         self.hub.fetch(&name.parse().unwrap(), &|_| {}).await
     }
@@ -247,7 +212,7 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
         Some(&("tokenizer.json".to_owned(), size, Some(size)))
     );
     // All files are of the same commit as the first one.
-    let asked = rig.site.asked();
+    let asked = rig.asked();
     assert_eq!(asked[0], "HEAD /own/tiny/resolve/main/config.json");
     assert!(
         asked[2..]
@@ -257,14 +222,14 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
     );
     assert!(!asked.iter().any(|it| it.contains("tiktoken")));
     // The token is only for the hub, not for the server that it redirects to.
-    for head in rig.site.seen.lock().unwrap().iter() {
+    for Request { head, .. } in rig.server.asked() {
         let has_token = head.contains("Bearer hf_secret");
         assert_eq!(has_token, !head.contains("/bytes/"), "{head}");
     }
     // Existing files are not requested again.
     let n_asked = asked.len();
     assert_eq!(rig.fetch("own/tiny").await.unwrap(), folder);
-    assert_eq!(rig.site.asked().len(), n_asked);
+    assert_eq!(rig.asked().len(), n_asked);
 }
 
 #[tokio::test]
@@ -293,13 +258,14 @@ async fn a_file_that_broke_off_goes_on_where_it_ended() {
         TOKENIZER
     );
     assert!(!partial.exists());
-    let seen = rig.site.seen.lock().unwrap();
+    let seen = rig.server.asked();
     let from = |n: usize| format!("range: bytes={n}-");
     let ranges: Vec<bool> = [from(5), from(9)]
         .iter()
         .map(|range| {
-            seen.iter()
-                .any(|head| head.contains("/bytes/") && head.to_ascii_lowercase().contains(range))
+            seen.iter().any(|it| {
+                it.path().starts_with("/bytes/") && it.text().to_lowercase().contains(range)
+            })
         })
         .collect();
     assert_eq!(ranges, [true, true], "{seen:?}");
@@ -333,9 +299,9 @@ async fn a_commit_that_is_in_the_cache_is_not_changed_for_another() {
     std::fs::write(rig.model().join("refs/main"), older).unwrap();
     rig.fetch("own/tiny").await.unwrap();
     assert!(
-        rig.site.asked()[0].contains("/resolve/fedcba/"),
+        rig.asked()[0].contains("/resolve/fedcba/"),
         "{:?}",
-        rig.site.asked()
+        rig.asked()
     );
     assert_eq!(
         std::fs::read_to_string(rig.model().join("refs/main")).unwrap(),
@@ -345,20 +311,16 @@ async fn a_commit_that_is_in_the_cache_is_not_changed_for_another() {
 
 #[tokio::test]
 async fn a_refusal_says_what_is_to_be_done() {
-    const GATED: &str = "HTTP/1.1 403 Forbidden\r\nx-error-code: GatedRepo\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    const PRIVATE: &str = "HTTP/1.1 401 Unauthorized\r\nx-error-code: RepoNotFound\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    const NO_REVISION: &str = "HTTP/1.1 404 Not Found\r\nx-error-code: RevisionNotFound\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    const BROKEN: &str = "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    const OTHER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n";
+    let (gated, private) = ((403, "GatedRepo"), (401, "RepoNotFound"));
     let mut told = String::new();
     for (refusal, token) in [
-        (GATED, None),
-        (GATED, Some("hf_secret")),
-        (PRIVATE, None),
-        (PRIVATE, Some("hf_secret")),
-        (NO_REVISION, None),
-        (BROKEN, None),
-        (OTHER, None),
+        (gated, None),
+        (gated, Some("hf_secret")),
+        (private, None),
+        (private, Some("hf_secret")),
+        ((404, "RevisionNotFound"), None),
+        ((500, ""), None),
+        ((200, ""), None),
     ] {
         let site = Site {
             refuses: Some(refusal),
@@ -393,16 +355,12 @@ async fn what_is_not_what_was_announced_is_not_kept() {
 
 #[tokio::test]
 async fn a_hub_that_is_not_there_is_told_in_words() {
-    // Nothing listens on this port any more.
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let gone = gone();
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().display().to_string();
     let hub = |offline: &'static str| {
         let env = |name: &str| match name {
-            "HF_ENDPOINT" => Some(format!("http://{gone}")),
+            "HF_ENDPOINT" => Some(gone.clone()),
             "HF_HUB_CACHE" => Some(cache.clone()),
             "HF_HUB_OFFLINE" => Some(offline.to_owned()),
             _ => None,

@@ -5,15 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::{Request, State},
-    http::Uri,
-    response::{IntoResponse as _, Response},
-    routing::any,
-};
-use tokio::{net::TcpListener, task::JoinSet, task::spawn_blocking};
+use metaclaw_test_kit::{Reply, Request, Server};
+use tokio::task::spawn_blocking;
 
 use super::*;
 
@@ -21,16 +14,16 @@ const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
 /// Objects by their path.
 #[derive(Debug, Clone, Default)]
-struct Objects(Arc<Mutex<BTreeMap<String, Bytes>>>);
+struct Objects(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 struct TestBucket {
     objects: Objects,
     store: Arc<BucketStore>,
-    server: JoinSet<()>,
+    server: Server,
 }
 
 impl Objects {
-    fn insert(&self, path: &str, text: impl Into<Bytes>) {
+    fn insert(&self, path: &str, text: impl Into<Vec<u8>>) {
         let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         objects.insert(path.to_owned(), text.into());
     }
@@ -42,15 +35,11 @@ impl Objects {
 }
 
 impl TestBucket {
-    async fn new(place: &str) -> Self {
+    fn new(place: &str) -> Self {
         let objects = Objects::default();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let app = Router::new()
-            .fallback(any(answer))
-            .with_state(objects.clone());
-        let mut server = JoinSet::new();
-        server.spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let serving = objects.clone();
+        let server = Server::new(move |request| answer(&serving, request));
+        let endpoint = server.url();
         let keys = |name: &str| match name {
             "AWS_ACCESS_KEY_ID" => Some("AKIAIOSFODNN7EXAMPLE"),
             "AWS_SECRET_ACCESS_KEY" => Some(SECRET),
@@ -80,45 +69,38 @@ impl TestBucket {
     }
 }
 
-fn error(status: u16, code: &str) -> Response {
+fn error(status: u16, code: &str) -> Reply {
     let body = format!("<Error><Code>{code}</Code><Message>In words.</Message></Error>");
-    let status = StatusCode::from_u16(status).unwrap();
-    (status, [("x-amz-bucket-region", "eu-north-1")], body).into_response()
+    Reply::status(status, body).header("x-amz-bucket-region", "eu-north-1")
 }
 
-async fn answer(State(objects): State<Objects>, request: Request) -> Response {
-    let signature = request.headers().get("authorization");
-    let scope = "AKIAIOSFODNN7EXAMPLE/";
-    if !signature.is_some_and(|it| it.to_str().unwrap().contains(scope)) {
+fn answer(objects: &Objects, request: &Request) -> Reply {
+    let signature = request.header("authorization").unwrap_or_default();
+    let path = request.path();
+    if !signature.contains("AKIAIOSFODNN7EXAMPLE/") || path.starts_with("/denied/") {
         return error(403, "AccessDenied");
     }
-    let (parts, body) = request.into_parts();
-    let path = parts.uri.path().to_owned();
-    if path.starts_with("/denied/") {
-        return error(403, "AccessDenied");
-    }
-    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let mut all = objects.0.lock().unwrap_or_else(PoisonError::into_inner);
-    match parts.method {
-        Method::PUT => drop(all.insert(path, body)),
-        Method::DELETE => drop(all.remove(&path)),
-        _ if path.ends_with('/') => return page(&parts.uri, all.keys()),
-        _ => match all.get(&path) {
-            Some(text) => return text.clone().into_response(),
+    match request.method() {
+        "PUT" => drop(all.insert(path.to_owned(), request.body.clone())),
+        "DELETE" => drop(all.remove(path)),
+        _ if path.ends_with('/') => return page(request, all.keys()),
+        _ => match all.get(path) {
+            Some(text) => return Reply::bytes(text.clone()),
             None => return error(404, "NoSuchKey"),
         },
     }
-    StatusCode::NO_CONTENT.into_response()
+    Reply::status(204, "")
 }
 
 /// Lists one folder on each page. A token is the number of the page.
-fn page<'a>(uri: &Uri, paths: impl Iterator<Item = &'a String>) -> Response {
-    let query = uri.query().unwrap();
+fn page<'a>(request: &Request, paths: impl Iterator<Item = &'a String>) -> Reply {
+    let query = request.query();
     let token = query.strip_prefix("continuation-token=");
     let token = token.and_then(|it| it.split('&').next());
     let at: usize = token.map_or(0, |it| it.parse().unwrap());
     let prefix = query.split("prefix=").nth(1).unwrap().replace("%2F", "/");
-    let bucket = format!("{}{prefix}", uri.path());
+    let bucket = format!("{}{prefix}", request.path());
     let folder = |path: &String| {
         let rest = path.strip_prefix(&bucket)?;
         Some(rest.split_once('/')?.0.to_owned())
@@ -134,7 +116,9 @@ fn page<'a>(uri: &Uri, paths: impl Iterator<Item = &'a String>) -> Response {
         told += "<IsTruncated>true</IsTruncated>";
         told = format!("{told}<NextContinuationToken>{next}</NextContinuationToken>");
     }
-    format!("<ListBucketResult><Name>team</Name>{told}</ListBucketResult>").into_response()
+    Reply::bytes(format!(
+        "<ListBucketResult><Name>team</Name>{told}</ListBucketResult>"
+    ))
 }
 
 fn writer(name: &str) -> WriterId {
@@ -150,7 +134,7 @@ fn skill() -> ShareFile {
 
 #[tokio::test]
 async fn a_file_is_written_read_and_removed() {
-    let bucket = TestBucket::new("s3://team/skills").await;
+    let bucket = TestBucket::new("s3://team/skills");
     let (mine, file) = (writer("laptop-1"), skill());
     let read = bucket.on_thread({
         let (mine, file) = (mine.clone(), file.clone());
@@ -174,7 +158,7 @@ async fn a_file_is_written_read_and_removed() {
 
 #[tokio::test]
 async fn homes_are_listed_page_by_page_and_other_folders_are_not() {
-    let bucket = TestBucket::new("s3://team/skills").await;
+    let bucket = TestBucket::new("s3://team/skills");
     for name in ["b-2", "a-1", "UPPER", "..", "-x", "c-3"] {
         bucket
             .objects
@@ -194,7 +178,7 @@ async fn homes_are_listed_page_by_page_and_other_folders_are_not() {
 
 #[tokio::test]
 async fn a_long_answer_and_bytes_that_are_no_text_are_refused() {
-    let bucket = TestBucket::new("s3://team").await;
+    let bucket = TestBucket::new("s3://team");
     let path = "/team/laptop-1/index.json";
     let read = |max| {
         bucket.on_thread(move |store| {
@@ -214,7 +198,7 @@ async fn a_long_answer_and_bytes_that_are_no_text_are_refused() {
 
 #[tokio::test]
 async fn a_refusal_names_bucket_key_status_and_what_the_service_says_and_no_secret() {
-    let bucket = TestBucket::new("s3://denied/x").await;
+    let bucket = TestBucket::new("s3://denied/x");
     let tried = bucket.on_thread(|store| {
         let index = ShareFile::Index;
         let mine = writer("laptop-1");
@@ -240,8 +224,8 @@ async fn a_refusal_names_bucket_key_status_and_what_the_service_says_and_no_secr
 
 #[tokio::test]
 async fn a_server_that_is_gone_and_an_end_are_errors() {
-    let mut bucket = TestBucket::new("s3://team").await;
-    bucket.server.shutdown().await;
+    let bucket = TestBucket::new("s3://team");
+    bucket.server.set_away(true);
     let why = async |bucket: &TestBucket| {
         bucket
             .on_thread(|store| store.writers().unwrap_err().to_string())

@@ -68,10 +68,10 @@ async fn all_that_loading_takes_is_fetched_and_nothing_else() {
             rig.site.large[name.as_str()]
         );
     }
-    let n_asked = rig.site.asked().len();
+    let n_asked = rig.asked().len();
     assert_eq!(rig.fetch_model().await.unwrap(), folder);
     assert_eq!(
-        rig.site.asked().len(),
+        rig.asked().len(),
         n_asked,
         "what is whole is not asked about"
     );
@@ -171,10 +171,7 @@ async fn a_disk_without_room_is_told_before_anything_is_fetched() {
     );
     assert!(said.contains(" are free: free "), "{said}");
     assert!(
-        !rig.site
-            .asked()
-            .iter()
-            .any(|it| it.contains("/bytes/model-")),
+        !rig.asked().iter().any(|it| it.contains("/bytes/model-")),
         "nothing was read"
     );
 }
