@@ -1,4 +1,4 @@
-//! Kills the proxy with SIGKILL at 50 random moments, each with 64 replies in progress.
+//! Kills the proxy with SIGKILL at [`KILLS`] random moments, each with 64 replies in progress.
 //!
 //! Every turn whose reply had ended 100 ms before a kill is in the log after the restart, complete and once; with
 //! `turns.durability: strict`, every turn whose end the agent saw. The moments come from a seed that is printed;
@@ -25,6 +25,7 @@ use rustix::fs::statvfs;
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, task::JoinSet};
 
+/// METACLAW_TEST_KILLS says another number.
 const KILLS: usize = 50;
 const STREAMS: usize = 64;
 /// A turn that ended this long before a kill must be in the log: `design.md` 3.
@@ -173,13 +174,14 @@ fn assert_whole_and_once(ended: &[Before], replies: &BTreeMap<String, Vec<Value>
 /// Runs the whole test, with a log below `folder`. `is_kept` says whether a turn must be in the log.
 async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -> bool) {
     let bin_dir = external::bin_dir();
+    let kills = external::kills().unwrap_or(KILLS);
     let mut dice = seed();
     let upstream = Echo::start(WORDS, EVERY);
     let home = Home::below(folder, &bin_dir, &config(&upstream, durability));
     let disk = Disk::watch(&home);
     let mut ended = Vec::new();
     let began = Instant::now();
-    for number in 0..KILLS {
+    for number in 0..kills {
         let proxy = home.start().await.unwrap();
         let after = Duration::from_millis(split_mix(&mut dice) % LATEST_MS);
         ended.extend(round(proxy, number, after).await);
@@ -191,7 +193,7 @@ async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -
     let (kept, late): (Vec<&Before>, Vec<&Before>) = ended.iter().partition(|ended| is_kept(ended));
     let late_there = late.iter().filter(|it| replies.contains_key(&it.text));
     println!(
-        "{KILLS} kills under {STREAMS} streams in {took:.1?}: {} turns must be there; {} of {} that ended later are; flush p99 {p99:.1?}{}",
+        "{kills} kills under {STREAMS} streams in {took:.1?}: {} turns must be there; {} of {} that ended later are; flush p99 {p99:.1?}{}",
         kept.len(),
         late_there.count(),
         late.len(),
@@ -202,7 +204,7 @@ async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -
         "a log was moved aside: {}",
         home.log()
     );
-    let shows = kept.len() > KILLS * STREAMS / 4;
+    let shows = kept.len() > kills * STREAMS / 4;
     assert!(shows || p99 > PROMISE, "too few to show anything");
     assert_whole_and_once(&ended, &replies);
     assert_all_there(&kept, &replies);

@@ -29,9 +29,9 @@ use crate::sources::{self, Modules};
 /// At least one circle.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut n_circles = 0;
-    for target in sources::targets(places)? {
-        let folder = target.root.parent().unwrap_or(&places.root);
-        for circle in find(folder, &target.root)? {
+    for root in sources::roots(places)? {
+        let folder = root.parent().unwrap_or(&places.root);
+        for circle in find(folder, &root)? {
             let shown = folder.strip_prefix(&places.root).unwrap_or(folder);
             println!("{}: {circle}", shown.display());
             n_circles += 1;

@@ -166,7 +166,7 @@ mod tests {
     fn readme_and_contributing_need_the_same_packages() {
         for page in ["README.md", "CONTRIBUTING.md"] {
             let text = std::fs::read_to_string(root().join(page)).unwrap();
-            let needed = "`apt install g++ make python3-pip python3-venv npm`";
+            let needed = "`apt install g++ python3-pip python3-venv npm`";
             assert_eq!(text.matches(needed).count(), 1, "{page}");
         }
     }

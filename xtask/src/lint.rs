@@ -6,8 +6,6 @@ use metaclaw_fetch::command;
 use crate::cargo::cargo;
 use crate::circles;
 use crate::docs;
-use crate::names;
-use crate::parameters;
 use crate::places::Places;
 use crate::tools;
 
@@ -15,10 +13,8 @@ use crate::tools;
 type LintCheck = (&'static str, fn(&Places) -> Result<()>);
 
 /// All checks, the quickest first.
-const CHECKS: [LintCheck; 7] = [
+const CHECKS: [LintCheck; 5] = [
     ("circles of files", circles::run),
-    ("tuple parameters", parameters::run),
-    ("repeated type names", names::run),
     ("commands of the pages", docs::check),
     ("unused dependencies", unused_dependencies),
     (

@@ -20,9 +20,7 @@ mod laptop;
 mod libtorch;
 mod lint;
 mod model;
-mod names;
 mod npm;
-mod parameters;
 mod places;
 mod report;
 mod screenshots;
@@ -77,10 +75,8 @@ usage: cargo xtask <command> [arguments]
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   gpu [args]      what the engine does on a GPU: golden values, speed, gaps, memory; writes a report (--help)
   circles         list the files of a crate that import each other in a circle
-  parameters      list the functions that take a tuple
-  names           list the type names that are defined more than once
   fmt             format the code
-  lint            check for circles of files, tuple parameters, unused dependencies and licences, and run clippy
+  lint            check for circles of files, unused dependencies and licences, and run clippy
                   with every feature
   doc             the documentation, warnings refused
   docs [--check]  run the commands of README, CONTRIBUTING.md and docs/ in a scratch home; --check only checks that
@@ -139,8 +135,6 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "gpu" => gpu::run(&places, args),
         "screenshots" => screenshots::run(&places),
         "circles" => circles::run(&places),
-        "names" => names::run(&places),
-        "parameters" => parameters::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => lint::run(&places),
         "doc" => cargo::doc(&places),

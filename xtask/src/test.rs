@@ -43,6 +43,8 @@ const SHORT_ROUND: [&str; 10] = [
 ];
 /// The number of cases of each property in the short run, unless the property sets one; proptest's default is 256.
 const SHORT_CASES: &str = "32";
+/// The number of kills of the proxy in the short run; `--all` has 50.
+const SHORT_KILLS: &str = "5";
 
 /// The extent of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,6 +229,7 @@ fn environment(
         Extent::Short => {
             variables.extend(clients::few(places, report)?);
             variables.push(("PROPTEST_CASES", SHORT_CASES.into()));
+            variables.push(("METACLAW_TEST_KILLS", SHORT_KILLS.into()));
         }
         Extent::All => variables.extend(clients::all(places, report)?),
     }

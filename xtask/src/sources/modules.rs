@@ -22,8 +22,6 @@ pub(crate) struct Module {
     pub(crate) file: usize,
     pub(crate) parent: Option<usize>,
     pub(crate) children: BTreeMap<String, usize>,
-    /// Whether the module, or one around it, is built for tests only.
-    pub(crate) is_test: bool,
     pub(crate) scope: Scope,
 }
 
@@ -33,7 +31,6 @@ struct Place {
     /// The folder of the modules that the file declares.
     folder: PathBuf,
     parent: Option<usize>,
-    is_test: bool,
 }
 
 impl Modules {
@@ -50,7 +47,6 @@ impl Modules {
             path: root.to_owned(),
             folder: folder.to_owned(),
             parent: None,
-            is_test: false,
         })?;
         Ok(modules)
     }
@@ -73,22 +69,20 @@ impl Modules {
         let first = self.all.len();
         let mut folders: Vec<PathBuf> = Vec::new();
         for scope in scopes {
-            let (parent, folder, is_test) = match &scope.within {
+            let (parent, folder) = match &scope.within {
                 Some((within, name)) => {
                     let parent = first + within;
                     let child = self.all.len();
                     self.all[parent].children.insert(name.clone(), child);
-                    let is_test = self.all[parent].is_test;
-                    (Some(parent), folders[*within].join(name), is_test)
+                    (Some(parent), folders[*within].join(name))
                 }
-                None => (place.parent, place.folder.clone(), place.is_test),
+                None => (place.parent, place.folder.clone()),
             };
             folders.push(folder);
             self.all.push(Module {
                 file,
                 parent,
                 children: BTreeMap::new(),
-                is_test: is_test || scope.is_test,
                 scope,
             });
         }
@@ -112,7 +106,6 @@ impl Modules {
             path,
             folder: inside,
             parent: Some(parent),
-            is_test: self.all[parent].is_test || declared.is_test,
         })?;
         let children = &mut self.all[parent].children;
         children.insert(declared.name.clone(), child);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, FnArg, Lit, Meta, Type, Visibility};
+use syn::{Attribute, Expr, Lit, Meta, Visibility};
 
 /// One module of a file: the file's own first, then the modules in braces.
 #[derive(Debug, Default)]
@@ -13,8 +13,6 @@ pub(crate) struct Scope {
     pub(super) within: Option<(usize, String)>,
     /// Modules in files of their own: `mod x;`.
     pub(super) declares: Vec<Declared>,
-    /// Whether the module is built for tests only, as far as this file says.
-    pub(super) is_test: bool,
     /// Names of items, macros included.
     pub(crate) defines: BTreeSet<String>,
     pub(crate) imports: Vec<UseImport>,
@@ -22,10 +20,6 @@ pub(crate) struct Scope {
     pub(crate) paths: BTreeSet<Vec<String>>,
     /// First words of all paths, outside `use`.
     pub(crate) words: BTreeSet<String>,
-    /// Structs, enums, traits and type aliases outside tests.
-    pub(crate) types: Vec<NamedItem>,
-    /// Functions outside tests that take a tuple, each with the line of the parameter.
-    pub(crate) tuples: Vec<NamedItem>,
 }
 
 /// `mod x;`.
@@ -34,7 +28,6 @@ pub(super) struct Declared {
     pub(super) name: String,
     /// The file that `#[path]` names.
     pub(super) path: Option<String>,
-    pub(super) is_test: bool,
 }
 
 /// One name that a `use` brings.
@@ -47,13 +40,6 @@ pub(crate) struct UseImport {
     pub(crate) is_reexport: bool,
 }
 
-/// An item and the line that it begins at.
-#[derive(Debug)]
-pub(crate) struct NamedItem {
-    pub(crate) name: String,
-    pub(crate) line: usize,
-}
-
 /// Reads a file.
 ///
 /// # Errors
@@ -64,7 +50,6 @@ pub(super) fn read(text: &str) -> syn::Result<Vec<Scope>> {
         scopes: vec![Scope::default()],
         ..Reader::default()
     };
-    reader.scopes[0].is_test = is_test(&file.attrs);
     reader.visit_file(&file);
     Ok(reader.scopes)
 }
@@ -76,10 +61,6 @@ struct Reader {
     at: usize,
     /// Blocks that are open: what is defined in one is nobody else's to import.
     n_blocks: usize,
-    /// Items of test code that are open, modules in braces not counted.
-    n_tests: usize,
-    /// Whether this is an `impl` of a trait, which says what its functions take.
-    is_of_trait: bool,
 }
 
 impl Reader {
@@ -87,35 +68,11 @@ impl Reader {
         &mut self.scopes[self.at]
     }
 
-    fn is_in_test(&self) -> bool {
-        let mut scope = &self.scopes[self.at];
-        while let (false, Some((around, _))) = (scope.is_test, &scope.within) {
-            scope = &self.scopes[*around];
-        }
-        scope.is_test || self.n_tests > 0
-    }
-
     fn define(&mut self, name: &Ident) {
         if self.n_blocks == 0 {
             let name = word(name);
             self.scope().defines.insert(name);
         }
-    }
-
-    fn define_type(&mut self, name: &Ident, attributes: &[Attribute]) {
-        self.define(name);
-        if !self.is_in_test() && !is_test(attributes) {
-            let named = NamedItem::new(name);
-            self.scope().types.push(named);
-        }
-    }
-
-    /// Reads what is inside an item, which may be of test code.
-    fn inside(&mut self, attributes: &[Attribute], read: impl FnOnce(&mut Self)) {
-        let n_tests = self.n_tests;
-        self.n_tests += usize::from(is_test(attributes));
-        read(self);
-        self.n_tests = n_tests;
     }
 
     fn note_path(&mut self, path: Vec<String>) {
@@ -166,21 +123,15 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
         let name = word(&module.ident);
-        let is_test = is_test(&module.attrs);
         let Some((_, items)) = &module.content else {
             let path = path_attribute(&module.attrs);
-            self.scope().declares.push(Declared {
-                name,
-                path,
-                is_test,
-            });
+            self.scope().declares.push(Declared { name, path });
             return;
         };
         let around = self.at;
         self.at = self.scopes.len();
         self.scopes.push(Scope {
             within: Some((around, name)),
-            is_test,
             ..Scope::default()
         });
         for item in items {
@@ -199,33 +150,33 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.define_type(&item.ident, &item.attrs);
-        self.inside(&item.attrs, |me| visit::visit_item_struct(me, item));
+        self.define(&item.ident);
+        visit::visit_item_struct(self, item);
     }
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.define_type(&item.ident, &item.attrs);
-        self.inside(&item.attrs, |me| visit::visit_item_enum(me, item));
+        self.define(&item.ident);
+        visit::visit_item_enum(self, item);
     }
 
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.define_type(&item.ident, &item.attrs);
-        self.inside(&item.attrs, |me| visit::visit_item_trait(me, item));
+        self.define(&item.ident);
+        visit::visit_item_trait(self, item);
     }
 
     fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
-        self.define_type(&item.ident, &item.attrs);
-        self.inside(&item.attrs, |me| visit::visit_item_type(me, item));
+        self.define(&item.ident);
+        visit::visit_item_type(self, item);
     }
 
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
         self.define(&item.ident);
-        self.inside(&item.attrs, |me| visit::visit_item_const(me, item));
+        visit::visit_item_const(self, item);
     }
 
     fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
         self.define(&item.ident);
-        self.inside(&item.attrs, |me| visit::visit_item_static(me, item));
+        visit::visit_item_static(self, item);
     }
 
     fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
@@ -237,34 +188,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.define(&item.sig.ident);
-        self.inside(&item.attrs, |me| visit::visit_item_fn(me, item));
-    }
-
-    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        let is_around = std::mem::replace(&mut self.is_of_trait, item.trait_.is_some());
-        self.inside(&item.attrs, |me| visit::visit_item_impl(me, item));
-        self.is_of_trait = is_around;
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.inside(&item.attrs, |me| visit::visit_impl_item_fn(me, item));
-    }
-
-    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
-        if !self.is_of_trait && !self.is_in_test() {
-            let takes = signature.inputs.iter().filter_map(|input| match input {
-                FnArg::Typed(typed) if is_tuple(&typed.ty) => Some(typed.colon_token.spans[0]),
-                FnArg::Typed(_) | FnArg::Receiver(_) => None,
-            });
-            let tuples: Vec<NamedItem> = takes
-                .map(|span| NamedItem {
-                    name: word(&signature.ident),
-                    line: span.start().line,
-                })
-                .collect();
-            self.scope().tuples.extend(tuples);
-        }
-        visit::visit_signature(self, signature);
+        visit::visit_item_fn(self, item);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -281,48 +205,12 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-impl NamedItem {
-    fn new(name: &Ident) -> Self {
-        Self {
-            name: word(name),
-            line: name.span().start().line,
-        }
-    }
-}
-
-/// An identifier without its `r#`.
 fn word(ident: &Ident) -> String {
     let text = ident.to_string();
     match text.strip_prefix("r#") {
         Some(word) => word.to_owned(),
         None => text,
     }
-}
-
-/// `(A, B)` and references to it.
-fn is_tuple(of: &Type) -> bool {
-    match of {
-        Type::Tuple(tuple) => tuple.elems.len() > 1,
-        Type::Reference(reference) => is_tuple(&reference.elem),
-        Type::Paren(inner) => is_tuple(&inner.elem),
-        _ => false,
-    }
-}
-
-/// Whether `#[test]` or a `cfg(..)` says that the item is built in tests only.
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::Path(path) => path.is_ident("test"),
-        Meta::List(list) if list.path.is_ident("cfg") => {
-            let words = list.tokens.to_string();
-            let has = |sought| {
-                let mut words = words.split(|c: char| !c.is_alphanumeric() && c != '_');
-                words.any(|word| word == sought)
-            };
-            has("test") && !has("not")
-        }
-        Meta::List(_) | Meta::NameValue(_) => false,
-    })
 }
 
 /// The text of `#[path = ".."]`.

@@ -5,7 +5,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
 use crate::report::StageReport;
-use metaclaw_fetch::testing::{Manners, TestServer};
+use metaclaw_test_kit::{Reply, Server};
 
 const RECORD: &str = "t-1.dist-info/RECORD";
 
@@ -41,7 +41,20 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-fn fetch(server: &TestServer, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
+/// A wheel on a server.
+struct ServedWheel {
+    server: Server,
+    sha256: String,
+}
+
+fn serve(wheel: Vec<u8>) -> ServedWheel {
+    ServedWheel {
+        sha256: metaclaw_fetch::hex(&Sha256::digest(&wheel)),
+        server: Server::new(move |request| Reply::file(&wheel, request)),
+    }
+}
+
+fn fetch(server: &ServedWheel, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
     let places = Places {
         root: home.into(),
         cache: home.into(),
@@ -49,7 +62,7 @@ fn fetch(server: &TestServer, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
     };
     let wheel = Wheel {
         requirement: "t==1".into(),
-        url: server.url.clone(),
+        url: format!("{}/a.whl", server.server.url()),
         sha256: server.sha256.clone(),
     };
     let mut bytes = 0;
@@ -72,7 +85,7 @@ fn takes_the_wanted_members_and_no_more_than_their_neighbourhood() {
         ("t/lib/b.so", b"small".to_vec()),
         ("t/rest.bin", noise(4 << 20)),
     ];
-    let server = TestServer::start(zip_of(&files, honest), Manners::default());
+    let server = serve(zip_of(&files, honest));
     let home = tempfile::tempdir().unwrap();
     let (taken, bytes) = fetch(&server, home.path());
     assert_eq!(taken.unwrap().len(), 2);
@@ -92,7 +105,7 @@ fn members_that_are_there_are_not_fetched_again() {
         ("t/rest.bin", noise(3 << 20)),
         ("t/lib/b.so", noise(10)),
     ];
-    let server = TestServer::start(zip_of(&files, honest), Manners::default());
+    let server = serve(zip_of(&files, honest));
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("out")).unwrap();
     fs::write(home.path().join("out/a.so"), &files[0].1).unwrap();
@@ -104,10 +117,7 @@ fn members_that_are_there_are_not_fetched_again() {
 #[test]
 fn a_member_of_another_hash_is_refused_removed_and_named() {
     let lie = |name: &str, bytes: &[u8]| honest(name, &[bytes, b"!"].concat());
-    let server = TestServer::start(
-        zip_of(&[("t/lib/a.so", b"abc".to_vec())], lie),
-        Manners::default(),
-    );
+    let server = serve(zip_of(&[("t/lib/a.so", b"abc".to_vec())], lie));
     let home = tempfile::tempdir().unwrap();
     let error = format!("{:#}", fetch(&server, home.path()).0.unwrap_err());
     assert!(
@@ -123,10 +133,9 @@ fn a_member_of_another_hash_is_refused_removed_and_named() {
 
 #[test]
 fn a_member_that_record_does_not_list_is_refused() {
-    let server = TestServer::start(
-        zip_of(&[("t/lib/a.so", b"abc".to_vec())], |_, _| String::new()),
-        Manners::default(),
-    );
+    let server = serve(zip_of(&[("t/lib/a.so", b"abc".to_vec())], |_, _| {
+        String::new()
+    }));
     let home = tempfile::tempdir().unwrap();
     let error = format!("{:#}", fetch(&server, home.path()).0.unwrap_err());
     assert!(error.contains("not in the wheel's RECORD"), "{error}");
@@ -135,7 +144,7 @@ fn a_member_that_record_does_not_list_is_refused() {
 #[test]
 fn a_name_that_leads_elsewhere_is_not_taken() {
     let files = [("t/lib/../../../a.so", b"abc".to_vec())];
-    let server = TestServer::start(zip_of(&files, honest), Manners::default());
+    let server = serve(zip_of(&files, honest));
     let home = tempfile::tempdir().unwrap();
     assert_eq!(
         fetch(&server, home.path()).0.unwrap(),
