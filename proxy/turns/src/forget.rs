@@ -102,7 +102,7 @@ impl TurnLog {
         &self,
         agent: &AgentId,
         session: &SessionId,
-        mask: Box<dyn Fn(&str) -> Option<String> + Send>,
+        mask: Box<TextMask>,
     ) -> LogFuture<'_, u64> {
         let (agent, session) = (agent.clone(), session.clone());
         self.write(move |txn| mask_session(txn, &agent, &session, &*mask))

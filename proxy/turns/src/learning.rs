@@ -13,10 +13,6 @@ use crate::{
 
 // === impl TurnLog ===
 
-#[expect(
-    clippy::missing_errors_doc,
-    reason = "of all: the store's, or `LogError::NoSuchTurn`"
-)]
 impl TurnLog {
     /// Adds the reply's sampled ids. Returns false if the turn has ids, or may have none because its text was masked.
     ///

@@ -39,7 +39,8 @@ const ROOM_KIB: usize = 64 << 10;
 const MAX_TURN: usize = 96 << 20;
 
 /// What the log's methods return. The future is boxed, because an `async fn` is compiled again by each crate that awaits
-/// it, with all of the log that it reaches.
+/// it, with all of the log that it reaches. A method that says nothing else of its errors returns the store's, or
+/// [`LogError::Damaged`] where something does not read back.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
 /// A handle to the turn log. It is cheap to clone. When the last clone is dropped, the log is closed.

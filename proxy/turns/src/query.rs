@@ -21,10 +21,6 @@ const ERRANDS: usize = 200;
 
 // === impl TurnLog ===
 
-#[expect(
-    clippy::missing_errors_doc,
-    reason = "of all: the store's, or `LogError::Damaged` where something does not read back"
-)]
 impl TurnLog {
     pub fn get(&self, id: TurnId) -> LogFuture<'_, Option<Turn>> {
         self.read(move |store| read::turn(store, id))

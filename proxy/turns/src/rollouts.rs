@@ -40,10 +40,6 @@ pub struct RolloutFilter {
 
 // === impl TurnLog ===
 
-#[expect(
-    clippy::missing_errors_doc,
-    reason = "of all: the store's, or what the method names"
-)]
 impl TurnLog {
     /// Writes a rollout that was just opened.
     pub fn open_rollout(&self, rollout: Rollout) -> LogFuture<'_, ()> {

@@ -32,7 +32,6 @@ enum ServingValue {
 
 // === impl TurnLog ===
 
-#[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
     /// Records the adapter that serves an agent, or none for the base model.
     pub fn set_serving(&self, agent: &AgentId, adapter: Option<String>) -> LogFuture<'_, ()> {

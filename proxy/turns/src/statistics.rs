@@ -16,7 +16,6 @@ use crate::{
 
 // === impl TurnLog ===
 
-#[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
     /// Returns the counts from a day on ([`crate::day_of`]), the oldest day first, and each day's by agent.
     pub fn statistics(&self, from_day: u32) -> LogFuture<'_, Vec<DayStatistics>> {

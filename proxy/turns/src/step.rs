@@ -112,10 +112,6 @@ impl NewStep {
 
 // === impl TurnLog ===
 
-#[expect(
-    clippy::missing_errors_doc,
-    reason = "where nothing is said: the store's, or `LogError::Damaged` where something does not read back"
-)]
 impl TurnLog {
     /// Begins a training step: writes it and takes its turns, all or none.
     ///
