@@ -21,7 +21,7 @@ pub(super) struct Spellings {
     anywhere: AhoCorasick,
     prefixes: HashSet<String>,
     suffixes: HashSet<String>,
-    all: String,
+    tokens: Vec<String>,
     longest: usize,
 }
 
@@ -49,7 +49,7 @@ impl Spellings {
             prefixes: cut(|token, at| &token[..at]),
             suffixes: cut(|token, at| &token[at..]),
             longest: tokens.iter().map(String::len).max().unwrap_or(0),
-            all: tokens.join("\n"),
+            tokens,
         })
     }
 
@@ -84,7 +84,8 @@ impl Spellings {
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         let lower = |end: usize| text[..end].to_ascii_lowercase();
         let mut heads = ends.take_while(|end| *end <= self.longest).map(lower);
-        let middle = text.len() <= self.longest && self.all.contains(&lower(text.len()));
+        let is_middle = |text: String| self.tokens.iter().any(|token| token.contains(&text));
+        let middle = text.len() <= self.longest && is_middle(lower(text.len()));
         middle || heads.any(|head| self.suffixes.contains(&head))
     }
 

@@ -63,6 +63,8 @@ fn a_token_is_broken_wherever_it_may_come_whole() {
     assert_eq!(breaks("END|> quoted", Kind::Text), [0]);
     assert_eq!(breaks("if a <", Kind::Text), [6]);
     assert_eq!(breaks("|end|", Kind::Text), [0]);
+    // A part of each of two tokens is a part of neither.
+    assert_eq!(breaks("\n<", Kind::Text), [2]);
     assert_eq!(breaks("think", Kind::Word), [0_usize; 0]);
     assert_eq!(breaks("", Kind::Text), [0_usize; 0]);
 }
