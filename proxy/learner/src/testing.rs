@@ -3,6 +3,14 @@
 //! Its weights are the list of what it was trained on, so that a test can read from a checkpoint what is in it, and how
 //! often.
 
+use std::sync::Arc;
+
+use metaclaw_reward::Rules;
+use metaclaw_schedule::{Schedule, SchedulerConfig};
+use metaclaw_turns::TurnLog;
+
+use crate::{config::LearnerConfig, judge::Judge, metrics::Recorder, shared::Parts};
+
 pub(crate) mod crash;
 pub(crate) mod progress;
 mod talk;
@@ -15,3 +23,24 @@ pub(crate) use self::{
     },
     world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };
+
+/// The parts of a learner that judges by the built-in rules and does nothing else.
+pub(crate) fn parts(config: LearnerConfig, log: &TurnLog) -> Parts {
+    Parts {
+        config,
+        log: log.clone(),
+        backend: None,
+        judge: Judge::Rules(Rules::default()),
+        listener: None,
+        external_teacher: None,
+        advantages: None,
+        schedule: Schedule::local(SchedulerConfig::default(), None),
+        library: None,
+        memory: None,
+        is_off: Arc::new(|_| false),
+        evolver: None,
+        recorder: Recorder::default(),
+        folder: None,
+        on_swap: Arc::new(|_, _| ()),
+    }
+}

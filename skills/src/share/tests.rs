@@ -71,6 +71,13 @@ impl TestHome {
     }
 }
 
+/// The homes of one person on two machines, and a time later than every file.
+fn two_homes() -> (TempDir, TestHome, TestHome, u64) {
+    let share = tempfile::tempdir().unwrap();
+    let [one, other] = [(); 2].map(|()| TestHome::new(share.path(), Some(KEY)));
+    (share, one, other, now_ms())
+}
+
 fn sync(library: &Library, share: &Path, key: Option<&str>) -> ShareSync {
     let store = FolderStore::new(share, library.dir());
     let key = key.map(|key| ShareKey::new(&key.into()).unwrap());
@@ -110,10 +117,7 @@ fn now_ms() -> u64 {
 
 #[test]
 fn the_homes_of_one_person_are_in_step_after_one_look_each() {
-    let share = tempfile::tempdir().unwrap();
-    let mut one = TestHome::new(share.path(), Some(KEY));
-    let mut other = TestHome::new(share.path(), Some(KEY));
-    let at = now_ms();
+    let (share, mut one, mut other, at) = two_homes();
     one.write("weather", "1. Ask for the city.");
     one.look(at);
     let report = other.look(at + 1);
@@ -154,10 +158,7 @@ fn the_homes_of_one_person_are_in_step_after_one_look_each() {
 
 #[test]
 fn edits_on_both_machines_end_in_the_newer_text_on_both() {
-    let share = tempfile::tempdir().unwrap();
-    let mut one = TestHome::new(share.path(), Some(KEY));
-    let mut other = TestHome::new(share.path(), Some(KEY));
-    let at = now_ms();
+    let (_share, mut one, mut other, at) = two_homes();
     one.write("weather", "1. Old.");
     fs::File::open(one.path("weather"))
         .unwrap()
@@ -240,10 +241,7 @@ fn a_skill_of_another_person_waits_and_stays_as_it_was_accepted() {
 
 #[test]
 fn what_the_owner_took_back_does_not_come_again_by_itself() {
-    let share = tempfile::tempdir().unwrap();
-    let mut one = TestHome::new(share.path(), Some(KEY));
-    let mut other = TestHome::new(share.path(), Some(KEY));
-    let at = now_ms();
+    let (_share, mut one, mut other, at) = two_homes();
     one.write("weather", "1. Ask for the city.");
     one.look(at);
     other.look(at + 1);
@@ -291,10 +289,7 @@ fn a_folder_that_is_missing_or_holds_the_library_is_not_used() {
 
 #[test]
 fn a_forgotten_session_takes_its_skill_off_the_other_machine() {
-    let share = tempfile::tempdir().unwrap();
-    let mut one = TestHome::new(share.path(), Some(KEY));
-    let mut other = TestHome::new(share.path(), Some(KEY));
-    let at = now_ms();
+    let (share, mut one, mut other, at) = two_homes();
     one.write("weather", "1. Ask for Anna's city.");
     one.look(at);
     other.look(at + 1);

@@ -11,7 +11,6 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metaclaw_reward::Rules;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{
     HistoryEntry, ProposalState, Reason, SkillsConfig, WishesConfig, read_history,
 };
@@ -23,8 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     Ask, Evolver, Judge, Learner, Parts,
-    metrics::Recorder,
-    testing::{World, append, corrected_talk, new_turn, progress},
+    testing::{World, append, corrected_talk, new_turn, parts, progress},
 };
 
 /// Answers from a list, then fails; keeps the requests.
@@ -89,23 +87,12 @@ impl Rig {
         };
         let rules = r#"[{"on": "next", "pattern": "(?i)too long|no,", "score": -1}, {"on": "next", "pattern": "Thanks", "score": 1}]"#;
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
+        // The test waits for nobody.
+        let config = r#"{"mode": "rl", "gate": {"lessons": false}}"#;
         let parts = Parts {
-            listener: None,
-            // The test waits for nobody.
-            config: serde_json::from_str(r#"{"mode": "rl", "gate": {"lessons": false}}"#).unwrap(),
-            schedule: Schedule::local(SchedulerConfig::default(), None),
-            log: log.clone(),
-            backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
-            external_teacher: None,
-            advantages: None,
-            library: None,
-            memory: None,
             evolver: Some((library.clone(), evolver)),
-            is_off: Arc::new(|_| false),
-            recorder: Recorder::default(),
-            folder: None,
-            on_swap: Arc::new(|_, _| {}),
+            ..parts(serde_json::from_str(config).unwrap(), &log)
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
         Learner::start(parts, &tracker, cancel.clone())

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::Message;
-use metaclaw_reward::Rules;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnLog, TurnState, TurnsConfig};
 use tempfile::TempDir;
@@ -13,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Judge, Listener, Parts,
-    testing::{World, append, corrected_talk},
+    Ask, AskFailed, Listener, Parts,
+    testing::{World, append, corrected_talk, parts},
 };
 
 /// A log of one conversation of three turns, and a library.
@@ -42,20 +40,9 @@ impl Room {
         let (library, _) = Library::open(at("skills"), skills, wishes);
         let parts = Parts {
             listener,
-            config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
-            schedule: Schedule::local(SchedulerConfig::default(), None),
-            log,
-            backend: None,
-            judge: Judge::Rules(Rules::default()),
-            external_teacher: None,
-            advantages: None,
             library: Some(library.clone()),
-            memory: None,
-            evolver: None,
-            recorder: crate::metrics::Recorder::default(),
-            folder: None,
             is_off: std::sync::Arc::new(is_off),
-            on_swap: std::sync::Arc::new(|_, _| {}),
+            ..parts(serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(), &log)
         };
         let shared = Shared::new(parts, CancellationToken::new());
         Self {

@@ -18,10 +18,9 @@ use super::*;
 use crate::{
     config::LearnerConfig,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
-    metrics::Recorder,
     sample::ExcludeReason,
     shared::Parts,
-    testing::{World, append, corrected_talk, new_turn},
+    testing::{World, append, corrected_talk, new_turn, parts},
 };
 
 /// Always votes good, and counts its requests.
@@ -96,21 +95,10 @@ impl Room {
         let schedule = Schedule::local(serde_json::from_value(at_once).unwrap(), None);
         schedule.set_keyboard(Keyboard::Headless);
         let parts = Parts {
-            listener: None,
             judge: judge(&config),
-            external_teacher: None,
-            advantages: None,
-            config,
-            log: log.clone(),
             backend: trains.then(|| Arc::new(world) as _),
             schedule,
-            library: None,
-            memory: None,
-            is_off: Arc::new(|_| false),
-            evolver: None,
-            recorder: Recorder::default(),
-            folder: None,
-            on_swap: Arc::new(|_, _| ()),
+            ..parts(config, &log)
         };
         let shared = Shared::new(parts, CancellationToken::new());
         (log, Arc::new(shared))

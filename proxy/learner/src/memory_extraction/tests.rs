@@ -5,16 +5,14 @@ use std::sync::Mutex;
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, SessionId};
 use metaclaw_memory::{MemoryConfig, MemoryScope};
-use metaclaw_reward::Rules;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Judge, Learner, Listener, Parts,
-    testing::{Said, World, append, progress, said},
+    Ask, AskFailed, Learner, Listener, Parts,
+    testing::{Said, World, append, parts, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -60,20 +58,11 @@ impl MemoryWorld {
         });
         let parts = Parts {
             listener: Some(Listener::Model(Arc::<ScriptedModel>::clone(&model))),
-            config: serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
-            schedule: Schedule::local(SchedulerConfig::default(), None),
-            log: log.clone(),
-            backend: None,
-            judge: Judge::Rules(Rules::default()),
-            external_teacher: None,
-            advantages: None,
-            library: None,
             memory: Some(memory.clone()),
-            evolver: None,
-            recorder: crate::metrics::Recorder::default(),
-            folder: None,
-            is_off: Arc::new(|_| false),
-            on_swap: Arc::new(|_, _| {}),
+            ..parts(
+                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
+                &log,
+            )
         };
         let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
         let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
@@ -267,21 +256,8 @@ async fn what_was_not_read_yet_is_read_after_a_restart() {
         let config = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
         Shared::new(
             Parts {
-                listener: None,
-                config,
-                schedule: Schedule::local(SchedulerConfig::default(), None),
-                log: world.log.clone(),
-                backend: None,
-                judge: Judge::Rules(Rules::default()),
-                external_teacher: None,
-                advantages: None,
-                library: None,
                 memory: Some(after.clone()),
-                evolver: None,
-                recorder: crate::metrics::Recorder::default(),
-                folder: None,
-                is_off: Arc::new(|_| false),
-                on_swap: Arc::new(|_, _| {}),
+                ..parts(config, &world.log)
             },
             CancellationToken::new(),
         )

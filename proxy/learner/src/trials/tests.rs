@@ -16,7 +16,6 @@ use std::{
 use futures_util::future::BoxFuture;
 use metaclaw_chat::Usage;
 use metaclaw_reward::Rules;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig, read_history};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
@@ -26,8 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     Evolver, Learner, Parts,
-    metrics::Recorder,
-    testing::{new_turn, progress},
+    testing::{new_turn, parts, progress},
 };
 
 const NIGHTS: usize = 10;
@@ -174,21 +172,9 @@ impl Nights {
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
         let config = json!({"mode": "rl", "gate": {"lessons": is_tried}});
         let parts = Parts {
-            listener: None,
-            config: serde_json::from_value(config).unwrap(),
-            schedule: Schedule::local(SchedulerConfig::default(), None),
-            log: log.clone(),
-            backend: None,
             judge: Judge::Rules(Rules::compile(&rules).unwrap()),
-            external_teacher: None,
-            advantages: None,
-            library: None,
-            memory: None,
             evolver: Some((library.clone(), evolver)),
-            is_off: Arc::new(|_| false),
-            recorder: Recorder::default(),
-            folder: None,
-            on_swap: Arc::new(|_, _| {}),
+            ..parts(serde_json::from_value(config).unwrap(), &log)
         };
         let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
         Learner::start(parts, &tracker, cancel.clone())

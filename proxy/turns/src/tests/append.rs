@@ -4,7 +4,7 @@ use metaclaw_chat::{Message, TurnId};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::kit::{Client, as_put, open, session_turns};
+use super::kit::{Client, as_put, new_log, open, session_turns};
 use crate::{
     JsonText, LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState,
     counter::Flushed,
@@ -15,8 +15,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_turn_reads_back_as_it_was_put_also_after_reopening() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut client = Client::new("s", &"You are a careful assistant. ".repeat(1_300));
     let mut put = Vec::new();
     for n in 0..5 {
@@ -40,8 +39,7 @@ async fn a_turn_reads_back_as_it_was_put_also_after_reopening() {
 
 #[tokio::test]
 async fn what_a_session_repeats_is_stored_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let system = "Some instruction that is unlike the others: ".repeat(850);
     let mut n_raw = 0;
     for session in 0..4 {
@@ -69,8 +67,7 @@ fn n_bytes(store: &Store) -> usize {
 
 #[tokio::test]
 async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut cut = client.turn("question", "half an ans");
     client.messages.pop();
@@ -91,8 +88,7 @@ async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
 
 #[tokio::test]
 async fn the_same_request_after_a_whole_reply_is_a_sibling() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     log.append(client.turn("hello", "hi")).await.unwrap();
     let one = log
@@ -117,8 +113,7 @@ async fn the_same_request_after_a_whole_reply_is_a_sibling() {
 
 #[tokio::test]
 async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut cut = client.turn("question", "half");
     client.messages.pop();
@@ -131,8 +126,7 @@ async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
 
 #[tokio::test]
 async fn a_turn_that_another_builds_on_keeps_its_place() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut cut = client.turn("question", "half an ans");
     cut.meta.end = StreamEnd::ClientGone;
@@ -148,8 +142,7 @@ async fn a_turn_that_another_builds_on_keeps_its_place() {
 
 #[tokio::test]
 async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut turn = client.turn("question", "answer");
     turn.meta.reply_id = Some("chatcmpl-1".to_owned());
@@ -164,8 +157,7 @@ async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session
 
 #[tokio::test]
 async fn a_server_that_gives_every_reply_the_same_id_loses_no_turn() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut first = client.turn("question", "answer");
     let mut second = client.turn("more", "again");
@@ -180,8 +172,7 @@ async fn a_server_that_gives_every_reply_the_same_id_loses_no_turn() {
 
 #[tokio::test]
 async fn sessions_of_two_agents_with_one_name_are_two() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let (mut one, mut two) = (Client::new("s", "sys"), Client::new("s", "sys"));
     two.agent = "other";
     let one = log.append(one.turn("a", "b")).await.unwrap();
@@ -207,8 +198,7 @@ async fn sessions_of_two_agents_with_one_name_are_two() {
 
 #[tokio::test]
 async fn a_side_turn_between_does_not_break_the_conversation() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let first = log.append(client.turn("question", "answer")).await.unwrap();
     let mut title = Client::new("s", "Give this conversation a title.");
@@ -224,8 +214,7 @@ async fn a_side_turn_between_does_not_break_the_conversation() {
 /// A sub-agent of Claude Code has its turns in the owner's session.
 #[tokio::test]
 async fn many_side_turns_between_do_not_break_the_conversation() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let first = log.append(client.turn("question", "answer")).await.unwrap();
     let mut sub_agent = Client::new("s", "You look around.");
@@ -243,8 +232,7 @@ async fn many_side_turns_between_do_not_break_the_conversation() {
 
 #[tokio::test]
 async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let first = log
         .append(client.turn("list both", "calling"))
@@ -267,8 +255,7 @@ async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote
 
 #[tokio::test]
 async fn chains_and_lists_are_newest_first() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut ids = Vec::new();
     let mut client = Client::new("a", "sys");
     for n in 0..7 {
@@ -314,8 +301,7 @@ async fn chains_and_lists_are_newest_first() {
 
 #[tokio::test]
 async fn ids_share_the_parents_and_read_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut before = Vec::new();
     for n in 0..4u32 {
@@ -354,8 +340,7 @@ async fn ids_share_the_parents_and_read_back() {
 
 #[tokio::test]
 async fn ids_that_come_with_a_turn_are_stored_with_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut put = Vec::new();
     for n in 0..2u32 {
@@ -386,8 +371,7 @@ async fn ids_that_come_with_a_turn_are_stored_with_it() {
 
 #[tokio::test]
 async fn subscribers_hear_of_a_turn_that_is_safe() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut heard = log.subscribe();
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
@@ -402,8 +386,7 @@ async fn subscribers_hear_of_a_turn_that_is_safe() {
 
 #[tokio::test]
 async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     assert_eq!(log.last_main_ms().await.unwrap(), None);
     let mut ids = Vec::new();
     for session in ["a", "b"] {
@@ -432,8 +415,7 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
 
 #[tokio::test]
 async fn turns_that_come_together_share_a_transaction() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut running = JoinSet::new();
     for n in 0..500 {
         let turn = Client::new(&format!("s{n}"), "sys").turn("q", "a");
@@ -450,8 +432,7 @@ async fn turns_that_come_together_share_a_transaction() {
 
 #[tokio::test]
 async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let mut errand = client.clone();
     client.turn(&"the owner's long question ".repeat(9), "a");
@@ -489,8 +470,7 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
 
 #[tokio::test]
 async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     let deep = |n| {
         let (open, close) = ("[".repeat(n), "]".repeat(n));

@@ -7,7 +7,7 @@ use std::{
 
 use metaclaw_chat::{Score, TurnId};
 
-use super::kit::{Client, open, verdict};
+use super::kit::{Client, new_log, open, verdict};
 use crate::{
     OpenError, TurnFilter, TurnLog, TurnsConfig, keys,
     store::{Store, Table},
@@ -276,8 +276,7 @@ async fn a_folder_behind_a_link_is_a_folder() {
 /// If a text is lost, only that text is missing: the rest of its turn is listed, and all other turns are complete.
 #[tokio::test]
 async fn a_text_that_is_lost_hides_no_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let long = "a long question ".repeat(100);
     let mut client = Client::new("a", "sys");
     let broken = log.append(client.turn(&long, "one")).await.unwrap();
@@ -351,8 +350,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
         }),
     ];
     for (what, damage) in damages {
-        let dir = tempfile::tempdir().unwrap();
-        let log = open(dir.path());
+        let (dir, log) = new_log();
         let mut client = Client::new("s", "sys");
         let mut ids = Vec::new();
         for n in 0..30 {

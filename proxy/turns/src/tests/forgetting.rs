@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 
-use super::kit::{Client, as_put, open, verdict};
+use super::kit::{Client, as_put, new_log, open, verdict};
 use crate::{
     NewStep, StateKind, StepOutcome, Tokens, TurnFilter, TurnLog, TurnState, keys,
     store::{Store, StoreSource as _, Table},
@@ -101,8 +101,7 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
 
 #[tokio::test]
 async fn what_ended_long_ago_is_forgotten() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     for (name, later) in [("old", 0), ("new", 90_000)] {
         let mut client = Client::new(name, "sys");
         client.now_ms += later;
@@ -116,8 +115,7 @@ async fn what_ended_long_ago_is_forgotten() {
 
 #[tokio::test]
 async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut turns = Vec::new();
     for name in ["a", "b"] {
         let id = log.append(Client::new(name, "sys").turn("q", "a")).await;
@@ -221,8 +219,7 @@ fn lie_in(dir: &std::path::Path, bytes: &[u8]) -> bool {
 
 #[tokio::test]
 async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut ids = Vec::new();
     for (name, text) in [("a", "a secret"), ("b", "no secret")] {
         let mut client = Client::new(name, "You are kind.");
@@ -250,8 +247,7 @@ async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew()
 
 #[tokio::test]
 async fn a_kill_within_the_swap_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut client = Client::new("a", "You are kind.");
     log.append(client.turn("kept", "Yes.")).await.unwrap();
     log.close().await;
@@ -275,8 +271,7 @@ async fn a_kill_within_the_swap_loses_nothing() {
 
 #[tokio::test]
 async fn a_hint_is_masked_with_the_session_that_it_came_from() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let turn = Client::new("s", "sys").turn("hello", "hi");
     let id = log.append(turn).await.unwrap();
     let told = "Do not say sk-secret.".to_owned();

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, Score};
 
-use super::kit::{Client, open, verdict};
+use super::kit::{Client, new_log, open, verdict};
 use crate::{
     ImportOutcome, ImportedTurn, LogError, MAX_IMPORT, StateKind, Tokens, TurnFilter, TurnState,
 };
@@ -31,8 +31,7 @@ fn rollouts(session: &str, n: u32) -> Vec<ImportedTurn> {
 
 #[tokio::test]
 async fn imported_turns_are_judged_ones_and_come_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut appended = log.subscribe();
     let outcome = log.import(rollouts("s", 3)).await.unwrap();
     assert_eq!((outcome.n_new, outcome.n_known), (3, 0));
@@ -68,8 +67,7 @@ async fn imported_turns_are_judged_ones_and_come_once() {
 
 #[tokio::test]
 async fn what_is_refused_leaves_nothing_behind() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut uneven = rollouts("s", 3);
     uneven[2].turn.tokens.as_mut().unwrap().logprobs.pop();
     let refused = log.import(uneven).await;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::{
     JsonText, LessonRef, NewMessage, NewTurn, Served, Turn, TurnLog, TurnMeta, TurnsConfig, read,
@@ -12,6 +13,13 @@ use crate::{
 
 pub(super) fn open(dir: &Path) -> TurnLog {
     TurnLog::open(dir, &TurnsConfig::default()).unwrap()
+}
+
+/// A log in a folder of its own.
+pub(super) fn new_log() -> (TempDir, TurnLog) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    (dir, log)
 }
 
 /// A growing conversation: the client's next requests.

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
-use super::kit::{Client, open, verdict};
+use super::kit::{Client, new_log, open, verdict};
 use crate::{
     LessonCounts, LogError, NewStep, StateKind, Step, StepOutcome, TakeError, TakenBack, TurnLog,
     TurnState, Use,
@@ -51,8 +51,7 @@ fn trained() -> StepOutcome {
 
 #[tokio::test]
 async fn lessons_are_counted_with_and_without_and_outlive_their_turns() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let ids = judged(&log, 2).await;
     assert!(log.overrule(ids[1], verdict(Score::Bad)).await.unwrap());
     let mut without = Client::new("t", "sys").turn("q", "a");
@@ -89,8 +88,7 @@ async fn lessons_are_counted_with_and_without_and_outlive_their_turns() {
 
 #[tokio::test]
 async fn a_turn_is_judged_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 1).await;
     assert!(!log.judge(ids[0], verdict(Score::Bad)).await.unwrap());
     let turn = log.get(ids[0]).await.unwrap().unwrap();
@@ -104,8 +102,7 @@ async fn a_turn_is_judged_once() {
 
 #[tokio::test]
 async fn of_many_judges_at_once_one_is_heard() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
         .await
@@ -123,8 +120,7 @@ async fn of_many_judges_at_once_one_is_heard() {
 
 #[tokio::test]
 async fn a_step_takes_all_its_turns_or_none() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 3).await;
     assert!(log.spend(ids[2], "no ids").await.unwrap());
     let error = log.take(step(1, 0, &ids)).await.unwrap_err();
@@ -160,8 +156,7 @@ async fn a_step_takes_all_its_turns_or_none() {
 
 #[tokio::test]
 async fn a_finished_step_has_trained_its_turns_for_good() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 2).await;
     log.take(step(1, 0, &ids)).await.unwrap();
     assert!(!log.finish_step(&agent(), 2, trained()).await.unwrap());
@@ -184,8 +179,7 @@ async fn a_finished_step_has_trained_its_turns_for_good() {
 
 #[tokio::test]
 async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 2).await;
     log.take(step(1, 0, &ids)).await.unwrap();
     let why = "the trainer died".to_owned();
@@ -205,8 +199,7 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
 
 #[tokio::test]
 async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let ids = judged(&log, 2).await;
     log.take(step(1, 0, &ids)).await.unwrap();
     let declined = StepOutcome::Declined {
@@ -237,8 +230,7 @@ async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
 
 #[tokio::test]
 async fn what_serves_is_known_after_reopening() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     log.set_serving(&agent(), Some("main-1".to_owned()))
         .await
         .unwrap();
@@ -257,8 +249,7 @@ async fn what_serves_is_known_after_reopening() {
 
 #[tokio::test]
 async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let serve = async |log: &TurnLog, adapter: &str, choice_ms| {
         log.serve_step(&agent(), adapter.to_owned(), choice_ms)
             .await
@@ -291,8 +282,7 @@ async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
 
 #[tokio::test]
 async fn what_serves_is_taken_back_and_its_step_says_why() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut client = Client::new("s", "sys");
     for (n, adapter) in [(1, "main-1"), (2, "main-2")] {
         let id = log.append(client.turn("q", "a")).await.unwrap();
@@ -336,8 +326,7 @@ async fn what_serves_is_taken_back_and_its_step_says_why() {
 
 #[tokio::test]
 async fn a_turn_held_out_is_judged_but_never_taken() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
         .await
@@ -352,8 +341,7 @@ async fn a_turn_held_out_is_judged_but_never_taken() {
 
 #[tokio::test]
 async fn a_verdict_that_is_overruled_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 1).await;
     assert!(log.overrule(ids[0], verdict(Score::Bad)).await.unwrap());
     assert!(log.overrule(ids[0], verdict(Score::Unclear)).await.unwrap());
@@ -372,8 +360,7 @@ async fn a_verdict_that_is_overruled_is_kept() {
 
 #[tokio::test]
 async fn a_turn_is_used_as_often_as_a_step_allows() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 2).await;
     let again = |n, lineage: &str| NewStep {
         max_uses: 2,
@@ -414,8 +401,7 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
 /// A lineage begins anew for many reasons (a restart, a step that was not seen to be made), but its weights continue.
 #[tokio::test]
 async fn uses_are_counted_over_the_lineages_behind_a_step() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let ids = judged(&log, 1).await;
     let used = |lineage: &str, n| Use {
         lineage: lineage.to_owned(),
@@ -453,8 +439,7 @@ fn at_session_end(score: Score) -> Verdict {
 
 #[tokio::test]
 async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
         .await
@@ -479,8 +464,7 @@ async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_el
 
 #[tokio::test]
 async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdict() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
         .await

@@ -3,7 +3,7 @@
 use metaclaw_chat::Message;
 use serde_json::{Value, json};
 
-use super::kit::{Client, open};
+use super::kit::{Client, new_log};
 use crate::TurnFilter;
 
 fn message(value: Value) -> Message {
@@ -12,8 +12,7 @@ fn message(value: Value) -> Message {
 
 #[tokio::test]
 async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("s", "You are an agent.");
     client
         .messages

@@ -6,7 +6,7 @@ use metaclaw_chat::{JudgedBy, Message, Score, Verdict, Vote};
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::kit::{Client, open, session_turns, verdict};
+use super::kit::{Client, new_log, open, session_turns, verdict};
 use crate::{
     JsonText, NewTurn, OpenError, Tokens, TurnLog, TurnsConfig, codec, keys,
     mask::tests::secrets,
@@ -217,8 +217,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_long_masked_text_is_stored_apart_once_and_found_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let secret = &secrets()[0];
     let mut client = Client::new("a", &format!("{} {secret}", "long ".repeat(500)));
     for _ in 0..3 {

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     damage::{assert_whole, filled, named, snapshots},
-    kit::{Client, Dice, open},
+    kit::{Client, Dice, new_log},
 };
 use crate::{TurnLog, TurnsConfig};
 
@@ -186,8 +186,7 @@ const KILLS_WANTED: &str = "METACLAW_TURNS_TEST_KILLS";
 async fn a_log_that_is_killed_again_and_again_while_it_opens_loses_nothing() {
     let wanted = env::var(KILLS_WANTED).ok().and_then(|n| n.parse().ok());
     let kills: u64 = wanted.unwrap_or(KILLS);
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut ids = Vec::new();
     for session in 0..40 {
         let mut client = Client::new(&format!("s{session}"), "sys");

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use metaclaw_chat::Size;
 
-use super::kit::{Client, as_put, open};
+use super::kit::{Client, as_put, new_log, open};
 use crate::{OpenError, Turn, TurnLog, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
@@ -13,8 +13,7 @@ fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
 
 #[tokio::test]
 async fn a_second_opener_is_told_who_has_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let error = try_open(dir.path()).unwrap_err().to_string();
     let holder = format!("is in use by process {}", std::process::id());
     assert!(error.contains(&holder), "{error}");
@@ -48,8 +47,7 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 /// Row 6 of the security tests: sled panics for so small a cache, and this was treated as damage.
 #[tokio::test]
 async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     log.append(Client::new("s", "sys").turn("q", "a"))
         .await
         .unwrap();
@@ -127,8 +125,7 @@ async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
 
 #[tokio::test]
 async fn an_export_is_one_whole_turn_a_line() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     for session in ["a", "b"] {
         let mut client = Client::new(session, "sys");
         for n in 0..20 {

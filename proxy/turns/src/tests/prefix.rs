@@ -3,7 +3,7 @@
 use metaclaw_chat::{Message, TurnId};
 use serde_json::{Value, json};
 
-use super::kit::{Client, open};
+use super::kit::{Client, new_log, open};
 use crate::{
     BreakCause, BreakCounts, BrokenPrompt, JsonText, LessonRef, NewTurn, StreamEnd, TurnKind,
     TurnLog, day_of,
@@ -11,8 +11,7 @@ use crate::{
 
 /// Appends two turns of a session, the second one after a change, and returns the reported break.
 async fn after(change: impl FnOnce(&mut NewTurn)) -> Option<BrokenPrompt> {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("a", "sys");
     let first = client.turn("one", "1");
     let mut second = client.turn("two", "2");
@@ -175,8 +174,7 @@ async fn marks_of_the_cache_are_no_change() {
 
 #[tokio::test]
 async fn what_openclaw_ends_each_prompt_with_is_not_missed_in_the_next() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("a", "sys");
     for (said, answered, is_changed) in [
         ("one", "1", false),
@@ -215,8 +213,7 @@ async fn a_conversation_that_begins_and_a_side_turn_are_not_compared() {
 
 #[tokio::test]
 async fn a_sub_agents_turns_between_two_of_the_owner_break_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let (mut owner, mut sub) = (
         Client::new("a", "sys"),
         Client::new("a", "you are a sub-agent"),
@@ -232,8 +229,7 @@ async fn a_sub_agents_turns_between_two_of_the_owner_break_nothing() {
 
 #[tokio::test]
 async fn a_turn_that_no_upstream_read_is_not_compared_with() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut client = Client::new("a", "sys");
     log.append(client.turn("one", "1")).await.unwrap();
     client.messages.push(Message::user("two"));
@@ -249,8 +245,7 @@ async fn a_turn_that_no_upstream_read_is_not_compared_with() {
 
 #[tokio::test]
 async fn breaks_are_counted_listed_and_gone_with_their_turns() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let mut client = Client::new("a", "sys");
     log.append(client.turn("one", "1")).await.unwrap();
     client.messages[0] = Message::system(format!("sys with sk-{} inside", "A1".repeat(12)));

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, JudgedBy, RolloutId, Score};
 
-use super::kit::{Client, open};
+use super::kit::{Client, new_log, open};
 use crate::{
     LogError, NewTurn, Rollout, RolloutEnd, RolloutFilter, RolloutState, StreamEnd, TurnKind,
     TurnLog, TurnState,
@@ -50,8 +50,7 @@ async fn reward(log: &TurnLog, turn: metaclaw_chat::TurnId) -> Option<f32> {
 
 #[tokio::test]
 async fn the_outcome_judges_every_turn_and_steps_add_to_it_whenever_they_come() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let of = rollout(0);
     log.open_rollout(of.clone()).await.unwrap();
     let mut agent = client(&of);
@@ -98,8 +97,7 @@ async fn the_outcome_judges_every_turn_and_steps_add_to_it_whenever_they_come() 
 
 #[tokio::test]
 async fn nothing_is_learned_from_what_failed_or_is_held_out_or_was_cut() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let held_out = Rollout {
         held_out: true,
         ..rollout(2)
@@ -158,8 +156,7 @@ async fn a_copied_session_brings_its_rollout_along() {
 
 #[tokio::test]
 async fn a_rollout_is_closed_once_listed_newest_first_and_forgotten_with_its_session() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     for n in 0..3 {
         log.open_rollout(rollout(n)).await.unwrap();
     }

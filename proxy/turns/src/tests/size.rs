@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Instant};
 
 use tokio::task::JoinSet;
 
-use super::kit::{Client, Dice, open, session_turns};
+use super::kit::{Client, Dice, new_log, open, session_turns};
 
 /// This is a twentieth of the 10,000 turns of the documented figure. Fixed costs count more here, not less.
 const SESSIONS: usize = 10;
@@ -39,8 +39,7 @@ fn on_disk(dir: &Path) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_turns_of_one_system_text_are_small() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let system = english(&mut Dice::new(1), 27_000);
     let tools = serde_json::json!([{"type": "function", "description": english(&mut Dice::new(2), 10_000)}]);
     let tools = crate::JsonText::of(&tools).unwrap();

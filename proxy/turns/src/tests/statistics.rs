@@ -2,15 +2,14 @@
 
 use metaclaw_chat::Score;
 
-use super::kit::{Client, open, verdict};
+use super::kit::{Client, new_log, open, verdict};
 use crate::{DailyCounts, DayStatistics, StreamEnd, day_of};
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 #[tokio::test]
 async fn counts_of_a_day_outlive_the_texts_and_go_in_their_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (dir, log) = new_log();
     let agent = "main".parse().unwrap();
     let mut client = Client::new("a", "sys");
     let first = log.append(client.turn("one", "1")).await.unwrap();

@@ -8,7 +8,7 @@ use std::{
 use metaclaw_chat::{Score, TurnId};
 use tokio::sync::Semaphore;
 
-use super::kit::{Client, as_put, open, session_turns, verdict};
+use super::kit::{Client, as_put, new_log, open, session_turns, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
     engine::{JobBatch, StoreEngine},
@@ -183,8 +183,7 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
 #[tokio::test]
 async fn no_turn_waits_until_a_reply_is_found() {
     const TRANSACTIONS: u64 = 500;
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
+    let (_dir, log) = new_log();
     let mut turns = two_sessions(3);
     let id = log.append(turns.remove(0)).await.unwrap();
     let fill = |txn: &mut Txn<'_>| {

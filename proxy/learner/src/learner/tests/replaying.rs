@@ -24,6 +24,11 @@ async fn trained(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
     rig
 }
 
+/// The settings of a learner with both methods.
+fn both() -> serde_json::Value {
+    serde_json::json!({"method": "redo+binary_rl"})
+}
+
 fn wanted(rig: &Rig, rl: &serde_json::Value) -> ReplayWanted {
     let mut all = serde_json::to_value(rig.learner.config()).unwrap();
     for (key, value) in rl.as_object().unwrap() {
@@ -112,12 +117,7 @@ async fn a_replay_is_the_same_steps_elsewhere_and_changes_nothing_here() {
 #[tokio::test]
 async fn a_replay_ends_after_so_many_steps_and_begins_where_it_is_told() {
     let (dir, world) = (folder(), World::default());
-    let rig = trained(
-        dir.path(),
-        &world,
-        serde_json::json!({"method": "redo+binary_rl"}),
-    )
-    .await;
+    let rig = trained(dir.path(), &world, both()).await;
     let one = ReplayWanted {
         steps: Some(1),
         ..wanted(&rig, &serde_json::json!({}))
@@ -139,12 +139,7 @@ async fn a_replay_ends_after_so_many_steps_and_begins_where_it_is_told() {
 #[tokio::test]
 async fn what_the_gate_declines_in_a_replay_is_told_and_is_not_its_outcome() {
     let (dir, world) = (folder(), World::default());
-    let rig = trained(
-        dir.path(),
-        &world,
-        serde_json::json!({"method": "redo+binary_rl"}),
-    )
-    .await;
+    let rig = trained(dir.path(), &world, both()).await;
     world.train_into(&[], Habit::Greets);
     let (report, told) = replayed(&rig, wanted(&rig, &serde_json::json!({})))
         .await
@@ -157,12 +152,7 @@ async fn what_the_gate_declines_in_a_replay_is_told_and_is_not_its_outcome() {
 #[tokio::test]
 async fn a_replays_adapter_is_tested_before_it_may_serve() {
     let (dir, world) = (folder(), World::default());
-    let rig = trained(
-        dir.path(),
-        &world,
-        serde_json::json!({"method": "redo+binary_rl"}),
-    )
-    .await;
+    let rig = trained(dir.path(), &world, both()).await;
     let mut ungated = wanted(&rig, &serde_json::json!({"lora_rank": 4}));
     ungated.config.gate.enabled = false;
     world.train_into(&[Habit::Greets, Habit::Fine], Habit::Fine);

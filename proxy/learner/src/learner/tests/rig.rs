@@ -22,7 +22,7 @@ use crate::{
     learner::Learner,
     metrics::{Recorder, ReportTo},
     shared::Parts,
-    testing::{World, progress},
+    testing::{World, parts, progress},
 };
 
 /// A learner over a log in a folder and a trainer that outlives it.
@@ -112,11 +112,7 @@ impl Rig {
         let (told, were_loaded) = (Arc::clone(&swaps), Arc::clone(&swaps_in_memory));
         let trainer = world.clone();
         let parts = Parts {
-            listener: None,
-            is_off: Arc::new(|_| false),
             library,
-            memory: None,
-            evolver: None,
             recorder: Recorder::new(
                 dir.join("learning"),
                 &[ReportTo::Tensorboard, ReportTo::Jsonl],
@@ -124,9 +120,6 @@ impl Rig {
             folder: Some(dir.join("learning")),
             judge,
             external_teacher,
-            advantages: None,
-            config,
-            log: log.clone(),
             schedule: away(),
             backend: Some(Arc::new(world.clone())),
             on_swap: Arc::new(move |_, adapter| {
@@ -137,6 +130,7 @@ impl Rig {
                     .push(trainer.loaded().contains(&name));
                 told.lock().unwrap().push(name);
             }),
+            ..parts(config, &log)
         };
         let learner = Learner::start(parts, &tracker, cancel.clone())
             .await
