@@ -25,14 +25,13 @@ use crate::report::StageReport;
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
 /// The end-to-end tests of the short run: one for each promise, of the whole path.
-const SHORT_ROUND: [&str; 10] = [
+const SHORT_ROUND: [&str; 9] = [
     // The demo: what README's first screen says.
     "chat::the_demo_model_says_paris_token_by_token",
     "chat::the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page",
-    // The relay, with a real SDK and with a real agent.
+    // The relay with a real SDK.
     "packages::turns::the_openai_package_sees_and_sends_what_it_would_without_us",
-    "openclaw::a_text_turn_and_a_tool_turn_are_as_without_us",
-    // Kill and restart, wiring and unwiring.
+    // A real agent (OpenClaw), its wiring and unwiring, a kill and a restart.
     "wiring::one_yes_relays_completions_and_a_killed_proxy_costs_no_answer",
     "crash::a_turn_that_ended_100_ms_before_a_kill_is_in_the_log_whole_and_once",
     // The loop: verdicts, a training step, the gate, the swap.
@@ -105,10 +104,17 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     for args in nextest_calls(extent) {
         // The features come first, because what follows `--` is for the tests.
         let call = ["nextest", "run", "--workspace", "--no-fail-fast"];
-        let args = [&call[..], &ALL_FEATURES, &args[..]].concat();
+        let threads = ["--test-threads", &test_threads()];
+        let args = [&call[..], &threads, &ALL_FEATURES, &args[..]].concat();
         command::run(cargo_with_clippy(places, &args).envs(variables.iter().cloned()))?;
     }
     Ok(())
+}
+
+/// One more than there are cores: the tests wait for a quarter of their time.
+fn test_threads() -> String {
+    let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (n_cores + 1).to_string()
 }
 
 /// Returns whether files differ from the branch that this one is to be merged into; also if git cannot tell.

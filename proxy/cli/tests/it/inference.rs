@@ -38,6 +38,7 @@ fn server(chats: &Chats) -> Server {
 }
 
 #[tokio::test]
+#[ignore = "needs 20 s, cargo xtask test --all runs it"]
 async fn an_adapter_that_is_refused_where_chats_are_answered_is_lost_until_it_is_taken() {
     let chats = Chats::default();
     set(&chats, ("away", 503));
