@@ -44,7 +44,7 @@ pub struct Learner {
 
 // === impl Learner ===
 
-// The futures are boxed for the same reason as those of the log ([`metaclaw_turns::LogFuture`]): they are compiled here, once.
+// The futures are boxed for the reason that [`metaclaw_turns::LogFuture`] gives: they are compiled here, once.
 impl Learner {
     /// Serves again what was served, then starts the tasks on `tracker`; they end when `cancel` says so, at
     /// once: what was under way is settled at the next start.

@@ -1,4 +1,4 @@
-//! Tests of answers, of how connections end, and of what is told of that.
+//! Tests of answers, of how connections end, and of the errors that callers get for it.
 
 use std::sync::Once;
 
