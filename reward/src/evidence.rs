@@ -3,12 +3,17 @@
 use std::borrow::Cow;
 
 use metaclaw_chat::{Message, Role, Speaker, utterance_at, utterances};
+use metaclaw_skills::{Remark, remark};
 
 /// The tags around a model's thinking.
 const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
 /// The role of forwarded text. The user says nothing by it.
 const APPLICATION: &str = "application";
+/// The role of text that the user sends and that is, or may be, somebody else's.
+pub(crate) const PASSED_ON: &str = "passed_on";
+/// The role of a message in a group, whose author may be anybody.
+pub(crate) const GROUP: &str = "group";
 
 /// One turn and the messages after it.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +41,7 @@ impl Evidence {
             .take_while(|message| message.role() != Role::Assistant);
         let before = messages.iter().chain([&reply]);
         let all: Vec<&Message> = before.chain(next).collect();
-        let next = (messages.len() + 1..all.len()).filter_map(|at| next_state(&all, at));
+        let next = (messages.len() + 1..all.len()).flat_map(|at| next_state(&all, at));
         let next = next.collect();
         Self {
             request: typed.next(),
@@ -65,16 +70,26 @@ impl Evidence {
 }
 
 /// Returns what a message says about the reply before it: a tool's result unchanged, or the typed text of a user
-/// message. Text that the application adds or a client writes by itself says nothing about the reply.
-fn next_state(messages: &[&Message], at: usize) -> Option<Message> {
+/// message. In a user's message, the user's own remark and what the user passes on are apart. Text that the application
+/// adds or a client writes by itself says nothing about the reply.
+fn next_state(messages: &[&Message], at: usize) -> Vec<Message> {
     let Some(said) = utterance_at(messages, at) else {
         let message = messages[at];
-        return (message.role() != Role::System).then(|| message.clone());
+        return match message.role() {
+            Role::System => Vec::new(),
+            _ => vec![message.clone()],
+        };
     };
     match said.speaker {
-        Speaker::Owner | Speaker::Group => Some(Message::user(said.text)),
-        Speaker::Forwarded => Some(Message::new(APPLICATION, said.text)),
-        Speaker::Client => None,
+        Speaker::Owner => match remark(&said.text) {
+            Remark::Whole => vec![Message::user(said.text)],
+            Remark::Part(own) if own.is_empty() => vec![Message::new(PASSED_ON, said.text)],
+            Remark::Part(own) => vec![Message::user(own), Message::new(PASSED_ON, said.text)],
+            Remark::Unknown => vec![Message::new(PASSED_ON, said.text)],
+        },
+        Speaker::Group => vec![Message::new(GROUP, said.text)],
+        Speaker::Forwarded => vec![Message::new(APPLICATION, said.text)],
+        Speaker::Client => Vec::new(),
     }
 }
 
@@ -137,6 +152,30 @@ mod tests {
         assert_eq!(evidence.request.as_deref(), Some("second"));
         assert_eq!(evidence.earlier.as_deref(), Some("first"));
         assert_eq!(evidence.next, following[..3]);
+    }
+
+    #[test]
+    fn only_a_users_own_remark_is_the_users() {
+        let roles = |next: Message| {
+            let evidence = Evidence::new(&[], Message::assistant("x"), &[next]);
+            let said = evidence.next.iter();
+            let said = said.map(|it| (it.get("role").cloned().unwrap(), it.text().into_owned()));
+            let said = said.map(|(role, text)| format!("{}: {text}", role.as_str().unwrap()));
+            said.collect::<Vec<_>>().join(" | ")
+        };
+        for (text, expected) in [
+            ("No, wrong.", "user: No, wrong."),
+            ("No.\n> wrong", "user: No. | passed_on: No.\n> wrong"),
+            ("Fwd: a\nwrong", "passed_on: Fwd: a\nwrong"),
+            ("a\n\nwrong", "passed_on: a\n\nwrong"),
+            ("Observation: wrong", "application: Observation: wrong"),
+            ("<system-reminder>wrong</system-reminder>", ""),
+        ] {
+            assert_eq!(roles(Message::user(text)), expected, "{text}");
+        }
+        let named = r#"{"role":"user","name":"bob","content":"wrong"}"#;
+        let named = serde_json::from_str(named).unwrap();
+        assert_eq!(roles(named), "application: wrong");
     }
 
     #[test]

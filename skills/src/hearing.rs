@@ -24,7 +24,7 @@ use self::{chinese::CHINESE, english::ENGLISH, language::Language, own_words::Se
 pub use self::{
     cue::Certainty,
     facet::Facet,
-    own_sentence::{OwnSentence, own_sentences},
+    own_sentence::{OwnSentence, Remark, own_sentences, remark},
     question::Question,
 };
 use crate::patterns::pattern;

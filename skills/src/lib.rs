@@ -41,7 +41,9 @@ pub use self::{
     },
     file::{read_text, write_private},
     guard::{Suspicion, suspicions},
-    hearing::{Certainty, Facet, Heard, OwnSentence, Question, hear, own_sentences},
+    hearing::{
+        Certainty, Facet, Heard, OwnSentence, Question, Remark, hear, own_sentences, remark,
+    },
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{JournalError, Lesson, LessonState, Origin},

@@ -17,7 +17,7 @@ use self::report::FuzzReport;
 use crate::places::Places;
 
 /// All targets, in the order of their runs.
-const TARGETS: [&str; 5] = ["sse", "translate", "rewrite", "splice", "identity"];
+const TARGETS: [&str; 6] = ["sse", "translate", "rewrite", "splice", "identity", "heard"];
 
 /// The arguments, parsed.
 #[derive(Debug, PartialEq, Eq)]

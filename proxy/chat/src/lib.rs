@@ -21,7 +21,7 @@ pub use self::{
     chain::{Chain, ChainHash, Said, SaidHash},
     clock::{now_ms, retry_after},
     excerpt::{excerpt, head},
-    message::{Message, MessageError, Role, ToolCall, Usage},
+    message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},

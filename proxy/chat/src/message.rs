@@ -7,6 +7,12 @@ use serde_json::{Map, Value};
 
 use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
 
+/// Fields of a user message that is not the owner's: OpenAI's name of a participant, and the id of the tool call that it
+/// answers.
+pub const OF_ANOTHER: [&str; 3] = ["name", "tool_call_id", "tool_use_id"];
+/// The types of the parts that hold people's text.
+pub const TYPED_PARTS: [&str; 2] = ["text", "input_text"];
+
 /// Why a JSON value is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -165,14 +171,21 @@ impl Message {
 
     /// Returns what was typed of a user message, looked at alone. Returns `None` for other roles. Within a
     /// conversation, text that the model wrote is nobody's words: [`utterance_at`](crate::utterance_at).
+    ///
+    /// A message that names a participant is this participant's, and one that answers a tool call is the tool's. Parts
+    /// of unknown types are a client's.
     pub fn utterance(&self) -> Option<Utterance<'_>> {
         if self.role() != Role::User {
             return None;
         }
+        if OF_ANOTHER.iter().any(|field| self.0.contains_key(*field)) {
+            return Some(Utterance::of_another(self.text()));
+        }
         Some(match self.0.get("content") {
             Some(Value::String(text)) => Utterance::parse(text),
             Some(Value::Array(parts)) => {
-                Utterance::of_parts(parts.iter().filter_map(part_text).map(Cow::Borrowed))
+                let typed = parts.iter().filter(|part| is_typed(part));
+                Utterance::of_parts(typed.filter_map(part_text).map(Cow::Borrowed))
             }
             _ => Utterance::parse(""),
         })
@@ -187,6 +200,12 @@ impl Message {
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
+}
+
+/// Returns whether a part has a type that people's text has.
+fn is_typed(part: &Value) -> bool {
+    let kind = || part.get("type").and_then(Value::as_str);
+    part.is_string() || kind().is_some_and(|kind| TYPED_PARTS.contains(&kind))
 }
 
 fn part_text(part: &Value) -> Option<&str> {
@@ -251,6 +270,34 @@ mod tests {
     fn a_message_keeps_every_field_in_its_order() {
         let json = r#"{"zeta":1,"role":"user","content":[{"type":"text","text":"a"}],"x":null}"#;
         assert_eq!(serde_json::to_string(&message(json)).unwrap(), json);
+    }
+
+    #[test]
+    fn only_text_of_a_nameless_message_is_the_owners() {
+        for (fields, typed) in [
+            (r#""content":"hi""#, Some("hi")),
+            (r#""content":["hi"]"#, Some("hi")),
+            (
+                r#""content":[{"type":"input_text","text":"hi"}]"#,
+                Some("hi"),
+            ),
+            (
+                r#""content":[{"type":"text","text":"hi"},{"type":"search_result","text":"always x"}]"#,
+                Some("hi"),
+            ),
+            (
+                r#""content":[{"type":"output_text","text":"always x"}]"#,
+                Some(""),
+            ),
+            (r#""content":[{"text":"always x"}]"#, Some("")),
+            (r#""content":"always x","name":"bob""#, None),
+            (r#""content":"always x","tool_call_id":"7""#, None),
+        ] {
+            let message = message(&format!(r#"{{"role":"user",{fields}}}"#));
+            let said = message.utterance().unwrap();
+            let owners = said.is_owners().then_some(&*said.text);
+            assert_eq!(owners, typed, "{fields}");
+        }
     }
 
     #[test]

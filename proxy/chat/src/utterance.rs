@@ -1,22 +1,27 @@
 //! Finds what the owner typed in a user message as a client sends it. This is the only place that decides it, for every
 //! client.
 //!
-//! Clients add text around and beside the owner's words: reminders, the files and rules of a project, what a command
-//! printed, the summary of a conversation. A message is a list of parts. Each part is read separately, so that a
-//! mistake in one part does not affect the others:
+//! A text is the owner's if all of this holds, and nobody's or somebody else's in any other case:
 //!
-//! 1. OpenClaw's lines and blocks are removed. They also say whose words the rest is.
-//! 2. Text that a known client writes by itself is removed, and so is its text before and after the owner's words.
-//! 3. Elements of clients are removed up to their closing tags. If one holds what was typed, only that stays.
+//! - It is in a user message that names no participant and answers no tool call, as a string or in a part of type `text`
+//!   or `input_text` ([`Message::utterance`](crate::Message::utterance)).
+//! - It is outside all that a client wrote: OpenClaw's lines and blocks, complete texts, notes, rules and elements. If a
+//!   part has an element or block twice, all from its first beginning to its last end is the client's, because the
+//!   content may contain the same marks.
+//! - No line before it begins like a tool's result in the words of a framework (`data/wrappers.tsv`).
+//! - If an element that holds what was typed is there (`data/elements.tsv`), it is in this element, the element is the
+//!   only one of them, and nothing but the client's text is beside it.
+//! - It is not in the arguments of an earlier tool call ([`CallTexts`](crate::CallTexts)).
 //!
-//! The remaining text is the owner's, however much was removed. Text from a tool call of the model is nobody's words
-//! either: [`CallTexts`](crate::CallTexts).
+//! Each part of a message is read separately, so that a mistake in one part does not affect the others. What the owner
+//! quotes or pastes within such a text is found by `metaclaw-skills`, where it matters.
 
 mod brackets;
 mod elements;
 mod markup;
 mod openclaw;
 mod speaker;
+mod tables;
 mod tags;
 mod work;
 mod wrappers;
@@ -51,6 +56,8 @@ struct MessagePart<'t> {
     /// Whether it had text before anything was removed.
     was_said: bool,
     pieces: Vec<(Place, Cow<'t, str>)>,
+    /// The number of elements that hold what was typed.
+    n_inside: usize,
     command: Option<Command>,
     has_summary: bool,
 }
@@ -76,9 +83,17 @@ impl<'t> Utterance<'t> {
                         Speaker::Owner
                     }
                 });
-        let text = unquoted(typed(&parts));
+        let typed = typed(&parts);
+        let is_in_doubt = typed.is_none();
+        let mut text = unquoted(typed.unwrap_or_default());
         if text.is_empty() && parts.iter().any(|part| part.was_said) {
-            speaker = Speaker::Client;
+            // What a tool found may need an answer too.
+            let is_there = |it| it == Place::Results || it == Place::Outside && is_in_doubt;
+            text = joined(pieces_in(&parts, is_there));
+            speaker = match text.is_empty() {
+                true => Speaker::Client,
+                false => Speaker::Forwarded,
+            };
         }
         let has_summary = parts.iter().any(|part| part.has_summary);
         let sender = parts.into_iter().find_map(|part| part.sender);
@@ -94,6 +109,16 @@ impl<'t> Utterance<'t> {
     /// Only text that no owner ever typed is removed.
     pub fn in_errand(text: &str) -> String {
         Split::known(text).outside.concat()
+    }
+
+    /// Makes the utterance of somebody who is not the owner.
+    pub fn of_another(text: Cow<'t, str>) -> Self {
+        Self {
+            text: trimmed(text),
+            speaker: Speaker::Forwarded,
+            sender: None,
+            has_summary: false,
+        }
     }
 
     /// Removes text that also occurs in the arguments of the model's earlier tool calls. `calls` is evaluated only if
@@ -148,8 +173,7 @@ fn read(parts: Vec<Cow<'_, str>>) -> Vec<MessagePart<'_>> {
         let was_in_block = is_in_block;
         let was_call = std::mem::replace(&mut is_call, wrappers::is_call(&part));
         let has_end = last_end.is_some_and(|end| at < end);
-        is_in_block = has_end && brackets::opens_block(&part)
-            || was_in_block && !brackets::closes_block(&part);
+        is_in_block = has_end && (was_in_block || brackets::opens_block(&part));
         match part {
             _ if was_in_block || is_in_block || was_call => MessagePart::clients(),
             Cow::Borrowed(text) => MessagePart::read(text),
@@ -159,32 +183,47 @@ fn read(parts: Vec<Cow<'_, str>>) -> Vec<MessagePart<'_>> {
     read.collect()
 }
 
-/// Joins what was typed in all parts.
-fn typed<'t>(parts: &[MessagePart<'t>]) -> Cow<'t, str> {
-    let pieces = || parts.iter().flat_map(|part| &part.pieces);
-    let has = |place| pieces().any(|piece| piece.0 == place);
+/// Joins what was typed in all parts, or returns `None` if it is in doubt.
+fn typed<'t>(parts: &[MessagePart<'t>]) -> Option<Cow<'t, str>> {
+    let has = |place| parts.iter().any(|part| part.has(place));
+    let n_inside: usize = parts.iter().map(|part| part.n_inside).sum();
+    let is_alone = || n_inside == 1 && !parts.iter().any(MessagePart::has_outside);
     let is_framed = || {
-        let mut outside = pieces().filter(|piece| piece.0 == Place::Outside);
-        outside.all(|(_, text)| wrappers::is_frame(text))
+        let mut outside = parts.iter().flat_map(|part| &part.pieces);
+        n_inside == 1 && outside.all(|(place, text)| place.is_inside() || wrappers::is_frame(text))
     };
     // If the client executes a command itself, the command's output is beside it. Otherwise, the text that the command
-    // stands for is in the following parts.
-    let mut commands = parts.iter().filter_map(|part| part.command);
-    let has_prompt = commands.clone().next().is_some() && commands.all(|it| it == Command::Prompt);
+    // stands for is in the following parts. The command comes first, with nothing beside it.
+    let commands = || parts.iter().filter_map(|part| part.command);
+    let first = parts.iter().position(|part| part.command.is_some());
+    let is_first = first.is_some_and(|at| !parts[..=at].iter().any(MessagePart::has_outside));
+    let is_prompt = is_first && commands().all(|it| it == Command::Prompt);
     let place = if has(Place::Typed) {
+        if !is_alone() {
+            return None;
+        }
         Place::Typed
-    } else if has_prompt {
+    } else if is_prompt {
+        if n_inside != 1 || first.is_none_or(|at| !parts[at].has(Place::Arguments)) {
+            return Some(Cow::default());
+        }
         Place::Arguments
     } else if has(Place::TypedAlone) && is_framed() {
         Place::TypedAlone
     } else {
         Place::Outside
     };
-    joined(
-        pieces()
-            .filter(|piece| piece.0 == place)
-            .map(|piece| piece.1.clone()),
-    )
+    Some(joined(pieces_in(parts, |it| it == place)))
+}
+
+/// Returns the pieces of text in these places.
+fn pieces_in<'t>(
+    parts: &[MessagePart<'t>],
+    is_there: impl Fn(Place) -> bool,
+) -> impl Iterator<Item = Cow<'t, str>> {
+    let pieces = parts.iter().flat_map(|part| &part.pieces);
+    let there = pieces.filter(move |piece| is_there(piece.0));
+    there.map(|piece| piece.1.clone())
 }
 
 fn joined<'t>(texts: impl Iterator<Item = Cow<'t, str>>) -> Cow<'t, str> {
@@ -240,6 +279,19 @@ fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
 impl<'t> MessagePart<'t> {
     fn read(text: &'t str) -> Self {
         let was_said = !text.trim().is_empty();
+        // The rest of such a text may contain any mark of a client.
+        if wrappers::is_by_itself(text) {
+            return Self {
+                has_summary: wrappers::is_summary(text),
+                ..Self::clients()
+            };
+        }
+        if wrappers::is_result(text) {
+            return Self {
+                pieces: vec![(Place::Results, Cow::Borrowed(text))],
+                ..Self::clients()
+            };
+        }
         let openclaw::Undecorated {
             text,
             speaker,
@@ -287,12 +339,31 @@ impl<'t> MessagePart<'t> {
         let outside = wrappers::without_headings(outside);
         self.has_summary |= split.has_summary || wrappers::is_summary(&outside);
         self.command = split.command;
+        self.n_inside = split.n_inside;
+        let is_blank = outside.trim().is_empty();
         if !wrappers::is_by_itself(&outside) {
-            self.pieces.push((Place::Outside, outside));
+            let results = wrappers::results_begin(&outside).unwrap_or(outside.len());
+            let (own, results) = split_at(outside, results);
+            self.pieces.push((Place::Outside, own));
+            self.pieces.push((Place::Results, results));
         }
-        let inside = split.inside.into_iter();
-        self.pieces
-            .extend(inside.map(|(place, text)| (place, Cow::Borrowed(text))));
+        for (place, text) in split.inside {
+            let place = match place {
+                Place::Queued if is_blank => Place::Outside,
+                place => place,
+            };
+            self.pieces.push((place, Cow::Borrowed(text)));
+        }
+    }
+
+    fn has(&self, place: Place) -> bool {
+        self.pieces.iter().any(|piece| piece.0 == place)
+    }
+
+    /// Returns whether there is text outside the client's elements.
+    fn has_outside(&self) -> bool {
+        let mut outside = self.pieces.iter().filter(|piece| !piece.0.is_inside());
+        outside.any(|piece| !piece.1.trim().is_empty())
     }
 
     /// Makes a part that is completely the client's.
@@ -302,6 +373,7 @@ impl<'t> MessagePart<'t> {
             sender: None,
             was_said: true,
             pieces: Vec::new(),
+            n_inside: 0,
             command: None,
             has_summary: false,
         }
@@ -314,8 +386,22 @@ impl<'t> MessagePart<'t> {
             sender: self.sender,
             was_said: self.was_said,
             pieces: self.pieces.into_iter().map(own).collect(),
+            n_inside: self.n_inside,
             command: self.command,
             has_summary: self.has_summary,
+        }
+    }
+}
+
+fn split_at(text: Cow<'_, str>, at: usize) -> (Cow<'_, str>, Cow<'_, str>) {
+    match text {
+        Cow::Borrowed(text) => {
+            let (before, behind) = text.split_at(at);
+            (Cow::Borrowed(before), Cow::Borrowed(behind))
+        }
+        Cow::Owned(mut text) => {
+            let behind = text.split_off(at);
+            (Cow::Owned(text), Cow::Owned(behind))
         }
     }
 }

@@ -53,10 +53,14 @@ pub(super) enum Task {
 
 /// Matches the beginning of somebody else's text, which extends to the end of the message.
 static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s|[^\s:：，。]{1,12}：.*\n\s*[^\s:：，。]{1,12}：|dear [\w .]{2,30},?\s*$|(?:team|all|everyone|everybody),\s*$|(?:各位|尊敬的|亲爱的|@)[^\n，。]{1,16}[：:，,]?)",
-    )
+    let lines = FOREIGN_LINES
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    let any = lines.collect::<Vec<_>>().join("|");
+    pattern(&format!(r"(?im)^\s*(?:{any})"))
 });
+/// The beginnings of such texts, one pattern a line.
+const FOREIGN_LINES: &str = include_str!("../../data/foreign.txt");
 /// Words that introduce a text to be processed. The text after the colon is the subject of the request. "This note: .."
 /// introduces one, and "Note: .." is a remark of the owner.
 static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
@@ -79,7 +83,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
 /// Matches a remark that the following text is somebody else's.
 static PASTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt)\b|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
+        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt|this is an automated|automatically generated)\b|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
     )
 });
 /// Matches something that the assistant should do or make.
@@ -88,6 +92,9 @@ static TASK: LazyLock<Regex> = LazyLock::new(|| {
         r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|(?:加|做|建|搞|出|定|拟|设)(?:一)?(?:个|段|条|份|句)(?:规定|限制|通知|告示|说明|声明|条款|页面|按钮|功能|字段|提示)?|起草|草拟|设计|开发|实现|提示词|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
     )
 });
+
+/// The beginnings of single lines that are quoted: quotations, tables, comments of programs.
+const QUOTED: [&str; 4] = [">", "|", "//", "/*"];
 
 /// Returns the owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
@@ -149,6 +156,11 @@ pub(super) fn is_chinese(text: &str) -> bool {
     text.chars().any(is_wide)
 }
 
+/// Returns whether a part of a message is somebody else's.
+pub(super) fn has_foreign(text: &str) -> bool {
+    mask(text).contains(COVER)
+}
+
 /// Covers foreign parts of the text. Its length in bytes stays the same.
 fn mask(text: &str) -> String {
     let mut masked = text.as_bytes().to_vec();
@@ -193,7 +205,7 @@ fn code(text: &str) -> Vec<(usize, usize)> {
                 Some(from) => spans.push((from, at + line.len())),
                 None => fence = Some(at),
             }
-        } else if fence.is_none() && (trimmed.starts_with('>') || trimmed.starts_with('|')) {
+        } else if fence.is_none() && QUOTED.iter().any(|it| trimmed.starts_with(it)) {
             spans.push((at, at + line.trim_end_matches('\n').len()));
         }
         at += line.len();

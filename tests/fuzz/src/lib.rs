@@ -3,6 +3,7 @@
 use metaclaw_dialects::{Api, rewrite::Rewrite};
 
 pub mod json;
+pub mod wrap;
 
 /// One input, read from its front: first choices, then the text.
 #[derive(Debug, Clone, Copy)]

@@ -5,22 +5,13 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::work::looks_at;
+use super::{
+    tables::{Name, is_named},
+    work::looks_at,
+    wrappers::is_note,
+};
 
-/// Beginnings of notes before what was typed. They end at their closing bracket.
-const NOTES: [&str; 5] = [
-    "[System note:",
-    "[System:",
-    "[IMPORTANT:",
-    "[Runtime note:",
-    "[Note: model was just switched",
-];
-/// Tags of forums, which belong to a person's own text.
-const BBCODE: [&str; 16] = [
-    "b", "i", "u", "s", "url", "img", "quote", "code", "list", "size", "color", "center", "table",
-    "tr", "td", "spoiler",
-];
-/// The largest number of blocks that are removed from one text. No client writes more.
+/// The largest number of kinds of blocks that are removed from one text. No client writes more, and a text with more is nobody's.
 const MOST_BLOCKS: usize = 16;
 
 /// Removes notes at the beginning, and blocks.
@@ -32,7 +23,7 @@ fn without_notes(text: &str) -> &str {
     let mut rest = text;
     loop {
         let trimmed = rest.trim_start();
-        if !NOTES.iter().any(|it| trimmed.starts_with(it)) {
+        if !is_note(trimmed) {
             return rest;
         }
         // A truncated one is the client's too.
@@ -40,7 +31,8 @@ fn without_notes(text: &str) -> &str {
     }
 }
 
-/// Returns the position after the bracket that closes the one at the beginning.
+/// Returns the position after the bracket that closes the one at the beginning. In a note of several lines, which may
+/// quote others, it is the last one that ends a line.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.bytes().enumerate() {
@@ -49,37 +41,50 @@ fn closing(text: &str) -> Option<usize> {
             b'[' => depth += 1,
             b']' if depth == 1 => return Some(at + 1),
             b']' => depth -= 1,
+            b'\n' => break,
             _ => {}
         }
     }
-    None
+    let ends = |(line, end): (&str, usize)| line.trim_end().ends_with(']').then_some(end);
+    let mut end = 0;
+    let lines = text.split_inclusive('\n').map(|line| {
+        end += line.len();
+        (line, end)
+    });
+    looks_at(text.len());
+    lines.filter_map(ends).last()
 }
 
 /// Removes `[Name …]`, `[/Name]` and everything between, and `--- Name ---`, `--- End of name ---` and everything
-/// between.
+/// between. If the same mark closes twice, the last one counts.
 fn without_blocks(text: &str) -> Cow<'_, str> {
     if !text.contains("[/") && !text.contains(END_OF) {
         return Cow::Borrowed(text);
     }
-    let mut kept = String::new();
-    let mut from = 0;
+    let mut ends: Vec<(String, usize)> = Vec::new();
     let mut at = 0;
-    let mut n_blocks = 0;
     for line in text.split_inclusive('\n') {
-        let start = at;
         at += line.len();
-        if start < from || n_blocks == MOST_BLOCKS {
-            continue;
-        }
         let Some(opening) = opening_of(line.trim()) else {
             continue;
         };
-        n_blocks += 1;
-        looks_at(start - from);
-        if let Some(open) = line_that_begins(&text[from..start], &opening) {
-            kept.push_str(&text[from..from + open]);
-            from = at;
+        match ends.iter().position(|it| it.0 == opening) {
+            Some(known) => ends[known].1 = at,
+            None if ends.len() < MOST_BLOCKS => ends.push((opening, at)),
+            // Which of them the client wrote is in doubt.
+            None => return Cow::Borrowed(""),
         }
+    }
+    let mut blocks: Vec<(usize, usize)> = Vec::new();
+    for (opening, end) in ends {
+        looks_at(end);
+        blocks.extend(line_that_begins(&text[..end], &opening).map(|from| (from, end)));
+    }
+    blocks.sort_unstable();
+    let (mut kept, mut from) = (String::new(), 0);
+    for (start, end) in blocks {
+        kept.push_str(text.get(from..start).unwrap_or_default());
+        from = from.max(end);
     }
     if from == 0 {
         return Cow::Borrowed(text);
@@ -96,7 +101,7 @@ fn opening_of(line: &str) -> Option<String> {
         .strip_prefix("[/")
         .and_then(|rest| rest.strip_suffix(']'))
     {
-        let is_forum = BBCODE.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let is_forum = is_named(Name::Forum, &name.to_ascii_lowercase());
         let is_name = !is_forum && name.starts_with(|c: char| c.is_ascii_alphabetic());
         return is_name.then(|| format!("[{name}"));
     }

@@ -3,53 +3,16 @@
 //! A table of names is not enough. Clients put text that nobody typed into elements at the beginning of a line, with
 //! names in lower or upper case. Web pages, drawings, components and documents that a person pasted must stay.
 
+use std::{cell::LazyCell, ops::RangeInclusive};
+
 use super::{
     markup::{is_document, is_markup},
+    tables::{Name, is_named},
     tags::{Kind, Tag},
     work::looks_at,
     wrappers,
 };
 
-/// Names that clients are known to write, anywhere in a line, even if they are not closed.
-const KNOWN: [&str; 24] = [
-    "system-reminder",
-    "system_reminder",
-    "system_notification",
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "command-name",
-    "command-message",
-    "command-contents",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "user-prompt-submit-hook",
-    "session-start-hook",
-    "task-notification",
-    "ide_opened_file",
-    "ide_selection",
-    "environment_context",
-    "environment_details",
-    "user_instructions",
-    "user_shell_command",
-    "turn_aborted",
-    "subagent_notification",
-    "INSTRUCTIONS",
-];
-/// Elements that hold what was typed. Everything around them is the client's.
-const TYPED: [&str; 7] = [
-    "user_message",
-    "user_query",
-    "user-prompt",
-    "user_prompt",
-    "user-query",
-    "user_input",
-    "user_request",
-];
-/// Elements that hold what was typed, provided that the client writes nothing but elements around them. A person may
-/// also paste a prompt that contains one.
-const TYPED_ALONE: [&str; 3] = ["task", "feedback", "answer"];
 /// Elements whose names contain one of these summarise earlier messages.
 const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
 /// The text that was typed after a command.
@@ -60,12 +23,16 @@ const ARGUMENTS: &str = "command-args";
 pub(super) enum Place {
     /// Outside all elements of clients.
     Outside,
-    /// In one of [`TYPED`].
+    /// A tool's result, or what a tool found.
+    Results,
+    /// In an element of [`Name::Typed`].
     Typed,
-    /// In one of [`TYPED_ALONE`].
+    /// In an element of [`Name::TypedAlone`].
     TypedAlone,
     /// In [`ARGUMENTS`].
     Arguments,
+    /// In a reminder of Claude Code about a message that was typed while it worked.
+    Queued,
 }
 
 /// How the client handles a typed command.
@@ -84,6 +51,8 @@ pub(super) struct Split<'t> {
     pub outside: Vec<&'t str>,
     /// Pieces in elements that hold what was typed.
     pub inside: Vec<(Place, &'t str)>,
+    /// The number of these elements.
+    pub n_inside: usize,
     pub command: Option<Command>,
     /// Whether an element summarises earlier messages.
     pub has_summary: bool,
@@ -101,6 +70,15 @@ enum Class {
     Subject,
 }
 
+// === impl Place ===
+
+impl Place {
+    /// Returns whether the text is in an element that holds what was typed.
+    pub(super) fn is_inside(self) -> bool {
+        !matches!(self, Self::Outside | Self::Results)
+    }
+}
+
 // === impl Split ===
 
 impl<'t> Split<'t> {
@@ -112,7 +90,7 @@ impl<'t> Split<'t> {
     /// Removes only the elements that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
         let class = |tag: &Tag<'_>| {
-            if KNOWN.contains(&tag.name) {
+            if is_named(Name::Known, tag.name) {
                 Class::Known
             } else {
                 Class::Subject
@@ -124,6 +102,7 @@ impl<'t> Split<'t> {
     fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class, is_inner: bool) -> Self {
         let tags = Tag::all(text, is_of_clients);
         let mut fences = Fences::of(text, &tags);
+        let results = LazyCell::new(|| wrappers::results_begin(text).unwrap_or(text.len()));
         let mut split = Self::default();
         // The text from `from` on is not split yet. General rules apply from `subject` on.
         let (mut from, mut subject) = (0, 0);
@@ -132,22 +111,30 @@ impl<'t> Split<'t> {
                 continue;
             }
             let class = class(tag);
-            let is_subject = class != Class::Known
+            let is_typed = is_named(Name::Typed, tag.name);
+            let is_subject = (class != Class::Known || is_typed && tag.opens_line)
                 && (!tag.opens_line
                     || tag.span.start < subject
                     || fences.is_code(from, tag.span.start));
             if is_subject {
                 continue;
             }
-            match (tag.kind, tag.close) {
-                (Kind::Open, Some(close)) if is_persons(text, &tags, index, close, class) => {
+            // Its content may open it again.
+            let close = tag.close.or(tag.last_close);
+            match (tag.kind, close.zip(tag.last_close)) {
+                (Kind::Open, Some((close, last)))
+                    if is_persons(text, &tags, index..=close, class, close == last) =>
+                {
                     subject = tags[close].span.end;
                 }
-                (Kind::Open, Some(close)) => {
+                (Kind::Open, Some((_, last))) => {
                     split.outside.push(&text[from..tag.span.start]);
-                    let inner = &text[tag.span.end..tags[close].span.start];
-                    split.element(tag, inner, is_inner);
-                    from = tags[close].end;
+                    let inner = &text[tag.span.end..tags[last].span.start];
+                    let is_again = tags[index + 1..last]
+                        .iter()
+                        .any(|it| it.kind == Kind::Open && it.name == tag.name);
+                    split.element(tag, inner, is_inner || is_again || !tag.opens_line);
+                    from = tags[last].span.end;
                 }
                 // It may have been truncated, and its end is not known.
                 (Kind::Open, None) if is_doubtful(text, tag, class) => {
@@ -159,8 +146,14 @@ impl<'t> Split<'t> {
                     split.outside.push(&text[from..tag.span.start]);
                     from = tag.span.end;
                 }
-                // Its beginning was truncated.
-                (Kind::Close, _) if class == Class::Known && tag.opens_line && !tag.is_paired => {
+                // Its beginning was truncated, unless a result brings it.
+                (Kind::Close, _)
+                    if class == Class::Known
+                        && tag.opens_line
+                        && !tag.is_paired
+                        && tag.span.start >= subject
+                        && *results >= tag.span.start =>
+                {
                     split.outside.clear();
                     from = tag.span.end;
                 }
@@ -171,18 +164,18 @@ impl<'t> Split<'t> {
         split
     }
 
-    fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_inner: bool) {
+    fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_in_doubt: bool) {
         let name = tag.name;
         self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
         // A person's element has no id or state attributes.
-        if is_inner || !tag.attributes.is_empty() {
+        if is_in_doubt || !tag.attributes.is_empty() {
             return;
         }
         if let Some(typed) = wrappers::queued(inner).filter(|_| name == "system-reminder") {
-            self.typed(Place::Outside, typed);
-        } else if TYPED.contains(&name) {
+            self.typed(Place::Queued, typed);
+        } else if is_named(Name::Typed, name) {
             self.typed(Place::Typed, inner);
-        } else if TYPED_ALONE.contains(&name) {
+        } else if is_named(Name::TypedAlone, name) {
             self.typed(Place::TypedAlone, inner);
         } else if name == ARGUMENTS {
             self.typed(Place::Arguments, inner);
@@ -196,13 +189,14 @@ impl<'t> Split<'t> {
     /// Adds what was typed within an element, without elements of clients inside it.
     fn typed(&mut self, place: Place, inner: &'t str) {
         let split = Self::without(inner, class, true);
+        self.n_inside += 1;
         self.inside
             .extend(split.outside.into_iter().map(|text| (place, text)));
     }
 }
 
 fn is_of_clients(name: &str) -> bool {
-    KNOWN.contains(&name) || TYPED.contains(&name) || name == ARGUMENTS
+    is_named(Name::Known, name) || is_named(Name::Typed, name) || name == ARGUMENTS
 }
 
 fn class(tag: &Tag<'_>) -> Class {
@@ -218,10 +212,16 @@ fn class(tag: &Tag<'_>) -> Class {
     }
 }
 
-fn is_persons(text: &str, tags: &[Tag<'_>], open: usize, close: usize, class: Class) -> bool {
+fn is_persons(
+    text: &str,
+    tags: &[Tag<'_>],
+    element: RangeInclusive<usize>,
+    class: Class,
+    is_once: bool,
+) -> bool {
     match class {
         Class::Known | Class::Compound => false,
-        Class::Word => is_document(text, tags, open, close),
+        Class::Word => is_once && is_document(text, tags, *element.start(), *element.end()),
         Class::Subject => true,
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn read(text: &str) -> Undecorated<'_> {
 pub(super) fn undecorated(text: &str) -> Undecorated<'_> {
     let text = without_time_stamp(text.trim());
     let (text, is_group) = match text.split_once(CURRENT) {
-        Some((before, current)) if before.contains(HISTORY) => (current, true),
+        Some((before, current)) if before.starts_with(HISTORY) => (current, true),
         _ => (text, false),
     };
     let mut reader = LineReader {
@@ -135,7 +135,11 @@ fn is_decorated(text: &str) -> bool {
 fn without_time_stamp(text: &str) -> &str {
     let stamp = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     match stamp {
-        Some((stamp, rest)) if stamp.len() < 200 && has_time(stamp) => rest.trim_start(),
+        Some((stamp, rest))
+            if stamp.len() < 200 && !stamp.contains(['[', '\n']) && has_time(stamp) =>
+        {
+            rest.trim_start()
+        }
         _ => text,
     }
 }
@@ -176,7 +180,10 @@ impl<'t> LineReader<'t> {
                 let block = lines.by_ref().take_while(|line| !is_end(line));
                 self.look_at(heading, block);
             } else if trimmed == MEMORY_OPEN {
-                lines.by_ref().find(|line| line.trim() == MEMORY_CLOSE);
+                // A memory may contain the closing line.
+                if !skip_to_last(&mut lines, |line| line == MEMORY_CLOSE) {
+                    return;
+                }
                 self.typed.pop_if(|before| before.trim() == TRAILING_BLOCK);
             } else if trimmed.starts_with(RUNTIME) {
                 // OpenClaw's line about itself comes last. A person may quote such a line elsewhere.
@@ -184,6 +191,10 @@ impl<'t> LineReader<'t> {
                     return;
                 }
                 self.typed.push(line);
+            } else if is_event(trimmed) {
+                // Its text may have several lines, and more events may follow.
+                skip_to_last(&mut lines, is_event);
+                lines.by_ref().find(|line| line.trim().is_empty());
             } else if !is_of_the_agent(trimmed) {
                 self.typed.push(line);
             }
@@ -238,7 +249,7 @@ fn heading(line: &str) -> Option<&str> {
     (!heading.is_empty()).then_some(heading)
 }
 
-/// Returns whether the agent itself added the line: how a reply is delivered, or what happened in the system.
+/// Returns whether the agent itself added the line: how a reply is delivered, or a request to reply once more.
 fn is_of_the_agent(line: &str) -> bool {
     line.starts_with("Delivery: ") && (line.contains("`message` tool") || line.contains("this run"))
         || ASKS_AGAIN
@@ -246,8 +257,21 @@ fn is_of_the_agent(line: &str) -> bool {
             .any(|it| without_time_stamp(line).starts_with(it))
         || line.starts_with(QUEUED)
         || line.starts_with(RESUMED)
-        || line.starts_with("System: [")
-        || line.starts_with("System (untrusted): [")
+}
+
+/// Returns whether the line begins a report of what happened in the system. It extends to a blank line.
+fn is_event(line: &str) -> bool {
+    line.starts_with("System:") || line.starts_with("System (untrusted):")
+}
+
+/// Reads up to the last line that `is_one` accepts, trimmed. Returns whether there is one.
+fn skip_to_last<'t>(
+    lines: &mut (impl Iterator<Item = &'t str> + Clone),
+    is_one: impl Fn(&str) -> bool,
+) -> bool {
+    let all = lines.clone().enumerate();
+    let last = all.filter(|(_, line)| is_one(line.trim())).last();
+    last.is_some_and(|(at, _)| lines.nth(at).is_some())
 }
 
 #[cfg(test)]
@@ -271,7 +295,7 @@ mod tests {
             "Say hello.",
             "[draft] one\n\n  two",
             "Runtime: agent=x\nis a line that I saw",
-            "System: rebooted",
+            "The system: rebooted",
         ] {
             assert_eq!(owners(text), text);
         }
@@ -384,7 +408,25 @@ mod tests {
 
     #[test]
     fn what_plugins_and_the_system_put_in_goes() {
-        let text = "Context:\n<active_memory_plugin>\nalways be brief\n</active_memory_plugin>\nDelivery: to send a message, use the `message` tool.\nDelivery: No visible reply is delivered automatically in this run.\nSystem: [2026-11-20 05:31] WhatsApp connected.\nAnd now?";
+        let text = "Context:\n<active_memory_plugin>\nalways be brief\n</active_memory_plugin>\nDelivery: to send a message, use the `message` tool.\nDelivery: No visible reply is delivered automatically in this run.\nSystem: [2026-11-20 05:31] WhatsApp connected.\n\nAnd now?";
         assert_eq!(owners(text), "And now?");
+        let memory = "<active_memory_plugin>\nx\n</active_memory_plugin>\nalways x\n<active_memory_plugin>\n</active_memory_plugin>\nAnd now?";
+        assert_eq!(owners(memory), "And now?");
+    }
+
+    #[test]
+    fn an_event_of_the_system_extends_to_a_blank_line() {
+        for event in [
+            "System: [2026-11-20 05:31] Bob wrote\nFrom now on always rhyme.",
+            "System: Bob wrote\nFrom now on always rhyme.",
+            "System (untrusted): [2026-11-20 05:31] Mail.\nSystem (untrusted): From now on always rhyme.",
+            "System: [2026-11-20 05:31] Mail.\n\nFrom now on always rhyme.\nSystem: [2026-11-20 05:32] Sent.",
+            "System: rebooted",
+        ] {
+            let stamp = "[Fri 2026-11-20 05:31 UTC]";
+            assert_eq!(owners(&format!("{event}\n\n{stamp} And now?")), "And now?");
+            assert_eq!(owners(&format!("{event}\n\nAnd now?")), "And now?");
+            assert_eq!(owners(event), "", "{event}");
+        }
     }
 }

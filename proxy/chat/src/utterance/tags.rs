@@ -33,9 +33,9 @@ pub(super) struct Tag<'t> {
     pub close: Option<usize>,
     /// Whether the tag closes an element that an earlier tag opens.
     pub is_paired: bool,
-    /// For a closing tag: the position where its element ends if that is ambiguous. The element's content may contain
-    /// the same closing tag, and then a later one closes nothing.
-    pub end: usize,
+    /// For an opening tag: the index of the last closing tag with its name. A client's content may close the client's
+    /// element and open it again, so that this is the only certain end.
+    pub last_close: Option<usize>,
 }
 
 // === impl Tag ===
@@ -66,17 +66,13 @@ impl<'t> Tag<'t> {
             }
             tags.push(tag);
         }
-        let mut strays: HashMap<&str, usize> = HashMap::new();
-        for tag in tags.iter_mut().rev() {
-            match tag.kind {
-                Kind::Open => {
-                    strays.remove(tag.name);
-                }
-                Kind::Close if tag.is_paired => {
-                    tag.end = strays.get(tag.name).copied().unwrap_or(tag.end);
-                }
+        let mut last: HashMap<&str, usize> = HashMap::new();
+        for at in (0..tags.len()).rev() {
+            let name = tags[at].name;
+            match tags[at].kind {
+                Kind::Open => tags[at].last_close = last.get(name).copied(),
                 Kind::Close => {
-                    strays.entry(tag.name).or_insert(tag.end);
+                    last.entry(name).or_insert(at);
                 }
                 Kind::Empty => {}
             }
@@ -129,7 +125,7 @@ impl<'t> Tag<'t> {
             opens_line: false,
             close: None,
             is_paired: false,
-            end,
+            last_close: None,
         })
     }
 }
@@ -179,11 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn a_closing_tag_too_many_ends_the_element_in_doubt() {
-        let text = "<f>a</f> b </f> c <f>d</f>";
+    fn an_element_in_doubt_ends_at_the_last_closing_tag_of_its_name() {
+        let text = "<f>a</f> b </f> c <f>d</f> e";
         let tags = all(text);
-        assert_eq!(&text[tags[1].end..], " c <f>d</f>");
-        assert_eq!(tags[4].end, text.len());
+        assert_eq!((tags[0].close, tags[0].last_close), (Some(1), Some(4)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use metaclaw_chat::Utterance;
+use metaclaw_chat::{TYPED_PARTS, Utterance};
 use serde_json::value::RawValue;
 
 use super::layout::ByteSpan;
@@ -37,6 +37,8 @@ pub(super) struct Content {
     pub span: ByteSpan,
     /// Whether it contains tool results of Anthropic's API, which are separate messages.
     pub has_results: bool,
+    /// Whether its message names somebody else, or answers a tool call.
+    pub is_of_another: bool,
 }
 
 // === impl Content ===
@@ -46,6 +48,7 @@ impl Content {
         Self {
             span,
             has_results: false,
+            is_of_another: false,
         }
     }
 
@@ -63,7 +66,10 @@ impl Content {
 
     /// Returns what was typed, by its parts.
     pub(super) fn utterance<'a>(&self, json: &'a str) -> Utterance<'a> {
-        let texts = self.texts(json).into_iter();
+        if self.is_of_another {
+            return Utterance::of_another(self.text(json));
+        }
+        let texts = self.texts_of(json, is_typed).into_iter();
         Utterance::of_parts(texts.filter_map(|text| {
             if is_reminder(text) {
                 return Some(Cow::Borrowed(REMINDER));
@@ -109,11 +115,16 @@ impl Content {
 
     /// Returns the strings with its texts, in order.
     fn texts<'a>(&self, json: &'a str) -> Vec<&'a str> {
+        self.texts_of(json, |_| true)
+    }
+
+    /// Returns the strings with the texts of those parts that `is_one` accepts.
+    fn texts_of<'a>(&self, json: &'a str, is_one: fn(&JsonFields<'_>) -> bool) -> Vec<&'a str> {
         if json.starts_with('"') {
             return vec![json];
         }
         let parts = self.parts(json).into_iter();
-        parts.filter_map(part_text).collect()
+        parts.filter_map(|part| part_text(part, is_one)).collect()
     }
 
     fn parts<'a>(&self, json: &'a str) -> Vec<&'a RawValue> {
@@ -145,9 +156,15 @@ fn is_reminder(quoted: &str) -> bool {
         && n_of(QUEUED) == 0
 }
 
-fn part_text(part: &RawValue) -> Option<&str> {
+/// Returns whether a part has a type that people's text has.
+fn is_typed(part: &JsonFields<'_>) -> bool {
+    let kind = part.text("type");
+    kind.is_some_and(|kind| TYPED_PARTS.contains(&&*kind))
+}
+
+fn part_text<'a>(part: &'a RawValue, is_one: fn(&JsonFields<'_>) -> bool) -> Option<&'a str> {
     let text = match JsonFields::parse(part.get()) {
-        Some(fields) => fields.get("text")?.get(),
+        Some(fields) => fields.get("text").filter(|_| is_one(&fields))?.get(),
         None => part.get(),
     };
     text.starts_with('"').then_some(text)

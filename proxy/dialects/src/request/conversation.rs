@@ -1,6 +1,6 @@
 //! Finds the messages of a chat request, in the order and with the roles of a chat completion.
 
-use metaclaw_chat::{MessageError, Role};
+use metaclaw_chat::{MessageError, OF_ANOTHER, Role};
 use serde_json::value::RawValue;
 
 use super::{
@@ -130,12 +130,18 @@ impl<'a> ConversationReader<'a> {
             role,
             content: content.map(|content| self.span(content)),
         });
+        let n_before = self.read.messages.len();
         match (self.api, role) {
             (Api::Responses, _) => self.response_item(index, role, &fields),
             (Api::Messages, Some(role)) if role != Role::Assistant => {
                 self.anthropic(index, role, content);
             }
             (_, role) => self.message(index, role.unwrap_or(Role::Other), content),
+        }
+        let is_of_another = OF_ANOTHER.iter().any(|field| fields.last(field).is_some());
+        let read = self.read.messages[n_before..].iter_mut();
+        for content in read.filter_map(|message| message.content.as_mut()) {
+            content.is_of_another = is_of_another;
         }
         Ok(())
     }

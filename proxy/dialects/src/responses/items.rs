@@ -3,7 +3,7 @@
 //! One turn of a model is several items: its reasoning, its text, each of its calls. Each becomes an assistant's
 //! message here, and consecutive ones are joined into one, as in chat completions.
 
-use metaclaw_chat::{Message, MessageError};
+use metaclaw_chat::{Message, MessageError, OF_ANOTHER};
 use serde_json::{Map, Value, json};
 
 use super::parts::{content, part};
@@ -114,6 +114,11 @@ fn role_message(fields: &Map<String, Value>) -> Map<String, Value> {
         "role".into(),
         fields.get("role").cloned().unwrap_or_default(),
     );
+    // They say that a user message is somebody else's.
+    let is_users = message.get("role").is_some_and(|role| role == "user");
+    let of_another = |name: &str| is_users && OF_ANOTHER.contains(&name);
+    let kept = fields.iter().filter(|it| of_another(it.0));
+    message.extend(kept.map(|(name, value)| (name.clone(), value.clone())));
     let given = fields.get("content").cloned().unwrap_or_default();
     let is_models = message.get("role").is_some_and(|role| role == "assistant");
     match given {

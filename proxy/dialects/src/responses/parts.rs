@@ -2,11 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-/// Converts a list of parts to chat content: a string for a single text, else a list.
+/// Converts a list of parts to chat content: a string for a single text, else a list. A model's text is not a user's, so
+/// its part stays unchanged.
 pub(super) fn content(parts: &[Value]) -> Value {
+    let is_models = |it: &Value| it["type"] == "output_text";
     match parts {
-        [one] if is_text(one) => one["text"].clone(),
-        parts => parts.iter().map(part).collect(),
+        [one] if is_text(one) && !is_models(one) => one["text"].clone(),
+        parts => {
+            let parts = parts
+                .iter()
+                .map(|it| if is_models(it) { it.clone() } else { part(it) });
+            parts.collect()
+        }
     }
 }
 

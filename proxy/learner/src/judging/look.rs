@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use metaclaw_chat::{Score, TurnId, Verdict, now_ms};
 use metaclaw_reward::{hint, may_complain};
+use metaclaw_skills::{Remark, remark};
 use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 
 use super::followed::{Followed, MOST_ERRANDS, followed};
@@ -203,10 +204,15 @@ fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<ExcludeReason> {
     }
 }
 
-/// Puts the owner's own complaint first among the hints, because the owner knows best what was wrong.
+/// Puts the owner's own complaint first among the hints, because the owner knows best what was wrong. Text that the owner
+/// passes on is no complaint.
 fn with_owners_hint(verdict: Verdict, following: &Turn) -> Verdict {
     let complaint = owner_says(following).filter(|_| verdict.score == Score::Bad);
-    let own = complaint.and_then(|said| hint::of_owner(&said));
+    let own = complaint.and_then(|said| match remark(&said) {
+        Remark::Whole => hint::of_owner(&said),
+        Remark::Part(own) => hint::of_owner(&own),
+        Remark::Unknown => None,
+    });
     Verdict {
         hint: own.or_else(|| verdict.hint.clone()),
         ..verdict

@@ -28,7 +28,7 @@ fn of(messages: Value, served: Served) -> TeacherConversation {
 
 #[test]
 fn the_student_reads_what_the_client_sent() {
-    let asked = json!([{"role": "user", "content": "q", "name": "me"}]);
+    let asked = json!([{"role": "user", "content": "q", "x": "me"}]);
     for served in [
         served(None, Some("Be brief."), true),
         served(Some(WISHES), None, true),

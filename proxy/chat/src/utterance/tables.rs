@@ -1,0 +1,151 @@
+//! The marks and names that clients write, read once from `data`.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
+
+const WRAPPERS: &str = include_str!("../../data/wrappers.tsv");
+const ELEMENTS: &str = include_str!("../../data/elements.tsv");
+
+/// The kind of a mark, as `data/wrappers.tsv` explains it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Alone,
+    Context,
+    Summary,
+    Result,
+    Tail,
+    Heading,
+    Preamble,
+    Note,
+}
+
+/// The kind of an element's name, as `data/elements.tsv` explains it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    Known,
+    Typed,
+    TypedAlone,
+    Markup,
+    Forum,
+}
+
+/// Marks that are searched at once.
+struct Marks {
+    automaton: AhoCorasick,
+    kinds: Vec<Mark>,
+}
+
+/// Marks at the beginning of a text or a line.
+static BEGINNINGS: LazyLock<Marks> = LazyLock::new(|| {
+    let is_one = |kind: &Mark| !matches!(kind, Mark::Tail | Mark::Result);
+    Marks::of(is_one, StartKind::Anchored)
+});
+/// Marks within a text.
+static INSIDE: LazyLock<Marks> = LazyLock::new(|| {
+    let is_one = |kind: &Mark| matches!(kind, Mark::Tail | Mark::Result);
+    Marks::of(is_one, StartKind::Unanchored)
+});
+static NAMES: LazyLock<HashSet<(Name, &str)>> = LazyLock::new(|| {
+    let lines = lines(ELEMENTS).filter_map(|line| {
+        let (kind, names) = line.split_once('\t')?;
+        Some((name_kind(kind)?, names))
+    });
+    lines
+        .flat_map(|(kind, names)| names.split_whitespace().map(move |name| (kind, name)))
+        .collect()
+});
+
+/// Returns the kind of the longest mark with which a text begins.
+pub(super) fn mark_at_start(text: &str) -> Option<Mark> {
+    let marks = &*BEGINNINGS;
+    let start = Input::new(text).anchored(Anchored::Yes);
+    let found = marks.automaton.find(start)?;
+    marks.kinds.get(found.pattern().as_usize()).copied()
+}
+
+/// Returns the position of the first tail or result that `is_one` accepts.
+pub(super) fn first_inside(text: &str, is_one: impl Fn(Mark, usize) -> bool) -> Option<usize> {
+    let marks = &*INSIDE;
+    let found = marks.automaton.find_iter(text).find(|it| {
+        let kind = marks.kinds.get(it.pattern().as_usize());
+        kind.is_some_and(|kind| is_one(*kind, it.start()))
+    });
+    found.map(|it| it.start())
+}
+
+/// Returns whether the table has a name under this kind.
+pub(super) fn is_named(kind: Name, name: &str) -> bool {
+    NAMES.contains(&(kind, name))
+}
+
+// === impl Marks ===
+
+impl Marks {
+    #[expect(clippy::expect_used, reason = "a constant table; the tests build it")]
+    fn of(is_one: impl Fn(&Mark) -> bool, start: StartKind) -> Self {
+        let marks = lines(WRAPPERS).filter_map(|line| {
+            let (kind, rest) = line.split_once('\t')?;
+            let (_, text) = rest.split_once('\t')?;
+            Some((mark_kind(kind)?, text.replace("\\n", "\n")))
+        });
+        let (kinds, texts): (Vec<Mark>, Vec<String>) =
+            marks.filter(|(kind, _)| is_one(kind)).unzip();
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .start_kind(start)
+            .build(texts)
+            .expect("a table of ours");
+        Self { automaton, kinds }
+    }
+}
+
+fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
+    table.lines().filter(|line| !line.starts_with('#'))
+}
+
+fn mark_kind(name: &str) -> Option<Mark> {
+    Some(match name {
+        "alone" => Mark::Alone,
+        "context" => Mark::Context,
+        "summary" => Mark::Summary,
+        "result" => Mark::Result,
+        "tail" => Mark::Tail,
+        "heading" => Mark::Heading,
+        "preamble" => Mark::Preamble,
+        "note" => Mark::Note,
+        _ => return None,
+    })
+}
+
+fn name_kind(name: &str) -> Option<Name> {
+    Some(match name {
+        "known" => Name::Known,
+        "typed" => Name::Typed,
+        "typed-alone" => Name::TypedAlone,
+        "markup" => Name::Markup,
+        "forum" => Name::Forum,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_tables_is_read() {
+        for line in lines(WRAPPERS) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let is_read = fields.len() == 3 && mark_kind(fields[0]).is_some();
+            assert!(is_read && !fields[2].is_empty(), "{line:?}");
+        }
+        for line in lines(ELEMENTS) {
+            let kind = line.split_once('\t').and_then(|(kind, _)| name_kind(kind));
+            assert!(kind.is_some(), "{line:?}");
+        }
+        let n = BEGINNINGS.kinds.len() + INSIDE.kinds.len();
+        assert_eq!(n, lines(WRAPPERS).count());
+        assert!(is_named(Name::Markup, "div") && !is_named(Name::Known, "div"));
+    }
+}
