@@ -90,9 +90,10 @@ impl<'t> Utterance<'t> {
             // What a tool found may need an answer too.
             let is_there = |it| it == Place::Results || it == Place::Outside && is_in_doubt;
             text = joined(pieces_in(&parts, is_there));
-            speaker = match text.is_empty() {
-                true => Speaker::Client,
-                false => Speaker::Forwarded,
+            speaker = if text.is_empty() {
+                Speaker::Client
+            } else {
+                Speaker::Forwarded
             };
         }
         let has_summary = parts.iter().any(|part| part.has_summary);

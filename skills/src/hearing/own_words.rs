@@ -1,6 +1,6 @@
 //! Extracts the sentences that are the owner's own. Quoted, pasted or forwarded text is covered.
 
-use std::sync::LazyLock;
+use std::{collections::HashSet, sync::LazyLock};
 
 use regex::Regex;
 
@@ -83,7 +83,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
 /// Matches a remark that the following text is somebody else's.
 static PASTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt|this is an automated|automatically generated)\b|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
+        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt|this is an automated|automatically generated)\b|(?m:^\s*unsubscribe\b\W*$)|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
     )
 });
 /// Matches something that the assistant should do or make.
@@ -93,8 +93,44 @@ static TASK: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The beginnings of single lines that are quoted: quotations, tables, comments of programs.
+/// The beginnings of lines that are quoted.
 const QUOTED: [&str; 4] = [">", "|", "//", "/*"];
+/// The prompt of an interpreter, whose answer follows.
+const INTERPRETER: &str = ">>> ";
+/// Labels that are a person's own. Each other one names somebody who speaks.
+static OWN_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../../data/own_labels.txt").lines();
+    let words = lines.filter(|line| !line.starts_with('#'));
+    words.flat_map(str::split_whitespace).collect()
+});
+
+/// Returns whether a line is quoted: a quotation, a row of a table, a program's comment, a line that a change adds.
+fn is_quoted(line: &str) -> bool {
+    let is_sentence = || line.split_whitespace().count() > 3;
+    let adds = line.strip_prefix('+');
+    QUOTED.iter().any(|it| line.starts_with(it))
+        || line.starts_with("# ") && is_sentence()
+        || adds.is_some_and(|it| it.starts_with(char::is_alphabetic))
+}
+
+/// Returns whether a sentence begins with the name of somebody who speaks: a capitalised word or two before a colon.
+fn names_a_speaker(sentence: &str) -> bool {
+    let Some((label, _)) = sentence.split_once(": ") else {
+        return false;
+    };
+    let is_name = |word: &str| {
+        let is_capitalised = word.starts_with(char::is_uppercase);
+        let is_plural = word.ends_with('s');
+        is_capitalised && !is_plural && word.chars().skip(1).all(char::is_lowercase)
+    };
+    let words: Vec<&str> = label.split(' ').collect();
+    words.len() <= 2
+        && label.chars().count() > 2
+        && words.iter().all(|word| is_name(word))
+        && !words
+            .iter()
+            .any(|word| OWN_LABELS.contains(&*word.to_lowercase()))
+}
 
 /// Returns the owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
@@ -113,6 +149,7 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         if said.is_empty() {
             continue;
         }
+        is_handed_over |= names_a_speaker(covered);
         let was_handed_over = is_handed_over;
         let voice = if was_handed_over {
             Voice::HandedOver
@@ -205,7 +242,10 @@ fn code(text: &str) -> Vec<(usize, usize)> {
                 Some(from) => spans.push((from, at + line.len())),
                 None => fence = Some(at),
             }
-        } else if fence.is_none() && QUOTED.iter().any(|it| trimmed.starts_with(it)) {
+        } else if fence.is_none() && line.starts_with(INTERPRETER) {
+            fence = Some(at);
+            break;
+        } else if fence.is_none() && is_quoted(trimmed) {
             spans.push((at, at + line.trim_end_matches('\n').len()));
         }
         at += line.len();
