@@ -1,16 +1,19 @@
-//! Compressed replies. The agent gets them unchanged, and the log's copy is decompressed here.
+//! Compressed bodies. What the proxy reads is decompressed here: requests, replies that are translated, and the log's
+//! copies of the others.
 
 use std::{
     borrow::Cow,
-    io::{self, Read},
+    io::{self, BufRead, ErrorKind, Read, Write},
 };
 
 use brotli_decompressor::BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
-use flate2::read::{DeflateDecoder, GzDecoder, ZlibDecoder};
+use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
 
 /// The largest decompressed size of a reply. This protects against decompression bombs.
 const MAX_OPENED: u64 = 32 << 20;
+/// The most encodings of one body, one after the other.
+const MAX_ENCODINGS: usize = 3;
 /// The longest window of zstd, 8 MiB. A reply may not require more (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
 /// Size of the buffer that brotli reads with.
@@ -34,13 +37,31 @@ pub enum Encoding {
 // === impl Encoding ===
 
 impl Encoding {
+    /// The encodings that are decompressed, as a header names them.
+    pub const NAMES: &str = "gzip, deflate, br, zstd";
+
     /// Returns the encoding that a reply's headers name.
     pub fn from_headers(headers: &HeaderMap) -> Self {
-        let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
-            return Self::Identity;
-        };
-        let encoding = encoding.as_bytes().trim_ascii().to_ascii_lowercase();
-        match encoding.as_slice() {
+        match Self::all(headers).as_deref() {
+            Some([]) => Self::Identity,
+            Some([encoding]) => *encoding,
+            Some(_) | None => Self::Unsupported,
+        }
+    }
+
+    /// Returns the encodings that a body's headers name, in the order in which they were applied, or `None` if one of
+    /// them is not supported, or if there are more than three.
+    pub fn all(headers: &HeaderMap) -> Option<Vec<Self>> {
+        let given = headers.get_all(header::CONTENT_ENCODING).iter();
+        let names = given.flat_map(|value| value.as_bytes().split(|b| *b == b','));
+        let all = names.map(Self::named).filter(|it| *it != Self::Identity);
+        let all: Vec<Self> = all.collect();
+        let is_known = all.len() <= MAX_ENCODINGS && !all.contains(&Self::Unsupported);
+        is_known.then_some(all)
+    }
+
+    fn named(name: &[u8]) -> Self {
+        match name.trim_ascii().to_ascii_lowercase().as_slice() {
             b"identity" | b"" => Self::Identity,
             b"gzip" | b"x-gzip" => Self::Gzip,
             b"deflate" => Self::Deflate,
@@ -57,38 +78,67 @@ impl Encoding {
     }
 
     /// Decompresses at most `limit` bytes.
-    pub(crate) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let opened = match self {
-            Self::Identity => return Some(Cow::Borrowed(bytes)),
-            Self::Unsupported => return None,
-            Self::Gzip => decompressed(GzDecoder::new(bytes), limit),
-            // The low half of the first byte of a zlib stream says "deflate" (RFC 1950, 2.2).
-            Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
-                decompressed(ZlibDecoder::new(bytes), limit)
-            }
-            Self::Deflate => decompressed(DeflateDecoder::new(bytes), limit),
-            Self::Brotli => decompressed(brotli(bytes), limit),
-            Self::Zstd => decompressed(zstd(bytes).ok()?, limit),
-        };
+    pub fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+        if self == Self::Identity {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let mut opened = Vec::new();
+        // An error is treated as an early end, and the bytes before it are kept.
+        let _ = self
+            .decoder(bytes)
+            .ok()?
+            .take(limit)
+            .read_to_end(&mut opened);
         (bytes.is_empty() || !opened.is_empty()).then_some(Cow::Owned(opened))
+    }
+
+    /// Decompresses a whole body of at most `limit` bytes into `out`.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not in this encoding, end early or go on after their end, and
+    /// [`io::ErrorKind::FileTooLarge`] if there are more than `limit` of them.
+    pub fn decode(self, bytes: &[u8], limit: u64, out: &mut impl Write) -> io::Result<()> {
+        // A decoder that reads this byte has not found the end before it. flate2 reports that for gzip only.
+        let (is_deflate, marked) = (self == Self::Deflate, [bytes, &[0]].concat());
+        let mut rest = if is_deflate { &marked } else { bytes };
+        let mut decoder = self.decoder(&mut rest)?.take(limit + 1);
+        let n_bytes = io::copy(&mut decoder, out)?;
+        // Brotli's decoder reports what follows the end when it is read again.
+        if n_bytes > limit || decoder.into_inner().read(&mut [0])? > 0 {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        match (is_deflate, rest.len()) {
+            (true, 1) | (false, 0) => Ok(()),
+            (_, 0) => Err(ErrorKind::UnexpectedEof.into()),
+            (true | false, _) => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn decoder<'a>(self, bytes: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
+        let mut bytes = bytes;
+        Ok(match self {
+            Self::Identity => Box::new(bytes),
+            Self::Unsupported => return Err(ErrorKind::Unsupported.into()),
+            Self::Gzip => Box::new(MultiGzDecoder::new(bytes)),
+            // The low half of the first byte of a zlib stream says "deflate" (RFC 1950, 2.2).
+            Self::Deflate if bytes.fill_buf()?.first().is_some_and(|b| b & 0x0f == 8) => {
+                Box::new(ZlibDecoder::new(bytes))
+            }
+            Self::Deflate => Box::new(DeflateDecoder::new(bytes)),
+            Self::Brotli => Box::new(brotli(bytes)),
+            Self::Zstd => Box::new(zstd(bytes)?),
+        })
     }
 }
 
-fn decompressed(decoder: impl Read, limit: u64) -> Vec<u8> {
-    let mut opened = Vec::new();
-    // An error is treated as an early end, and the bytes before it are kept.
-    let _ = decoder.take(limit).read_to_end(&mut opened);
-    opened
-}
-
 /// Windows beyond the RFC's 16 MiB are refused, because nobody on the web sends them.
-fn brotli(bytes: &[u8]) -> impl Read {
+fn brotli(bytes: impl BufRead) -> impl Read {
     let mut decoder = brotli_decompressor::Decompressor::new(bytes, BROTLI_BUFFER);
     decoder.set_parameter(BROTLI_DECODER_PARAM_LARGE_WINDOW, 0);
     decoder
 }
 
-fn zstd(bytes: &[u8]) -> io::Result<impl Read> {
+fn zstd(bytes: impl BufRead) -> io::Result<impl Read> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     decoder.window_log_max(ZSTD_WINDOW_LOG)?;
     Ok(decoder)
@@ -96,8 +146,6 @@ fn zstd(bytes: &[u8]) -> io::Result<impl Read> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use flate2::{
         Compression,
         write::{DeflateEncoder, GzEncoder, ZlibEncoder},
@@ -162,6 +210,82 @@ mod tests {
             let value = header.parse().unwrap();
             let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, value)]);
             assert_eq!(Encoding::from_headers(&headers), encoding);
+        }
+    }
+
+    #[test]
+    fn the_headers_name_several_in_their_order() {
+        use Encoding::{Brotli, Deflate, Gzip, Zstd};
+        for (values, encodings) in [
+            (&["gzip, br"][..], Some(vec![Gzip, Brotli])),
+            (
+                &["deflate", "identity,,zstd,BR"],
+                Some(vec![Deflate, Zstd, Brotli]),
+            ),
+            (&["identity, identity, identity, Identity"], Some(vec![])),
+            (&[], Some(vec![])),
+            (&["lzma"], None),
+            (&["gzip", "x-own"], None),
+            (&["gzip,gzip", "br, br"], None),
+            (&["gzip;q=1"], None),
+            (&["*"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_ENCODING, value.parse().unwrap());
+            }
+            assert_eq!(Encoding::all(&headers), encodings, "{values:?}");
+        }
+    }
+
+    fn packed(encoding: Encoding, bytes: &[u8]) -> Vec<u8> {
+        let (mut packed, fast) = (Vec::new(), Compression::fast());
+        match encoding {
+            Encoding::Gzip => GzEncoder::new(&mut packed, fast).write_all(bytes).unwrap(),
+            Encoding::Deflate => DeflateEncoder::new(&mut packed, fast)
+                .write_all(bytes)
+                .unwrap(),
+            Encoding::Zstd => packed = zstd::encode_all(bytes, 3).unwrap(),
+            Encoding::Identity | Encoding::Brotli | Encoding::Unsupported => packed.extend(bytes),
+        }
+        packed
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_a_whole_body_is_an_error() {
+        use Encoding::{Brotli, Deflate, Gzip, Zstd};
+        let text = TEXT.repeat(3_000);
+        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
+        zlib.write_all(&text).unwrap();
+        for (encoding, whole, length) in [
+            (Gzip, packed(Gzip, &text), text.len()),
+            (Deflate, packed(Deflate, &text), text.len()),
+            (Deflate, zlib.finish().unwrap(), text.len()),
+            (Zstd, packed(Zstd, &text), text.len()),
+            (Brotli, BROTLI.to_vec(), TEXT.len()),
+        ] {
+            let decode = |bytes: &[u8], limit: usize| {
+                let mut out = Vec::new();
+                let decoded = encoding.decode(bytes, limit as u64, &mut out);
+                decoded.map(|()| out.len()).map_err(|error| error.kind())
+            };
+            assert_eq!(decode(&whole, length), Ok(length), "{encoding:?}");
+            let too_long = Err(ErrorKind::FileTooLarge);
+            assert_eq!(decode(&whole, length - 1), too_long, "{encoding:?}");
+            for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
+                assert!(decode(&whole[..cut], length).is_err(), "{encoding:?} {cut}");
+            }
+            for more in [&b"{}"[..], &[0], &[0; 9]] {
+                let more = [&whole[..], more].concat();
+                assert!(decode(&more, length).is_err(), "{encoding:?}");
+            }
+        }
+        // Two members of gzip, and two frames of zstd, are one body.
+        for encoding in [Gzip, Zstd] {
+            let (twice, mut out) = (packed(encoding, TEXT).repeat(2), Vec::new());
+            encoding.decode(&twice, MAX_OPENED, &mut out).unwrap();
+            assert_eq!(out, TEXT.repeat(2), "{encoding:?}");
+            assert_eq!(encoding.open(&twice).unwrap(), out);
         }
     }
 

@@ -59,6 +59,9 @@ pub struct ProcessStatus {
     pub counts: Counts,
     /// How each upstream that was asked has answered.
     pub upstreams: BTreeMap<String, UpstreamAnswers>,
+    /// How many requests passed unread, by method and route.
+    #[serde(default)]
+    pub passed: BTreeMap<String, u64>,
     /// The settings' file, where it says something else now than at the start.
     pub config_changed: Option<PathBuf>,
     /// Lines of our own log that were dropped, as nobody read them in time.
@@ -168,5 +171,24 @@ impl From<TrainerState> for TrainerStatus {
             TrainerState::Down { reason } => Self::Down { reason },
             TrainerState::Ended => Self::Ended,
         }
+    }
+}
+
+// === impl ProcessStatus ===
+
+impl ProcessStatus {
+    /// Says how many requests passed unread on which routes, and how many chats could not be read, or `None` if there
+    /// were none.
+    pub fn unread(&self) -> Option<String> {
+        let routes = self.passed.iter().map(|(it, n)| format!("{it} {n}"));
+        let (routes, n) = (
+            routes.collect::<Vec<_>>().join(", "),
+            self.passed.values().sum::<u64>(),
+        );
+        let passed = (n > 0).then(|| format!("{n} passed as they came: {routes}"));
+        let n = self.counts.unread;
+        let chats = (n > 0).then(|| format!("chats that could not be read: {n}"));
+        let said: Vec<String> = passed.into_iter().chain(chats).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 }

@@ -46,7 +46,7 @@ impl Api {
             .find(|api| api.path() == path)
     }
 
-    pub fn path(self) -> &'static str {
+    pub const fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",
             Self::Responses => "/v1/responses",

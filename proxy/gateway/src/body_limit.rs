@@ -1,17 +1,21 @@
 //! Reads bodies of requests completely. Each is limited by `proxy.max_body`, and all together by `proxy.body_memory`.
-//! Both limits count received bytes. A length that a client announces takes nothing from the others. A body that only
+//! Both limits count received bytes, and then those of a compressed body that was decompressed. A length that a client announces takes nothing from the others. A body that only
 //! passes is not held, and has only a time limit (`timed_body`).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{self, ErrorKind, Write},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use metaclaw_capture::{Budget, Held};
-use metaclaw_chat::Size;
-use tokio::time::timeout;
+use metaclaw_capture::{Budget, Encoding, Held};
+use metaclaw_chat::{Size, excerpt};
+use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::service_fn;
 
@@ -46,6 +50,8 @@ struct Bounds {
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
+    /// The largest length that it may have.
+    limit: Size,
 }
 
 // === impl BodyLimitLayer ===
@@ -70,7 +76,10 @@ impl BodyLimitLayer {
             let (bounds, mut inner) = (Arc::clone(&self.0), inner.clone());
             Box::pin(async move {
                 let (mut head, body) = request.into_parts();
-                let body = bounds.read(&head.headers, body).await?;
+                let mut body = bounds.read(&head.headers, body).await?;
+                if head.headers.contains_key(header::CONTENT_ENCODING) {
+                    body = bounds.decoded(&mut head.headers, body).await?;
+                }
                 detach(&mut head);
                 RequestMetrics::from_extensions(&head.extensions).has_read();
                 inner.call(Request::from_parts(head, body)).await
@@ -106,10 +115,7 @@ impl Bounds {
         let no_room = || BodyError::NoRoom { limit: self.memory };
         let expected = body.size_hint().lower().min(EXPECTED);
         let expected = usize::try_from(expected).unwrap_or(0);
-        let mut growing = Growing {
-            bytes: Vec::new(),
-            held: self.budget.nothing(),
-        };
+        let mut growing = self.growing();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else {
                 continue;
@@ -121,9 +127,49 @@ impl Bounds {
             if growing.bytes.is_empty() {
                 growing.reserve(expected).ok_or_else(no_room)?;
             }
-            growing.push(&data, limit).ok_or_else(no_room)?;
+            growing.push(&data).ok_or_else(no_room)?;
         }
         Ok(Bytes::from_owner(growing))
+    }
+
+    /// Decompresses a body where this may take its time, and removes the header that says how.
+    async fn decoded(
+        self: Arc<Self>,
+        headers: &mut HeaderMap,
+        mut body: Bytes,
+    ) -> Result<Bytes, BodyError> {
+        let given = headers.get_all(header::CONTENT_ENCODING).iter();
+        let given = given.map(|it| String::from_utf8_lossy(it.as_bytes()));
+        let given = excerpt(&given.collect::<Vec<_>>().join(", ")).into_owned();
+        let (limit, memory) = (self.max_body, self.memory);
+        // One that is not supported is refused by its decoder.
+        let encodings = Encoding::all(headers).unwrap_or_else(|| vec![Encoding::Unsupported]);
+        if encodings.is_empty() {
+            return Ok(body);
+        }
+        let undoing = spawn_blocking(move || -> io::Result<Bytes> {
+            for encoding in encodings.into_iter().rev() {
+                let mut growing = self.growing();
+                encoding.decode(&body, limit.0, &mut growing)?;
+                body = Bytes::from_owner(growing);
+            }
+            Ok(body)
+        });
+        let undone = undoing.await.map_err(|end| BodyError::Cut(end.into()))?;
+        headers.remove(header::CONTENT_ENCODING);
+        undone.map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => BodyError::TooLarge { limit, given: None },
+            ErrorKind::OutOfMemory => BodyError::NoRoom { limit: memory },
+            _ => BodyError::Encoding { given, error },
+        })
+    }
+
+    fn growing(&self) -> Growing {
+        Growing {
+            bytes: Vec::new(),
+            held: self.budget.nothing(),
+            limit: self.max_body,
+        }
     }
 }
 
@@ -168,17 +214,28 @@ impl Growing {
         Some(())
     }
 
-    /// Appends a part of a body that is never longer than `limit`.
-    fn push(&mut self, data: &[u8], limit: Size) -> Option<()> {
+    /// Appends a part of the body.
+    fn push(&mut self, data: &[u8]) -> Option<()> {
         let len = self.bytes.len() + data.len();
         if len > self.bytes.capacity() {
             // The buffer grows by at least half of its length, so that copying stays cheap.
-            let limit = usize::try_from(limit.0).unwrap_or(usize::MAX);
+            let limit = usize::try_from(self.limit.0).unwrap_or(usize::MAX);
             let by_halves = self.bytes.capacity() * 3 / 2;
             self.reserve(len.max(by_halves.min(limit)))?;
         }
         self.bytes.extend_from_slice(data);
         Some(())
+    }
+}
+
+impl Write for Growing {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.push(data).ok_or(ErrorKind::OutOfMemory)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

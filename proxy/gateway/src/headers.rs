@@ -143,6 +143,12 @@ fn is_credential(name: &str) -> bool {
 /// Changes the headers of a request that is translated into another API: the caller's key in that API's header,
 /// Anthropic's version if needed, and a request for an uncompressed reply.
 pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
+    shown_to(headers, upstream);
+    readable(headers);
+}
+
+/// Puts the caller's key into the header of an API, and adds Anthropic's version if needed.
+fn shown_to(headers: &mut HeaderMap, upstream: Api) {
     let [authorization, x_api_key, _] = KEY_HEADERS;
     let own = shown_keys(headers).next().map(str::to_owned);
     match (upstream, own) {
@@ -162,7 +168,18 @@ pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
         let version = HeaderValue::from_static("2023-06-01");
         headers.insert(ANTHROPIC_VERSION, version);
     }
-    readable(headers);
+}
+
+/// Changes the headers of a request that passes to a server of another API than its client's: the key in that API's
+/// header, and Anthropic's version. Headers of that API itself are not changed.
+pub(crate) fn addressed(headers: &mut HeaderMap, upstream: Api) {
+    let is_its = match upstream {
+        Api::Messages => headers.contains_key(ANTHROPIC_VERSION),
+        Api::Chat | Api::Responses => headers.contains_key(header::AUTHORIZATION),
+    };
+    if !is_its {
+        shown_to(headers, upstream);
+    }
 }
 
 /// Requests an uncompressed reply, because it will be read.
@@ -182,6 +199,13 @@ pub(crate) fn rewritten(headers: &mut HeaderMap) {
     }
 }
 
+/// Has proxies in between pass an event stream of ours on at once: nginx holds back what does not forbid that.
+pub(crate) fn unbuffered(headers: &mut HeaderMap) {
+    let [no, no_cache] = ["no", "no-cache"].map(HeaderValue::from_static);
+    headers.insert(HeaderName::from_static("x-accel-buffering"), no);
+    headers.insert(header::CACHE_CONTROL, no_cache);
+}
+
 /// Returns whether a reply is an event stream.
 pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     const EVENTS: &str = "text/event-stream";
@@ -196,17 +220,6 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     offers.any(|offer| {
         let mut names = offer.as_bytes().split(|b| *b == b',');
         names.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))
-    })
-}
-
-/// Returns whether a body is compressed.
-pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
-    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
-    encodings.any(|encoding| {
-        !encoding
-            .as_bytes()
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"identity")
     })
 }
 

@@ -23,7 +23,7 @@ use metaclaw_turns::{Done, NewTurn, Replied};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::{lock::lock, past_replies::PastReplies, session_key::SessionKey};
+use crate::{LONGEST_NAME, lock::lock, past_replies::PastReplies, session_key::SessionKey};
 
 /// The number of sessions that are remembered. For any other session, the log is read again.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
@@ -251,7 +251,8 @@ impl History {
     }
 
     fn note_calls(&mut self, ids: impl IntoIterator<Item = String>) {
-        self.calls.extend(ids);
+        self.calls
+            .extend(ids.into_iter().map(|id| start(&id).to_owned()));
         let n_too_many = self.calls.len().saturating_sub(CALLS);
         self.calls.drain(..n_too_many);
     }
@@ -259,6 +260,7 @@ impl History {
     /// Returns whether the reply with this call has arrived. A call without an id from the server may be any, because
     /// the caller got an id of ours.
     fn has_call(&self, id: &str) -> bool {
+        let id = start(id);
         self.calls.iter().any(|call| call == id || call.is_empty())
     }
 
@@ -266,6 +268,11 @@ impl History {
     fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
+}
+
+/// Returns the part of a call's id that is remembered.
+fn start(id: &str) -> &str {
+    &id[..id.floor_char_boundary(LONGEST_NAME)]
 }
 
 /// Returns the approximate length of a reply as JSON.

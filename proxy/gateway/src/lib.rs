@@ -52,6 +52,9 @@ mod upstream;
 #[cfg(test)]
 use metaclaw_dialects::Reply;
 
+/// The longest name that a client or an upstream chooses (an id, a model) and that is remembered, in bytes.
+pub(crate) const LONGEST_NAME: usize = 1 << 10;
+
 pub use metaclaw_chat::Secret;
 pub use metaclaw_dialects::{Api, translate::upstream_reply_id};
 

@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 
 mod answers;
 mod expose;
+mod passed;
 mod request;
 mod traffic;
 
 pub(crate) use self::{
     answers::Answers,
     expose::{CONTENT_TYPE, text},
+    passed::PassedRequests,
     request::{RequestMetrics, count_requests},
     traffic::Traffic,
 };
@@ -31,7 +33,6 @@ pub struct Metrics {
     pub(crate) refused: Counter,
     pub(crate) active_streams: Counter,
     pub(crate) body_bytes: Arc<Counter>,
-    pub(crate) encoded: Counter,
     pub(crate) cache_breaks: Counter,
     pub(crate) trimmed_messages: Counter,
     pub(crate) relayed_only: Counter,
@@ -39,6 +40,7 @@ pub struct Metrics {
     pub(crate) capture: Arc<CaptureMetrics>,
     pub(crate) traffic: Traffic,
     pub(crate) answers: Answers,
+    pub(crate) passed: PassedRequests,
 }
 
 /// The counters at one moment. Every way to lose a turn before it reaches the log has one.
@@ -66,8 +68,6 @@ pub struct Counts {
     pub undecodable: u64,
     /// Chats that were relayed without capture, because their messages could not be read.
     pub unread: u64,
-    /// Chats that were relayed without capture, because they were compressed.
-    pub encoded: u64,
     /// Sessions whose lessons were chosen again after a pause, which invalidates the provider's prompt cache.
     pub cache_breaks: u64,
     /// Tokens of recorded prompts, cached ones included, as upstreams count them.
@@ -93,6 +93,11 @@ impl Metrics {
         self.answers.all()
     }
 
+    /// Returns how many requests passed unread, by method and route.
+    pub fn passed(&self) -> BTreeMap<String, u64> {
+        self.passed.all()
+    }
+
     pub fn counts(&self) -> Counts {
         let capture = &self.capture;
         Counts {
@@ -107,7 +112,6 @@ impl Metrics {
             overflowed: capture.overflowed.get(),
             undecodable: capture.undecodable.get(),
             unread: capture.unreadable.get(),
-            encoded: self.encoded.get(),
             cache_breaks: self.cache_breaks.get(),
             prompt_tokens: capture.prompt_tokens.get(),
             cached_prompt_tokens: capture.cached_tokens.get(),

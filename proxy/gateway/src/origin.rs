@@ -66,6 +66,8 @@ pub(crate) enum OriginError {
     Host { host: String },
     #[error("host: must be given once, and be a name or an address")]
     BadHost,
+    #[error("origin: must be given once")]
+    ManyOrigins,
 }
 
 /// Refuses other sites' pages, and lets accepted pages read the answer, including errors.
@@ -154,13 +156,17 @@ impl Origins {
     /// Returns the page that sends the request, or `None` if no page does. `keys` says which key it sends, or may be
     /// about to send.
     fn page(&self, headers: &HeaderMap, keys: Keys) -> Result<Option<Page>, OriginError> {
-        let Some(origin) = headers.get(header::ORIGIN) else {
-            let site = headers.get(FETCH_SITE);
-            if keys != Keys::Shown && site.is_some_and(|site| site == "cross-site") {
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let (Some(origin), second) = (origins.next(), origins.next()) else {
+            let mut sites = headers.get_all(FETCH_SITE).iter();
+            if keys != Keys::Shown && sites.any(|site| site == "cross-site") {
                 return Err(OriginError::CrossSite);
             }
             return Ok(None);
         };
+        if second.is_some() {
+            return Err(OriginError::ManyOrigins);
+        }
         let is_allowed = |allowed: &HeaderValue| {
             let (allowed, origin) = (allowed.as_bytes(), origin.as_bytes());
             allowed.eq_ignore_ascii_case(origin)
@@ -395,6 +401,37 @@ mod tests {
             let headers = [(FETCH_SITE, HeaderValue::from_static(site))];
             let page = origins.page(&HeaderMap::from_iter(headers), Keys::None);
             assert_eq!(page.is_ok(), is_let_in, "{site}");
+        }
+    }
+
+    #[test]
+    fn an_origin_that_is_given_twice_is_refused() {
+        let origins = Origins::new(&["https://ui.example".to_owned()]).unwrap();
+        let page = |name: &HeaderName, values: &[&'static str], keys| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            origins.page(&headers, keys)
+        };
+        let local = "http://localhost";
+        for values in [
+            [local, "https://evil.example"],
+            ["https://evil.example", local],
+            [local, local],
+            ["https://ui.example", "null"],
+        ] {
+            for keys in [Keys::None, Keys::Missing, Keys::Shown, Keys::Asked] {
+                let refused = page(&header::ORIGIN, &values, keys);
+                assert!(
+                    matches!(refused, Err(OriginError::ManyOrigins)),
+                    "{values:?}"
+                );
+            }
+        }
+        for values in [["none", "cross-site"], ["cross-site", "same-origin"]] {
+            let refused = page(&FETCH_SITE, &values, Keys::None);
+            assert!(matches!(refused, Err(OriginError::CrossSite)), "{values:?}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     metrics::RequestMetrics,
     relay::Relay,
     respond::GatewayError,
-    route::{RouteError, below_v1},
+    route::{RouteError, below_v1, is_models},
     routing::{self, Upstreams},
     timed_body::TimedBody,
     upstream::{Outgoing, Sent, Upstream, UpstreamBody},
@@ -68,12 +68,22 @@ pub(crate) async fn pass(
         metrics,
     } = Asked::new(request)?;
     let target = target(&upstreams, &agent, &head.method, &route)?;
-    let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
+    metrics.passed(&head.method, route.path());
+    let body = if head.method == Method::GET && is_models(route.path()) {
+        // It has no body, so that a redirect can be followed.
+        Sent::Chat(Vec::new())
+    } else {
+        Sent::Stream(TimedBody::new(body).map_err(Into::into).boxed_unsync())
+    };
+    let mut headers = head.headers;
+    if let Some(api) = target.headers_of(&route) {
+        headers::addressed(&mut headers, api);
+    }
     let outgoing = Outgoing {
         method: head.method,
         route,
-        headers: head.headers,
-        body: Sent::Stream(body),
+        headers,
+        body,
     };
     let asking = pin!(routing::pass(&upstreams, &target, outgoing));
     let reply = metrics.ask(&target.name, asking).await?;
@@ -110,7 +120,7 @@ fn target(
     method: &Method,
     route: &PathAndQuery,
 ) -> Result<Arc<Upstream>, GatewayError> {
-    let is_models = route.path() == "/v1/models" && *method == Method::GET;
+    let is_models = is_models(route.path()) && *method == Method::GET;
     let targets = upstreams.targets(agent);
     let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
     let mut able = targets.iter().filter(takes);

@@ -1,9 +1,10 @@
 //! Converts errors to answers in the caller's API. This is the only place where an error gets a status.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, io::ErrorKind, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use metaclaw_capture::Encoding;
 use metaclaw_dialects::{Api, OwnError, request::RequestError};
 use metaclaw_turns::LogError;
 use tower::service_fn;
@@ -126,6 +127,9 @@ impl GatewayError {
             Self::Admission(_)
             | Self::Body(BodyError::NoRoom { .. })
             | Self::Rollout(RolloutError::TooMany { .. }) => Some((header::RETRY_AFTER, "1")),
+            Self::Body(BodyError::Encoding { .. }) => {
+                Some((header::ACCEPT_ENCODING, Encoding::NAMES))
+            }
             Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
             Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
             // A 426 must name the protocol to use instead (RFC 9110 15.5.22).
@@ -178,13 +182,16 @@ fn origin_status(error: &OriginError) -> (StatusCode, Option<&'static str>) {
             (StatusCode::FORBIDDEN, Some("foreign_origin"))
         }
         OriginError::Host { .. } => (StatusCode::FORBIDDEN, Some("foreign_host")),
-        OriginError::BadHost => (StatusCode::BAD_REQUEST, None),
+        OriginError::BadHost | OriginError::ManyOrigins => (StatusCode::BAD_REQUEST, None),
     }
 }
 
 fn body_status(error: &BodyError) -> (StatusCode, Option<&'static str>) {
     match error {
-        BodyError::Cut(_) => (StatusCode::BAD_REQUEST, None),
+        BodyError::Encoding { error, .. } if error.kind() == ErrorKind::Unsupported => {
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, None)
+        }
+        BodyError::Cut(_) | BodyError::Encoding { .. } => (StatusCode::BAD_REQUEST, None),
         BodyError::Stalled(_) | BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, None),
         BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large")),
         BodyError::NoRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_bytes")),
@@ -233,6 +240,7 @@ fn upstream_status(error: &UpstreamError) -> (StatusCode, Option<&'static str>) 
         E::NotHttp { .. } | E::Unreadable { .. } => {
             (StatusCode::BAD_GATEWAY, Some("upstream_unreadable"))
         }
+        E::Redirected { .. } => (StatusCode::BAD_GATEWAY, Some("upstream_redirects")),
         E::Unsigned { .. } => (StatusCode::BAD_GATEWAY, Some("upstream_unsigned")),
         E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
         E::NoPreviousResponse { .. } => {

@@ -1,6 +1,8 @@
-//! Checks of paths and methods.
+//! Checks of paths and methods, and the routes in spellings that other servers accept.
 
 use http::{Method, Request, uri::PathAndQuery};
+use metaclaw_dialects::Api;
+use percent_encoding::percent_decode_str;
 
 /// The admin route of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
@@ -11,6 +13,21 @@ pub(crate) const ROLLOUTS: &str = "/v1/rollouts";
 pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 /// The memory API, as in the original.
 pub(crate) const MEMORY: &str = "/v1/memory";
+/// The list of models. The route of one model is below it.
+pub(crate) const MODELS: &str = "/v1/models";
+
+/// The routes that are known by their exact text.
+const EXACT: [&str; 7] = [
+    Api::Chat.path(),
+    Api::Messages.path(),
+    Api::Responses.path(),
+    COUNT_TOKENS,
+    MODELS,
+    FEEDBACK,
+    TRAIN_STEP,
+];
+/// How often a path is decoded. A server behind the upstream may decode it again.
+const DECODINGS: usize = 3;
 
 /// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
@@ -36,16 +53,70 @@ impl RouteError {
     }
 }
 
+/// Returns whether a path is this route, or below it.
+fn is_at(path: &str, route: &str) -> bool {
+    let below = path.strip_prefix(route);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Returns whether a path is that of rollouts.
 pub(crate) fn is_rollouts(path: &str) -> bool {
-    let below = path.strip_prefix(ROLLOUTS);
-    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    is_at(path, ROLLOUTS)
 }
 
 /// Returns whether a path is that of the memory API.
 pub(crate) fn is_memory(path: &str) -> bool {
-    let below = path.strip_prefix(MEMORY);
-    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    is_at(path, MEMORY)
+}
+
+/// Returns whether a path is that of the list of models or of one model.
+pub(crate) fn is_models(path: &str) -> bool {
+    is_at(path, MODELS)
+}
+
+/// Returns the route of ours that a path means in another spelling: with `//`, a slash at the end, `/v1` twice, encoded
+/// or large letters. Returns `None` for a path that is such a route as it is, or means none.
+pub(crate) fn respelled(path: &str) -> Option<String> {
+    if EXACT.contains(&path) || is_rollouts(path) || is_memory(path) {
+        return None;
+    }
+    let segments = segments(path);
+    let is_v1 = |segment: &&String| segment.eq_ignore_ascii_case("v1");
+    let n_v1 = segments.iter().take_while(is_v1).count();
+    let plain = format!("/v1/{}", segments[n_v1..].join("/"));
+    let route = plain.to_ascii_lowercase();
+    let below = [ROLLOUTS, MEMORY].into_iter().find(|it| is_at(&route, it));
+    // What is below may be an id.
+    let below = below.map(|it| format!("{it}{}", &plain[it.len()..]));
+    let exact = EXACT.contains(&&*route).then_some(route);
+    exact.or(below).filter(|_| n_v1 > 0)
+}
+
+/// Returns whether a path ends like that of a conversation, in any spelling, so that some server may take it for one.
+/// Messages of OpenAI's threads are not sent to a model.
+pub(crate) fn ends_like_a_chat(path: &str) -> bool {
+    let segments = segments(&path.to_ascii_lowercase());
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        [.., "chat", "completions"] | [.., "responses"] | [.., "messages", "count_tokens"] => true,
+        [before @ .., "messages"] => !before.contains(&"threads"),
+        _ => false,
+    }
+}
+
+/// Returns the segments of a path as the most lenient server reads them: decoded, without empty ones, `.`, parameters
+/// and what follows `?` or `#`.
+fn segments(path: &str) -> Vec<String> {
+    let decode = |path: String, _| percent_decode_str(&path).decode_utf8_lossy().into_owned();
+    let path = (0..DECODINGS).fold(path.to_owned(), decode);
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let segments = path
+        .split(['/', '\\'])
+        .filter_map(|segment| segment.split(';').next());
+    let segments =
+        segments.map(|it| it.trim_matches(|c: char| c.is_whitespace() || c.is_control()));
+    let segments = segments.filter(|segment| !matches!(*segment, "" | "."));
+    segments.map(str::to_owned).collect()
 }
 
 /// Refuses every method except one.

@@ -1,6 +1,6 @@
 //! Assigns routes to handlers.
 
-use std::{future::ready, sync::Arc};
+use std::future::ready;
 
 use http::{Method, Request};
 use hyper::body::Incoming;
@@ -10,11 +10,11 @@ use tower::service_fn;
 use crate::{
     handler::{Answer, Handler},
     headers,
-    metrics::Metrics,
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_memory, is_rollouts,
+        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, ends_like_a_chat,
+        is_memory, is_rollouts,
     },
 };
 
@@ -40,7 +40,6 @@ pub(crate) struct Routes<C, S, R, T, P> {
 /// Makes the router for chats, routes of other crates, and everything that passes.
 pub(crate) fn router<C, S, R, T, P>(
     mut to: Routes<C, S, R, T, P>,
-    metrics: Arc<Metrics>,
 ) -> impl Handler<Incoming, GatewayError>
 where
     C: Handler<Incoming, GatewayError>,
@@ -50,7 +49,7 @@ where
     P: Handler<Incoming, GatewayError>,
 {
     service_fn(move |request: Request<Incoming>| -> Answer<GatewayError> {
-        match route(&request, &metrics) {
+        match route(&request) {
             Ok(Route::Chat) => to.chat.call(request),
             Ok(Route::Service) => to.services.call(request),
             Ok(Route::Rollouts) => to.rollouts.call(request),
@@ -61,16 +60,11 @@ where
     })
 }
 
-fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError> {
+fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
     let path = request.uri().path();
     // Only a POST is a chat: OpenAI lists stored completions with GET.
     if Api::of_path(path).is_some() && *request.method() == Method::POST {
-        if !headers::is_encoded(request.headers()) {
-            return Ok(Route::Chat);
-        }
-        // Compressed bytes cannot be read, so they cannot be edited.
-        metrics.encoded.inc();
-        return Ok(Route::Passthrough);
+        return Ok(Route::Chat);
     }
     if headers::is_websocket(request.headers()) {
         let path = path.to_owned();
@@ -92,9 +86,16 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         allow(request, "POST")?;
         return Ok(Route::Service);
     }
-    let is_plain = !headers::is_encoded(request.headers());
-    if path == COUNT_TOKENS && *request.method() == Method::POST && is_plain {
+    if path == COUNT_TOKENS && *request.method() == Method::POST {
         return Ok(Route::CountTokens);
+    }
+    let carries_none = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS];
+    if !carries_none.contains(request.method()) && ends_like_a_chat(path) {
+        // No conversation passes unread, even if a lenient upstream would answer it.
+        if Api::of_path(path).is_some() {
+            allow(request, "POST")?;
+        }
+        return Err(RouteError::not_found(request.method(), path));
     }
     Ok(Route::Passthrough)
 }

@@ -90,9 +90,9 @@ pub(crate) fn service(
         rollouts,
         upstreams,
     };
-    let routes = routes(body_limit, served, Arc::clone(&metrics));
+    let routes = routes(body_limit, served);
     ServiceBuilder::new()
-        // Below this, a request of a rollout has the path that it would have elsewhere.
+        // Below this, a request of a rollout has the path that it would have elsewhere, and a route of ours its own.
         .map_request(strip_path)
         .layer(trace)
         // It counts every answer, refusals too, and measures the duration of the reply's body.
@@ -125,11 +125,7 @@ struct Served {
 
 /// Returns the handlers. Chats, calls and conversations whose tokens are counted are read completely, once the caller
 /// is authorised. Bodies that only pass are not held.
-fn routes(
-    body_limit: BodyLimitLayer,
-    served: Served,
-    metrics: Arc<Metrics>,
-) -> impl Handler<Incoming, GatewayError> {
+fn routes(body_limit: BodyLimitLayer, served: Served) -> impl Handler<Incoming, GatewayError> {
     let Served {
         chat,
         services,
@@ -164,7 +160,7 @@ fn routes(
         count_tokens: body_limit.around(count_tokens),
         passthrough,
     };
-    router(to, metrics)
+    router(to)
 }
 
 /// The fields of the span are filled in as they become known: `turn` by `metaclaw-capture`, when the log has the turn.

@@ -31,5 +31,6 @@ mod responses;
 mod rollouts;
 mod translation;
 mod trimming;
+mod unread;
 mod vllm;
 mod ways;

@@ -2,6 +2,7 @@
 //! permit of `proxy.max_streams` and, if it passes, a connection to an upstream.
 
 use std::{
+    io,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -9,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use metaclaw_capture::Encoding;
 use metaclaw_chat::{Size, Span};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -17,7 +19,7 @@ use crate::body::BoxError;
 /// The longest silence inside a body.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The time for a whole body, besides the time that it may take at [`LEAST_RATE`].
-const GRACE: Duration = Duration::from_secs(180);
+const GRACE: Duration = Duration::from_secs(120);
 /// In bytes per second: a tenth of a bad telephone line.
 const LEAST_RATE: u32 = 1 << 10;
 
@@ -32,6 +34,11 @@ pub(crate) enum BodyError {
     TooSlow { came: Size, waited: Span },
     #[error("the request body is larger than proxy.max_body, {limit}{}", size_given(*given))]
     TooLarge { limit: Size, given: Option<u64> },
+    #[error(
+        "content-encoding {given:?} of the request body cannot be undone: {error}; allowed are {}, x-gzip and identity, and at most three of them one after the other",
+        Encoding::NAMES
+    )]
+    Encoding { given: String, error: io::Error },
     #[error(
         "no room for this request body just now: all together take at most proxy.body_memory, {limit}"
     )]

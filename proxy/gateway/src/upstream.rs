@@ -1,7 +1,7 @@
 //! One server for requests: a configured upstream, or our own policy model.
 //!
-//! It follows no redirects and does not decompress. Nothing is sent twice, except when a connection had been closed
-//! (`client`).
+//! It does not decompress. Nothing is sent twice, except when a connection had been closed, or when the server redirects
+//! a request to another path of its own (`client`).
 
 mod body;
 mod capabilities;
@@ -47,7 +47,7 @@ use crate::{
     config::{ConfigError, EnvironmentProxies, OpenRouterConfig, POLICY, Provider, UpstreamConfig},
     failure::Failure,
     headers::{self, AuthStyle},
-    route::RouteError,
+    route::{MODELS, RouteError},
     serving::{Endpoint, Lease},
 };
 
@@ -73,8 +73,6 @@ const ACCOUNT_FAILS_OVER: [Failure; 7] = [
 /// The route of the policy model's server that converts text to ids. No caller can reach it, because their routes are
 /// below `/v1`.
 pub(crate) const TOKENIZE: &str = "/tokenize";
-/// The route that lists a server's models.
-const MODELS: &str = "/v1/models";
 /// The largest answer of that route, and its deadline.
 const MODELS_BYTES: usize = 1 << 20;
 const MODELS_WITHIN: Duration = Duration::from_secs(10);
@@ -305,7 +303,9 @@ impl Upstream {
         }
         if let Sent::Chat(body) = &outgoing.body {
             let n_bytes: usize = body.iter().map(Bytes::len).sum();
-            headers.insert(header::CONTENT_LENGTH, n_bytes.into());
+            if n_bytes > 0 || outgoing.method != Method::GET {
+                headers.insert(header::CONTENT_LENGTH, n_bytes.into());
+            }
         }
         if let Some(signer) = &self.signer {
             // A body that passes unread cannot be signed, so only a request without a body is signed correctly.
@@ -402,6 +402,15 @@ impl Upstream {
         async move {
             let listed = timeout(MODELS_WITHIN, list).await;
             listed.ok().flatten().unwrap_or(Said::Nothing)
+        }
+    }
+
+    /// Returns the API whose headers a request for a route that is not a chat needs, or `None` if any will do.
+    pub(crate) fn headers_of(&self, route: &PathAndQuery) -> Option<Api> {
+        match (self.provider, Api::nearest(route.path())) {
+            (Provider::Anthropic, _) | (_, Api::Messages) => Some(Api::Messages),
+            (Provider::Openai | Provider::Vllm, _) => Some(Api::Chat),
+            (Provider::Azure, _) => None,
         }
     }
 

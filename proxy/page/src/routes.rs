@@ -33,7 +33,10 @@ pub fn router(state: PageState) -> Router {
                   Query(query): Query<LoginQuery>| async move {
         log_in(&state, &headers, &query)
     };
-    let events = |State(state): State<PageState>| async move { live::events(state) };
+    // Otherwise nginx holds events back.
+    let events = |State(state): State<PageState>| async move {
+        ([("x-accel-buffering", "no")], live::events(state))
+    };
     let sign_out = |headers: HeaderMap| async move { signed_out_here(&headers) };
     let not_here = async || PageFailure::not_found("The page has nothing at this address.");
     let admitted = Router::new()

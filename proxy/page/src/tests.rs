@@ -522,6 +522,8 @@ async fn a_browser_is_told_of_a_new_turn() {
         response.headers()[header::CONTENT_TYPE],
         "text/event-stream"
     );
+    assert_eq!(response.headers()["x-accel-buffering"], "no");
+    assert_eq!(response.headers()[header::CACHE_CONTROL], "no-cache");
     let mut events = response.into_body().into_data_stream();
     let first = events.next().await.unwrap().unwrap();
     assert!(first.starts_with(b"event: change\ndata: "), "{first:?}");

@@ -17,7 +17,7 @@ use axum::{
     Json,
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderValue, header},
+    http::{HeaderName, HeaderValue, header},
     response::{IntoResponse, Response},
 };
 use futures_util::Stream;
@@ -140,6 +140,8 @@ async fn streamed(
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
+        // Otherwise nginx holds events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     let events = events(EventWriter::new(head, form.include_usage), n, running);
     Ok((headers, Body::from_stream(events)).into_response())

@@ -130,6 +130,7 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     lines.extend(short.map(|it| format!("context: {it}")));
     let upstreams = status.upstreams.iter();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
+    lines.extend(status.unread().map(|it| format!("unread:  {it}")));
     lines.push(funnel(&status.funnel, trains(status)));
     for (why, n) in &status.funnel.spent {
         lines.push(format!("         {n} not used: {why}"));
@@ -369,6 +370,20 @@ mod tests {
     fn the_first_second_is_no_time_of_0_ms() {
         let shown = shown(json!({"since_ms": 1_000}), 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    #[test]
+    fn requests_that_passed_unread_are_counted_by_route() {
+        let line = |differs: Value| {
+            let shown = shown(differs, 1_000);
+            let mut lines = shown.lines().filter(|line| line.starts_with("unread:"));
+            lines.next().map(str::to_owned)
+        };
+        assert_eq!(line(json!({})), None);
+        let passed = json!({"GET /v1/models": 1, "POST /v1/embeddings": 20});
+        insta::assert_snapshot!(line(json!({"passed": passed})).unwrap(), @"unread:  21 passed as they came: GET /v1/models 1, POST /v1/embeddings 20");
+        let counts = json!({"unread": 2});
+        insta::assert_snapshot!(line(json!({"passed": {"POST /v1/x": 3}, "counts": counts})).unwrap(), @"unread:  3 passed as they came: POST /v1/x 3; chats that could not be read: 2");
     }
 
     /// A cloud user was told of a base model and of samples of redo.

@@ -273,6 +273,7 @@ impl RunningProcess {
             funnel: funnel.unwrap_or_default(),
             counts: self.metrics.counts(),
             upstreams: self.metrics.upstreams(),
+            passed: self.metrics.passed(),
             config_changed,
             dropped_lines: (self.dropped_lines)(),
             log: self.log_status(),

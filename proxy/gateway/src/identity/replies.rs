@@ -5,9 +5,9 @@ use std::{num::NonZeroUsize, sync::Mutex};
 use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
 
-use crate::lock::lock;
+use crate::{LONGEST_NAME, lock::lock};
 
-/// The number of replies that are remembered, 250 bytes each.
+/// The number of replies that are remembered. Ids of servers have 50 bytes, so each takes about 250.
 const BOUND: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
 /// The latest replies.
@@ -41,7 +41,9 @@ impl RecentReplies {
     }
 
     pub(crate) fn put(&self, agent: &AgentId, id: String, replied: Replied) {
-        lock(&self.known).put((agent.clone(), id), replied);
+        if id.len() <= LONGEST_NAME {
+            lock(&self.known).put((agent.clone(), id), replied);
+        }
     }
 }
 
@@ -60,5 +62,24 @@ mod tests {
         replies.put(&main, "resp_1".to_owned(), replied.clone());
         assert_eq!(replies.get(&main, "resp_1"), Some(replied));
         assert_eq!(replies.get(&other, "resp_1"), None);
+    }
+
+    #[test]
+    fn a_long_id_is_not_remembered() {
+        let agent: AgentId = "main".parse().unwrap();
+        let replies = RecentReplies::new();
+        let replied = Replied {
+            session: "s".parse().unwrap(),
+            chain: ChainHash::start(&agent),
+        };
+        for (n_bytes, is_known) in [
+            (LONGEST_NAME, true),
+            (LONGEST_NAME + 1, false),
+            (1 << 20, false),
+        ] {
+            let id = "i".repeat(n_bytes);
+            replies.put(&agent, id.clone(), replied.clone());
+            assert_eq!(replies.get(&agent, &id).is_some(), is_known, "{n_bytes}");
+        }
     }
 }

@@ -63,6 +63,7 @@ pub(crate) fn text(
     let mut registry = Registry::with_prefix("metaclaw");
     let counts = metrics.counts();
     traffic(&mut registry, metrics);
+    passed(&mut registry, metrics);
     gauges(&mut registry, &counts, unflushed);
     counters(&mut registry, &counts);
     for metric in others.chunk_by(|a, b| a.name == b.name) {
@@ -169,6 +170,15 @@ fn traffic(registry: &mut Registry, metrics: &Metrics) {
     }
 }
 
+fn passed(registry: &mut Registry, metrics: &Metrics) {
+    let family = Family::<LabelPairs, Counter>::default();
+    for (route, n) in metrics.passed() {
+        family.get_or_create(&vec![("route", route)]).inc_by(n);
+    }
+    let help = "Requests that went to an upstream as they came, because they are no chats";
+    registry.register("passed_requests", help, family);
+}
+
 fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>) {
     let gauge = |n: u64| ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX));
     let active = gauge(counts.active_streams);
@@ -241,7 +251,6 @@ fn counters(registry: &mut Registry, counts: &Counts) {
         ("log_failed", counts.failed),
         ("no_memory", counts.overflowed),
         ("reply_encoding", counts.undecodable),
-        ("request_encoding", counts.encoded),
         ("unreadable_request", counts.unread),
     ] {
         lost.get_or_create(&Lost { reason }).inc_by(n);

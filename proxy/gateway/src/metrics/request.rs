@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Extensions, Request};
+use http::{Extensions, Method, Request};
 use http_body_util::BodyExt;
 use metaclaw_chat::AgentId;
 use metaclaw_dialects::Api;
@@ -142,6 +142,11 @@ impl RequestMetrics {
     /// An upstream has refused, or did not answer. `is_unable` means that any request would fail.
     pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
         self.0.metrics.answers.failed(upstream, why, is_unable);
+    }
+
+    /// The request goes to an upstream unread.
+    pub(crate) fn passed(&self, method: &Method, path: &str) {
+        self.0.metrics.passed.add(method, path);
     }
 
     /// So many messages were dropped from the request.

@@ -1,23 +1,36 @@
 //! The address of a rollout: `/rollout/ID/v1/..` stands for `/v1/..` in that rollout.
 
 use http::{Request, uri::PathAndQuery};
+use metaclaw_dialects::Api;
 
-const PREFIX: &str = "/rollout/";
+use crate::route::respelled;
+
+const PREFIX: &str = "rollout/";
 
 /// The id in the address that a request was sent to, as it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RolloutPath(pub(crate) String);
 
-/// Takes a rollout's part of the address away, and puts it beside the request. Any other request is not changed.
+/// Takes a rollout's part of the address away, and puts it beside the request. A route of ours in another spelling gets
+/// its own. Any other request is not changed.
 pub(crate) fn strip_path<B>(mut request: Request<B>) -> Request<B> {
-    let Some((id, route)) = split(request.uri().path()) else {
+    let path = request.uri().path();
+    if Api::of_path(path).is_some() {
         return request;
+    }
+    let (id, below) = match split(path) {
+        Some((id, below)) => (Some(RolloutPath(id.to_owned())), below),
+        None => (None, path),
+    };
+    let route = match (respelled(below), &id) {
+        (Some(route), _) => route,
+        (None, Some(_)) if below.starts_with("/v1/") => below.to_owned(),
+        (None, _) => return request,
     };
     let route = match request.uri().query() {
         Some(query) => format!("{route}?{query}"),
-        None => route.to_owned(),
+        None => route,
     };
-    let id = RolloutPath(id.to_owned());
     let Ok(route) = route.parse::<PathAndQuery>() else {
         return request;
     };
@@ -26,16 +39,17 @@ pub(crate) fn strip_path<B>(mut request: Request<B>) -> Request<B> {
     // It was a valid address, and its path is still one.
     if let Ok(uri) = parts.try_into() {
         *request.uri_mut() = uri;
-        request.extensions_mut().insert(id);
+        if let Some(id) = id {
+            request.extensions_mut().insert(id);
+        }
     }
     request
 }
 
 /// Returns the id and the path after it.
 fn split(path: &str) -> Option<(&str, &str)> {
-    let (id, _) = path.strip_prefix(PREFIX)?.split_once('/')?;
-    let route = &path[PREFIX.len() + id.len()..];
-    route.starts_with("/v1/").then_some((id, route))
+    let rest = path.trim_start_matches('/').strip_prefix(PREFIX)?;
+    Some(rest.split_at(rest.find('/')?))
 }
 
 #[cfg(test)]
@@ -64,6 +78,32 @@ mod tests {
             ("/rollout/ab/v2/x", "/rollout/ab/v2/x", None),
             ("/rollout/ab", "/rollout/ab", None),
             ("/v1/rollout/ab/v1/x", "/v1/rollout/ab/v1/x", None),
+            // A route of ours in another spelling.
+            (
+                "/rollout/ab//v1//messages/?b=1",
+                "/v1/messages?b=1",
+                rollout("ab"),
+            ),
+            ("//rollout/ab/v1/v1/Messages", "/v1/messages", rollout("ab")),
+            (
+                "/rollout/ab/v1/chat%2Fcompletions",
+                "/v1/chat/completions",
+                rollout("ab"),
+            ),
+            ("/rollout/ab/v1//feedback", "/v1/feedback", rollout("ab")),
+            ("/v1/models/", "/v1/models", None),
+            ("/v1//models?limit=1", "/v1/models?limit=1", None),
+            ("/v1/Memory/Search", "/v1/memory/Search", None),
+            ("/v1//rollouts/R1/", "/v1/rollouts/R1", None),
+            ("/v1/memory/a%2Fb/", "/v1/memory/a%2Fb/", None),
+            // Other routes are as they came.
+            ("/rollout/ab//v1/files", "/rollout/ab//v1/files", None),
+            ("/rollout/ab/v1//files", "/v1//files", rollout("ab")),
+            ("/v1//files/a%2Fb/", "/v1//files/a%2Fb/", None),
+            ("/v1/messages/batches", "/v1/messages/batches", None),
+            ("/v1/memorys", "/v1/memorys", None),
+            ("/v1/x/../messages", "/v1/x/../messages", None),
+            ("/messages", "/messages", None),
         ] {
             assert_eq!(stripped(given), (path.to_owned(), id), "{given}");
         }

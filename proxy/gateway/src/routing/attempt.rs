@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
+use metaclaw_capture::Encoding;
 use metaclaw_dialects::{Api, mend::Demands};
 
 use super::translation::{TranslatedRequest, Translation};
@@ -31,6 +32,9 @@ pub(crate) struct Answer {
     /// Whether the route itself is missing, and not a model or anything else that the answer names.
     lacks_route: bool,
 }
+
+/// The largest part of a compressed error that is read.
+const MAX_OPENED: u64 = 64 << 10;
 
 /// The result of asking one upstream once.
 pub(super) type Attempted = Result<Answer, UpstreamError>;
@@ -62,6 +66,7 @@ pub(super) async fn attempt(
     let (is_guess, translation) = (request.is_guess, request.translation);
     let (demands, api) = (request.demands, request.api);
     let mut reply = upstream.send(outgoing, shown).await?;
+    translation.decode(upstream, &mut reply).await?;
     translation.read_ahead(upstream, &mut reply).await?;
     let status = reply.status();
     let is = |statuses: [StatusCode; 2]| statuses.contains(&status);
@@ -108,7 +113,10 @@ pub(super) async fn classify(
 ) -> (Option<Failure>, Bytes) {
     let status = reply.status().as_u16();
     let text = if status >= 400 && is_read {
-        reply.body_mut().peek().await
+        let peeked = reply.body_mut().peek().await;
+        let encoding = Encoding::from_headers(reply.headers());
+        let opened = encoding.open_to(MAX_OPENED, &peeked).unwrap_or_default();
+        Bytes::copy_from_slice(&opened)
     } else {
         Bytes::new()
     };

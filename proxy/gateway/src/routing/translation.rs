@@ -4,8 +4,11 @@
 //! with a model that writes tool calls and thinking as text, as our own policy model may. From a reply of vLLM, only
 //! the token ids are removed that the proxy requested. The log gets the upstream's own reply.
 
+use std::io;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
+use metaclaw_capture::Encoding;
 use metaclaw_chat::{Message, now_ms};
 use metaclaw_dialects::{
     Api, chat_form, error_status, json,
@@ -17,6 +20,7 @@ use metaclaw_dialects::{
     vllm,
 };
 use serde_json::Value;
+use tokio::task::spawn_blocking;
 
 use super::chat::RoutedChat;
 use crate::{
@@ -140,6 +144,45 @@ impl Translation {
         !self.steps.is_empty() || self.in_text.is_some()
     }
 
+    /// Decompresses a reply that will be read, if it is compressed although it was requested uncompressed. An error that
+    /// cannot be decompressed keeps its status.
+    pub(super) async fn decode(
+        &self,
+        upstream: &Upstream,
+        reply: &mut Response<UpstreamBody>,
+    ) -> Result<(), UpstreamError> {
+        if !self.is_other() || Encoding::from_headers(reply.headers()) == Encoding::Identity {
+            return Ok(());
+        }
+        let encodings = Encoding::all(reply.headers());
+        let encodings = encodings.unwrap_or_else(|| vec![Encoding::Unsupported]);
+        let whole = reply.body_mut().read_whole(MAX_REPLY, upstream.idle);
+        let mut whole = whole
+            .await
+            .map_err(|why| unreadable(upstream, why))?
+            .to_vec();
+        let undoing = spawn_blocking(move || -> io::Result<Vec<u8>> {
+            for encoding in encodings.into_iter().rev() {
+                let given = std::mem::take(&mut whole);
+                encoding.decode(&given, MAX_REPLY as u64, &mut whole)?;
+            }
+            Ok(whole)
+        });
+        match undoing.await.unwrap_or_else(|end| Err(end.into())) {
+            Ok(whole) => {
+                headers::rewritten(reply.headers_mut());
+                reply.body_mut().replace(whole);
+            }
+            Err(error) if reply.status().is_success() => {
+                let given = reply.headers().get(header::CONTENT_ENCODING);
+                let reason = format!("its content-encoding {given:?} cannot be undone: {error}");
+                return Err(unreadable(upstream, reason));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
     /// Reads a reply that is translated as a whole. An error that came with status 200 gets a status of its own, so
     /// that the proxy and the caller recognise it.
     pub(super) async fn read_ahead(
@@ -171,15 +214,14 @@ impl Translation {
         if self.is_none() || !status.is_success() && self.steps.is_empty() {
             return Ok(reply);
         }
-        if status.is_success()
-            && let Err(why) = is_plain(upstream, reply.headers())
-        {
-            return self.unread(reply, why);
+        if status.is_success() && Encoding::from_headers(reply.headers()) != Encoding::Identity {
+            return Ok(reply);
         }
         let is_events = headers::is_events(reply.headers());
         if status.is_success() && is_events && (self.wants_stream || self.steps.is_empty()) {
             if let Some(rewrite) = self.stream() {
                 headers::rewritten(reply.headers_mut());
+                headers::unbuffered(reply.headers_mut());
                 reply.body_mut().rewrite(rewrite);
             }
             return Ok(reply);
@@ -187,7 +229,9 @@ impl Translation {
         let read = if status.is_success() {
             match reply.body_mut().read_whole(MAX_REPLY, upstream.idle).await {
                 Ok(whole) => whole,
-                Err(reason) => return self.unread(reply, unreadable(upstream, reason)),
+                Err(reason) if self.is_other() => return Err(unreadable(upstream, reason)),
+                // The caller can use it unchanged.
+                Err(_) => return Ok(reply),
             }
         } else {
             reply.body_mut().peek().await
@@ -209,6 +253,9 @@ impl Translation {
         headers.insert(header::CONTENT_LENGTH, said.len().into());
         if is_other {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        }
+        if headers::is_events(headers) {
+            headers::unbuffered(headers);
         }
         reply.body_mut().rewrite(Box::new(Instead(said)));
         Ok(reply)
@@ -278,15 +325,6 @@ impl Translation {
         rewrite.feed(events, &mut out);
         rewrite.finish(&mut out);
         out
-    }
-
-    /// Passes on a reply that could not be read, if the caller can use it unchanged.
-    fn unread(
-        &self,
-        reply: Response<UpstreamBody>,
-        why: UpstreamError,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        if self.is_other() { Err(why) } else { Ok(reply) }
     }
 
     /// Returns the rewrite of a stream: it removes our token ids, then takes calls from the text, then translates.
@@ -462,18 +500,6 @@ fn translated(
         }
     }
     Ok((request, steps))
-}
-
-/// Refuses a reply that is encoded although it was requested unencoded, because it cannot be translated.
-fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamError> {
-    match headers.get(header::CONTENT_ENCODING) {
-        Some(given) if !given.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            let given = String::from_utf8_lossy(given.as_bytes());
-            let reason = format!("it is encoded as {given}, and was asked for as it is");
-            Err(unreadable(upstream, reason))
-        }
-        Some(_) | None => Ok(()),
-    }
 }
 
 // === impl TranslatedRequest ===

@@ -28,9 +28,9 @@ use crate::{body::BoxError, timed_stream::TimedStream};
 /// longer than clients keep connections, so that none writes into a closing one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 /// The largest head of a request, and the largest amount that hyper reads ahead of a body. For more, the answer is 431.
-/// More than 100 headers are answered with 431 too. This is hyper's own limit, which needs no setting (a setting costs
-/// an allocation for each request).
 const MAX_HEAD: usize = 64 << 10;
+/// The most fields in it. For more, the answer is 431 too.
+const MAX_HEADERS: usize = 1_024;
 /// The same for HTTP/2, which counts 32 more bytes for each header.
 const MAX_HEAD_H2: u32 = 64 << 10;
 /// Requests at once on one HTTP/2 connection. `proxy.max_streams` limits all of them.
@@ -84,6 +84,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .auto_date_header(has_date)
+        .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD);
     builder
         .http2()

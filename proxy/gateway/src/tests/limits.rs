@@ -262,7 +262,7 @@ async fn a_reply_that_the_end_cuts_off_is_logged_as_cut() {
 #[tokio::test]
 async fn heads_have_a_bound_in_lines_and_in_bytes() {
     let harness = Harness::start().await;
-    let many = "x-header: 1\r\n".repeat(101);
+    let many = "x-header: 1\r\n".repeat(1_025);
     let long = format!("x-long: {}\r\n", "x".repeat(70 << 10));
     for headers in [many, long] {
         let seen = harness.refused(&post("/v1/models", &headers, "")).await;
@@ -272,6 +272,9 @@ async fn heads_have_a_bound_in_lines_and_in_bytes() {
     let agents = format!("x-header: {}\r\n", "y".repeat(900)).repeat(60);
     let seen = harness.refused(&post("/healthz", &agents, "")).await;
     assert_eq!(seen.status(), 200, "54 KB in 60 lines");
+    let lines = "x-header: 1\r\n".repeat(1_000);
+    let seen = harness.refused(&post("/healthz", &lines, "")).await;
+    assert_eq!(seen.status(), 200, "1,000 lines");
 }
 
 #[tokio::test]
@@ -306,21 +309,4 @@ async fn request_bodies_share_a_memory_and_are_told_when_it_is_used_up() {
         .exchange(&post_chat(&half), &json_reply(&completion("x")))
         .await;
     assert_eq!(exchange.body(), half);
-}
-
-#[tokio::test]
-async fn a_compressed_request_passes_as_it_is_and_is_counted() {
-    let mut harness = Harness::start().await;
-    let headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n";
-    let request = post("/v1/chat/completions", headers, "\u{1f}not really gzip");
-    let (exchange, seen) = harness
-        .exchange(&request, &json_reply(&completion("x")))
-        .await;
-    assert_eq!(exchange.body(), "\u{1f}not really gzip");
-    assert_eq!(exchange.header("content-encoding").as_deref(), Some("gzip"));
-    assert_eq!((seen.status(), harness.metrics.counts().encoded), (200, 1));
-    harness
-        .chat("content-encoding: identity\r\n", CHAT, "x")
-        .await;
-    assert_eq!(harness.log.wait(1).await.len(), 1);
 }

@@ -75,6 +75,8 @@ fn documented() -> BTreeSet<(String, String, String)> {
 async fn everything_that_is_documented_is_there_and_nothing_else() {
     let mut harness = Harness::start().await;
     harness.chat("", CHAT, "x").await;
+    let embeddings = post("/v1/embeddings", "", "{}");
+    harness.exchange(&embeddings, &json_reply("{}")).await;
     let text = metrics(&harness).await;
     assert_eq!(exposed(&text), documented());
 }

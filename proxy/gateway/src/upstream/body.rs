@@ -89,6 +89,11 @@ impl UpstreamBody {
         self.end = Some(end);
     }
 
+    /// Replaces a body that was read completely.
+    pub(crate) fn replace(&mut self, whole: Vec<u8>) {
+        (self.ahead, self.next) = (whole, None);
+    }
+
     /// Sets the change of its bytes.
     pub(crate) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);

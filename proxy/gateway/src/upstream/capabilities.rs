@@ -9,6 +9,7 @@ use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
 
 use super::negative_cache::NegativeCache;
 use crate::{
+    LONGEST_NAME,
     address::UpstreamAddress,
     config::{Provider, UpstreamConfig},
     lock::lock,
@@ -135,7 +136,9 @@ impl UpstreamCapabilities {
 
     /// Records the requirements that a model stated in a refusal.
     pub(crate) fn demand(&self, model: &str, demands: Demands) {
-        lock(&self.demands).put(model.to_owned(), demands);
+        if model.len() <= LONGEST_NAME {
+            lock(&self.demands).put(model.to_owned(), demands);
+        }
     }
 
     /// Returns the first way to send a chat of `api` to it.

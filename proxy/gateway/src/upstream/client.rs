@@ -10,14 +10,18 @@ use std::{error::Error, io, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Extensions, Request, Response, Version, request::Parts};
+use http::{
+    Extensions, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+    request::Parts,
+};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper_util::{
     client::legacy::{self, Builder},
     rt::{TokioExecutor, TokioTimer},
 };
-use metaclaw_chat::Span;
+use metaclaw_chat::{Span, excerpt};
+use url::Url;
 
 use super::{
     body::UpstreamBody,
@@ -35,6 +39,11 @@ const POOL_SIZE: usize = 256;
 /// sleep, would block all of them.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
+
+/// The most fields in the head of a reply. Providers and proxies in between send over 100.
+const MAX_HEADERS: usize = 1_024;
+/// How many redirects of one request are followed.
+const REDIRECTS: usize = 5;
 
 type Hyper = legacy::Client<Connector, Body>;
 
@@ -64,6 +73,9 @@ pub(super) enum SendError {
     /// The caller's body broke off.
     #[error(transparent)]
     Upload(BoxError),
+    /// It redirects to an address that is not asked.
+    #[error("{0}: {1}")]
+    Redirected(u16, String),
     #[error(transparent)]
     Failed(#[from] legacy::Error),
 }
@@ -87,6 +99,7 @@ impl Client {
                 .pool_idle_timeout(config.pool_idle.0)
                 .pool_max_idle_per_host(n_idle)
                 .retry_canceled_requests(true)
+                .http1_max_headers(MAX_HEADERS)
                 .http2_keep_alive_interval(PING)
                 .http2_keep_alive_timeout(PONG);
             builder
@@ -105,16 +118,44 @@ impl Client {
         body: Sent,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let again = match &body {
-            Sent::Chat(pieces) => Some((head.clone(), Sent::Chat(pieces.clone()))),
+            Sent::Chat(pieces) => Some((head.clone(), pieces.clone())),
             Sent::Stream(_) => None,
         };
-        match (self.once(&self.pooled, head, body).await, again) {
-            (Err(SendError::Failed(error)), Some((head, body))) if is_stale(&error) => {
+        let sent = self.once(&self.pooled, head, body).await;
+        let Some((mut head, body)) = again else {
+            return sent;
+        };
+        let again = || Sent::Chat(body.clone());
+        let mut reply = match sent {
+            Err(SendError::Failed(error)) if is_stale(&error) => {
                 tracing::debug!(%error, "an idle connection was closed: the request is sent again on a new one");
-                self.once(&self.fresh, head, body).await
+                self.once(&self.fresh, head.clone(), again()).await?
             }
-            (sent, _) => sent,
+            sent => sent?,
+        };
+        for _ in 0..REDIRECTS {
+            let Some(uri) = redirected(&head, &reply) else {
+                break;
+            };
+            tracing::debug!(%uri, "the upstream redirects the request, which is followed on the same server");
+            head.uri = uri;
+            reply = self.once(&self.pooled, head.clone(), again()).await?;
         }
+        let status = reply.status();
+        let is_known = head.method == Method::GET && status == StatusCode::NOT_MODIFIED;
+        if !status.is_redirection() || is_known {
+            return Ok(reply);
+        }
+        // The caller would follow it past this proxy. A query may be a signature.
+        let to = reply
+            .headers()
+            .get(header::LOCATION)
+            .map_or(&[][..], HeaderValue::as_bytes);
+        let to = String::from_utf8_lossy(to.split(|b| *b == b'?').next().unwrap_or_default());
+        Err(SendError::Redirected(
+            status.as_u16(),
+            excerpt(&to).into_owned(),
+        ))
     }
 
     async fn once(
@@ -151,6 +192,25 @@ impl Client {
         *reply.version_mut() = Version::HTTP_11;
         Ok(reply.map(UpstreamBody::from))
     }
+}
+
+/// Returns where the same request is sent after this reply: to another path of the same server. It does not go to any
+/// other server, which is not meant to see its key. A redirect that changes the method is followed only without a body.
+fn redirected(head: &Parts, reply: &Response<UpstreamBody>) -> Option<Uri> {
+    use StatusCode as S;
+    let is_followed = match reply.status() {
+        S::TEMPORARY_REDIRECT | S::PERMANENT_REDIRECT => true,
+        S::MOVED_PERMANENTLY | S::FOUND | S::SEE_OTHER => head.method == Method::GET,
+        _ => false,
+    };
+    let location = reply.headers().get(header::LOCATION);
+    let location = location.filter(|_| is_followed)?.to_str().ok()?;
+    let from = Url::parse(&head.uri.to_string()).ok()?;
+    let mut to = from.join(location).ok()?;
+    to.set_fragment(None);
+    let is_same =
+        to.origin() == from.origin() && to.username().is_empty() && to.password().is_none();
+    to.as_str().parse().ok().filter(|_| is_same)
 }
 
 /// Returns whether a connection that had answered before broke without a byte of this reply.

@@ -61,6 +61,14 @@ pub(crate) enum UpstreamError {
     NoPreviousResponse { name: String, id: String },
     #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
     Unreadable { name: String, reason: String },
+    #[error(
+        "upstream {name} redirects this request to {to:?} ({status}), which is not followed: set the upstream's address to it if it is yours"
+    )]
+    Redirected {
+        name: String,
+        status: u16,
+        to: String,
+    },
     #[error("upstream {name} is not asked, as its request cannot be signed: {reason}")]
     Unsigned { name: String, reason: String },
     #[error(transparent)]
@@ -88,6 +96,7 @@ impl UpstreamError {
         let error = match error {
             SendError::Upload(why) => return Self::Upload(why),
             SendError::TooSlow(after) => return Self::TooSlow { name, host, after },
+            SendError::Redirected(status, to) => return Self::Redirected { name, status, to },
             SendError::Failed(error) => error,
         };
         let reason = innermost(&error);
@@ -107,6 +116,7 @@ impl UpstreamError {
             Self::Unreachable { .. }
             | Self::NoReply { .. }
             | Self::NotHttp { .. }
+            | Self::Redirected { .. }
             | Self::PolicyDown => Some(Failure::Unreachable),
             Self::Unsigned { .. } => Some(Failure::Auth),
             Self::NoUpstream

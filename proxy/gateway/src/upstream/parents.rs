@@ -14,7 +14,7 @@ use metaclaw_capture::Parent;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
-use crate::lock::lock;
+use crate::{LONGEST_NAME, lock::lock};
 
 /// The number of names that are remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -61,6 +61,9 @@ impl Parents {
     where
         F: Future<Output = Said> + Send + 'static,
     {
+        if name.len() > LONGEST_NAME {
+            return Parent::default();
+        }
         let mut known = lock(&self.0);
         if let Some(parent) = known.get(name) {
             return Arc::clone(parent);

@@ -140,6 +140,7 @@ fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
                 @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer_state(trainer)) } } }
                 div { dt { "Requests" } dd { (number(status.counts.requests)) " came in, " (number(status.counts.refused)) " were refused, "
                     (number(status.counts.active_streams)) " run now" } }
+                @if let Some(unread) = status.unread() { div { dt { "Not read" } dd { (unread) } } }
             }
         }
     }

@@ -24,7 +24,13 @@ async fn a_stream_says_the_same_as_a_whole_reply() {
     let response = rig
         .send(post("/v1/chat/completions", body.to_string()))
         .await;
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    for (name, value) in [
+        ("content-type", "text/event-stream"),
+        ("cache-control", "no-cache"),
+        ("x-accel-buffering", "no"),
+    ] {
+        assert_eq!(response.headers()[name], value);
+    }
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     let mut events = events(&text);
