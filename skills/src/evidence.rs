@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
     evolve::{EvolveError, Proposal, ProposalState},
-    journal::{Lesson, LessonState},
+    journal::{Lesson, LessonState, Origin},
     library::Library,
 };
 
@@ -37,7 +37,7 @@ impl Library {
         let (journal, proposals) = (self.journal()?, self.proposals()?);
         let mut evidence = LessonEvidence::default();
         for lesson in &journal {
-            if self.has_wish(agent, lesson) {
+            if is_wish_of(agent, lesson) {
                 evidence.came_into_force(lesson.in_force_ms());
                 let same = journal.iter().filter(|it| led_to(it, lesson));
                 evidence.said.extend(same.filter_map(|it| it.origin.turn));
@@ -50,14 +50,6 @@ impl Library {
             }
         }
         Ok(evidence)
-    }
-
-    /// Returns whether a lesson's wish is in force for an agent.
-    fn has_wish(&self, agent: &AgentId, lesson: &Lesson) -> bool {
-        let of = &lesson.origin.agent;
-        lesson.state == LessonState::InForce
-            && (of == agent || of.is_shared())
-            && self.own_wishes(of).iter().any(|it| it.text == lesson.wish)
     }
 
     fn has_skill(&self, agent: &AgentId, proposal: &Proposal) -> bool {
@@ -75,6 +67,14 @@ impl LessonEvidence {
     }
 }
 
+/// Returns whether a lesson's wish is in force for an agent.
+fn is_wish_of(agent: &AgentId, lesson: &Lesson) -> bool {
+    let Origin {
+        agent: of, sender, ..
+    } = &lesson.origin;
+    lesson.state == LessonState::InForce && (of == agent || of.is_shared()) && sender.is_none()
+}
+
 /// Returns whether a lesson is this one in force, or an earlier complaint that led to it.
 fn led_to(earlier: &Lesson, lesson: &Lesson) -> bool {
     earlier.origin.agent == lesson.origin.agent
@@ -88,7 +88,6 @@ mod tests {
     use crate::{
         config::{SkillsConfig, WishesConfig},
         hearing::{Certainty, Facet, Heard},
-        journal::Origin,
     };
 
     fn said(seq: u32) -> Origin {

@@ -13,6 +13,9 @@ pub(crate) const WISHES_FILE: &str = "WISHES.md";
 /// The folder of skills and wishes for all agents.
 pub(crate) const SHARED: &str = "_shared";
 
+/// The ends of the names of drafts.
+const DRAFTS: [&str; 3] = [".md.new", ".jsonl.new", ".json.new"];
+
 /// The largest file of the library that is read. A larger one is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
 
@@ -67,10 +70,64 @@ fn put(path: &Path, text: &str, create: impl FnOnce(&Path) -> io::Result<File>) 
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
+    killed::step()?;
     let mut file = create(draft)?;
+    killed::step()?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(draft, path)
+    killed::step()?;
+    fs::rename(draft, path)?;
+    killed::step()
+}
+
+/// Removes the drafts of files that were not complete at a kill from a folder and the folders in it. Returns their
+/// number.
+pub(crate) fn remove_drafts(dir: &Path, depth: usize) -> io::Result<usize> {
+    let mut n_removed = 0;
+    for entry in fs::read_dir(dir)? {
+        let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
+        if kind.is_dir() && depth > 0 {
+            n_removed += remove_drafts(&path, depth - 1)?;
+        } else if kind.is_file()
+            && DRAFTS
+                .iter()
+                .any(|end| path.to_string_lossy().ends_with(end))
+        {
+            fs::remove_file(&path)?;
+            n_removed += 1;
+        }
+    }
+    Ok(n_removed)
+}
+
+/// Lets a test end the writing of files at any of its steps, as a kill does.
+pub(crate) mod killed {
+    use std::io;
+
+    #[cfg(test)]
+    std::thread_local! {
+        /// The steps that are still made.
+        static LEFT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+    }
+
+    #[cfg(test)]
+    pub(crate) fn after(n_steps: usize) {
+        LEFT.set(n_steps);
+    }
+
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unnecessary_wraps, reason = "it fails in tests")
+    )]
+    pub(super) fn step() -> io::Result<()> {
+        #[cfg(test)]
+        {
+            let left = LEFT.get().checked_sub(1);
+            LEFT.set(left.unwrap_or_default());
+            left.ok_or_else(|| io::Error::other("killed"))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

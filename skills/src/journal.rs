@@ -17,6 +17,7 @@ use crate::{
     guard::Suspicion,
     hearing::Facet,
     holder::Holder,
+    wishes::one_line,
 };
 
 pub(crate) const FILE: &str = "lessons.jsonl";
@@ -63,6 +64,9 @@ pub struct Lesson {
     /// Its present state.
     #[serde(flatten)]
     pub state: LessonState,
+    /// Whether the change of WISHES.md that belongs to the state is not known to be made. It is made at the next start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
 }
 
 /// The state of a lesson.
@@ -70,7 +74,16 @@ pub struct Lesson {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LessonState {
     /// It is in WISHES.md, and applies from the next session on.
+    ///
+    /// The file decides what is in force, because people edit it too. So the history keeps this state for a wish that
+    /// another one replaced, or whose line somebody removed.
     InForce,
+    /// Another wish about the same subject took its place. [`Library::journal`](crate::Library::journal) says so of a
+    /// wish that the history has as in force.
+    Replaced {
+        /// The number of the other one. If that is undone, this one is in force again.
+        by: u64,
+    },
     /// A complaint. One more about the same subject makes a wish.
     Noted,
     /// It waits for the owner's review.
@@ -93,7 +106,7 @@ pub struct JournalError {
 }
 
 /// All lessons, as in the file.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     pub(crate) lessons: Vec<Lesson>,
 }
@@ -116,6 +129,17 @@ impl Lesson {
     /// Returns when it came into force, if it did, in Unix milliseconds.
     pub(crate) fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.origin.at_ms)
+    }
+
+    /// Deletes its words. Those of a wish that may be in a file stay until it is removed there.
+    pub(crate) fn forget(&mut self) {
+        self.unfinished |= self.state == LessonState::InForce;
+        self.state = LessonState::Forgotten;
+        self.replaced.clear();
+        if !self.unfinished {
+            self.heard.clear();
+            self.wish.clear();
+        }
     }
 }
 
@@ -178,11 +202,12 @@ impl Journal {
             n,
             origin,
             heard: heard.to_owned(),
-            wish: wish.to_owned(),
+            wish: one_line(wish),
             facet,
             replaced: Vec::new(),
             since_ms: None,
             state: LessonState::Noted,
+            unfinished: false,
         });
         let last = self.lessons.len() - 1;
         &mut self.lessons[last]

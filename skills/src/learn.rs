@@ -8,7 +8,7 @@ use crate::{
     holder::Holder,
     journal::{Journal, JournalError, Lesson, LessonState, Origin},
     library::Library,
-    wishes::WishError,
+    wishes::{self, WishError, one_line},
 };
 
 /// The longest time between two complaints about the same subject that make a wish: a month.
@@ -34,6 +34,11 @@ pub enum LearnError {
     /// A public channel may have any number of people.
     #[error("{MAX_PEOPLE} people have wishes about {agent}, and no more can have any")]
     TooManyPeople { agent: AgentId },
+    /// Another wish took its place.
+    #[error(
+        "lesson {n} was replaced by lesson {by} ({wish}), so nothing changed: `metaclaw undo {by}` brings it back"
+    )]
+    Replaced { n: u64, by: u64, wish: String },
     /// The change was made before, or is not possible.
     #[error("lesson {n} is {is}")]
     Settled { n: u64, is: &'static str },
@@ -50,12 +55,15 @@ struct Worded<'h> {
 // === impl Library ===
 
 impl Library {
-    /// Returns all lessons of all agents, in the order of learning. It accesses the file system.
+    /// Returns all lessons of all agents, in the order of learning, with their present states. It accesses the file
+    /// system.
     ///
     /// # Errors
     /// Returns [`JournalError`] if the journal cannot be read.
     pub fn journal(&self) -> Result<Vec<Lesson>, JournalError> {
-        Ok(Journal::read(self.dir())?.lessons)
+        let mut lessons = Journal::read(self.dir())?.lessons;
+        self.decide_states(&mut lessons);
+        Ok(lessons)
     }
 
     /// Applies a detected wish, complaint or withdrawal. Returns the resulting lesson, or `None` if nothing changes. It
@@ -64,9 +72,7 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`]. Except for what the error says, nothing has changed.
     pub fn learn(&self, heard: &Heard, origin: Origin) -> Result<Option<Lesson>, LearnError> {
-        let _lock = self.lock_lessons()?;
-        let mut journal = Journal::read(self.dir())?;
-        let lesson = match heard {
+        self.change_lessons(|journal| match heard {
             Heard::Wish {
                 said,
                 wish,
@@ -78,17 +84,13 @@ impl Library {
                     wish,
                     facet: *facet,
                 };
-                self.hear_wish(&mut journal, origin, wish, *certainty)?
+                self.hear_wish(journal, origin, wish, *certainty)
             }
             Heard::Complaint { facet, wish, text } => {
-                self.hear_complaint(&mut journal, origin, *facet, wish, text)?
+                self.hear_complaint(journal, origin, *facet, wish, text)
             }
-            Heard::TakenBack { facet } => self.take_back(&mut journal, &origin, *facet)?,
-        };
-        if lesson.is_some() {
-            journal.write(self.dir())?;
-        }
-        Ok(lesson)
+            Heard::TakenBack { facet } => Ok(self.take_back(journal, &origin, *facet)),
+        })
     }
 
     /// Stores a wish that the owner wrote by hand, her own or another person's. No rule checks it. Returns `None` if it is there already.
@@ -102,24 +104,22 @@ impl Library {
         at_ms: u64,
     ) -> Result<Option<Lesson>, LearnError> {
         let holder = holder.into();
-        let _lock = self.lock_lessons()?;
-        let mut journal = Journal::read(self.dir())?;
-        if self.own_texts(holder).iter().any(|known| known == wish) {
-            return Ok(None);
-        }
-        self.check_place(holder)?;
-        let origin = Origin {
-            agent: holder.agent.clone(),
-            session: None,
-            turn: None,
-            sender: holder.sender.cloned(),
-            at_ms,
-        };
-        let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
-        self.put_in_force(lesson, &[])?;
-        let lesson = lesson.clone();
-        journal.write(self.dir())?;
-        Ok(Some(lesson))
+        self.change_lessons(|journal| {
+            if self.own_texts(holder).contains(&one_line(wish)) {
+                return Ok(None);
+            }
+            self.check_place(holder)?;
+            let origin = Origin {
+                agent: holder.agent.clone(),
+                session: None,
+                turn: None,
+                sender: holder.sender.cloned(),
+                at_ms,
+            };
+            let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
+            self.put_in_force(lesson, &[])?;
+            Ok(Some(lesson.n))
+        })
     }
 
     /// Removes a wish from its file. Returns whether it was there. The lesson behind it is no longer in force.
@@ -131,22 +131,23 @@ impl Library {
         holder: impl Into<Holder<'a>>,
         wish: &str,
     ) -> Result<bool, LearnError> {
-        let holder = holder.into();
-        let _lock = self.lock_lessons()?;
-        let mut journal = Journal::read(self.dir())?;
-        if !self.remove_wish(holder, wish)? {
-            return Ok(false);
-        }
+        let (holder, wish) = (holder.into(), one_line(wish));
         let is_its = |lesson: &Lesson| {
             lesson.state == LessonState::InForce
                 && lesson.origin.holder() == holder
-                && lesson.wish == wish
+                && one_line(&lesson.wish) == wish
         };
-        if let Some(lesson) = journal.newest(is_its) {
-            lesson.state = LessonState::Undone;
-            journal.write(self.dir())?;
-        }
-        Ok(true)
+        let taken_out = self.change_lessons(|journal| {
+            let is_there = self.own_texts(holder).contains(&wish);
+            let lesson = journal.newest(is_its).filter(|_| is_there);
+            Ok(lesson.map(|lesson| {
+                // The wishes that it replaced stay as they are.
+                lesson.replaced.clear();
+                withdraw(lesson);
+                lesson.n
+            }))
+        });
+        Ok(taken_out?.is_some())
     }
 
     /// Undoes a lesson: its wish is removed, and the wishes that it had replaced are in force again.
@@ -154,13 +155,18 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`] if there is no such lesson, or it cannot be undone.
     pub fn undo(&self, n: u64) -> Result<Lesson, LearnError> {
-        self.change(n, |library, lesson| match lesson.state {
-            LessonState::InForce => library.withdraw(lesson),
+        self.change(n, |_, lesson, state| match state {
+            LessonState::InForce => {
+                withdraw(lesson);
+                Ok(())
+            }
             LessonState::Review { .. } | LessonState::Noted => {
                 lesson.state = LessonState::Undone;
                 Ok(())
             }
-            LessonState::Undone | LessonState::Forgotten => Err(settled(lesson)),
+            LessonState::Replaced { .. } | LessonState::Undone | LessonState::Forgotten => {
+                Err(settled(n, state))
+            }
         })
     }
 
@@ -169,15 +175,16 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`] if no such lesson waits.
     pub fn accept(&self, n: u64, at_ms: u64) -> Result<Lesson, LearnError> {
-        self.change(n, |library, lesson| match lesson.state {
+        self.change(n, |library, lesson, state| match state {
             LessonState::Review { .. } => {
                 lesson.since_ms = Some(at_ms);
                 library.put_in_force(lesson, &[])
             }
             LessonState::InForce
+            | LessonState::Replaced { .. }
             | LessonState::Noted
             | LessonState::Undone
-            | LessonState::Forgotten => Err(settled(lesson)),
+            | LessonState::Forgotten => Err(settled(n, state)),
         })
     }
 
@@ -186,15 +193,16 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`] if no such lesson waits.
     pub fn dismiss(&self, n: u64) -> Result<Lesson, LearnError> {
-        self.change(n, |_, lesson| match lesson.state {
+        self.change(n, |_, lesson, state| match state {
             LessonState::Review { .. } => {
                 lesson.state = LessonState::Undone;
                 Ok(())
             }
             LessonState::InForce
+            | LessonState::Replaced { .. }
             | LessonState::Noted
             | LessonState::Undone
-            | LessonState::Forgotten => Err(settled(lesson)),
+            | LessonState::Forgotten => Err(settled(n, state)),
         })
     }
 
@@ -207,27 +215,21 @@ impl Library {
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<usize, LearnError> {
-        let _lock = self.lock_lessons()?;
-        let mut journal = Journal::read(self.dir())?;
         let mut n_forgotten = 0;
-        for lesson in &mut journal.lessons {
-            let session = lesson.origin.session.as_ref();
-            let goes = session.is_some_and(|session| is_forgotten(&lesson.origin.agent, session));
-            if !goes || lesson.state == LessonState::Forgotten {
-                continue;
+        self.change_lessons(|journal| {
+            let mut last = None;
+            for lesson in &mut journal.lessons {
+                let session = lesson.origin.session.as_ref();
+                let goes =
+                    session.is_some_and(|session| is_forgotten(&lesson.origin.agent, session));
+                if goes && lesson.state != LessonState::Forgotten {
+                    lesson.forget();
+                    last = Some(lesson.n);
+                    n_forgotten += 1;
+                }
             }
-            if lesson.state == LessonState::InForce {
-                self.remove_wish(lesson.origin.holder(), &lesson.wish)?;
-            }
-            lesson.heard.clear();
-            lesson.wish.clear();
-            lesson.replaced.clear();
-            lesson.state = LessonState::Forgotten;
-            n_forgotten += 1;
-        }
-        if n_forgotten > 0 {
-            journal.write(self.dir())?;
-        }
+            Ok(last)
+        })?;
         Ok(n_forgotten)
     }
 
@@ -237,9 +239,10 @@ impl Library {
         origin: Origin,
         Worded { said, wish, facet }: Worded<'_>,
         certainty: Certainty,
-    ) -> Result<Option<Lesson>, LearnError> {
+    ) -> Result<Option<u64>, LearnError> {
         let known = [self.wishes(&origin.agent), self.own_wishes(origin.holder())];
-        if known.iter().flatten().any(|known| known.text == wish) {
+        let line = one_line(wish);
+        if known.iter().flatten().any(|known| known.text == line) {
             return Ok(None);
         }
         self.check_place(origin.holder())?;
@@ -258,7 +261,7 @@ impl Library {
             }
             let lesson = journal.add(origin, said, wish, facet);
             lesson.state = LessonState::Review { why };
-            return Ok(Some(lesson.clone()));
+            return Ok(Some(lesson.n));
         }
         let waiting = journal
             .lessons
@@ -268,7 +271,7 @@ impl Library {
         let beside = said_beside(journal, &origin);
         let lesson = journal.add(origin, said, wish, facet);
         self.put_in_force(lesson, &beside)?;
-        Ok(Some(lesson.clone()))
+        Ok(Some(lesson.n))
     }
 
     fn hear_complaint(
@@ -278,7 +281,7 @@ impl Library {
         facet: Facet,
         wish: &str,
         text: &str,
-    ) -> Result<Option<Lesson>, LearnError> {
+    ) -> Result<Option<u64>, LearnError> {
         let is_same = |lesson: &Lesson| {
             lesson.state == LessonState::Noted
                 && lesson.origin.holder() == origin.holder()
@@ -298,7 +301,7 @@ impl Library {
             };
             return self.hear_wish(journal, origin, wish, Certainty::Certain);
         }
-        Ok(Some(journal.add(origin, text, wish, Some(facet)).clone()))
+        Ok(Some(journal.add(origin, text, wish, Some(facet)).n))
     }
 
     fn take_back(
@@ -306,43 +309,52 @@ impl Library {
         journal: &mut Journal,
         origin: &Origin,
         facet: Option<Facet>,
-    ) -> Result<Option<Lesson>, LearnError> {
-        let is_meant = |lesson: &Lesson| {
+    ) -> Option<u64> {
+        let is_meant = |lesson: &&Lesson| {
             matches!(
                 lesson.state,
                 LessonState::InForce | LessonState::Review { .. }
             ) && lesson.origin.holder() == origin.holder()
                 && (facet.is_none() || lesson.facet == facet)
         };
-        let Some(lesson) = journal.newest(is_meant) else {
-            return Ok(None);
-        };
+        let mut decided = journal.lessons.clone();
+        self.decide_states(&mut decided);
+        let n = decided.iter().rev().find(is_meant)?.n;
+        let lesson = journal.newest(|lesson| lesson.n == n)?;
         if lesson.state == LessonState::InForce {
-            self.withdraw(lesson)?;
+            withdraw(lesson);
         } else {
             lesson.state = LessonState::Undone;
         }
-        Ok(Some(lesson.clone()))
+        Some(n)
     }
 
-    /// Changes one lesson and writes the journal.
+    /// Changes one lesson, of which the change gets the present state too.
     fn change(
         &self,
         n: u64,
-        change: impl FnOnce(&Self, &mut Lesson) -> Result<(), LearnError>,
+        change: impl FnOnce(&Self, &mut Lesson, &LessonState) -> Result<(), LearnError>,
     ) -> Result<Lesson, LearnError> {
-        let _lock = self.lock_lessons()?;
-        let mut journal = Journal::read(self.dir())?;
-        let lesson = journal.newest(|lesson| lesson.n == n);
-        let lesson = lesson.ok_or(LearnError::Unknown(n))?;
-        change(self, lesson)?;
-        let changed = lesson.clone();
-        journal.write(self.dir())?;
-        Ok(changed)
+        let changed = self.change_lessons(|journal| {
+            let mut decided = journal.lessons.clone();
+            self.decide_states(&mut decided);
+            let lesson = |n: u64| decided.iter().find(|lesson| lesson.n == n);
+            let state = &lesson(n).ok_or(LearnError::Unknown(n))?.state;
+            if let LessonState::Replaced { by } = *state {
+                let wish = lesson(by).map(|it| it.wish.clone()).unwrap_or_default();
+                return Err(LearnError::Replaced { n, by, wish });
+            }
+            let lesson = journal.newest(|lesson| lesson.n == n);
+            let lesson = lesson.ok_or(LearnError::Unknown(n))?;
+            change(self, lesson, state)?;
+            Ok(Some(n))
+        });
+        changed?.ok_or(LearnError::Unknown(n))
     }
 
-    /// Writes the wish, and replaces those about the same subject except for those of the same message (`beside`).
+    /// Lets a wish replace those about the same subject except for those of the same message (`beside`).
     fn put_in_force(&self, lesson: &mut Lesson, beside: &[String]) -> Result<(), LearnError> {
+        wishes::checked(&lesson.wish)?;
         let holder = lesson.origin.holder();
         let is_replaced = |text: &str| {
             lesson.facet.is_some_and(Facet::is_exclusive)
@@ -351,22 +363,9 @@ impl Library {
         };
         let known = self.own_texts(holder);
         let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
-        self.add_wish(holder, &lesson.wish)?;
-        for old in &replaced {
-            self.remove_wish(holder, old)?;
-        }
         lesson.replaced = replaced;
         lesson.state = LessonState::InForce;
-        Ok(())
-    }
-
-    fn withdraw(&self, lesson: &mut Lesson) -> Result<(), LearnError> {
-        let holder = lesson.origin.holder();
-        for old in &lesson.replaced {
-            self.add_wish(holder, old)?;
-        }
-        self.remove_wish(holder, &lesson.wish)?;
-        lesson.state = LessonState::Undone;
+        lesson.unfinished = true;
         Ok(())
     }
 
@@ -389,6 +388,12 @@ impl Library {
         let wishes = self.own_wishes(holder).into_iter();
         wishes.map(|wish| wish.text).collect()
     }
+}
+
+/// Takes a wish out of its file, and puts those back that it had replaced.
+fn withdraw(lesson: &mut Lesson) {
+    lesson.state = LessonState::Undone;
+    lesson.unfinished = true;
 }
 
 /// Returns the wishes in force from the same message, because "One sentence, please. I read these on my watch."
@@ -414,11 +419,12 @@ fn is_same(one: &str, other: &str) -> bool {
     words(one) == words(other)
 }
 
-fn settled(lesson: &Lesson) -> LearnError {
+fn settled(n: u64, state: &LessonState) -> LearnError {
     LearnError::Settled {
-        n: lesson.n,
-        is: match lesson.state {
+        n,
+        is: match state {
             LessonState::InForce => "in force",
+            LessonState::Replaced { .. } => "replaced",
             LessonState::Noted => "a complaint that was noted, not a wish",
             LessonState::Review { .. } => "waiting for review",
             LessonState::Undone => "undone already",

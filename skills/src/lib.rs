@@ -24,6 +24,7 @@ mod retrieve;
 mod scan;
 mod share;
 mod skill;
+mod standing;
 mod undo;
 mod warning;
 mod wishes;
@@ -54,6 +55,7 @@ pub use self::{
         FolderStore, ShareError, ShareFile, ShareKey, SharePeer, ShareReport, ShareStore, ShareSync,
     },
     skill::{Skill, SkillError, SkillName, SkillNameError},
+    standing::SettledLessons,
     undo::{TakenBack, UndoError},
     warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},

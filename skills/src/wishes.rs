@@ -72,6 +72,12 @@ fn item(line: &str) -> Option<String> {
 
 /// Adds a wish as the newest. Returns whether the file changed. An existing one moves to the end.
 pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
+    let wish = checked(wish)?;
+    edit(path, |text| with(text, &wish))
+}
+
+/// Returns a wish as a line of the file has it.
+pub(crate) fn checked(wish: &str) -> Result<String, WishError> {
     let wish = one_line(wish);
     if wish.is_empty() {
         return Err(WishError::Empty);
@@ -80,7 +86,7 @@ pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
     if length > MAX_CHARS {
         return Err(WishError::TooLong { length });
     }
-    edit(path, |text| with(text, &wish))
+    Ok(wish)
 }
 
 /// Removes a wish. Returns whether it was there.
@@ -129,7 +135,7 @@ fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishEr
     Ok(true)
 }
 
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

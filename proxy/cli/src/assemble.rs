@@ -291,6 +291,7 @@ async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> 
         library,
         memory: memory(&plan.loaded, &plan.home),
     };
+    lessons::finish_forgetting(plan, &stores).await;
     Ok((stores, warnings))
 }
 

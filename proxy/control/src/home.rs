@@ -18,10 +18,11 @@ pub use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 23] = [
+const LAYOUT: [&str; 24] = [
     "auth-profiles.json",
     "calendar_token.json",
     "config.yaml",
+    "forgetting.json",
     INSTANCES,
     "learning",
     "memory",
@@ -182,6 +183,11 @@ impl Home {
     /// What was asked of a training server by Tinker's API.
     pub fn cloud_spend(&self) -> PathBuf {
         self.dir.join("tinker.json")
+    }
+
+    /// The note of a deletion of sessions that is not finished.
+    pub fn forgetting(&self) -> PathBuf {
+        self.dir.join("forgetting.json")
     }
 
     /// The digests, one a day.

@@ -18,6 +18,7 @@ pub fn lesson_line(lesson: &Lesson) -> String {
     };
     match state {
         LessonState::InForce => format!("{heard}wish: {wish}  (undo {n})"),
+        LessonState::Replaced { by } => format!("{heard}replaced by lesson {by}: {wish}  ({n})"),
         LessonState::Noted => format!("{heard}said once more, it is a wish: {wish}  (undo {n})"),
         LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
             format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")

@@ -2,23 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, SenderId, SessionId, now_ms};
-use metaclaw_memory::{MEMORY_HEADING, Memory, MemoryStore};
+use metaclaw_chat::{AgentId, SenderId, now_ms};
 use metaclaw_skills::{
     Holder, LearnError, Lesson, Library, Proposal, ProposalState, SharedOrigin, Skill, SkillName,
     TakenBack, Wish,
 };
-use metaclaw_turns::{DailyCounts, LessonCounts, LogError, StepOutcome, TurnFilter, TurnLog, WISH};
+use metaclaw_turns::{DailyCounts, LessonCounts, LogError, TurnLog, WISH};
 use serde::{Deserialize, Serialize};
-
-use crate::{home::Home, report};
-
-/// The headings above lessons in the text that is added to prompts.
-const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", MEMORY_HEADING];
 
 /// What is to change about wishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,15 +63,6 @@ pub enum SkillChange {
     },
 }
 
-/// Which sessions are to be forgotten.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forget {
-    pub agent: Option<AgentId>,
-    pub session: Option<SessionId>,
-    /// Those that were spoken in since then, in Unix milliseconds.
-    pub since_ms: Option<u64>,
-}
-
 /// The wishes of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonsView {
@@ -116,28 +101,11 @@ pub struct SkillView {
     pub counts: LessonCounts,
 }
 
-/// Where what was learned in words is kept.
-#[derive(Debug)]
-pub(crate) struct KeptLessons {
-    pub library: Library,
-    pub memory: MemoryStore,
-}
-
 #[derive(Debug)]
 pub(crate) struct LessonChanged {
     pub told: String,
     /// The agent whose lesson came into force, if one did.
     pub learned: Option<AgentId>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forgotten {
-    pub n_sessions: usize,
-    pub n_turns: u64,
-    /// Lessons that came from these sessions.
-    pub n_lessons: usize,
-    /// Adapters that were trained on some of them, and still exist.
-    pub adapters: Vec<String>,
 }
 
 /// Returns the lessons of an agent. `adapter` is the one that serves it, and may follow some wishes untold.
@@ -341,159 +309,4 @@ impl From<String> for LessonChanged {
             learned: None,
         }
     }
-}
-
-/// Deletes sessions with everything that only they contain, what was learned from them, and their bytes on the disk.
-pub(crate) async fn forget(
-    log: &TurnLog,
-    kept: KeptLessons,
-    home: &Home,
-    what: &Forget,
-) -> anyhow::Result<Forgotten> {
-    let since_ms = what.since_ms;
-    let mut sessions = log.ended(since_ms.unwrap_or(0)..u64::MAX).await?;
-    sessions.retain(|(agent, session)| {
-        what.agent.as_ref().is_none_or(|wanted| wanted == agent)
-            && what.session.as_ref().is_none_or(|wanted| wanted == session)
-    });
-    if let Some(session) = &what.session {
-        anyhow::ensure!(
-            !sessions.is_empty(),
-            "there is no session {session}: `metaclaw turns list` shows those there are"
-        );
-    }
-    let mut forgotten = Forgotten {
-        n_sessions: sessions.len(),
-        adapters: trained_on(log, &sessions).await?,
-        ..Forgotten::default()
-    };
-    for (agent, session) in &sessions {
-        forgotten.n_turns += log.forget(agent, session).await?;
-    }
-    let (reports, gone) = (home.reports(), sessions);
-    // The journals and the digests are files.
-    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&kept, &reports, &gone));
-    let (n_lessons, words) = lessons.await??;
-    forgotten.n_lessons = n_lessons;
-    for (agent, session) in log.ended(0..u64::MAX).await? {
-        if let Some(words) = words.get(&agent).cloned() {
-            log.mask(
-                &agent,
-                &session,
-                Box::new(move |text| without(text, &words)),
-            )
-            .await?;
-        }
-    }
-    log.compact().await?;
-    Ok(forgotten)
-}
-
-/// Takes back what was learned from some sessions, and removes its words from the digests. Returns the number of these
-/// lessons, and their words, by agent.
-fn forget_lessons(
-    kept: &KeptLessons,
-    reports: &Path,
-    gone: &[(AgentId, SessionId)],
-) -> anyhow::Result<(usize, BTreeMap<AgentId, Vec<String>>)> {
-    let is_gone = |agent: &AgentId, session: &SessionId| {
-        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
-    };
-    let KeptLessons { library, memory } = kept;
-    let mut words = words_of(library, is_gone)?;
-    let memories = memory.forget_sessions(is_gone)?;
-    for Memory {
-        origin,
-        content,
-        said,
-        ..
-    } in &memories
-    {
-        let words = words.entry(origin.agent.clone()).or_default();
-        words.push(content.clone());
-        words.extend(said.clone());
-    }
-    let all: Vec<String> = words.values().flatten().cloned().collect();
-    report::forget(reports, &all)?;
-    library.forget_hosts(is_gone)?;
-    let n_wishes = library.forget_lessons(is_gone)?;
-    let n_skills = library.forget_skills(is_gone)?;
-    Ok((n_wishes + n_skills + memories.len(), words))
-}
-
-/// Returns the words of the lessons that came from some sessions, by agent.
-fn words_of(
-    library: &Library,
-    is_gone: impl Fn(&AgentId, &SessionId) -> bool,
-) -> anyhow::Result<BTreeMap<AgentId, Vec<String>>> {
-    let mut words: BTreeMap<AgentId, Vec<String>> = BTreeMap::new();
-    for lesson in library.journal()? {
-        let Lesson {
-            origin,
-            heard,
-            wish,
-            ..
-        } = lesson;
-        let session = origin.session.as_ref();
-        if session.is_some_and(|session| is_gone(&origin.agent, session)) {
-            words.entry(origin.agent).or_default().extend([heard, wish]);
-        }
-    }
-    for Proposal { source, text, .. } in library.proposals()? {
-        let mut sessions = source.sessions.iter();
-        let skill = Skill::parse(&text).ok();
-        let skill = skill.filter(|_| sessions.any(|session| is_gone(&source.agent, session)));
-        if let Some(skill) = skill {
-            let words = words.entry(source.agent).or_default();
-            words.extend([skill.content, skill.description, skill.name.to_string()]);
-        }
-    }
-    Ok(words)
-}
-
-/// Returns what was added to a prompt without the words of deleted lessons, or `None` for any other text.
-fn without(text: &str, words: &[String]) -> Option<String> {
-    let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
-    let words = words.iter().filter(|it| !it.is_empty());
-    if !is_lessons || !words.clone().any(|it| text.contains(it)) {
-        return None;
-    }
-    let first = text.to_owned();
-    Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
-}
-
-/// Returns the adapters of the steps with turns of these sessions.
-async fn trained_on(
-    log: &TurnLog,
-    sessions: &[(AgentId, SessionId)],
-) -> anyhow::Result<Vec<String>> {
-    let mut adapters = BTreeSet::new();
-    for (agent, session) in sessions {
-        let filter = TurnFilter {
-            agent: Some(agent.clone()),
-            session: Some(session.clone()),
-            limit: 1,
-            ..TurnFilter::default()
-        };
-        let numbers: BTreeSet<u64> = log
-            .list(filter)
-            .await?
-            .iter()
-            .map(|it| it.id.session)
-            .collect();
-        for step in log.steps(agent).await? {
-            let is_of = step
-                .begun
-                .turns
-                .iter()
-                .any(|id| numbers.contains(&id.session));
-            if let Some(
-                StepOutcome::Trained { adapter, .. } | StepOutcome::Declined { adapter, .. },
-            ) = step.outcome.filter(|_| is_of)
-            {
-                adapters.insert(adapter);
-            }
-        }
-    }
-    Ok(adapters.into_iter().collect())
 }

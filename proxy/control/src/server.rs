@@ -25,8 +25,9 @@ use crate::{
     client::RefusedReply,
     compare::{ComparedQuestion, ComparisonWanted},
     curves::CurvesWanted,
+    forgetting::Forget,
     instance::Instance,
-    lessons::{Forget, SkillChange, WishChange},
+    lessons::{SkillChange, WishChange},
     operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},

@@ -16,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     caller::{ControlCaller, by_line},
     client::{ControlClient, ControlError},
+    forgetting::Forget,
     home::{Home, RunFile},
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
-    lessons::{Forget, WishChange},
+    lessons::WishChange,
     operation::Operation as _,
     operations::{
         lessons::{GetJournal, ListSkills, ListWishes},

@@ -217,6 +217,6 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
             tracing::info!(target: WITH_WORDS, "taken back: {wish}");
             tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was taken back");
         }
-        LessonState::Forgotten => {}
+        LessonState::Replaced { .. } | LessonState::Forgotten => {}
     }
 }

@@ -8,7 +8,8 @@ use axum::{
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
 use metaclaw_control::{
     adapters::AdapterChoice,
-    lessons::{Forget, Forgotten, SkillChange, WishChange},
+    forgetting::{Forget, Forgotten},
+    lessons::{SkillChange, WishChange},
     operations::{
         turns::RateReply,
         weights::{RollBack, TrainStep},

@@ -24,6 +24,9 @@ use crate::{
     values::{self, TxnError},
 };
 
+/// The largest number of messages of a turn. With more, other agents' turns would wait for it for a second and longer.
+const MAX_MESSAGES: usize = 250_000;
+
 /// A turn on its way into its session.
 struct Placing<'a> {
     /// The session's number.
@@ -60,6 +63,11 @@ pub(crate) enum Arrival {
 
 /// Appends a turn, or finds it if the log has it already.
 pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
+    let n = new.messages.len();
+    if n > MAX_MESSAGES {
+        let max = MAX_MESSAGES;
+        return Err(LogError::TooManyMessages { n, max }.into());
+    }
     let id = place(txn, key, new, &Arrival::New)?;
     if let Some(mark) = &new.served.rollout {
         arrived(txn, id, mark)?;
@@ -243,7 +251,7 @@ impl Placing<'_> {
             session.runs(old, id.seq),
             session.runs(new_places, id.seq),
         );
-        let PlacedConversation { own, aliases, .. } = conversation;
+        let PlacedConversation { own, spellings, .. } = conversation;
         // From here on nothing of it can be refused any more.
         if is_new_session {
             begin_session(txn, number, new)?;
@@ -284,8 +292,8 @@ impl Placing<'_> {
         tokens::put_new(txn, id, new, &record)?;
         let mark = journal::mark(new.meta.reply_id.as_deref());
         txn.appended.push((id, mark));
-        for (hash, line) in aliases {
-            session.put_alias(hash, line);
+        for (spelling, hash) in spellings {
+            session.put_spelling(spelling, hash);
         }
         session.put_turn(id.seq, record);
         Ok(id)

@@ -35,10 +35,11 @@ impl SessionCache {
     pub(crate) fn put(&mut self, number: u64, session: SessionIndex) {
         self.n_bytes += session.n_bytes();
         self.sessions.put(number, session);
-        while self.n_bytes > MAX_BYTES {
-            let Some((_, oldest)) = self.sessions.pop_lru() else {
-                break;
-            };
+        // The session that was used last stays, however large it is, because its next turn would read all of it again.
+        while self.n_bytes > MAX_BYTES
+            && self.sessions.len() > 1
+            && let Some((_, oldest)) = self.sessions.pop_lru()
+        {
             self.n_bytes -= oldest.n_bytes();
         }
     }

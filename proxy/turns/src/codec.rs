@@ -7,6 +7,8 @@ use zstd::{
     zstd_safe::get_frame_content_size,
 };
 
+use crate::work;
+
 /// Level of zstd compression. Records are small. The default level, 3, takes longer and does not make them noticeably
 /// smaller.
 const LEVEL: i32 = 1;
@@ -43,6 +45,7 @@ thread_local! {
 }
 
 pub(crate) fn pack(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    work::count(bytes.len());
     if bytes.len() > MAX_VALUE {
         return Err(format!("{} bytes are more than {MAX_VALUE}", bytes.len()));
     }
@@ -62,6 +65,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     if n_bytes > MAX_VALUE {
         return Err(format!("it claims {n_bytes} bytes, over {MAX_VALUE}"));
     }
+    work::count(n_bytes);
     DECOMPRESSOR.with_borrow_mut(|decompressor| {
         let decompressor = decompressor.as_mut().map_err(|error| error.to_string())?;
         let bytes = decompressor.decompress(packed, n_bytes);

@@ -107,6 +107,8 @@ pub enum LogError {
         n_bytes: usize,
         max: usize,
     },
+    #[error("a turn of {n} messages is not stored: at most {max} messages are")]
+    TooManyMessages { n: usize, max: usize },
     #[error("a new turn cannot be read: {why}")]
     Unreadable { why: String },
     #[error(

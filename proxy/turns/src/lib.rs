@@ -27,6 +27,7 @@ mod journal;
 mod keys;
 mod learning;
 mod lessons;
+mod lines;
 mod list;
 mod log;
 mod lost;
@@ -56,6 +57,7 @@ mod txn;
 mod values;
 mod verdicts;
 mod view;
+mod work;
 mod worker;
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use metaclaw_chat::{LOOKED_BACK, Message, Role, TurnId, utterances};
 
 use crate::{
     journal, keys,
+    lines::LineReader,
     log::{LogFuture, TurnLog},
     query::{in_session, moved},
     read::reply,
-    record::{LineRun, Record, Setup, messages},
+    record::{LineRun, Record, Setup},
     session::SessionRecord,
     state,
     store::Store,
@@ -43,6 +44,7 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
         limit => limit.min(MAX_LIST),
     };
     let mut sessions: HashMap<u64, Option<SessionRecord>> = HashMap::new();
+    let mut lines = LineReader::new(store);
     let mut found = Vec::new();
     for id in candidates(store, filter)? {
         let id = id?;
@@ -58,7 +60,9 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
         };
         let state = state::get(store, id)?;
         if filter.state.is_none_or(|kind| kind == state.kind()) {
-            found.extend(values::readable(summary(store, session, id, state))?.flatten());
+            lines.trim();
+            let summary = summary(store, &mut lines, session, id, state);
+            found.extend(values::readable(summary)?.flatten());
         }
         if found.len() >= limit {
             break;
@@ -107,6 +111,7 @@ fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
 
 fn summary(
     store: &Store,
+    lines: &mut LineReader<'_, Store>,
     session: &SessionRecord,
     id: TurnId,
     state: TurnState,
@@ -117,7 +122,7 @@ fn summary(
     // If a part of a turn is damaged, only that part is missing in its line.
     let setup = values::readable(texts::value(store, &turn.setup))?;
     let (_, served): Setup = setup.unwrap_or_default();
-    let reply = values::readable(reply(store, id, &turn))?.flatten();
+    let reply = values::readable(reply(lines, id, &turn))?.flatten();
     let verdict = verdicts::all(store, id)?.pop();
     let meta = &turn.meta;
     Ok(Some(TurnSummary {
@@ -132,7 +137,7 @@ fn summary(
         model: served.model,
         adapter: served.adapter,
         n_messages: turn.lines().count(),
-        asked: values::readable(asked(store, id, &turn))?.flatten(),
+        asked: values::readable(asked(lines, id, &turn))?.flatten(),
         answered: reply.as_ref().map(snippet),
         state,
         score: verdict.as_ref().map(|it| it.score),
@@ -146,18 +151,22 @@ fn summary(
 
 /// Returns the last typed text among the new messages of a turn, or among all messages if none is new (a request that
 /// was sent twice).
-fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, TxnError> {
+fn asked(
+    lines: &mut LineReader<'_, Store>,
+    id: TurnId,
+    turn: &Record,
+) -> Result<Option<String>, TxnError> {
     let (before, new): (&[LineRun], _) = if turn.new.is_empty() {
         (&[], &turn.old)
     } else {
         (&turn.old, &turn.new)
     };
-    let new = messages(store, id, new)?;
+    let new = lines.messages(id, new)?;
     if new.iter().all(|message| message.role() != Role::User) {
         return Ok(None);
     }
     // Text that the model wrote in its calls may come back in a message.
-    let mut all = messages(store, id, &last_lines(before))?;
+    let mut all = lines.messages(id, &last_lines(before))?;
     let from = all.len();
     all.extend(new);
     let asked = utterances(&all).next().filter(|(at, _)| *at >= from);
@@ -172,9 +181,10 @@ fn last_lines(runs: &[LineRun]) -> Vec<LineRun> {
         if room == 0 {
             break;
         }
-        // A run is read from the turn that has its first line.
-        last.push((*from, *to, *seq));
-        room = room.saturating_sub(to.saturating_sub(*from));
+        // The turn that has the first line of the whole run has this one, or comes before the one that has it.
+        let from = (*from).max(to.saturating_sub(room));
+        last.push((from, *to, *seq));
+        room -= to.saturating_sub(from);
     }
     last.reverse();
     last

@@ -135,7 +135,7 @@ impl TurnLog {
     /// log has the same reply, by id and text, to the same request, the id of that turn is returned.
     ///
     /// # Errors
-    /// Returns [`LogError::TooLarge`] or [`LogError::Unreadable`]. Returns [`LogError::Broken`] if the store is
+    /// Returns [`LogError::TooLarge`], [`LogError::TooManyMessages`] or [`LogError::Unreadable`]. Returns [`LogError::Broken`] if the store is
     /// unavailable and there is no more room to wait. While there is room, turns wait for the store. The caller has to
     /// limit that time.
     ///

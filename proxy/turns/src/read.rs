@@ -4,7 +4,8 @@ use metaclaw_chat::{Message, TurnId};
 
 use crate::{
     keys,
-    record::{Record, Setup, damaged_turn, messages},
+    lines::LineReader,
+    record::{Record, Setup, damaged_turn},
     session::SessionRecord,
     state, step,
     store::{Store, Table},
@@ -24,6 +25,7 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> 
     let (params, served): Setup = texts::value(store, &record.setup)?;
     let tools = record.tools.as_deref();
     let mut overruled = verdicts::all(store, id)?;
+    let mut lines = LineReader::new(store);
     Ok(Some(Turn {
         id,
         agent: session.agent,
@@ -35,11 +37,11 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> 
             .map(|(from, to, _)| (to - from) as usize)
             .sum(),
         request: Request {
-            messages: messages(store, id, &[&record.old[..], &record.new[..]].concat())?,
+            messages: lines.messages(id, &[&record.old[..], &record.new[..]].concat())?,
             tools: tools.map(|name| texts::value(store, name)).transpose()?,
             params,
         },
-        reply: reply(store, id, &record)?,
+        reply: reply(&mut lines, id, &record)?,
         served,
         meta: record.meta,
         state: state::get(store, id)?,
@@ -52,12 +54,12 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> 
 
 /// Returns the reply of a turn, if there is one.
 pub(crate) fn reply(
-    store: &Store,
+    lines: &mut LineReader<'_, Store>,
     id: TurnId,
     record: &Record,
 ) -> Result<Option<Message>, TxnError> {
-    let run = record.reply.map(|line| (line, line + 1, id.seq));
-    Ok(messages(store, id, run.as_slice())?.pop())
+    let reply = record.reply.map(|line| lines.value(id, line, id.seq));
+    reply.transpose()
 }
 
 /// Returns the ids of a session's turns, in order.

@@ -6,7 +6,7 @@
 //! list of runs of lines. If a client repeats its history and adds to it, the request is one run, however long the
 //! session is.
 
-use metaclaw_chat::{ChainHash, Message, SaidHash, TurnId};
+use metaclaw_chat::{ChainHash, SaidHash, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -92,6 +92,11 @@ impl Stored {
         (first.unwrap_or(u32::MAX)..).zip(lines.skip(1))
     }
 
+    /// Returns its whole text: a number and a header, then its own lines.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(crate) fn record(&self) -> Result<Record, TxnError> {
         let record = self.text.lines().nth(1).unwrap_or_default();
         let record = serde_json::from_str(record);
@@ -140,31 +145,6 @@ impl Record {
         let chain = self.meta.chain;
         self.is_answer.then(|| chain.then_said(SaidHash::ASSISTANT))
     }
-}
-
-/// Returns the messages of a turn in order: runs of a session's lines. Only the lines of the other records are read.
-pub(crate) fn messages(
-    source: &impl StoreSource,
-    id: TurnId,
-    runs: &[LineRun],
-) -> Result<Vec<Message>, TxnError> {
-    let mut found = Vec::new();
-    for (from, to, seq) in runs {
-        let (mut next, mut seq) = (*from, *seq);
-        while next < *to {
-            let stored = Stored::get(source, keys::id(id.session, seq))?;
-            let stored =
-                stored.ok_or_else(|| damaged_turn(id, format!("line {next} is missing")))?;
-            for (line, text) in stored.lines().take_while(|(line, _)| line < to) {
-                if line == next {
-                    found.push(texts::value(source, text)?);
-                    next += 1;
-                }
-            }
-            seq += 1;
-        }
-    }
-    Ok(found)
 }
 
 /// Makes the error for a turn that cannot be read.

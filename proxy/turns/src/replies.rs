@@ -4,6 +4,7 @@ use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
 
 use crate::{
     keys,
+    lines::LineReader,
     log::{LogFuture, TurnLog},
     read,
     record::{Record, Setup},
@@ -62,7 +63,7 @@ fn replied(store: &Store, id: TurnId) -> Result<ReplyRead, TxnError> {
         return Ok(ReplyRead::End);
     };
     let (_, served): Setup = texts::value(store, &record.setup)?;
-    let reply = read::reply(store, id, &record)?;
+    let reply = read::reply(&mut LineReader::new(store), id, &record)?;
     Ok(reply.map_or(ReplyRead::Silence, |reply| {
         ReplyRead::Reply(Replied {
             upstream: served.upstream,

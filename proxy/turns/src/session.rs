@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    keys,
+    journal, keys,
     record::{LineRun, Record, Stored},
     store::{StoreSource, Table},
     text::Hash,
@@ -32,12 +32,16 @@ pub(crate) struct SessionRecord {
 pub(crate) struct SessionIndex {
     /// For each line its hash, and the turn that has it.
     lines: Vec<(Hash, u32)>,
-    /// The line of each text. If clients write a text in several spellings, it is found under the hash of each.
+    /// The last line of each text.
     places: HashMap<Hash, u32>,
+    /// The hashes of texts by those of the spellings in which clients write them.
+    spellings: HashMap<Hash, Hash>,
     /// The latest turns with their places in the session, in the order in which they came.
     recent: VecDeque<(u32, Record)>,
     /// All turns by their keys. The turns of a failed transaction are written again, and may be there already.
     keys: HashMap<u64, u32>,
+    /// The latest turn with each reply id, by the id's mark in the journal.
+    replies: HashMap<[u8; 8], u32>,
     /// Whether some text was masked. A later turn repeats the secret in its token ids.
     pub(crate) is_masked: bool,
     /// The place of the next new turn.
@@ -110,10 +114,17 @@ impl SessionIndex {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the line of a text, preferably `expected`.
-    pub(crate) fn find(&self, hash: &Hash, expected: Option<u32>) -> Option<u32> {
-        let expected = expected.filter(|line| self.is_at(hash, *line));
+    /// Returns the first of the `expected` lines that has a text, else the last line that has it.
+    pub(crate) fn find(&self, hash: &Hash, expected: impl IntoIterator<Item = u32>) -> Option<u32> {
+        let hash = self.spellings.get(hash).unwrap_or(hash);
+        let mut expected = expected.into_iter();
+        let expected = expected.find(|line| self.is_at(hash, *line));
         expected.or_else(|| self.places.get(hash).copied())
+    }
+
+    /// Returns the latest turn that may have a reply id.
+    pub(crate) fn with_reply(&self, reply_id: &str) -> Option<u32> {
+        self.replies.get(&journal::mark(Some(reply_id))).copied()
     }
 
     /// Returns whether a line has this text.
@@ -157,14 +168,17 @@ impl SessionIndex {
         runs
     }
 
-    /// Adds another spelling of a line's text.
-    pub(crate) fn put_alias(&mut self, hash: Hash, line: u32) {
-        self.places.insert(hash, line);
+    /// Adds another spelling of a text.
+    pub(crate) fn put_spelling(&mut self, spelling: Hash, hash: Hash) {
+        self.spellings.insert(spelling, hash);
     }
 
     /// Adds a turn, or replaces the one at its place.
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
         self.keys.insert(turn.key, seq);
+        if let Some(reply_id) = &turn.meta.reply_id {
+            self.replies.insert(journal::mark(Some(reply_id)), seq);
+        }
         self.is_masked |= turn.meta.masked;
         let place = self.recent.iter_mut().find(|(old, _)| *old == seq);
         if let Some((_, old)) = place {
@@ -195,7 +209,9 @@ impl SessionIndex {
         size_of::<Self>()
             + self.lines.len() * size_of::<(Hash, u32)>()
             + self.places.len() * 2 * size_of::<(Hash, u32)>()
+            + self.spellings.len() * 2 * size_of::<(Hash, Hash)>()
             + self.keys.len() * 2 * size_of::<(u64, u32)>()
+            + self.replies.len() * 2 * size_of::<([u8; 8], u32)>()
             + self.recent.len() * size_of::<(u32, Record)>()
             + runs.sum::<usize>() * size_of::<LineRun>()
     }
@@ -215,10 +231,10 @@ mod tests {
         assert_eq!(index.runs(&[0, 1, 2, 3, 4], 3), [(0, 5, 0)]);
         let expected = [(3, 5, 2), (5, 7, 1), (0, 1, 0)];
         assert_eq!(index.runs(&[3, 4, 5, 6, 0], 3), expected);
-        assert_eq!(index.find(&[12; 16], Some(9)), Some(2));
+        assert_eq!(index.find(&[12; 16], [9]), Some(2));
         index.remove_lines(1);
-        assert_eq!(index.find(&[12; 16], Some(2)), None);
-        assert_eq!(index.find(&[13; 16], None), Some(3));
+        assert_eq!(index.find(&[12; 16], [2]), None);
+        assert_eq!(index.find(&[13; 16], []), Some(3));
         assert_eq!(index.n_lines(), 6);
     }
 
@@ -228,9 +244,10 @@ mod tests {
         for (line, hash) in [[1; 16], [2; 16], [1; 16]].into_iter().enumerate() {
             index.put_line(u32::try_from(line).unwrap(), hash, 0);
         }
-        assert_eq!(index.find(&[1; 16], None), Some(2));
-        assert_eq!(index.find(&[1; 16], Some(0)), Some(0));
-        index.put_alias([7; 16], 1);
-        assert_eq!(index.find(&[7; 16], Some(3)), Some(1));
+        assert_eq!(index.find(&[1; 16], []), Some(2));
+        assert_eq!(index.find(&[1; 16], [9, 0]), Some(0));
+        index.put_spelling([7; 16], [1; 16]);
+        assert_eq!(index.find(&[7; 16], [0]), Some(0));
+        assert_eq!(index.find(&[7; 16], [3]), Some(2));
     }
 }

@@ -10,6 +10,7 @@ mod importing;
 mod kill;
 mod kit;
 mod learning;
+mod linear;
 mod listing;
 mod long;
 mod masking;

@@ -13,6 +13,8 @@ const TYPED_WIDTH: usize = 240;
 const TYPED_LINES: usize = 2;
 /// Number of sentences at each end of a message that are read. The middle of a longer one is treated as material.
 const AT_EACH_END: usize = 20;
+/// Of a longer text, in bytes, the lines at its ends are read, half of this at each. Nobody types so much.
+const MOST_READ: usize = 32 * 1024;
 
 /// One sentence of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +143,9 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let masked = mask(text);
     debug_assert_eq!(masked.len(), text.len());
     let mut found = Vec::new();
-    let mut is_handed_over = PASTED.is_match(text);
+    let (head_end, tail_start) = middle(text);
+    let mut is_handed_over =
+        PASTED.is_match(&text[..head_end]) || PASTED.is_match(&text[tail_start..]);
     for (from, to) in spans(&masked) {
         let original = text[from..to].trim();
         let covered = masked[from..to].trim();
@@ -208,7 +212,24 @@ fn mask(text: &str) -> String {
     let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
     spans = begins.map(|from| (from, text.len())).into_iter().collect();
     cover(&mut masked, &spans);
+    cover(&mut masked, &[middle(text)]);
     as_text(&masked)
+}
+
+/// Returns the part of a text that is not read: the whole lines between its ends. It is empty for a text that somebody
+/// may have typed.
+fn middle(text: &str) -> (usize, usize) {
+    if text.len() <= MOST_READ {
+        return (text.len(), text.len());
+    }
+    let is_break = |byte: &u8| *byte == b'\n';
+    let (head, tail) = (
+        &text.as_bytes()[..MOST_READ / 2],
+        &text.as_bytes()[text.len() - MOST_READ / 2..],
+    );
+    let from = head.iter().rposition(is_break).map_or(0, |at| at + 1);
+    let n_cut = tail.iter().position(is_break).unwrap_or(tail.len());
+    (from, text.len() - tail.len() + n_cut)
 }
 
 /// Whole characters are covered, so that it is still text.
@@ -251,11 +272,15 @@ fn code(text: &str) -> Vec<(usize, usize)> {
         at += line.len();
     }
     spans.extend(fence.map(|from| (from, text.len())));
-    let outside = |place: usize| spans.iter().all(|(from, to)| place < *from || place >= *to);
+    let mut covered = spans.iter().peekable();
+    let mut outside = |place: &usize| {
+        while covered.next_if(|(_, to)| to <= place).is_some() {}
+        covered.peek().is_none_or(|(from, _)| place < from)
+    };
     let ticks: Vec<usize> = text
         .match_indices('`')
         .map(|it| it.0)
-        .filter(|at| outside(*at))
+        .filter(|at| outside(at))
         .collect();
     let inline: Vec<(usize, usize)> = ticks
         .chunks_exact(2)
@@ -276,6 +301,9 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
         ('‘', '’'),
     ];
     let mut spans = Vec::new();
+    // A quotation ends within its paragraph. One that never ends is an apostrophe or an inch sign. Its mark is not
+    // searched again in that paragraph.
+    let (mut paragraph_end, mut unclosed) = (0, Vec::new());
     let mut chars = text.char_indices();
     while let Some((from, c)) = chars.next() {
         let opens_single = c == '\''
@@ -284,27 +312,36 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
         let Some(close) = close.or_else(|| opens_single.then_some('\'')) else {
             continue;
         };
-        let rest = &text[from + c.len_utf8()..];
-        // A quotation ends within its paragraph. One that never ends is an apostrophe or an inch sign.
-        let paragraph = rest.split("\n\n").next().unwrap_or_default();
+        let begin = from + c.len_utf8();
+        if begin > paragraph_end {
+            unclosed.clear();
+            let end = text[begin..].find("\n\n");
+            paragraph_end = end.map_or(text.len(), |end| begin + end);
+        }
+        if unclosed.contains(&close) {
+            continue;
+        }
+        let paragraph = &text[begin..paragraph_end];
         let ends = |at: &usize| {
             let after = paragraph[at + close.len_utf8()..].chars().next();
             close != '\'' || after.is_none_or(|c| !c.is_alphanumeric())
         };
         let end = paragraph.match_indices(close).map(|it| it.0).find(ends);
         if let Some(end) = end {
-            let to = from + c.len_utf8() + end + close.len_utf8();
+            let to = begin + end + close.len_utf8();
             if is_a_word(&paragraph[..end]) {
                 // The quotation does not end its sentence.
                 let ends = paragraph[..end].char_indices().filter(|(_, c)| is_end(*c));
-                let at = from + c.len_utf8();
-                spans.extend(ends.map(|(place, c)| (at + place, at + place + c.len_utf8())));
+                let ends = ends.map(|(place, c)| (begin + place, begin + place + c.len_utf8()));
+                spans.extend(ends);
             } else {
                 spans.push((from, to));
             }
             while chars.as_str().len() > text.len() - to {
                 chars.next();
             }
+        } else {
+            unclosed.push(close);
         }
     }
     spans
@@ -430,5 +467,63 @@ mod tests {
         assert!(reported("帮我写一条规定：上班时间不要玩手机"));
         assert!(!reported("Always be brief."));
         assert!(!reported("以后回答简短点"));
+    }
+
+    /// Each of these once cost the square of its length, or may tempt a rule to.
+    #[test]
+    fn the_work_grows_with_the_length_whatever_repeats() {
+        let patterns = [
+            "{\"a\":",
+            "\"a\" ",
+            "“",
+            "“”",
+            "' ",
+            " 'a",
+            "「『《",
+            "\"a\n\n",
+            "`",
+            "> a\n`b` ",
+            "```\n",
+            "~~~\n`\n",
+            "1. ",
+            "e.g. ",
+            "a.",
+            "a:\n",
+            "\n",
+            "Re: ",
+            "说：",
+            "write a ",
+        ];
+        for pattern in patterns {
+            let text = pattern.repeat((1 << 20) / pattern.len());
+            assert!(sentences(&text).len() <= 2 * AT_EACH_END, "{pattern:?}");
+            assert!(quotations(&text).len() <= text.len(), "{pattern:?}");
+            assert!(code(&text).len() <= text.len(), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_long_text_its_ends_are_read() {
+        let line = "the quick brown fox jumps over the lazy dog\n";
+        let long = |middle: &str| {
+            let half = line.repeat(MOST_READ / line.len());
+            format!("Always be brief.\n{half}{middle}{half}Always be kind.")
+        };
+        for (middle, kept) in [
+            ("Always be rude.\n", [true, true]),
+            ("", [true, true]),
+            // What begins in the middle goes on to the end.
+            ("```\n", [true, false]),
+            ("From: somebody\n", [true, false]),
+        ] {
+            let text = long(middle);
+            let found = texts(&text);
+            let has = ["Always be brief.", "Always be kind."].map(|it| found.contains(&it));
+            assert_eq!(has, kept, "{middle:?}");
+            assert!(!found.contains(&"Always be rude."));
+        }
+        // A line that is cut is left out.
+        let one = "Always be brief. ".repeat(MOST_READ);
+        assert!(texts(&one).is_empty());
     }
 }

@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use metaclaw_chat::AgentId;
-use metaclaw_control::home::Home;
+use metaclaw_control::{
+    forgetting::{self, Forgotten, KeptLessons},
+    home::Home,
+};
 use metaclaw_settings::Loaded;
-use metaclaw_skills::{Library, SkillWarning, install_bank};
+use metaclaw_skills::{LearnError, Library, SettledLessons, SkillWarning, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+use super::{parts::Stores, plan::StartPlan};
 
 /// How often the folder is looked at: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);
@@ -39,6 +44,7 @@ pub(super) async fn open(
     let open = move || {
         install(&loaded, &home);
         let (library, mut warnings) = library(&loaded, &home);
+        log_settled(library.settle_lessons());
         library.meet(agents);
         warnings.extend(library.rescan());
         (library, warnings)
@@ -47,6 +53,61 @@ pub(super) async fn open(
     log_warnings(&warnings);
     let warnings = warnings.iter().map(ToString::to_string);
     Ok((library, warnings.collect()))
+}
+
+/// Says what a start found in the lessons and mended. Words of lessons do not belong into a log that may be kept.
+fn log_settled(settled: Result<SettledLessons, LearnError>) {
+    let SettledLessons {
+        n_finished,
+        found,
+        n_drafts,
+    } = match settled {
+        Ok(settled) => settled,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            warn!("the history of lessons and WISHES.md were not compared: {error:#}");
+            return;
+        }
+    };
+    if n_finished > 0 {
+        info!(
+            n_finished,
+            "changes of wishes that had been interrupted are made now"
+        );
+    }
+    for lesson in found {
+        let (agent, n) = (&lesson.origin.agent, lesson.n);
+        info!(%agent, "a wish in force was not in the history of lessons. It is now: `metaclaw undo {n}` takes it back");
+    }
+    if n_drafts > 0 {
+        info!(
+            n_drafts,
+            "incomplete files of lessons that an interrupted process had left are removed"
+        );
+    }
+}
+
+/// Finishes the deletion of sessions that a kill or an error interrupted. If that fails, it is tried at the next start.
+pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
+    let kept = KeptLessons {
+        library: stores.library.clone(),
+        memory: stores.memory.clone(),
+    };
+    match forgetting::finish_forgetting(&stores.log, kept, &plan.home).await {
+        Ok(None) => {}
+        Ok(Some(Forgotten {
+            n_sessions,
+            n_turns,
+            n_lessons,
+            ..
+        })) => info!(
+            n_sessions,
+            n_turns, n_lessons, "the deletion of sessions that had been interrupted is finished"
+        ),
+        Err(error) => {
+            warn!("the deletion of sessions that had been interrupted is not finished: {error:#}");
+        }
+    }
 }
 
 /// Puts the skills that we ship into our own folder; one that somebody chose is theirs.

@@ -224,11 +224,8 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for lesson in lessons {
         let state = match lesson.state {
-            LessonState::InForce => {
-                let stands = library.own_wishes(lesson.origin.holder());
-                let stands = stands.iter().any(|wish| wish.text == lesson.wish);
-                if stands { "in_force" } else { "replaced" }
-            }
+            LessonState::InForce => "in_force",
+            LessonState::Replaced { .. } => "replaced",
             LessonState::Noted => "noted",
             LessonState::Review { .. } => "review",
             LessonState::Undone => "undone",

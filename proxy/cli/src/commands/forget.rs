@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, SessionId, Span, now_ms};
-use metaclaw_control::lessons::{Forget, Forgotten};
+use metaclaw_control::forgetting::{Forget, Forgotten};
 
 use super::{calling::call, context::Context};
 use crate::out;

@@ -10,11 +10,10 @@ use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
+    forgetting::{self, Forget, Forgotten, KeptLessons},
     instance::Instance,
     lesson_list::LessonList,
-    lessons::{
-        self, Forget, Forgotten, LessonChanged, LessonsView, SkillChange, SkillView, WishChange,
-    },
+    lessons::{self, LessonChanged, LessonsView, SkillChange, SkillView, WishChange},
     operation::{Operation, OperationFailure},
 };
 
@@ -146,10 +145,10 @@ impl Operation for Forget {
         let (log, home) = (instance.log().await?.clone(), instance.home().clone());
         let library = instance.library()?;
         let memory = instance.memory()?;
-        let kept = lessons::KeptLessons { library, memory };
+        let kept = KeptLessons { library, memory };
         let runtime = Handle::current();
-        // A client that hangs up does not end it: once the turns are gone, nothing names the lessons that came from them.
-        let work = move || runtime.block_on(lessons::forget(&log, kept, &home, &self));
+        // A client that hangs up does not end it.
+        let work = move || runtime.block_on(forgetting::forget(&log, kept, &home, &self));
         Ok(tokio::task::spawn_blocking(work).await??)
     }
 }

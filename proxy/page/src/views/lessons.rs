@@ -324,18 +324,24 @@ fn decided(state: ProposalState) -> &'static str {
 pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let state = match &lesson.state {
         LessonState::InForce => "in force",
+        LessonState::Replaced { .. } => "replaced by",
         LessonState::Noted => "noted; said once more, it is a wish",
         LessonState::Review { .. } => "waits for you",
         LessonState::Undone => "taken back",
         LessonState::Forgotten => "forgotten",
     };
-    let is_gone = matches!(lesson.state, LessonState::Undone | LessonState::Forgotten);
+    let is_gone = matches!(
+        lesson.state,
+        LessonState::Replaced { .. } | LessonState::Undone | LessonState::Forgotten
+    );
     html! {
         li.lesson.gone[is_gone] #{ "n" (lesson.n) } {
             div {
                 p.words { (lesson.wish) }
                 @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
-                p.facts { (state) " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
+                p.facts { (state)
+                    @if let LessonState::Replaced { by } = lesson.state { " " a href={ "/ui/lessons#n" (by) } { "lesson " (by) } }
+                    " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
             }
             @if matches!(lesson.state, LessonState::InForce | LessonState::Noted) { (undo(lesson, here)) }
         }

@@ -6,17 +6,15 @@ use serde_json::Value;
 use crate::{
     error::LogError,
     keys,
+    lines::LineReader,
     mask::Mask,
     new_turn::{NewMessage, NewTurn},
-    record::{self, Record},
+    record::Record,
     session::SessionIndex,
     text::{Hash, hash},
     txn::Txn,
     values::TxnError,
 };
-
-/// Number of turns that are searched for the reply that a request continues.
-const LOOKED_THROUGH: u32 = 2_000;
 
 /// A new turn's conversation.
 #[derive(Debug)]
@@ -27,8 +25,8 @@ pub(super) struct PlacedConversation<'s> {
     pub(super) places: Vec<u32>,
     /// Texts that the session does not have yet. They become its next lines.
     pub(super) own: Vec<String>,
-    /// Messages that the session has, or has now, in another spelling.
-    pub(super) aliases: Vec<(Hash, u32)>,
+    /// The hashes of spellings in which the client writes texts, with those of the texts.
+    pub(super) spellings: Vec<(Hash, Hash)>,
     /// Whether some of its own texts were masked.
     pub(super) is_masked: bool,
     /// The turn whose reply this one continues.
@@ -58,11 +56,14 @@ impl<'s> PlacedConversation<'s> {
         if let Some(continued) = continued(txn, session, id.session, new)? {
             conversation.go_on(txn, id.session, &continued, &new.messages)?;
         } else {
-            if let Some((parent, new_from)) = parent(session, id.seq, &new.messages) {
-                conversation.parent = Some(parent);
+            let mut before = session.recent().next();
+            if let Some((turn, new_from)) = parent(session, id.seq, &new.messages) {
+                conversation.parent = Some(turn.0);
                 conversation.new_from = new_from;
+                before = Some(turn);
             }
-            conversation.say(&new.messages)?;
+            let before = before.map(|(_, it)| it.lines().chain(it.reply));
+            conversation.say(&new.messages, before.into_iter().flatten())?;
         }
         Ok(conversation)
     }
@@ -80,7 +81,7 @@ impl<'s> PlacedConversation<'s> {
             new_from,
             ..Self::empty(txn, session)
         };
-        conversation.say(&new.messages)?;
+        conversation.say(&new.messages, [])?;
         Ok(conversation)
     }
 
@@ -91,7 +92,7 @@ impl<'s> PlacedConversation<'s> {
             is_masked: false,
             places: Vec::new(),
             own: Vec::new(),
-            aliases: Vec::new(),
+            spellings: Vec::new(),
             parent: None,
             new_from: 0,
         }
@@ -113,10 +114,11 @@ impl<'s> PlacedConversation<'s> {
             && is_system(first.text.as_str())
         {
             messages = others;
-            self.say(std::slice::from_ref(first))?;
+            self.say(std::slice::from_ref(first), [])?;
+            let mut lines = LineReader::new(txn);
             if let Some((first, others)) = repeated.split_first()
                 && let runs = self.session.runs(&[*first], 0)
-                && let [system] = &record::messages(txn, keys::id(number, *parent), &runs)?[..]
+                && let [system] = &lines.messages(keys::id(number, *parent), &runs)?[..]
                 && system.role() == Role::System
             {
                 repeated = others;
@@ -125,7 +127,7 @@ impl<'s> PlacedConversation<'s> {
         self.places.extend(repeated);
         self.parent = Some(*parent);
         self.new_from = self.places.len();
-        self.say(messages)
+        self.say(messages, [])
     }
 
     /// Adds a line to the turn's own lines.
@@ -135,13 +137,26 @@ impl<'s> PlacedConversation<'s> {
         self.session.n_lines().saturating_add(n_own)
     }
 
-    /// Adds messages. Each one refers to an existing line of the session, or becomes a line of the turn.
-    fn say(&mut self, messages: &[NewMessage]) -> Result<(), TxnError> {
+    /// Adds messages. Each one refers to an existing line of the session, or becomes a line of the turn. `before` are
+    /// the lines of an earlier request that begins like this one.
+    ///
+    /// A text may have many lines. The lines of the earlier request and the line after the last one are preferred, so
+    /// that a request is few runs of lines, however often its texts are repeated.
+    fn say(
+        &mut self,
+        messages: &[NewMessage],
+        before: impl IntoIterator<Item = u32>,
+    ) -> Result<(), TxnError> {
         let session = self.session;
+        let mut before = before.into_iter();
         self.places.reserve(messages.len());
         for NewMessage { text, .. } in messages {
-            let expected = self.places.last().map(|last| last + 1);
-            if let Some(line) = session.find(&text.hash, expected) {
+            let next = self.places.last().map(|last| last + 1);
+            let expected = before.next().into_iter().chain(next);
+            // A new text gets a line of its own where it would begin another run, because later requests repeat the runs.
+            let is_new = self.parent.is_some() && self.places.len() >= self.new_from;
+            let fits = |line: &u32| !is_new || Some(*line) == next;
+            if let Some(line) = session.find(&text.hash, expected.clone()).filter(fits) {
                 self.places.push(line);
                 continue;
             }
@@ -150,10 +165,10 @@ impl<'s> PlacedConversation<'s> {
             self.is_masked |= self.mask.value(&mut value);
             let canonical = value.to_string();
             let hash = hash(canonical.as_bytes());
-            let line = session.find(&hash, expected);
+            let line = session.find(&hash, expected).filter(fits);
             let line = line.unwrap_or_else(|| self.push(canonical));
             if hash != text.hash {
-                self.aliases.push((text.hash, line));
+                self.spellings.push((text.hash, hash));
             }
             self.places.push(line);
         }
@@ -162,15 +177,19 @@ impl<'s> PlacedConversation<'s> {
 }
 
 /// Returns the turn whose conversation, including its reply, is the longest beginning of this one, by chain hash.
-fn parent(session: &SessionIndex, not: u32, messages: &[NewMessage]) -> Option<(u32, usize)> {
-    let mut longest: Option<(u32, usize)> = None;
-    for (seq, turn) in session.recent().filter(|(seq, _)| *seq != not) {
-        let Some(after) = turn.after() else {
+fn parent<'s>(
+    session: &'s SessionIndex,
+    not: u32,
+    messages: &[NewMessage],
+) -> Option<(&'s (u32, Record), usize)> {
+    let mut longest = None;
+    for turn in session.recent().filter(|(seq, _)| *seq != not) {
+        let Some(after) = turn.1.after() else {
             continue;
         };
         let from = longest.map_or(0, |(_, new_from)| new_from);
         let place = first_with(messages, after, from);
-        longest = place.map_or(longest, |place| Some((*seq, place + 1)));
+        longest = place.map_or(longest, |place| Some((turn, place + 1)));
     }
     longest
 }
@@ -199,23 +218,21 @@ fn continued(
     number: u64,
     new: &NewTurn,
 ) -> Result<Option<Continued>, TxnError> {
-    if new.continues.is_none() {
+    let reply_id = new.continues.as_deref();
+    let Some(parent) = reply_id.and_then(|reply_id| session.with_reply(reply_id)) else {
         return Ok(None);
-    }
-    let next = session.next_seq;
-    for seq in (next.saturating_sub(LOOKED_THROUGH)..next).rev() {
-        let turn = match Record::get(txn, keys::id(number, seq)) {
-            // An unreadable turn must not keep later ones from the log.
-            Err(TxnError::Refused(_)) => None,
-            turn => turn?,
-        };
-        if let Some(turn) = turn.filter(|turn| turn.meta.reply_id == new.continues) {
-            let before = turn.lines().chain(turn.reply).collect();
-            let parent = seq;
-            return Ok(Some(Continued { parent, before }));
-        }
-    }
-    Ok(None)
+    };
+    let turn = match Record::get(txn, keys::id(number, parent)) {
+        // An unreadable turn must not keep later ones from the log.
+        Err(TxnError::Refused(_)) => None,
+        turn => turn?,
+    };
+    // The mark is half a hash, and another try may have replaced the turn, so the record decides.
+    let turn = turn.filter(|turn| turn.meta.reply_id.as_deref() == reply_id);
+    Ok(turn.map(|turn| {
+        let before = turn.lines().chain(turn.reply).collect();
+        Continued { parent, before }
+    }))
 }
 
 fn is_system(text: &str) -> bool {

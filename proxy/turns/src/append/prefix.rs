@@ -8,10 +8,10 @@ use metaclaw_chat::{Message, Role, Speaker, TurnId};
 use serde_json::Value;
 
 use crate::{
-    keys,
+    lines::LineReader,
     new_turn::NewTurn,
     prompt::comparable,
-    record::{Record, Setup, Stored, damaged_turn},
+    record::{Record, Setup, damaged_turn},
     session::SessionIndex,
     text::hash,
     texts,
@@ -129,13 +129,15 @@ impl SentPrompt<'_> {
     /// and replaces it the next time.
     fn first_difference(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<Role>, TxnError> {
         let old: Vec<u32> = before.lines().collect();
+        let mut lines = LineReader::new(txn);
         let places = old.iter().zip(self.places).enumerate();
         let others = places.filter(|(_, (old, new))| old != new);
         for (at, (line, new)) in others.take(MOST_COMPARED) {
-            let message = self.message(txn, *line)?;
+            let message = self.message(&mut lines, *line)?;
             let role = Role::named(message["role"].as_str().unwrap_or_default());
-            if comparable(message) != comparable(self.message(txn, *new)?) {
-                let is_of_the_moment = role == Role::User && self.are_clients(txn, &old[at..])?;
+            if comparable(message) != comparable(self.message(&mut lines, *new)?) {
+                let is_of_the_moment =
+                    role == Role::User && self.are_clients(&mut lines, &old[at..])?;
                 return Ok((!is_of_the_moment).then_some(role));
             }
         }
@@ -143,9 +145,13 @@ impl SentPrompt<'_> {
     }
 
     /// Returns whether a client wrote all these messages by itself, in the place of a person.
-    fn are_clients(&self, txn: &Txn<'_>, lines: &[u32]) -> Result<bool, TxnError> {
-        for line in lines {
-            let message: Result<Message, _> = serde_json::from_value(self.message(txn, *line)?);
+    fn are_clients(
+        &self,
+        lines: &mut LineReader<'_, Txn<'_>>,
+        old: &[u32],
+    ) -> Result<bool, TxnError> {
+        for line in old {
+            let message: Result<Message, _> = serde_json::from_value(self.message(lines, *line)?);
             let is_clients = message.is_ok_and(|it| {
                 it.utterance()
                     .is_some_and(|said| said.speaker == Speaker::Client)
@@ -158,17 +164,15 @@ impl SentPrompt<'_> {
     }
 
     /// Returns the message of a line of the session or of this turn.
-    fn message(&self, txn: &Txn<'_>, line: u32) -> Result<Value, TxnError> {
+    fn message(&self, lines: &mut LineReader<'_, Txn<'_>>, line: u32) -> Result<Value, TxnError> {
         let own = line.checked_sub(self.session.n_lines());
         if let Some(text) = own.and_then(|own| self.own.get(own as usize)) {
-            return texts::value(txn, text);
+            let value = serde_json::from_str(text);
+            return value.map_err(|error| damaged_turn(self.id, error.to_string()));
         }
         let missing = || damaged_turn(self.id, format!("line {line} is missing"));
         let seq = self.session.turn_of(line).ok_or_else(missing)?;
-        let stored = Stored::get(txn, keys::id(self.id.session, seq))?.ok_or_else(missing)?;
-        let text = stored.lines().find(|(number, _)| *number == line);
-        let (_, text) = text.ok_or_else(missing)?;
-        texts::value(txn, text)
+        lines.value(self.id, line, seq)
     }
 }
 

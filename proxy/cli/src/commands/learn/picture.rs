@@ -151,6 +151,7 @@ pub(super) mod testing {
             replaced: Vec::new(),
             since_ms: None,
             state,
+            unfinished: false,
         };
         let turn = |id: &str, asked: &str, score: i8| {
             json!({

@@ -1,0 +1,21 @@
+//! Counts the bytes that are decoded, searched and written, so that a test can show that their number grows linearly
+//! with a conversation.
+
+#[cfg(test)]
+std::thread_local! {
+    static COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts bytes.
+pub(crate) fn count(n_bytes: usize) {
+    #[cfg(test)]
+    COUNT.with(|it| it.set(it.get() + n_bytes));
+    #[cfg(not(test))]
+    let _ = n_bytes;
+}
+
+/// Returns the count of this thread since its last call.
+#[cfg(test)]
+pub(crate) fn counted() -> usize {
+    COUNT.with(|it| it.replace(0))
+}

@@ -1,0 +1,244 @@
+//! Kills at each step of writing, edits by hand, and replaced wishes.
+
+use std::path::Path;
+
+use super::*;
+use crate::{
+    config::{SkillsConfig, WishesConfig},
+    file::killed,
+    hearing::hear,
+};
+
+const SHORT: &str = "Please always answer in one sentence.";
+const LONG: &str = "From now on explain everything in detail.";
+const FRENCH: &str = "From now on, please answer in French.";
+
+fn open(dir: &Path) -> Library {
+    Library::open(dir, SkillsConfig::default(), WishesConfig::default()).0
+}
+
+fn main() -> AgentId {
+    "main".parse().unwrap()
+}
+
+fn says(library: &Library, sender: Option<&str>, text: &str) -> Result<(), LearnError> {
+    let origin = Origin {
+        agent: main(),
+        session: Some("s".parse().unwrap()),
+        turn: None,
+        sender: sender.map(|it| it.parse().unwrap()),
+        at_ms: 1_000,
+    };
+    for heard in hear(text, true) {
+        library.learn(&heard, origin.clone())?;
+    }
+    Ok(())
+}
+
+fn states(library: &Library) -> Vec<(u64, LessonState)> {
+    let lessons = library.journal().unwrap().into_iter();
+    lessons.map(|it| (it.n, it.state)).collect()
+}
+
+/// Returns all lines of wishes, with whose they are.
+fn lines(library: &Library) -> Vec<String> {
+    let mut lines = Vec::new();
+    for agent in [main(), AgentId::shared()] {
+        let people = library.people(&agent).into_iter().map(Some);
+        for sender in std::iter::once(None).chain(people) {
+            let holder = Holder {
+                agent: &agent,
+                sender: sender.as_ref(),
+            };
+            let own = library.own_wishes(holder).into_iter();
+            lines.extend(own.map(|wish| format!("{agent} {sender:?} {}", wish.text)));
+        }
+    }
+    lines
+}
+
+/// Checks that the history and the files agree.
+fn agree(library: &Library) {
+    let lessons = library.journal().unwrap().into_iter();
+    let in_force = lessons.filter(|it| it.state == LessonState::InForce);
+    let mut known: Vec<String> = in_force
+        .map(|it| format!("{} {:?} {}", it.origin.agent, it.origin.sender, it.wish))
+        .collect();
+    let mut lines = lines(library);
+    known.sort();
+    lines.sort();
+    assert_eq!(known, lines);
+}
+
+type Action = fn(&Library) -> Result<(), LearnError>;
+
+const ACTIONS: [(&str, Action); 11] = [
+    ("a wish", |it| says(it, None, FRENCH)),
+    ("another wish about the same", |it| says(it, None, LONG)),
+    ("another person's wish", |it| says(it, Some("ann"), LONG)),
+    ("a complaint", |it| says(it, None, "That is far too long.")),
+    ("a wish is withdrawn", |it| {
+        says(it, None, "You can use long sentences again.")
+    }),
+    ("undo", |it| it.undo(1).map(|_| ())),
+    ("undo of one that replaced another", |it| {
+        it.undo(3).map(|_| ())
+    }),
+    ("a wish by hand", |it| {
+        it.write_down(&main(), FRENCH, 9).map(|_| ())
+    }),
+    ("one for all agents", |it| {
+        it.write_down(&AgentId::shared(), FRENCH, 9).map(|_| ())
+    }),
+    ("taken out", |it| it.take_out(&main(), SHORT).map(|_| ())),
+    ("forgotten", |it| {
+        it.forget_lessons(|_, it| it.as_str() == "s").map(|_| ())
+    }),
+];
+
+fn begin(dir: &Path) -> Library {
+    let library = open(dir);
+    says(&library, None, SHORT).unwrap();
+    says(
+        &library,
+        Some("bob"),
+        "Please always answer in two sentences.",
+    )
+    .unwrap();
+    says(&library, Some("bob"), LONG).unwrap();
+    library
+}
+
+#[test]
+fn a_change_is_finished_after_a_kill_at_any_step() {
+    for (what, act) in ACTIONS {
+        let whole = tempfile::tempdir().unwrap();
+        let library = begin(whole.path());
+        let before = lines(&library);
+        act(&library).unwrap();
+        let after = lines(&library);
+        for n_steps in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            let library = begin(dir.path());
+            killed::after(n_steps);
+            let ended = act(&library);
+            killed::after(usize::MAX);
+            let library = open(dir.path());
+            library.settle_lessons().unwrap();
+            let now = lines(&library);
+            assert!(now == before || now == after, "{what}, {n_steps}: {now:?}");
+            agree(&library);
+            assert_eq!(library.settle_lessons().unwrap(), SettledLessons::default());
+            if ended.is_ok() {
+                assert_eq!(now, after, "{what}");
+                break;
+            }
+            // What is asked for again is done, unless it is done already. A complaint that is said twice is a wish.
+            if what == "a complaint" {
+                continue;
+            }
+            let again = act(&library);
+            assert!(
+                again.is_ok() || now == after,
+                "{what}, {n_steps}: {again:?}"
+            );
+            assert_eq!(lines(&library), after, "{what}, {n_steps}");
+        }
+    }
+}
+
+#[test]
+fn what_a_kill_left_is_removed_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = begin(dir.path());
+    let skill = dir.path().join("main/notes");
+    fs::create_dir_all(&skill).unwrap();
+    let drafts = [
+        "lessons.jsonl.new",
+        "main/WISHES.md.new",
+        "main/_people/bob.md.new",
+    ];
+    let kept = ["main/notes/new.md", "main/notes/x.new", "notes.md"];
+    for name in drafts.iter().chain(&kept) {
+        fs::write(dir.path().join(name), "From now on").unwrap();
+    }
+    assert_eq!(library.settle_lessons().unwrap().n_drafts, 3);
+    let exists = |name: &&&str| dir.path().join(name).exists();
+    assert_eq!(drafts.iter().filter(exists).count(), 0);
+    assert_eq!(kept.iter().filter(exists).count(), 3);
+}
+
+#[test]
+fn wishes_that_people_edit_by_hand_are_lessons_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = begin(dir.path());
+    let file = library.wishes_file(&main());
+    let text = format!("- Be kind.\n- {SHORT}\n* Use  tabs.\nnot a wish\n");
+    fs::write(&file, text).unwrap();
+    fs::write(library.wishes_file(&AgentId::shared()), "- Be kind.\n").unwrap_err();
+    fs::create_dir(dir.path().join("_shared")).unwrap();
+    fs::write(library.wishes_file(&AgentId::shared()), "- Be kind.\n").unwrap();
+    let found = library.settle_lessons().unwrap().found;
+    let found: Vec<_> = found.iter().map(|it| (it.n, it.wish.as_str())).collect();
+    assert_eq!(found, [(4, "Be kind."), (5, "Use tabs."), (6, "Be kind.")]);
+    agree(&library);
+    // A line above one that was said is older than it.
+    let lessons = library.journal().unwrap();
+    assert!(lessons[3].origin.at_ms < lessons[0].origin.at_ms);
+    library.undo(4).unwrap();
+    assert_eq!(library.settle_lessons().unwrap(), SettledLessons::default());
+    // A line that somebody removed is not in force, and one that comes back is.
+    fs::write(&file, "- Use tabs.\n").unwrap();
+    library.rescan();
+    assert_eq!(states(&library)[0].1, LessonState::Undone);
+    let refused = library.undo(1).unwrap_err().to_string();
+    assert_eq!(refused, "lesson 1 is undone already");
+    fs::write(&file, format!("- Use tabs.\n- {SHORT}\n")).unwrap();
+    library.rescan();
+    assert_eq!(states(&library)[0].1, LessonState::InForce);
+    agree(&library);
+}
+
+#[test]
+fn a_replaced_wish_is_not_in_force_and_its_undo_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    says(&library, None, SHORT).unwrap();
+    says(&library, None, LONG).unwrap();
+    says(&library, None, "Please always answer in two sentences.").unwrap();
+    let replaced = |by| LessonState::Replaced { by };
+    let expected = [
+        (1, replaced(2)),
+        (2, replaced(3)),
+        (3, LessonState::InForce),
+    ];
+    assert_eq!(states(&library), expected);
+    let files = lines(&library);
+    let refused = library.undo(1).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!(
+            "lesson 1 was replaced by lesson 2 ({LONG}), so nothing changed: `metaclaw undo 2` brings it back"
+        )
+    );
+    assert_eq!(
+        (lines(&library), states(&library)),
+        (files, expected.to_vec())
+    );
+    for n in [1, 2] {
+        assert!(library.accept(n, 1).is_err() && library.dismiss(n).is_err());
+    }
+    library.undo(3).unwrap();
+    let expected = [
+        (1, replaced(2)),
+        (2, LessonState::InForce),
+        (3, LessonState::Undone),
+    ];
+    assert_eq!(states(&library), expected);
+    // "Take that back" means the one in force.
+    says(&library, None, "Forget that rule.").unwrap();
+    assert_eq!(
+        states(&library)[..2],
+        [(1, LessonState::InForce), (2, LessonState::Undone)]
+    );
+}
