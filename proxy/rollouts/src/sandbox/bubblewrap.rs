@@ -10,14 +10,25 @@ use super::{
     error::SandboxError,
     exec::Exec,
     holder::{SCRIPT, SandboxHolder},
-    settings::SandboxLimits,
+    memory_group::MemoryGroup,
+    mount::SandboxMount,
+    settings::{MB, SHARED_MEMORY, SandboxLimits},
 };
 
 const PROGRAM: &str = "bubblewrap (bwrap)";
 /// Limits of processes do not apply to the machine's root. So root makes its sandboxes as the user `nobody`.
 const NOBODY: u32 = 65_534;
 const READY: Duration = Duration::from_secs(20);
-const MB: u64 = 1 << 20;
+/// The files that a folder in memory may have for each MB of its size. The kernel takes up to 3 kB for an empty one.
+const FILES_OF_MB: u64 = 128;
+/// bwrap closes the stream to which it writes about the sandbox. So that stream is a copy of the output.
+const BEGIN: &str = "exec bwrap \"$@\" 3>&1";
+/// It mounts folders in memory with a limit of files, which bwrap cannot, and starts bwrap, which shows them.
+const BEGIN_WITH_FOLDERS: &str = "at=$1; shift
+    while [ \"$1\" != -- ]; do
+        mount -t tmpfs -o \"$2\" tmpfs \"$at/$1\" || exit; shift 2
+    done
+    shift; exec bwrap \"$@\" 3>&1";
 /// Where programs look for libraries, certificates and time zones.
 const SYSTEM_FILES: [&str; 6] = [
     "/etc/alternatives",
@@ -51,19 +62,41 @@ pub(super) struct Bubblewrap {
     /// The first process of the sandbox, as this machine numbers it.
     first: u64,
     limits: SandboxLimits,
+    group: Option<MemoryGroup>,
+}
+
+/// What a sandbox is made of.
+struct Plan<'a> {
+    limits: &'a SandboxLimits,
+    mounts: &'a [SandboxMount],
+    /// A folder of this machine with files of `/etc`, and with places for the folders in memory.
+    etc: &'a Path,
 }
 
 // === impl Bubblewrap ===
 
 impl Bubblewrap {
-    pub(super) async fn start(limits: &SandboxLimits) -> Result<Self, SandboxError> {
-        let etc = etc()?;
-        // bwrap closes the stream to which it writes about the sandbox. So that stream is a copy of the output.
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "exec bwrap \"$@\" 3>&1", "sh"]);
-        command.args(arguments(limits, etc.path()));
-        lower(&mut command);
-        let (holder, said) = SandboxHolder::start(command, PROGRAM, READY).await?;
+    /// Starts a sandbox. Without a control group, the number of its files is limited, if this user may mount.
+    pub(super) async fn start(
+        limits: &SandboxLimits,
+        mounts: &[SandboxMount],
+        group: Option<MemoryGroup>,
+    ) -> Result<Self, SandboxError> {
+        let folder = etc()?;
+        let etc = folder.path();
+        let plan = Plan {
+            limits,
+            mounts,
+            etc,
+        };
+        let begin = |command| SandboxHolder::start(command, PROGRAM, READY);
+        let (holder, said) = match &group {
+            Some(_) => begin(plan.command()).await?,
+            None => match begin(plan.command_with_folders()).await {
+                Ok(started) => started,
+                Err(_) => begin(plan.command()).await?,
+            },
+        };
         let info = serde_json::from_str::<Value>(&said).ok();
         let first = info.and_then(|info| info["child-pid"].as_u64());
         let first = first.ok_or_else(|| SandboxError::Refused {
@@ -74,27 +107,36 @@ impl Bubblewrap {
             holder,
             first,
             limits: limits.clone(),
+            group,
         })
     }
 
     /// Returns the host command that runs `exec` in the sandbox.
     pub(super) fn command(&self, exec: &Exec) -> Command {
-        let mut command = self.enter();
+        let mut command = self.enter(self.group.as_ref());
         // Set in the sandbox: the kernel counts processes for each user namespace.
         command.arg("/usr/bin/prlimit");
         command.arg(format!("--nproc={}", self.limits.processes));
-        command.arg(format!("--data={}", u64::from(self.limits.memory_mb) * MB));
+        let memory = u64::from(self.limits.memory_mb) * MB;
+        if self.group.is_some() {
+            command.arg(format!("--data={memory}"));
+        } else {
+            // The address space has shared mappings too. A file in memory alone need not be mapped.
+            let disk = u64::from(self.limits.disk_mb) * MB;
+            command.args([format!("--as={memory}"), format!("--fsize={disk}")]);
+        }
         command.args(["--core=0", "--", "/bin/bash", "-c", ENTER, "bash"]);
         command.args(&exec.argv);
         command.env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", "/work").env("LANG", "C.UTF-8");
+        command.envs(exec.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
     /// Returns the host command that kills every process of the sandbox but the first.
     pub(super) fn killer(&self) -> Command {
-        let mut command = self.enter();
+        let mut command = self.enter(None);
         command.args(["/bin/bash", "-c", "kill -9 -1"]);
         command
     }
@@ -104,14 +146,112 @@ impl Bubblewrap {
         Ok(())
     }
 
-    fn enter(&self) -> Command {
-        let mut command = Command::new("/usr/bin/nsenter");
+    fn enter(&self, group: Option<&MemoryGroup>) -> Command {
+        let mut command = if let Some(group) = group {
+            let mut command = group.join();
+            // A process joins a group as the user who made it.
+            if rustix::process::geteuid().is_root() {
+                command.args(["/usr/bin/setpriv", "--clear-groups"]);
+                command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+            }
+            command.arg("/usr/bin/nsenter");
+            command
+        } else {
+            let mut command = Command::new("/usr/bin/nsenter");
+            lower(&mut command);
+            command
+        };
         command.arg(format!("--target={}", self.first));
         command.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts"]);
         command.args(["--preserve-credentials", "--"]);
         command.current_dir("/");
+        command
+    }
+}
+
+// === impl Plan ===
+
+impl Plan<'_> {
+    fn command(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", BEGIN, "sh"]);
+        command.args(self.arguments(false));
         lower(&mut command);
         command
+    }
+
+    fn command_with_folders(&self) -> Command {
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c"]);
+        command.args([BEGIN_WITH_FOLDERS, "sh"]).arg(self.etc);
+        for (folder, size) in self.folders() {
+            let files = FILES_OF_MB * size / MB;
+            command.arg(place(folder));
+            command.arg(format!("size={size},nr_inodes={files},mode=755"));
+        }
+        command.arg("--").args(self.arguments(true));
+        lower(&mut command);
+        command
+    }
+
+    /// Returns the folders in memory with their sizes in bytes.
+    fn folders(&self) -> [(&'static str, u64); 3] {
+        let size = u64::from(self.limits.disk_mb) * MB;
+        [("/dev/shm", SHARED_MEMORY), ("/tmp", size), ("/work", size)]
+    }
+
+    /// `is_mounted` says that the folders in memory are there, each in its place.
+    fn arguments(&self, is_mounted: bool) -> Vec<OsString> {
+        let mut given = Arguments::default();
+        given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
+        given.add(&[
+            "--hostname",
+            "sandbox",
+            "--new-session",
+            "--die-with-parent",
+        ]);
+        given.add(&[
+            "--as-pid-1",
+            "--clearenv",
+            "--setenv",
+            "PATH",
+            "/usr/bin:/bin",
+        ]);
+        given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
+        for folder in SYSTEM_FOLDERS {
+            given.system_folder(folder);
+        }
+        for file in SYSTEM_FILES {
+            given.add(&["--ro-bind-try", file, file]);
+        }
+        for file in ["passwd", "group", "hosts"] {
+            let target = Path::new("/etc").join(file);
+            given.bind("--ro-bind", &self.etc.join(file), &target);
+        }
+        given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
+        for device in DEVICES {
+            given.add(&["--dev-bind", device, device]);
+        }
+        for (target, link) in DEVICE_LINKS {
+            given.add(&["--symlink", target, link]);
+        }
+        for (folder, size) in self.folders() {
+            if is_mounted {
+                given.bind("--bind", &self.etc.join(place(folder)), Path::new(folder));
+            } else {
+                given.add(&["--size", &size.to_string(), "--tmpfs", folder]);
+            }
+        }
+        given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+        for folder in &self.limits.folders {
+            given.bind("--ro-bind", folder, folder);
+        }
+        for SandboxMount { source, target } in self.mounts {
+            given.bind("--ro-bind", source, target);
+        }
+        given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
+        given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
+        given.0
     }
 }
 
@@ -123,7 +263,13 @@ fn lower(command: &mut Command) {
     }
 }
 
-/// The files of `/etc` that say who is who. The sandbox mounts them; the folder may go when it is ready.
+/// Returns the name of the place where a folder in memory is mounted first.
+fn place(folder: &str) -> &str {
+    folder.rsplit('/').next().unwrap_or(folder)
+}
+
+/// The files of `/etc` that say who is who, and places for the folders in memory. The sandbox mounts all of them; the
+/// folder may go when it is ready.
 fn etc() -> Result<TempDir, SandboxError> {
     let folder = TempDir::new()?;
     let users = "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000::/work:/bin/bash\n";
@@ -131,68 +277,25 @@ fn etc() -> Result<TempDir, SandboxError> {
     fs::write(folder.path().join("group"), "root:x:0:\nagent:x:1000:\n")?;
     let hosts = "127.0.0.1 localhost sandbox\n::1 localhost\n";
     fs::write(folder.path().join("hosts"), hosts)?;
+    for place in ["shm", "tmp", "work"] {
+        fs::create_dir(folder.path().join(place))?;
+    }
     // `nobody` reads them.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder.path())? {
-        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o644))?;
+        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o755))?;
     }
     Ok(folder)
-}
-
-fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
-    let mut given = Arguments::default();
-    given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
-    given.add(&[
-        "--hostname",
-        "sandbox",
-        "--new-session",
-        "--die-with-parent",
-    ]);
-    given.add(&[
-        "--as-pid-1",
-        "--clearenv",
-        "--setenv",
-        "PATH",
-        "/usr/bin:/bin",
-    ]);
-    given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
-    for folder in SYSTEM_FOLDERS {
-        given.system_folder(folder);
-    }
-    for file in SYSTEM_FILES {
-        given.add(&["--ro-bind-try", file, file]);
-    }
-    for file in ["passwd", "group", "hosts"] {
-        given.add(&["--ro-bind"]);
-        given.0.push(etc.join(file).into());
-        given.0.push(Path::new("/etc").join(file).into());
-    }
-    given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
-    for device in DEVICES {
-        given.add(&["--dev-bind", device, device]);
-    }
-    for (target, link) in DEVICE_LINKS {
-        given.add(&["--symlink", target, link]);
-    }
-    let size = (u64::from(limits.disk_mb) * MB).to_string();
-    for (folder, size) in [("/dev/shm", "16777216"), ("/tmp", &size), ("/work", &size)] {
-        given.add(&["--size", size, "--tmpfs", folder]);
-    }
-    given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
-    for folder in &limits.folders {
-        given.add(&["--ro-bind"]);
-        given.0.push(folder.into());
-        given.0.push(folder.into());
-    }
-    given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
-    given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
-    given.0
 }
 
 #[derive(Default)]
 struct Arguments(Vec<OsString>);
 
 impl Arguments {
+    fn bind(&mut self, how: &str, source: &Path, target: &Path) {
+        self.0.extend([how.into(), source.into(), target.into()]);
+    }
+
     fn add(&mut self, given: &[&str]) {
         self.0.extend(given.iter().map(OsString::from));
     }

@@ -6,6 +6,10 @@ use serde::Deserialize;
 
 use super::error::SandboxError;
 
+pub(super) const MB: u64 = 1 << 20;
+/// The size of `/dev/shm` in a sandbox of bubblewrap.
+pub(super) const SHARED_MEMORY: u64 = 16 * MB;
+
 /// The program that separates commands from this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -26,7 +30,7 @@ pub enum SandboxChoice {
 pub struct SandboxLimits {
     /// The size of the work folder in MB. `/tmp` has the same size. Both are in memory.
     pub disk_mb: u32,
-    /// The memory in MB: of each process in bubblewrap, of all together in a container.
+    /// The memory in MB: in a container and in a control group of all processes together, else of each process.
     pub memory_mb: u32,
     /// The number of processes and threads at once.
     pub processes: u32,
@@ -67,6 +71,12 @@ impl FromStr for SandboxChoice {
 // === impl SandboxLimits ===
 
 impl SandboxLimits {
+    /// Returns the bytes that commands and their files in memory may take together.
+    pub(super) fn total_memory(&self) -> u64 {
+        // `/work` and `/tmp` have the same size.
+        MB * (u64::from(self.memory_mb) + 2 * u64::from(self.disk_mb)) + SHARED_MEMORY
+    }
+
     /// Checks that nothing is limited to nothing, which a file system in memory would take for no limit.
     ///
     /// # Errors

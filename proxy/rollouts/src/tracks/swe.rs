@@ -1,8 +1,8 @@
 //! The track `swe`: the model mends a repository in a shell, and tests that it cannot change say whether it has.
 //!
 //! The model works in a copy of the files of one commit, whose history is not there. The tests run in a second sandbox,
-//! on a copy of the model's files in which the test files were restored, so that no program that the model left running
-//! is there.
+//! on a copy of the model's files in which the test files are those of the task and cannot be changed. No program that
+//! the model left running is there.
 
 mod repository;
 mod test_files;
@@ -14,9 +14,10 @@ use serde::Deserialize;
 
 use self::{
     repository::{RepositorySettings, RepositoryTree},
-    test_files::TestFiles,
+    test_files::{RUNNER_FILES, TestFiles},
 };
 use super::{
+    checks::CheckPlace,
     dialogue::Dialogue,
     error::AgentError,
     policy::PolicyClient,
@@ -36,6 +37,15 @@ const SYSTEM: &str = "You mend a program. Its repository is your work folder. Ru
 const HIDE_HISTORY: &str = "rm -rf .git && command -v git >/dev/null && git init -q && git add -A && \
      git -c user.name=metaclaw -c user.email=metaclaw@localhost commit -qm 'The repository' >/dev/null; \
      chmod -R a-w -- \"$@\" 2>/dev/null; true";
+
+/// What the tests say of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TestVerdict {
+    Passed,
+    Failed,
+    /// They pass, and so does a test that does not exist.
+    Blind,
+}
 
 /// A task in our form or in SWE-bench's. Its field `patch`, the solution, is never read.
 #[derive(Debug, Deserialize)]
@@ -105,10 +115,12 @@ pub(super) async fn run(
     let Some(tree) = mended? else {
         return Ok(EpisodeScore::of_outcome(0.0));
     };
-    let sandbox = Sandbox::start(settings.sandbox, &prepared.limits).await?;
-    let passed = passes(&task, &prepared, &sandbox, tree).await;
-    sandbox.close().await?;
-    Ok(EpisodeScore::of_outcome(if passed? { 1.0 } else { 0.0 }))
+    let verdict = verdict(&task, &prepared, settings, tree).await?;
+    if verdict == TestVerdict::Blind {
+        refuse_blind_command(&task, &prepared, settings).await?;
+    }
+    let has_passed = verdict == TestVerdict::Passed;
+    Ok(EpisodeScore::of_outcome(f64::from(u8::from(has_passed))))
 }
 
 async fn prepare(task: &SweTask, settings: &AgentSettings) -> Result<PreparedTask, AgentError> {
@@ -168,7 +180,10 @@ async fn mend(
     let turns = options.turns(settings);
     dialogue.run(&policy, &mut shell, turns).await?;
     sandbox.kill_all().await?;
-    match sandbox.pack(prepared.limits.disk_mb).await {
+    let mut without = prepared.tests.names().to_vec();
+    without.push(".git".to_owned());
+    let packed = sandbox.pack(prepared.limits.disk_mb, &without, &RUNNER_FILES);
+    match packed.await {
         Ok(tree) => Ok(Some(tree)),
         Err(SandboxError::Copy { .. }) => Ok(None),
         Err(error) => Err(error.into()),
@@ -176,33 +191,94 @@ async fn mend(
 }
 
 /// Runs the tests on the model's files.
-async fn passes(
+async fn verdict(
     task: &SweTask,
     prepared: &PreparedTask,
-    sandbox: &Sandbox,
+    settings: &AgentSettings,
     tree: Vec<u8>,
-) -> Result<bool, AgentError> {
-    match sandbox.unpack(tree).await {
-        Ok(()) => {}
-        Err(SandboxError::Copy { .. }) => return Ok(false),
-        Err(error) => return Err(error.into()),
-    }
-    match prepared.tests.restore(sandbox).await {
-        Ok(()) => {}
-        // The model's files leave no room for the tests.
-        Err(AgentError::Sandbox(SandboxError::Copy { .. })) => return Ok(false),
-        Err(error) => return Err(error),
+) -> Result<TestVerdict, AgentError> {
+    let place = prepared.check_place(settings).await?;
+    let verdict = verdict_at(&place, task, prepared, tree).await;
+    place.close().await?;
+    verdict
+}
+
+async fn verdict_at(
+    place: &CheckPlace,
+    task: &SweTask,
+    prepared: &PreparedTask,
+    tree: Vec<u8>,
+) -> Result<TestVerdict, AgentError> {
+    if !place.unpack(tree).await? {
+        return Ok(TestVerdict::Failed);
     }
     for tests in [&task.fail_to_pass, &task.pass_to_pass] {
-        if tests.is_empty() {
-            continue;
-        }
-        let names: Vec<&str> = tests.iter().map(String::as_str).collect();
-        let run = Exec::script(&prepared.test_command).with_args(&["bash"]);
-        let run = run.with_args(&names).within(task.options.check_time());
-        if !sandbox.exec(&run).await?.succeeded() {
-            return Ok(false);
+        if !tests.is_empty() && !prepared.passes(place, task, tests).await? {
+            return Ok(TestVerdict::Failed);
         }
     }
-    Ok(true)
+    let is_blind = prepared.passes(place, task, &one_too_many(task)).await?;
+    Ok(if is_blind {
+        TestVerdict::Blind
+    } else {
+        TestVerdict::Passed
+    })
+}
+
+/// Finds out whether the test command passes a test that does not exist in the repository itself, too. If only the
+/// model's files make it do so, the model has put the command out of action.
+///
+/// # Errors
+/// If it does: such a command cannot tell whether tests were run.
+async fn refuse_blind_command(
+    task: &SweTask,
+    prepared: &PreparedTask,
+    settings: &AgentSettings,
+) -> Result<(), AgentError> {
+    let place = prepared.check_place(settings).await?;
+    let tests = one_too_many(task);
+    // The test files are there already, in the way of those of the tree: that is no error.
+    let unpacked = place.unpack(prepared.source.tree().to_vec()).await;
+    let passes = prepared
+        .passes(&place, task, &tests[tests.len() - 1..])
+        .await;
+    place.close().await?;
+    unpacked?;
+    if passes? {
+        let words = format!(
+            "test_command {:?} ends with code 0 for a test that does not exist: it has to fail if one of its arguments \
+             names no test",
+            prepared.test_command
+        );
+        return Err(AgentError::Field(words));
+    }
+    Ok(())
+}
+
+/// Returns the tests that failed, and a test that does not exist in the place where the last of them is.
+fn one_too_many(task: &SweTask) -> Vec<String> {
+    let mut tests = task.fail_to_pass.clone();
+    let last = tests.last().map_or("", String::as_str);
+    tests.push(format!("{last}_{:016x}", rand::random::<u64>()));
+    tests
+}
+
+// === impl PreparedTask ===
+
+impl PreparedTask {
+    async fn check_place(&self, settings: &AgentSettings) -> Result<CheckPlace, AgentError> {
+        let (names, files) = (self.tests.names(), self.tests.files());
+        CheckPlace::start(settings.sandbox, &self.limits, names, files).await
+    }
+
+    async fn passes(
+        &self,
+        place: &CheckPlace,
+        task: &SweTask,
+        tests: &[String],
+    ) -> Result<bool, AgentError> {
+        let time = task.options.check_time();
+        let outcome = place.run(&self.test_command, tests, time).await?;
+        Ok(outcome.succeeded())
+    }
 }
