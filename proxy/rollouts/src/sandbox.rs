@@ -13,8 +13,7 @@ use self::{
 pub use self::{
     error::SandboxError,
     exec::{Exec, ExecEnd, ExecOutcome},
-    mount::SandboxMount,
-    settings::{SandboxChoice, SandboxLimits, UnknownSandbox},
+    settings::{SandboxChoice, SandboxLimits, SandboxMount, UnknownSandbox},
 };
 use futures_util::future::BoxFuture;
 
@@ -25,7 +24,6 @@ mod exec;
 mod folder;
 mod holder;
 mod memory_group;
-mod mount;
 mod output;
 mod settings;
 
@@ -67,25 +65,13 @@ impl Sandbox {
         choice: SandboxChoice,
         limits: &SandboxLimits,
     ) -> BoxFuture<'_, Result<Self, SandboxError>> {
-        Self::start_with(choice, limits, &[])
-    }
-
-    /// Makes a sandbox that shows files of this machine in places of its own. `none` does not show them.
-    ///
-    /// # Errors
-    /// As [`Sandbox::start`].
-    pub fn start_with<'a>(
-        choice: SandboxChoice,
-        limits: &'a SandboxLimits,
-        mounts: &'a [SandboxMount],
-    ) -> BoxFuture<'a, Result<Self, SandboxError>> {
         Box::pin(async move {
             limits.validate()?;
             let backend = match choice {
-                SandboxChoice::Auto => automatic(limits, mounts).await?,
-                SandboxChoice::Bubblewrap => bubblewrap(limits, mounts).await?,
-                SandboxChoice::Podman => container("podman", limits, mounts).await?,
-                SandboxChoice::Docker => container("docker", limits, mounts).await?,
+                SandboxChoice::Auto => automatic(limits).await?,
+                SandboxChoice::Bubblewrap => bubblewrap(limits).await?,
+                SandboxChoice::Podman => container("podman", limits).await?,
+                SandboxChoice::Docker => container("docker", limits).await?,
                 SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
             };
             Ok(Self { backend })
@@ -235,36 +221,29 @@ impl Sandbox {
 
 // === functions ===
 
-async fn bubblewrap(
-    limits: &SandboxLimits,
-    mounts: &[SandboxMount],
-) -> Result<SandboxBackend, SandboxError> {
-    let started = Bubblewrap::start(limits, mounts, MemoryGroup::new(limits)).await;
+async fn bubblewrap(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
+    let started = Bubblewrap::start(limits, MemoryGroup::new(limits)).await;
     started.map(SandboxBackend::Bubblewrap)
 }
 
 async fn container(
     program: &'static str,
     limits: &SandboxLimits,
-    mounts: &[SandboxMount],
 ) -> Result<SandboxBackend, SandboxError> {
-    let started = Container::start(program, limits, mounts).await;
+    let started = Container::start(program, limits).await;
     started.map(SandboxBackend::Container)
 }
 
-async fn automatic(
-    limits: &SandboxLimits,
-    mounts: &[SandboxMount],
-) -> Result<SandboxBackend, SandboxError> {
+async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
     let mut reasons = Vec::new();
     if limits.image.is_none() {
-        match bubblewrap(limits, mounts).await {
+        match bubblewrap(limits).await {
             Ok(it) => return Ok(it),
             Err(error) => reasons.push(error.to_string()),
         }
     }
     for program in ["podman", "docker"] {
-        match container(program, limits, mounts).await {
+        match container(program, limits).await {
             Ok(it) => return Ok(it),
             Err(error) => reasons.push(error.to_string()),
         }
@@ -274,7 +253,8 @@ async fn automatic(
     })
 }
 
-fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
+/// Returns files as a tar archive.
+pub(crate) fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
     let mut archive = tar::Builder::new(Vec::new());
     for file in files {
         if !is_inside(file.name) {

@@ -11,8 +11,7 @@ use super::{
     exec::Exec,
     holder::{SCRIPT, SandboxHolder},
     memory_group::MemoryGroup,
-    mount::SandboxMount,
-    settings::{MB, SHARED_MEMORY, SandboxLimits},
+    settings::{MB, SandboxLimits, SandboxMount},
 };
 
 const PROGRAM: &str = "bubblewrap (bwrap)";
@@ -21,14 +20,17 @@ const NOBODY: u32 = 65_534;
 const READY: Duration = Duration::from_secs(20);
 /// The files that a folder in memory may have for each MB of its size. The kernel takes up to 3 kB for an empty one.
 const FILES_OF_MB: u64 = 128;
-/// bwrap closes the stream to which it writes about the sandbox. So that stream is a copy of the output.
-const BEGIN: &str = "exec bwrap \"$@\" 3>&1";
-/// It mounts folders in memory with a limit of files, which bwrap cannot, and starts bwrap, which shows them.
-const BEGIN_WITH_FOLDERS: &str = "at=$1; shift
-    while [ \"$1\" != -- ]; do
-        mount -t tmpfs -o \"$2\" tmpfs \"$at/$1\" || exit; shift 2
+/// The folders in memory, and the names of the places where they are mounted first.
+const FOLDERS: [(&str, &str); 3] = [("/dev/shm", "shm"), ("/tmp", "tmp"), ("/work", "work")];
+/// It starts bwrap. If it has options, it first mounts the folders in memory, because bwrap cannot limit their files.
+/// bwrap closes the stream to which it writes about the sandbox, so that stream is a copy of the output.
+const BEGIN: &str = "etc=$1 options=$2; shift 2
+    for folder in ${options:+shm tmp work}; do
+        mount -t tmpfs -o \"$options\" tmpfs \"$etc/$folder\" || exit
     done
-    shift; exec bwrap \"$@\" 3>&1";
+    exec bwrap \"$@\" 3>&1";
+/// It becomes the program that is its first argument, in the control group whose file it is given, if any.
+const JOIN: &str = "[ -z \"$0\" ] || echo $$ > \"$0\" || exit; exec \"$@\"";
 /// Where programs look for libraries, certificates and time zones.
 const SYSTEM_FILES: [&str; 6] = [
     "/etc/alternatives",
@@ -65,37 +67,22 @@ pub(super) struct Bubblewrap {
     group: Option<MemoryGroup>,
 }
 
-/// What a sandbox is made of.
-struct Plan<'a> {
-    limits: &'a SandboxLimits,
-    mounts: &'a [SandboxMount],
-    /// A folder of this machine with files of `/etc`, and with places for the folders in memory.
-    etc: &'a Path,
-}
-
 // === impl Bubblewrap ===
 
 impl Bubblewrap {
     /// Starts a sandbox. Without a control group, the number of its files is limited, if this user may mount.
     pub(super) async fn start(
         limits: &SandboxLimits,
-        mounts: &[SandboxMount],
         group: Option<MemoryGroup>,
     ) -> Result<Self, SandboxError> {
-        let folder = etc()?;
-        let etc = folder.path();
-        let plan = Plan {
-            limits,
-            mounts,
-            etc,
+        let etc = etc()?;
+        let begin = |has_folders| {
+            let command = first_command(limits, etc.path(), has_folders);
+            SandboxHolder::start(command, PROGRAM, READY)
         };
-        let begin = |command| SandboxHolder::start(command, PROGRAM, READY);
-        let (holder, said) = match &group {
-            Some(_) => begin(plan.command()).await?,
-            None => match begin(plan.command_with_folders()).await {
-                Ok(started) => started,
-                Err(_) => begin(plan.command()).await?,
-            },
+        let (holder, said) = match begin(group.is_none()).await {
+            Err(_) if group.is_none() => begin(false).await?,
+            started => started?,
         };
         let info = serde_json::from_str::<Value>(&said).ok();
         let first = info.and_then(|info| info["child-pid"].as_u64());
@@ -147,111 +134,20 @@ impl Bubblewrap {
     }
 
     fn enter(&self, group: Option<&MemoryGroup>) -> Command {
-        let mut command = if let Some(group) = group {
-            let mut command = group.join();
-            // A process joins a group as the user who made it.
-            if rustix::process::geteuid().is_root() {
-                command.args(["/usr/bin/setpriv", "--clear-groups"]);
-                command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
-            }
-            command.arg("/usr/bin/nsenter");
-            command
-        } else {
-            let mut command = Command::new("/usr/bin/nsenter");
-            lower(&mut command);
-            command
-        };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", JOIN]);
+        command.arg(group.map(MemoryGroup::processes).unwrap_or_default());
+        // A process joins a group as the user who made it.
+        if rustix::process::geteuid().is_root() {
+            command.args(["/usr/bin/setpriv", "--clear-groups"]);
+            command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+        }
+        command.arg("/usr/bin/nsenter");
         command.arg(format!("--target={}", self.first));
         command.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts"]);
         command.args(["--preserve-credentials", "--"]);
         command.current_dir("/");
         command
-    }
-}
-
-// === impl Plan ===
-
-impl Plan<'_> {
-    fn command(&self) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", BEGIN, "sh"]);
-        command.args(self.arguments(false));
-        lower(&mut command);
-        command
-    }
-
-    fn command_with_folders(&self) -> Command {
-        let mut command = Command::new("/usr/bin/unshare");
-        command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c"]);
-        command.args([BEGIN_WITH_FOLDERS, "sh"]).arg(self.etc);
-        for (folder, size) in self.folders() {
-            let files = FILES_OF_MB * size / MB;
-            command.arg(place(folder));
-            command.arg(format!("size={size},nr_inodes={files},mode=755"));
-        }
-        command.arg("--").args(self.arguments(true));
-        lower(&mut command);
-        command
-    }
-
-    /// Returns the folders in memory with their sizes in bytes.
-    fn folders(&self) -> [(&'static str, u64); 3] {
-        let size = u64::from(self.limits.disk_mb) * MB;
-        [("/dev/shm", SHARED_MEMORY), ("/tmp", size), ("/work", size)]
-    }
-
-    /// `is_mounted` says that the folders in memory are there, each in its place.
-    fn arguments(&self, is_mounted: bool) -> Vec<OsString> {
-        let mut given = Arguments::default();
-        given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
-        given.add(&[
-            "--hostname",
-            "sandbox",
-            "--new-session",
-            "--die-with-parent",
-        ]);
-        given.add(&[
-            "--as-pid-1",
-            "--clearenv",
-            "--setenv",
-            "PATH",
-            "/usr/bin:/bin",
-        ]);
-        given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
-        for folder in SYSTEM_FOLDERS {
-            given.system_folder(folder);
-        }
-        for file in SYSTEM_FILES {
-            given.add(&["--ro-bind-try", file, file]);
-        }
-        for file in ["passwd", "group", "hosts"] {
-            let target = Path::new("/etc").join(file);
-            given.bind("--ro-bind", &self.etc.join(file), &target);
-        }
-        given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
-        for device in DEVICES {
-            given.add(&["--dev-bind", device, device]);
-        }
-        for (target, link) in DEVICE_LINKS {
-            given.add(&["--symlink", target, link]);
-        }
-        for (folder, size) in self.folders() {
-            if is_mounted {
-                given.bind("--bind", &self.etc.join(place(folder)), Path::new(folder));
-            } else {
-                given.add(&["--size", &size.to_string(), "--tmpfs", folder]);
-            }
-        }
-        given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
-        for folder in &self.limits.folders {
-            given.bind("--ro-bind", folder, folder);
-        }
-        for SandboxMount { source, target } in self.mounts {
-            given.bind("--ro-bind", source, target);
-        }
-        given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
-        given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
-        given.0
     }
 }
 
@@ -263,9 +159,20 @@ fn lower(command: &mut Command) {
     }
 }
 
-/// Returns the name of the place where a folder in memory is mounted first.
-fn place(folder: &str) -> &str {
-    folder.rsplit('/').next().unwrap_or(folder)
+/// Returns the command of the first process. `has_folders` says that it mounts the folders in memory.
+fn first_command(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Command {
+    let mut command = Command::new("/usr/bin/unshare");
+    let mut options = String::new();
+    if has_folders {
+        command.args(["--user", "--map-root-user", "--mount"]);
+        let (size, files) = (limits.disk_mb, FILES_OF_MB * u64::from(limits.disk_mb));
+        options = format!("size={size}m,nr_inodes={files},mode=755");
+    }
+    command.args(["/bin/sh", "-c", BEGIN, "sh"]);
+    command.arg(etc).arg(options);
+    command.args(arguments(limits, etc, has_folders));
+    lower(&mut command);
+    command
 }
 
 /// The files of `/etc` that say who is who, and places for the folders in memory. The sandbox mounts all of them; the
@@ -277,7 +184,7 @@ fn etc() -> Result<TempDir, SandboxError> {
     fs::write(folder.path().join("group"), "root:x:0:\nagent:x:1000:\n")?;
     let hosts = "127.0.0.1 localhost sandbox\n::1 localhost\n";
     fs::write(folder.path().join("hosts"), hosts)?;
-    for place in ["shm", "tmp", "work"] {
+    for (_, place) in FOLDERS {
         fs::create_dir(folder.path().join(place))?;
     }
     // `nobody` reads them.
@@ -286,6 +193,61 @@ fn etc() -> Result<TempDir, SandboxError> {
         fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o755))?;
     }
     Ok(folder)
+}
+
+/// `has_folders` says that the folders in memory are there, each in its place.
+fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsString> {
+    let mut given = Arguments::default();
+    given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
+    given.add(&[
+        "--hostname",
+        "sandbox",
+        "--new-session",
+        "--die-with-parent",
+    ]);
+    given.add(&[
+        "--as-pid-1",
+        "--clearenv",
+        "--setenv",
+        "PATH",
+        "/usr/bin:/bin",
+    ]);
+    given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
+    for folder in SYSTEM_FOLDERS {
+        given.system_folder(folder);
+    }
+    for file in SYSTEM_FILES {
+        given.add(&["--ro-bind-try", file, file]);
+    }
+    for file in ["passwd", "group", "hosts"] {
+        let target = Path::new("/etc").join(file);
+        given.bind("--ro-bind", &etc.join(file), &target);
+    }
+    given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
+    for device in DEVICES {
+        given.add(&["--dev-bind", device, device]);
+    }
+    for (target, link) in DEVICE_LINKS {
+        given.add(&["--symlink", target, link]);
+    }
+    let size = (u64::from(limits.disk_mb) * MB).to_string();
+    for (folder, place) in FOLDERS {
+        if has_folders {
+            given.bind("--bind", &etc.join(place), Path::new(folder));
+        } else {
+            given.add(&["--size", &size, "--tmpfs", folder]);
+        }
+    }
+    given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    for folder in &limits.folders {
+        given.bind("--ro-bind", folder, folder);
+    }
+    for SandboxMount { source, target } in &limits.mounts {
+        given.bind("--ro-bind", source, target);
+    }
+    given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
+    given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
+    given.0
 }
 
 #[derive(Default)]

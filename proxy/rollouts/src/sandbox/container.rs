@@ -8,8 +8,7 @@ use super::{
     error::SandboxError,
     exec::Exec,
     holder::{SCRIPT, SandboxHolder},
-    mount::SandboxMount,
-    settings::SandboxLimits,
+    settings::{SandboxLimits, SandboxMount},
 };
 
 /// It has bash, tar and Python.
@@ -34,7 +33,6 @@ impl Container {
     pub(super) async fn start(
         program: &'static str,
         limits: &SandboxLimits,
-        mounts: &[SandboxMount],
     ) -> Result<Self, SandboxError> {
         let name = format!("metaclaw-{:016x}", rand::random::<u64>());
         let mut command = Command::new(program);
@@ -56,7 +54,7 @@ impl Container {
             let folder = folder.display();
             command.arg(format!("--volume={folder}:{folder}:ro"));
         }
-        for SandboxMount { source, target } in mounts {
+        for SandboxMount { source, target } in &limits.mounts {
             let (source, target) = (source.display(), target.display());
             command.arg(format!("--volume={source}:{target}:ro"));
         }

@@ -9,13 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tokio::process::Command;
-
 use super::settings::SandboxLimits;
 
-const GROUPS: &str = "/sys/fs/cgroup";
-/// It runs before the command: the first process of the command joins the group, and all others are its children.
-const JOIN: &str = "echo $$ > \"$0\" && exec \"$@\"";
+/// Where control groups are mounted, in version 2 and in version 1.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
 
 #[derive(Debug)]
 pub(super) struct MemoryGroup {
@@ -28,21 +25,9 @@ impl MemoryGroup {
     /// Makes a group, if this machine has control groups and this user can write to one.
     pub(super) fn new(limits: &SandboxLimits) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let parents = own.lines().filter_map(|line| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            let root = match controllers {
-                "" => PathBuf::from(GROUPS),
-                _ if controllers.split(',').any(|it| it == "memory") => {
-                    Path::new(GROUPS).join("memory")
-                }
-                _ => return None,
-            };
-            Some((root.join(path.trim_start_matches('/')), root))
-        });
-        let mut parents = parents.flat_map(|(own, root)| {
-            let all: Vec<_> = own.ancestors().map(Path::to_owned).collect();
-            all.into_iter().filter(move |it| it.starts_with(&root))
-        });
+        let own = own.lines().filter_map(|line| line.splitn(3, ":/").last());
+        let parents = own.flat_map(|it| Path::new(it).ancestors());
+        let mut parents = parents.flat_map(|it| MOUNTS.map(|mount| Path::new(mount).join(it)));
         parents.find_map(|parent| Self::below(&parent, limits.total_memory()))
     }
 
@@ -65,13 +50,9 @@ impl MemoryGroup {
         is_limited.then_some(group)
     }
 
-    /// Returns a command that joins the group and becomes the program that is its next argument.
-    pub(super) fn join(&self) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", JOIN])
-            .arg(self.folder.join("cgroup.procs"));
-        command
+    /// Returns the file to which a process writes its number to join the group.
+    pub(super) fn processes(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
     }
 }
 

@@ -7,8 +7,6 @@ use serde::Deserialize;
 use super::error::SandboxError;
 
 pub(super) const MB: u64 = 1 << 20;
-/// The size of `/dev/shm` in a sandbox of bubblewrap.
-pub(super) const SHARED_MEMORY: u64 = 16 * MB;
 
 /// The program that separates commands from this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -28,7 +26,7 @@ pub enum SandboxChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxLimits {
-    /// The size of the work folder in MB. `/tmp` has the same size. Both are in memory.
+    /// The size of the work folder in MB. `/tmp` and `/dev/shm` have the same size. All are in memory.
     pub disk_mb: u32,
     /// The memory in MB: in a container and in a control group of all processes together, else of each process.
     pub memory_mb: u32,
@@ -38,6 +36,16 @@ pub struct SandboxLimits {
     pub folders: Vec<PathBuf>,
     /// The container image. It needs `bash` and `tar`.
     pub image: Option<String>,
+    /// Files and folders that can be read in places of their own. `none` does not show them.
+    #[serde(skip)]
+    pub mounts: Vec<SandboxMount>,
+}
+
+/// A file or folder of this machine that commands in a sandbox can read at `target`, an absolute path, and not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxMount {
+    pub source: PathBuf,
+    pub target: PathBuf,
 }
 
 /// A text that names no program for a sandbox.
@@ -73,8 +81,7 @@ impl FromStr for SandboxChoice {
 impl SandboxLimits {
     /// Returns the bytes that commands and their files in memory may take together.
     pub(super) fn total_memory(&self) -> u64 {
-        // `/work` and `/tmp` have the same size.
-        MB * (u64::from(self.memory_mb) + 2 * u64::from(self.disk_mb)) + SHARED_MEMORY
+        MB * (u64::from(self.memory_mb) + 3 * u64::from(self.disk_mb))
     }
 
     /// Checks that nothing is limited to nothing, which a file system in memory would take for no limit.
@@ -102,6 +109,7 @@ impl Default for SandboxLimits {
             processes: 128,
             folders: Vec::new(),
             image: None,
+            mounts: Vec::new(),
         }
     }
 }

@@ -220,7 +220,7 @@ const HOGS: [(&str, &str); 7] = [
 
 async fn assert_that_hogs_fail(group: impl Fn() -> Option<MemoryGroup>, hogs: &[(&str, &str)]) {
     for (kind, hog) in hogs {
-        let begun = Bubblewrap::start(&limits(), &[], group()).await;
+        let begun = Bubblewrap::start(&limits(), group()).await;
         let sandbox = Sandbox {
             backend: SandboxBackend::Bubblewrap(begun.unwrap()),
         };

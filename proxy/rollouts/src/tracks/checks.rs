@@ -3,25 +3,25 @@
 //! No process of the model is there. The files of the check are shown read-only over the copy. Python starts with none
 //! of the model's files: they come last among its modules, and the home folder is another one.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, path::PathBuf, time::Duration};
 
 use tempfile::TempDir;
 
 use super::error::AgentError;
 use crate::sandbox::{
     Exec, ExecOutcome, Sandbox, SandboxChoice, SandboxError, SandboxFile, SandboxLimits,
-    SandboxMount, is_inside,
+    SandboxMount, archive,
 };
 
 const TOOLS: &str = "/run/metaclaw";
-const SITE: &str = include_str!("checks/sitecustomize.py");
-const UNITTEST: &str = include_str!("checks/unittest_apart.py");
+const SITE: SandboxFile<'_> = SandboxFile {
+    name: "python/sitecustomize.py",
+    content: include_bytes!("checks/sitecustomize.py"),
+};
+const UNITTEST: SandboxFile<'_> = SandboxFile {
+    name: "unittest_apart.py",
+    content: include_bytes!("checks/unittest_apart.py"),
+};
 const FIND: Duration = Duration::from_secs(60);
 /// It fails if a link in the work folder leads to one of the files that are its arguments, to a folder that has one, or to
 /// something that depends on the process which reads the link. The input and the output of `readlink` are pipes, so that
@@ -30,24 +30,24 @@ const FIND_LINKS: &str = "find . -type l -print0 | while IFS= read -r -d '' link
         target=$(: | readlink -f -- \"$link\") || continue
         case \"$target\" in /proc/*) exit 1 ;; esac
         for name; do
-            case \"$name/\" in \"${target%/}\"/*) exit 1 ;; esac
+            case \"$PWD/$name/\" in \"${target%/}\"/*) exit 1 ;; esac
+            case \"${METACLAW_UNITTEST%/*}/tree/$name/\" in \"${target%/}\"/*) exit 1 ;; esac
         done
     done";
 
 #[derive(Debug)]
-pub(super) struct CheckPlace {
+pub(super) struct CheckPlace<'a> {
     sandbox: Sandbox,
-    /// The files of the check, by name.
-    files: BTreeMap<String, Vec<u8>>,
-    /// What the sandbox shows of this machine: the tools, and below `tree` the files.
-    folder: TempDir,
+    files: &'a [SandboxFile<'a>],
+    /// What the sandbox shows of this machine: the tools, and below `tree` the files. It goes after the sandbox.
+    _folder: TempDir,
     /// The same folder as commands of the sandbox name it.
     tools: PathBuf,
 }
 
 // === impl CheckPlace ===
 
-impl CheckPlace {
+impl<'a> CheckPlace<'a> {
     /// Starts a sandbox that shows `files` in the work folder. A folder that `names` contains is shown with nothing else
     /// in it.
     ///
@@ -57,33 +57,36 @@ impl CheckPlace {
         choice: SandboxChoice,
         limits: &SandboxLimits,
         names: &[String],
-        files: &BTreeMap<String, Vec<u8>>,
+        files: &'a [SandboxFile<'a>],
     ) -> Result<Self, AgentError> {
-        let folder = tools(files)?;
-        let tree = folder.path().join("tree");
-        let mut shown: Vec<&String> = names.iter().chain(files.keys()).collect();
-        shown.sort_unstable();
-        shown.dedup_by(|it, above| Path::new(it).starts_with(above));
-        let mut mounts = vec![SandboxMount {
+        let folder = TempDir::new().map_err(SandboxError::Io)?;
+        unpack_for_all(&[SITE, UNITTEST], folder.path())?;
+        unpack_for_all(files, &folder.path().join("tree"))?;
+        let mut limits = limits.clone();
+        limits.mounts.push(SandboxMount {
             source: folder.path().to_owned(),
             target: TOOLS.into(),
-        }];
-        mounts.extend(shown.into_iter().filter_map(|name| {
-            let source = tree.join(name);
-            let target = Path::new("/work").join(name);
-            source.exists().then_some(SandboxMount { source, target })
-        }));
-        let sandbox = Sandbox::start_with(choice, limits, &mounts).await?;
+        });
+        let names = names.iter().map(String::as_str);
+        for name in names.chain(files.iter().map(|it| it.name)) {
+            let source = folder.path().join("tree").join(name);
+            let is_shown = |it: &SandboxMount| source.starts_with(&it.source);
+            if source.exists() && !limits.mounts[1..].iter().any(is_shown) {
+                let target = Path::new("/work").join(name);
+                limits.mounts.push(SandboxMount { source, target });
+            }
+        }
+        let sandbox = Sandbox::start(choice, &limits).await?;
         let tools = if sandbox.shows_mounts() {
-            TOOLS.into()
+            Path::new(TOOLS)
         } else {
-            folder.path().to_owned()
+            folder.path()
         };
         Ok(Self {
+            tools: tools.to_owned(),
             sandbox,
-            files: files.clone(),
-            folder,
-            tools,
+            files,
+            _folder: folder,
         })
     }
 
@@ -92,16 +95,11 @@ impl CheckPlace {
     /// # Errors
     /// If the sandbox cannot be used.
     pub(super) async fn unpack(&self, tree: Vec<u8>) -> Result<bool, AgentError> {
-        let unpacked = async {
-            self.sandbox.unpack(tree).await?;
-            if self.sandbox.shows_mounts() {
-                return Ok(());
-            }
-            let files = self.files.iter();
-            let files = files.map(|(name, content)| SandboxFile { name, content });
-            self.sandbox.write_files(&files.collect::<Vec<_>>()).await
-        };
-        match unpacked.await {
+        let mut unpacked = self.sandbox.unpack(tree).await;
+        if unpacked.is_ok() && !self.sandbox.shows_mounts() {
+            unpacked = self.sandbox.write_files(self.files).await;
+        }
+        match unpacked {
             Ok(()) => Ok(true),
             Err(SandboxError::Copy { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -114,14 +112,8 @@ impl CheckPlace {
     /// # Errors
     /// If the sandbox cannot be used.
     pub(super) async fn has_link_to_check(&self) -> Result<bool, AgentError> {
-        let places = [
-            self.sandbox.work_folder().to_owned(),
-            self.tools.join("tree"),
-        ];
-        let files = self.files.keys();
-        let files = files.flat_map(|name| places.each_ref().map(|it| it.join(name)));
-        let files: Vec<String> = files.map(|it| it.display().to_string()).collect();
-        let found = self.run(FIND_LINKS, &files, FIND).await?;
+        let names: Vec<String> = self.files.iter().map(|it| it.name.to_owned()).collect();
+        let found = self.run(FIND_LINKS, &names, FIND).await?;
         Ok(!found.succeeded())
     }
 
@@ -139,15 +131,13 @@ impl CheckPlace {
         let mut exec = Exec::script(script).within(time);
         exec.argv.push("bash".to_owned());
         exec.argv.extend_from_slice(args);
+        let tool = |name| self.tools.join(name).into();
         exec.env = vec![
             ("HOME", "/tmp".into()),
-            (
-                "METACLAW_UNITTEST",
-                self.tools.join("unittest_apart.py").into(),
-            ),
+            ("METACLAW_UNITTEST", tool(UNITTEST.name)),
             ("PYTHONDONTWRITEBYTECODE", "1".into()),
             ("PYTHONNOUSERSITE", "1".into()),
-            ("PYTHONPATH", self.tools.join("python").into()),
+            ("PYTHONPATH", tool("python")),
             ("PYTHONSAFEPATH", "1".into()),
         ];
         Ok(self.sandbox.exec(&exec).await?)
@@ -158,39 +148,20 @@ impl CheckPlace {
     /// # Errors
     /// If that cannot be observed.
     pub(super) async fn close(self) -> Result<(), AgentError> {
-        self.sandbox.close().await?;
-        drop(self.folder);
-        Ok(())
+        Ok(self.sandbox.close().await?)
     }
 }
 
 // === functions ===
 
-/// Writes the tools, and the files of the check below `tree`.
-fn tools(files: &BTreeMap<String, Vec<u8>>) -> Result<TempDir, SandboxError> {
-    let folder = TempDir::new()?;
-    // The user of the sandbox may be another one.
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-    let write = |name: &Path, content: &[u8]| -> io::Result<()> {
-        let path = folder.path().join(name);
-        let parents = path.ancestors().skip(1);
-        let parents: Vec<_> = parents.take_while(|it| *it != folder.path()).collect();
-        for parent in parents.into_iter().rev().filter(|it| !it.exists()) {
-            fs::create_dir(parent)?;
-            fs::set_permissions(parent, fs::Permissions::from_mode(0o755))?;
-        }
-        fs::write(&path, content)?;
-        let is_program = content.starts_with(b"#!");
-        let mode = if is_program { 0o755 } else { 0o644 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
-    };
-    write(Path::new("python/sitecustomize.py"), SITE.as_bytes())?;
-    write(Path::new("unittest_apart.py"), UNITTEST.as_bytes())?;
-    for (name, content) in files {
-        if !is_inside(name) {
-            return Err(SandboxError::FileName { name: name.clone() });
-        }
-        write(&Path::new("tree").join(name), content)?;
+/// Writes files that every user can read: the user of the sandbox may be another one.
+fn unpack_for_all(files: &[SandboxFile<'_>], place: &Path) -> Result<(), SandboxError> {
+    tar::Archive::new(&*archive(files)?).unpack(place)?;
+    let mut folders = vec![place.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
+        let entries = fs::read_dir(folder)?.filter_map(|it| Some(it.ok()?.path()));
+        folders.extend(entries.filter(|it| it.is_dir()));
     }
-    Ok(folder)
+    Ok(())
 }

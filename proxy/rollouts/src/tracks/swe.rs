@@ -38,15 +38,6 @@ const HIDE_HISTORY: &str = "rm -rf .git && command -v git >/dev/null && git init
      git -c user.name=metaclaw -c user.email=metaclaw@localhost commit -qm 'The repository' >/dev/null; \
      chmod -R a-w -- \"$@\" 2>/dev/null; true";
 
-/// What the tests say of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TestVerdict {
-    Passed,
-    Failed,
-    /// They pass, and so does a test that does not exist.
-    Blind,
-}
-
 /// A task in our form or in SWE-bench's. Its field `patch`, the solution, is never read.
 #[derive(Debug, Deserialize)]
 struct SweTask {
@@ -115,12 +106,11 @@ pub(super) async fn run(
     let Some(tree) = mended? else {
         return Ok(EpisodeScore::of_outcome(0.0));
     };
-    let verdict = verdict(&task, &prepared, settings, tree).await?;
-    if verdict == TestVerdict::Blind {
-        refuse_blind_command(&task, &prepared, settings).await?;
-    }
-    let has_passed = verdict == TestVerdict::Passed;
-    Ok(EpisodeScore::of_outcome(f64::from(u8::from(has_passed))))
+    let (names, files) = (prepared.tests.names(), prepared.tests.files());
+    let place = CheckPlace::start(settings.sandbox, &prepared.limits, names, &files).await?;
+    let passed = passes(&task, &prepared, &place, tree).await;
+    place.close().await?;
+    Ok(EpisodeScore::of_outcome(if passed? { 1.0 } else { 0.0 }))
 }
 
 async fn prepare(task: &SweTask, settings: &AgentSettings) -> Result<PreparedTask, AgentError> {
@@ -167,6 +157,7 @@ async fn mend(
     if let Some(setup) = &prepared.setup {
         set_up(sandbox, setup, options).await?;
     }
+    check_command(task, prepared, sandbox).await?;
     let names = prepared.tests.names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let hide = Exec::script(HIDE_HISTORY)
@@ -182,7 +173,9 @@ async fn mend(
     sandbox.kill_all().await?;
     let mut without = prepared.tests.names().to_vec();
     without.push(".git".to_owned());
-    let packed = sandbox.pack(prepared.limits.disk_mb, &without, &RUNNER_FILES);
+    // Python's compiled files can be older than their sources, as far as times in seconds tell.
+    let without_named = [&RUNNER_FILES[..], &["__pycache__"]].concat();
+    let packed = sandbox.pack(prepared.limits.disk_mb, &without, &without_named);
     match packed.await {
         Ok(tree) => Ok(Some(tree)),
         Err(SandboxError::Copy { .. }) => Ok(None),
@@ -191,63 +184,45 @@ async fn mend(
 }
 
 /// Runs the tests on the model's files.
-async fn verdict(
+async fn passes(
     task: &SweTask,
     prepared: &PreparedTask,
-    settings: &AgentSettings,
+    place: &CheckPlace<'_>,
     tree: Vec<u8>,
-) -> Result<TestVerdict, AgentError> {
-    let place = prepared.check_place(settings).await?;
-    let verdict = verdict_at(&place, task, prepared, tree).await;
-    place.close().await?;
-    verdict
-}
-
-async fn verdict_at(
-    place: &CheckPlace,
-    task: &SweTask,
-    prepared: &PreparedTask,
-    tree: Vec<u8>,
-) -> Result<TestVerdict, AgentError> {
+) -> Result<bool, AgentError> {
     if !place.unpack(tree).await? {
-        return Ok(TestVerdict::Failed);
+        return Ok(false);
     }
+    let time = task.options.check_time();
     for tests in [&task.fail_to_pass, &task.pass_to_pass] {
-        if !tests.is_empty() && !prepared.passes(place, task, tests).await? {
-            return Ok(TestVerdict::Failed);
+        let run = place.run(&prepared.test_command, tests, time);
+        if !tests.is_empty() && !run.await?.succeeded() {
+            return Ok(false);
         }
     }
-    let is_blind = prepared.passes(place, task, &one_too_many(task)).await?;
-    Ok(if is_blind {
-        TestVerdict::Blind
-    } else {
-        TestVerdict::Passed
-    })
+    // The model's program may have ended the test command early. Then this passes too.
+    let tests = [&task.fail_to_pass[..], &[missing_test(task)]].concat();
+    let control = place.run(&prepared.test_command, &tests, time).await?;
+    Ok(!control.succeeded())
 }
 
-/// Finds out whether the test command passes a test that does not exist in the repository itself, too. If only the
-/// model's files make it do so, the model has put the command out of action.
+/// Checks that the test command fails for a test that does not exist.
 ///
 /// # Errors
-/// If it does: such a command cannot tell whether tests were run.
-async fn refuse_blind_command(
+/// If it does not: its code does not say whether tests were run.
+async fn check_command(
     task: &SweTask,
     prepared: &PreparedTask,
-    settings: &AgentSettings,
+    sandbox: &Sandbox,
 ) -> Result<(), AgentError> {
-    let place = prepared.check_place(settings).await?;
-    let tests = one_too_many(task);
-    // The test files are there already, in the way of those of the tree: that is no error.
-    let unpacked = place.unpack(prepared.source.tree().to_vec()).await;
-    let passes = prepared
-        .passes(&place, task, &tests[tests.len() - 1..])
-        .await;
-    place.close().await?;
-    unpacked?;
-    if passes? {
+    let missing = missing_test(task);
+    let run = Exec::script(&prepared.test_command).with_args(&["bash", &missing]);
+    let mut run = run.within(task.options.check_time());
+    run.env = vec![("PYTHONDONTWRITEBYTECODE", "1".into())];
+    if sandbox.exec(&run).await?.succeeded() {
         let words = format!(
-            "test_command {:?} ends with code 0 for a test that does not exist: it has to fail if one of its arguments \
-             names no test",
+            "test_command {:?} ends with code 0 for a test that does not exist: it has to fail unless each of its \
+             arguments names a test that was run and has passed",
             prepared.test_command
         );
         return Err(AgentError::Field(words));
@@ -255,30 +230,8 @@ async fn refuse_blind_command(
     Ok(())
 }
 
-/// Returns the tests that failed, and a test that does not exist in the place where the last of them is.
-fn one_too_many(task: &SweTask) -> Vec<String> {
-    let mut tests = task.fail_to_pass.clone();
-    let last = tests.last().map_or("", String::as_str);
-    tests.push(format!("{last}_{:016x}", rand::random::<u64>()));
-    tests
-}
-
-// === impl PreparedTask ===
-
-impl PreparedTask {
-    async fn check_place(&self, settings: &AgentSettings) -> Result<CheckPlace, AgentError> {
-        let (names, files) = (self.tests.names(), self.tests.files());
-        CheckPlace::start(settings.sandbox, &self.limits, names, files).await
-    }
-
-    async fn passes(
-        &self,
-        place: &CheckPlace,
-        task: &SweTask,
-        tests: &[String],
-    ) -> Result<bool, AgentError> {
-        let time = task.options.check_time();
-        let outcome = place.run(&self.test_command, tests, time).await?;
-        Ok(outcome.succeeded())
-    }
+/// Returns the name of a test that does not exist, in the place where the last test is that has to pass.
+fn missing_test(task: &SweTask) -> String {
+    let last = task.fail_to_pass.last().map_or("", String::as_str);
+    format!("{last}_{:016x}", rand::random::<u64>())
 }

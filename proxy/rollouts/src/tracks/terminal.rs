@@ -53,15 +53,13 @@ pub(super) async fn run(
 ) -> Result<EpisodeScore, AgentError> {
     let mut task: TerminalTask = task::read(settings)?;
     task.options = task::read(settings)?;
-    let files = task.check_files.iter();
-    let files = files.map(|(name, content)| (name.clone(), content.clone().into_bytes()));
-    let files: BTreeMap<_, _> = files.collect();
     let sandbox = Sandbox::start(settings.sandbox, &task.options.sandbox).await?;
     let tree = work(&task, &sandbox, settings, http).await;
     sandbox.close().await?;
     let Some(tree) = tree? else {
         return Ok(EpisodeScore::of_outcome(0.0));
     };
+    let files = sandbox_files(&task.check_files);
     let place = CheckPlace::start(settings.sandbox, &task.options.sandbox, &[], &files).await?;
     let score = check(&task, &place, tree).await;
     place.close().await?;
@@ -70,7 +68,6 @@ pub(super) async fn run(
 
 /// Has the model do the task. Returns its files as a tar archive, or `None` if they cannot be copied: the model has
 /// filled the disk, or made files that cannot be read.
-
 async fn work(
     task: &TerminalTask,
     sandbox: &Sandbox,
@@ -78,11 +75,7 @@ async fn work(
     http: reqwest::Client,
 ) -> Result<Option<Vec<u8>>, AgentError> {
     let options = &task.options;
-    let files = task.files.iter().map(|(name, content)| SandboxFile {
-        name,
-        content: content.as_bytes(),
-    });
-    sandbox.write_files(&files.collect::<Vec<_>>()).await?;
+    sandbox.write_files(&sandbox_files(&task.files)).await?;
     if let Some(setup) = &task.setup {
         set_up(sandbox, setup, options).await?;
     }
@@ -104,14 +97,21 @@ async fn work(
 
 async fn check(
     task: &TerminalTask,
-    place: &CheckPlace,
+    place: &CheckPlace<'_>,
     tree: Vec<u8>,
 ) -> Result<EpisodeScore, AgentError> {
     if !place.unpack(tree).await? || place.has_link_to_check().await? {
         return Ok(EpisodeScore::of_outcome(0.0));
     }
-    let outcome = place
-        .run(&task.check, &[], task.options.check_time())
-        .await?;
+    let time = task.options.check_time();
+    let outcome = place.run(&task.check, &[], time).await?;
     Ok(EpisodeScore::of_check(&outcome))
+}
+
+fn sandbox_files(files: &BTreeMap<String, String>) -> Vec<SandboxFile<'_>> {
+    let files = files.iter().map(|(name, content)| SandboxFile {
+        name,
+        content: content.as_bytes(),
+    });
+    files.collect()
 }

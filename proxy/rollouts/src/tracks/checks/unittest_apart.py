@@ -304,6 +304,16 @@ class ProgramModule(types.ModuleType):
     def __getattr__(self, name):
         return getattr(vars(self)["_proxy"], name)
 
+    def __setattr__(self, name, value):
+        # Python sets what its imports need; a test sets what it patches.
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            super().__setattr__(name, value)
+        else:
+            setattr(vars(self)["_proxy"], name, value)
+
+    def __delattr__(self, name):
+        delattr(vars(self)["_proxy"], name)
+
 
 class ProgramImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports from the program what neither Python nor the test files have."""
@@ -312,6 +322,9 @@ class ProgramImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.peer = peer
 
     def find_spec(self, name, path=None, target=None):
+        # Python tries to import modules that it has on other systems only.
+        if name.partition(".")[0] in sys.stdlib_module_names:
+            return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):

@@ -8,7 +8,7 @@ use super::{
     super::error::AgentError,
     repository::{RepositoryTree, git, output},
 };
-use crate::sandbox::{SandboxError, is_inside};
+use crate::sandbox::{SandboxError, SandboxFile, is_inside};
 
 /// Files that configure test runners, in any folder. They stay as the repository has them.
 pub(super) const RUNNER_FILES: [&str; 6] = [
@@ -72,9 +72,11 @@ impl TestFiles {
         &self.names
     }
 
-    /// Returns the content of every test file, by name.
-    pub(super) fn files(&self) -> &BTreeMap<String, Vec<u8>> {
-        &self.files
+    /// Returns every test file.
+    pub(super) fn files(&self) -> Vec<SandboxFile<'_>> {
+        let files = self.files.iter();
+        let files = files.map(|(name, content)| SandboxFile { name, content });
+        files.collect()
     }
 }
 

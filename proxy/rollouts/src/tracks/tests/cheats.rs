@@ -246,7 +246,7 @@ async fn the_files_of_a_check_are_out_of_reach_and_python_starts_without_the_mod
         return;
     }
     let check = "python3 -c '
-import json, sys
+import copy, json, mimetypes, pickle, platform, subprocess, sys
 truth = json.load(open(\"truth/n.json\"))
 sys.exit(open(\"n.txt\").read().strip() != str(truth[\"n\"]))'";
     let task = json!({
@@ -292,6 +292,14 @@ sys.exit(open(\"n.txt\").read().strip() != str(truth[\"n\"]))'";
         ),
         (
             "echo 'raise SystemExit(0)' | tee json.py sys.py sitecustomize.py usercustomize.py > encodings.py",
+            0.0,
+        ),
+        (
+            "echo 'raise SystemExit(0)' | tee msvcrt.py _winapi.py winreg.py nt.py _overlapped.py > vms_lib.py",
+            0.0,
+        ),
+        (
+            "for it in org/python java; do mkdir -p $it; echo 'raise SystemExit(0)' | tee org/__init__.py > $it/__init__.py; done",
             0.0,
         ),
         ("mkfifo n.txt", 0.0),
@@ -376,7 +384,7 @@ async fn a_test_command_of_ones_own_counts_only_if_it_fails_for_a_test_that_does
             Err("ends with code 0 for a test that does not exist"),
         ),
         (
-            "true",
+            "echo \"$@\"; [ -d tests ]",
             "true",
             Err("ends with code 0 for a test that does not exist"),
         ),
@@ -404,5 +412,56 @@ async fn a_test_command_of_ones_own_counts_only_if_it_fails_for_a_test_that_does
             (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
             (got, _) => panic!("{test_command}, {command}: {got:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn tests_in_a_process_of_their_own_use_the_objects_of_the_program_and_all_have_to_pass() {
+    if !has_sandbox().await {
+        return;
+    }
+    let repository = tempfile::TempDir::new().unwrap();
+    for (name, text) in [
+        ("shop.py", include_str!("apart/shop.py")),
+        ("stock/__init__.py", "VALUE = {1, 2}\n"),
+        (
+            "stock/part.py",
+            "from . import VALUE\ndef get(): return VALUE\n",
+        ),
+        ("tests/test_shop.py", include_str!("apart/test_shop.py")),
+    ] {
+        let path = repository.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let all = [
+        "objects",
+        "errors",
+        "arguments",
+        "values",
+        "output_and_patches",
+    ];
+    for (tests, command, expected) in [
+        (&all[..], "true", 1.0),
+        (&all[..], "sed -i 's/hello/hallo/' shop.py", 0.0),
+        (&["skipped"], "true", 0.0),
+        (&["expected"], "true", 0.0),
+        (&["objects", "skipped"], "true", 0.0),
+        (&["values", "missing"], "true", 0.0),
+    ] {
+        let name = |it: &&str| format!("tests.test_shop.ShopTest.test_{it}");
+        let task = json!({
+            "prompt": "Do nothing.",
+            "repository": repository.path(),
+            "tests": ["tests"],
+            "test_command": "exec python3 -I \"$METACLAW_UNITTEST\" \"$@\"",
+            "fail_to_pass": tests.iter().map(name).collect::<Vec<_>>(),
+        });
+        let replies = vec![Scripted::bash(command), Scripted::done()];
+        let score = run(Track::Swe, &task, replies).await.score();
+        assert!(
+            (score - expected).abs() < 1e-9,
+            "{tests:?}, {command}: {score}"
+        );
     }
 }
