@@ -7,11 +7,13 @@
 
 use std::{path::Path, time::Duration};
 
-use self::{bubblewrap::Bubblewrap, container::Container, folder::Folder};
+use self::{
+    bubblewrap::Bubblewrap, container::Container, folder::Folder, memory_group::MemoryGroup,
+};
 pub use self::{
     error::SandboxError,
     exec::{Exec, ExecEnd, ExecOutcome},
-    settings::{SandboxChoice, SandboxLimits, UnknownSandbox},
+    settings::{SandboxChoice, SandboxLimits, SandboxMount, UnknownSandbox},
 };
 use futures_util::future::BoxFuture;
 
@@ -21,6 +23,7 @@ mod error;
 mod exec;
 mod folder;
 mod holder;
+mod memory_group;
 mod output;
 mod settings;
 
@@ -66,15 +69,9 @@ impl Sandbox {
             limits.validate()?;
             let backend = match choice {
                 SandboxChoice::Auto => automatic(limits).await?,
-                SandboxChoice::Bubblewrap => {
-                    SandboxBackend::Bubblewrap(Bubblewrap::start(limits).await?)
-                }
-                SandboxChoice::Podman => {
-                    SandboxBackend::Container(Container::start("podman", limits).await?)
-                }
-                SandboxChoice::Docker => {
-                    SandboxBackend::Container(Container::start("docker", limits).await?)
-                }
+                SandboxChoice::Bubblewrap => bubblewrap(limits).await?,
+                SandboxChoice::Podman => container("podman", limits).await?,
+                SandboxChoice::Docker => container("docker", limits).await?,
                 SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
             };
             Ok(Self { backend })
@@ -87,6 +84,11 @@ impl Sandbox {
             SandboxBackend::Bubblewrap(_) | SandboxBackend::Container(_) => Path::new("/work"),
             SandboxBackend::Folder(folder) => folder.path(),
         }
+    }
+
+    /// Returns whether commands see the files of this machine that the sandbox was started with.
+    pub(crate) fn shows_mounts(&self) -> bool {
+        !matches!(self.backend, SandboxBackend::Folder(_))
     }
 
     /// Runs a command in the work folder, within its limits. One that runs past its time is killed, together with every
@@ -102,8 +104,9 @@ impl Sandbox {
                 SandboxBackend::Folder(it) => it.command(exec),
             };
             let raw = exec::run(command, exec).await?;
-            if let SandboxBackend::Folder(_) = &self.backend {
+            if let SandboxBackend::Folder(it) = &self.backend {
                 raw.kill_rest();
+                it.kill_rest();
             }
             if raw.outcome.end == ExecEnd::TimedOut {
                 self.kill_all().await?;
@@ -151,16 +154,28 @@ impl Sandbox {
         })
     }
 
-    /// Returns the files of the work folder as a tar archive, without `.git` at the top.
+    /// Returns the files of the work folder as a tar archive, without the files and folders whose paths are `without`,
+    /// and without those in any folder whose names are `without_named`.
     ///
     /// # Errors
     /// If files cannot be read, or the archive is larger than twice the disk of `disk_mb` MB.
-    pub fn pack(&self, disk_mb: u32) -> BoxFuture<'_, Result<Vec<u8>, SandboxError>> {
+    pub fn pack<'a>(
+        &'a self,
+        disk_mb: u32,
+        without: &'a [String],
+        without_named: &'a [&str],
+    ) -> BoxFuture<'a, Result<Vec<u8>, SandboxError>> {
         Box::pin(async move {
             let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
             let limit = limit.saturating_mul(2 << 20);
-            let script = "tar --create --file=- --sparse --exclude=./.git .";
-            let pack = Exec::script(script).within(COPY).with_max_output(limit);
+            let script = "tar --create --file=- --sparse --no-wildcards \"$@\" .";
+            let mut pack = Exec::script(script).within(COPY).with_max_output(limit);
+            pack.argv.extend(["bash", "--anchored"].map(str::to_owned));
+            let exclude = |it: &String| format!("--exclude=./{it}");
+            pack.argv.extend(without.iter().map(exclude));
+            pack.argv.push("--no-anchored".to_owned());
+            let exclude = |it: &&str| format!("--exclude={it}");
+            pack.argv.extend(without_named.iter().map(exclude));
             let outcome = self.exec(&pack).await?;
             if outcome.omitted > 0 || !outcome.succeeded() {
                 let words = format!("packing ended with {:?}", outcome.end);
@@ -179,8 +194,10 @@ impl Sandbox {
             let command = match &self.backend {
                 SandboxBackend::Bubblewrap(it) => it.killer(),
                 SandboxBackend::Container(it) => it.killer(),
-                // Nothing outlives its command there.
-                SandboxBackend::Folder(_) => return Ok(()),
+                SandboxBackend::Folder(it) => {
+                    it.kill_rest();
+                    return Ok(());
+                }
             };
             exec::run(command, &Exec::script("").within(KILL)).await?;
             Ok(())
@@ -204,17 +221,30 @@ impl Sandbox {
 
 // === functions ===
 
+async fn bubblewrap(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
+    let started = Bubblewrap::start(limits, MemoryGroup::new(limits)).await;
+    started.map(SandboxBackend::Bubblewrap)
+}
+
+async fn container(
+    program: &'static str,
+    limits: &SandboxLimits,
+) -> Result<SandboxBackend, SandboxError> {
+    let started = Container::start(program, limits).await;
+    started.map(SandboxBackend::Container)
+}
+
 async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
     let mut reasons = Vec::new();
     if limits.image.is_none() {
-        match Bubblewrap::start(limits).await {
-            Ok(it) => return Ok(SandboxBackend::Bubblewrap(it)),
+        match bubblewrap(limits).await {
+            Ok(it) => return Ok(it),
             Err(error) => reasons.push(error.to_string()),
         }
     }
     for program in ["podman", "docker"] {
-        match Container::start(program, limits).await {
-            Ok(it) => return Ok(SandboxBackend::Container(it)),
+        match container(program, limits).await {
+            Ok(it) => return Ok(it),
             Err(error) => reasons.push(error.to_string()),
         }
     }
@@ -223,7 +253,8 @@ async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxErro
     })
 }
 
-fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
+/// Returns files as a tar archive.
+pub(crate) fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
     let mut archive = tar::Builder::new(Vec::new());
     for file in files {
         if !is_inside(file.name) {

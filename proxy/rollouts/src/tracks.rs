@@ -4,6 +4,7 @@
 //! `METACLAW_TASK` names, talks to the model at `OPENAI_BASE_URL`, and writes its score to the file that
 //! `METACLAW_REWARD` names.
 
+mod checks;
 mod dialogue;
 mod error;
 mod gui;

@@ -10,14 +10,27 @@ use super::{
     error::SandboxError,
     exec::Exec,
     holder::{SCRIPT, SandboxHolder},
-    settings::SandboxLimits,
+    memory_group::MemoryGroup,
+    settings::{MB, SandboxLimits, SandboxMount},
 };
 
 const PROGRAM: &str = "bubblewrap (bwrap)";
 /// Limits of processes do not apply to the machine's root. So root makes its sandboxes as the user `nobody`.
 const NOBODY: u32 = 65_534;
 const READY: Duration = Duration::from_secs(20);
-const MB: u64 = 1 << 20;
+/// The files that a folder in memory may have for each MB of its size. The kernel takes up to 3 kB for an empty one.
+const FILES_OF_MB: u64 = 128;
+/// The folders in memory, and the names of the places where they are mounted first.
+const FOLDERS: [(&str, &str); 3] = [("/dev/shm", "shm"), ("/tmp", "tmp"), ("/work", "work")];
+/// It starts bwrap. If it has options, it first mounts the folders in memory, because bwrap cannot limit their files.
+/// bwrap closes the stream to which it writes about the sandbox, so that stream is a copy of the output.
+const BEGIN: &str = "etc=$1 options=$2; shift 2
+    for folder in ${options:+shm tmp work}; do
+        mount -t tmpfs -o \"$options\" tmpfs \"$etc/$folder\" || exit
+    done
+    exec bwrap \"$@\" 3>&1";
+/// It becomes the program that is its first argument, in the control group whose file it is given, if any.
+const JOIN: &str = "[ -z \"$0\" ] || echo $$ > \"$0\" || exit; exec \"$@\"";
 /// Where programs look for libraries, certificates and time zones.
 const SYSTEM_FILES: [&str; 6] = [
     "/etc/alternatives",
@@ -51,19 +64,26 @@ pub(super) struct Bubblewrap {
     /// The first process of the sandbox, as this machine numbers it.
     first: u64,
     limits: SandboxLimits,
+    group: Option<MemoryGroup>,
 }
 
 // === impl Bubblewrap ===
 
 impl Bubblewrap {
-    pub(super) async fn start(limits: &SandboxLimits) -> Result<Self, SandboxError> {
+    /// Starts a sandbox. Without a control group, the number of its files is limited, if this user may mount.
+    pub(super) async fn start(
+        limits: &SandboxLimits,
+        group: Option<MemoryGroup>,
+    ) -> Result<Self, SandboxError> {
         let etc = etc()?;
-        // bwrap closes the stream to which it writes about the sandbox. So that stream is a copy of the output.
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "exec bwrap \"$@\" 3>&1", "sh"]);
-        command.args(arguments(limits, etc.path()));
-        lower(&mut command);
-        let (holder, said) = SandboxHolder::start(command, PROGRAM, READY).await?;
+        let begin = |has_folders| {
+            let command = first_command(limits, etc.path(), has_folders);
+            SandboxHolder::start(command, PROGRAM, READY)
+        };
+        let (holder, said) = match begin(group.is_none()).await {
+            Err(_) if group.is_none() => begin(false).await?,
+            started => started?,
+        };
         let info = serde_json::from_str::<Value>(&said).ok();
         let first = info.and_then(|info| info["child-pid"].as_u64());
         let first = first.ok_or_else(|| SandboxError::Refused {
@@ -74,27 +94,36 @@ impl Bubblewrap {
             holder,
             first,
             limits: limits.clone(),
+            group,
         })
     }
 
     /// Returns the host command that runs `exec` in the sandbox.
     pub(super) fn command(&self, exec: &Exec) -> Command {
-        let mut command = self.enter();
+        let mut command = self.enter(self.group.as_ref());
         // Set in the sandbox: the kernel counts processes for each user namespace.
         command.arg("/usr/bin/prlimit");
         command.arg(format!("--nproc={}", self.limits.processes));
-        command.arg(format!("--data={}", u64::from(self.limits.memory_mb) * MB));
+        let memory = u64::from(self.limits.memory_mb) * MB;
+        if self.group.is_some() {
+            command.arg(format!("--data={memory}"));
+        } else {
+            // The address space has shared mappings too. A file in memory alone need not be mapped.
+            let disk = u64::from(self.limits.disk_mb) * MB;
+            command.args([format!("--as={memory}"), format!("--fsize={disk}")]);
+        }
         command.args(["--core=0", "--", "/bin/bash", "-c", ENTER, "bash"]);
         command.args(&exec.argv);
         command.env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", "/work").env("LANG", "C.UTF-8");
+        command.envs(exec.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
     /// Returns the host command that kills every process of the sandbox but the first.
     pub(super) fn killer(&self) -> Command {
-        let mut command = self.enter();
+        let mut command = self.enter(None);
         command.args(["/bin/bash", "-c", "kill -9 -1"]);
         command
     }
@@ -104,13 +133,20 @@ impl Bubblewrap {
         Ok(())
     }
 
-    fn enter(&self) -> Command {
-        let mut command = Command::new("/usr/bin/nsenter");
+    fn enter(&self, group: Option<&MemoryGroup>) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", JOIN]);
+        command.arg(group.map(MemoryGroup::processes).unwrap_or_default());
+        // A process joins a group as the user who made it.
+        if rustix::process::geteuid().is_root() {
+            command.args(["/usr/bin/setpriv", "--clear-groups"]);
+            command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+        }
+        command.arg("/usr/bin/nsenter");
         command.arg(format!("--target={}", self.first));
         command.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts"]);
         command.args(["--preserve-credentials", "--"]);
         command.current_dir("/");
-        lower(&mut command);
         command
     }
 }
@@ -123,7 +159,24 @@ fn lower(command: &mut Command) {
     }
 }
 
-/// The files of `/etc` that say who is who. The sandbox mounts them; the folder may go when it is ready.
+/// Returns the command of the first process. `has_folders` says that it mounts the folders in memory.
+fn first_command(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Command {
+    let mut command = Command::new("/usr/bin/unshare");
+    let mut options = String::new();
+    if has_folders {
+        command.args(["--user", "--map-root-user", "--mount"]);
+        let (size, files) = (limits.disk_mb, FILES_OF_MB * u64::from(limits.disk_mb));
+        options = format!("size={size}m,nr_inodes={files},mode=755");
+    }
+    command.args(["/bin/sh", "-c", BEGIN, "sh"]);
+    command.arg(etc).arg(options);
+    command.args(arguments(limits, etc, has_folders));
+    lower(&mut command);
+    command
+}
+
+/// The files of `/etc` that say who is who, and places for the folders in memory. The sandbox mounts all of them; the
+/// folder may go when it is ready.
 fn etc() -> Result<TempDir, SandboxError> {
     let folder = TempDir::new()?;
     let users = "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000::/work:/bin/bash\n";
@@ -131,15 +184,19 @@ fn etc() -> Result<TempDir, SandboxError> {
     fs::write(folder.path().join("group"), "root:x:0:\nagent:x:1000:\n")?;
     let hosts = "127.0.0.1 localhost sandbox\n::1 localhost\n";
     fs::write(folder.path().join("hosts"), hosts)?;
+    for (_, place) in FOLDERS {
+        fs::create_dir(folder.path().join(place))?;
+    }
     // `nobody` reads them.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder.path())? {
-        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o644))?;
+        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o755))?;
     }
     Ok(folder)
 }
 
-fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
+/// `has_folders` says that the folders in memory are there, each in its place.
+fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsString> {
     let mut given = Arguments::default();
     given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
     given.add(&[
@@ -163,9 +220,8 @@ fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
         given.add(&["--ro-bind-try", file, file]);
     }
     for file in ["passwd", "group", "hosts"] {
-        given.add(&["--ro-bind"]);
-        given.0.push(etc.join(file).into());
-        given.0.push(Path::new("/etc").join(file).into());
+        let target = Path::new("/etc").join(file);
+        given.bind("--ro-bind", &etc.join(file), &target);
     }
     given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
     for device in DEVICES {
@@ -175,14 +231,19 @@ fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
         given.add(&["--symlink", target, link]);
     }
     let size = (u64::from(limits.disk_mb) * MB).to_string();
-    for (folder, size) in [("/dev/shm", "16777216"), ("/tmp", &size), ("/work", &size)] {
-        given.add(&["--size", size, "--tmpfs", folder]);
+    for (folder, place) in FOLDERS {
+        if has_folders {
+            given.bind("--bind", &etc.join(place), Path::new(folder));
+        } else {
+            given.add(&["--size", &size, "--tmpfs", folder]);
+        }
     }
     given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
     for folder in &limits.folders {
-        given.add(&["--ro-bind"]);
-        given.0.push(folder.into());
-        given.0.push(folder.into());
+        given.bind("--ro-bind", folder, folder);
+    }
+    for SandboxMount { source, target } in &limits.mounts {
+        given.bind("--ro-bind", source, target);
     }
     given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
     given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
@@ -193,6 +254,10 @@ fn arguments(limits: &SandboxLimits, etc: &Path) -> Vec<OsString> {
 struct Arguments(Vec<OsString>);
 
 impl Arguments {
+    fn bind(&mut self, how: &str, source: &Path, target: &Path) {
+        self.0.extend([how.into(), source.into(), target.into()]);
+    }
+
     fn add(&mut self, given: &[&str]) {
         self.0.extend(given.iter().map(OsString::from));
     }

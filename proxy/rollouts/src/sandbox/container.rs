@@ -8,7 +8,7 @@ use super::{
     error::SandboxError,
     exec::Exec,
     holder::{SCRIPT, SandboxHolder},
-    settings::SandboxLimits,
+    settings::{SandboxLimits, SandboxMount},
 };
 
 /// It has bash, tar and Python.
@@ -54,6 +54,10 @@ impl Container {
             let folder = folder.display();
             command.arg(format!("--volume={folder}:{folder}:ro"));
         }
+        for SandboxMount { source, target } in &limits.mounts {
+            let (source, target) = (source.display(), target.display());
+            command.arg(format!("--volume={source}:{target}:ro"));
+        }
         command.arg(limits.image.as_deref().unwrap_or(IMAGE));
         command.args(["bash", "-c", &format!("chmod 1777 /work /tmp; {SCRIPT}")]);
         let (holder, _) = SandboxHolder::start(command, program, READY).await?;
@@ -70,6 +74,11 @@ impl Container {
         command.args(["exec", "--interactive", "--workdir", "/work"]);
         command.args(["--user", USER]);
         command.args(["--env", "HOME=/work", "--env", "LANG=C.UTF-8"]);
+        for (name, value) in &exec.env {
+            command
+                .arg("--env")
+                .arg(format!("{name}={}", value.display()));
+        }
         command.args([&self.name, "bash", "-c", ENTER, "bash"]);
         command.args(&exec.argv);
         command

@@ -1,6 +1,7 @@
 //! One command: its text, its limits, and how it ended.
 
 use std::{
+    ffi::OsString,
     future::pending,
     io,
     os::unix::process::ExitStatusExt as _,
@@ -30,6 +31,8 @@ pub struct Exec {
     /// The program and its arguments.
     pub argv: Vec<String>,
     pub stdin: Vec<u8>,
+    /// Variables of the environment, beside those of the sandbox or in their place.
+    pub env: Vec<(&'static str, OsString)>,
     /// The command is killed after this time, with every other process of the sandbox.
     pub time: Duration,
     /// The bytes of output that are kept, of the beginning and of the end.
@@ -77,6 +80,7 @@ impl Exec {
         Self {
             argv: argv.map(str::to_owned).to_vec(),
             stdin: Vec::new(),
+            env: Vec::new(),
             time: Duration::from_secs(30),
             max_output: 16 << 10,
         }

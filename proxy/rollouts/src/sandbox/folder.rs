@@ -1,13 +1,19 @@
 //! No sandbox: commands run as this user, in a temporary folder.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::exec::Exec;
 
 const ENTER: &str = "exec \"$@\" 2>&1";
+/// A variable that the processes of a folder inherit.
+const MARK: &str = "METACLAW_FOLDER";
+/// How often the list of processes is read at most, until it has none of the folder. A process may make another before
+/// it is killed, and takes a moment to end.
+const MAX_ROUNDS: u32 = 200;
 
 #[derive(Debug)]
 pub(super) struct Folder(TempDir);
@@ -29,6 +35,45 @@ impl Folder {
         command.current_dir(self.path()).env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", self.path()).env("LANG", "C.UTF-8");
+        command.env(MARK, self.path());
+        command.envs(exec.env.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// Kills what commands have left behind, in sessions of their own too: the processes that have the folder's mark in
+    /// their environment or work in the folder. One that has neither goes on.
+    pub(super) fn kill_rest(&self) {
+        for _ in 0..MAX_ROUNDS {
+            let rest = self.processes();
+            if rest.is_empty() {
+                break;
+            }
+            for process in rest {
+                // It may have ended already.
+                let _ = kill_process(process, Signal::KILL);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn processes(&self) -> Vec<Pid> {
+        let mark = format!("{MARK}={}", self.path().display());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let processes = entries.filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let mut variables = environment.split(|it| *it == 0);
+            let place = fs::read_link(entry.path().join("cwd"));
+            let is_ours = variables.any(|it| it == mark.as_bytes())
+                || place.is_ok_and(|it| it.starts_with(self.path()));
+            Pid::from_raw(number).filter(|_| is_ours)
+        });
+        processes.collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        self.kill_rest();
     }
 }

@@ -6,6 +6,8 @@ use serde::Deserialize;
 
 use super::error::SandboxError;
 
+pub(super) const MB: u64 = 1 << 20;
+
 /// The program that separates commands from this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -24,9 +26,9 @@ pub enum SandboxChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxLimits {
-    /// The size of the work folder in MB. `/tmp` has the same size. Both are in memory.
+    /// The size of the work folder in MB. `/tmp` and `/dev/shm` have the same size. All are in memory.
     pub disk_mb: u32,
-    /// The memory in MB: of each process in bubblewrap, of all together in a container.
+    /// The memory in MB: in a container and in a control group of all processes together, else of each process.
     pub memory_mb: u32,
     /// The number of processes and threads at once.
     pub processes: u32,
@@ -34,6 +36,16 @@ pub struct SandboxLimits {
     pub folders: Vec<PathBuf>,
     /// The container image. It needs `bash` and `tar`.
     pub image: Option<String>,
+    /// Files and folders that can be read in places of their own. `none` does not show them.
+    #[serde(skip)]
+    pub mounts: Vec<SandboxMount>,
+}
+
+/// A file or folder of this machine that commands in a sandbox can read at `target`, an absolute path, and not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxMount {
+    pub source: PathBuf,
+    pub target: PathBuf,
 }
 
 /// A text that names no program for a sandbox.
@@ -67,6 +79,11 @@ impl FromStr for SandboxChoice {
 // === impl SandboxLimits ===
 
 impl SandboxLimits {
+    /// Returns the bytes that commands and their files in memory may take together.
+    pub(super) fn total_memory(&self) -> u64 {
+        MB * (u64::from(self.memory_mb) + 3 * u64::from(self.disk_mb))
+    }
+
     /// Checks that nothing is limited to nothing, which a file system in memory would take for no limit.
     ///
     /// # Errors
@@ -92,6 +109,7 @@ impl Default for SandboxLimits {
             processes: 128,
             folders: Vec::new(),
             image: None,
+            mounts: Vec::new(),
         }
     }
 }

@@ -4,7 +4,10 @@
 use metaclaw_test_kit::has;
 use std::time::{Duration, Instant};
 
-use super::{Exec, ExecEnd, Sandbox, SandboxChoice, SandboxError, SandboxFile, SandboxLimits};
+use super::{
+    Exec, ExecEnd, Sandbox, SandboxBackend, SandboxChoice, SandboxError, SandboxFile,
+    SandboxLimits, bubblewrap::Bubblewrap, memory_group::MemoryGroup,
+};
 
 fn limits() -> SandboxLimits {
     SandboxLimits {
@@ -180,6 +183,80 @@ async fn a_full_disk_and_too_much_memory_fail_the_command_alone() {
     sandbox.close().await.unwrap();
 }
 
+/// Ways to take memory that no limit of one process counts. Each takes 1.5 GB, or 400,000 empty files.
+const HOGS: [(&str, &str); 7] = [
+    (
+        "a shared mapping",
+        "m = mmap.mmap(-1, 1500 << 20)\nfor i in range(0, 1500 << 20, 4096): m[i] = 1",
+    ),
+    (
+        "many empty files",
+        "for i in range(400_000): open(f'f{i}', 'w').close()",
+    ),
+    (
+        "many empty folders and links outside the work folder",
+        "for i in range(200_000): os.mkdir(f'/tmp/f{i}'); os.symlink('x', f'/dev/shm/f{i}')",
+    ),
+    (
+        "one file in memory",
+        "f = os.memfd_create('x')\nfor i in range(1500): os.write(f, b'x' * (1 << 20))",
+    ),
+    (
+        "files in memory",
+        "f = [os.memfd_create('x') for _ in range(150)]\nfor it in f:\n  for _ in range(10): os.write(it, b'x' * (1 << 20))",
+    ),
+    (
+        "shared mappings of children",
+        "for i in range(20):\n  if not os.fork():\n    m = mmap.mmap(-1, 90 << 20)\n    \
+         for j in range(0, 90 << 20, 4096): m[j] = 1\n    os._exit(0)\n  \
+         assert i % 4 < 3 or all(os.wait()[1] == 0 for _ in range(4))",
+    ),
+    (
+        "shared memory that outlives its process",
+        "libc = ctypes.CDLL(None)\nlibc.shmat.restype = ctypes.c_void_p\nfor i in range(15):\n  \
+         ctypes.memset(libc.shmat(libc.shmget(0, 100 << 20, 0o1600), None, 0), 1, 100 << 20)",
+    ),
+];
+
+async fn assert_that_hogs_fail(group: impl Fn() -> Option<MemoryGroup>, hogs: &[(&str, &str)]) {
+    for (kind, hog) in hogs {
+        let begun = Bubblewrap::start(&limits(), group()).await;
+        let sandbox = Sandbox {
+            backend: SandboxBackend::Bubblewrap(begun.unwrap()),
+        };
+        let program = format!("import ctypes, mmap, os\n{hog}\nprint('unbounded')");
+        let exec = Exec::script("python3 -c \"$1\"").with_args(&["bash", &program]);
+        let outcome = sandbox.exec(&exec).await.unwrap();
+        println!("{kind}: {outcome:?}");
+        assert!(!outcome.succeeded(), "{kind}");
+        assert!(!outcome.text().contains("unbounded"), "{kind}");
+        assert!(!outcome.text().contains("SyntaxError"), "{kind}");
+        sandbox.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn all_processes_together_have_the_memory_of_their_control_group() {
+    let Some(sandbox) = sandbox().await else {
+        return;
+    };
+    sandbox.close().await.unwrap();
+    if MemoryGroup::new(&limits()).is_none() {
+        println!("skipped: this user can make no control group that limits memory");
+        return;
+    }
+    assert_that_hogs_fail(|| MemoryGroup::new(&limits()), &HOGS).await;
+}
+
+#[tokio::test]
+async fn without_a_control_group_mappings_and_files_are_limited() {
+    let Some(sandbox) = sandbox().await else {
+        return;
+    };
+    sandbox.close().await.unwrap();
+    assert_that_hogs_fail(|| None, &HOGS[..4]).await;
+}
+
 #[tokio::test]
 async fn endless_output_is_cut_in_its_middle() {
     let Some(sandbox) = sandbox().await else {
@@ -221,6 +298,17 @@ async fn without_a_sandbox_commands_run_in_a_folder_that_goes_away() {
     let said = output(&sandbox, "echo x > a; pwd; sleep 98764 & ls").await;
     assert_eq!(said, format!("{}\na\n", folder.display()));
     until_none_has("sleep 98764").await;
+    for leave in [
+        "setsid sleep 98768 & true",
+        "setsid nohup sleep 98768 > /dev/null 2>&1 & disown",
+        "(setsid sh -c 'sleep 98768 & sleep 98768' > /dev/null 2>&1 &)",
+        "cd /; setsid sleep 98768 > /dev/null 2>&1 &",
+        "env -i setsid sleep 98768 > /dev/null 2>&1 &",
+        "for i in 1 2 3; do setsid setsid sleep 98768 > /dev/null 2>&1 & done; kill $$",
+    ] {
+        output(&sandbox, leave).await;
+        until_none_has("sleep 98768").await;
+    }
     sandbox.close().await.unwrap();
     assert!(!folder.exists());
 }

@@ -1,8 +1,8 @@
 //! The track `swe`: the model mends a repository in a shell, and tests that it cannot change say whether it has.
 //!
 //! The model works in a copy of the files of one commit, whose history is not there. The tests run in a second sandbox,
-//! on a copy of the model's files in which the test files were restored, so that no program that the model left running
-//! is there.
+//! on a copy of the model's files in which the test files are those of the task and cannot be changed. No program that
+//! the model left running is there.
 
 mod repository;
 mod test_files;
@@ -14,9 +14,10 @@ use serde::Deserialize;
 
 use self::{
     repository::{RepositorySettings, RepositoryTree},
-    test_files::TestFiles,
+    test_files::{RUNNER_FILES, TestFiles},
 };
 use super::{
+    checks::CheckPlace,
     dialogue::Dialogue,
     error::AgentError,
     policy::PolicyClient,
@@ -105,9 +106,10 @@ pub(super) async fn run(
     let Some(tree) = mended? else {
         return Ok(EpisodeScore::of_outcome(0.0));
     };
-    let sandbox = Sandbox::start(settings.sandbox, &prepared.limits).await?;
-    let passed = passes(&task, &prepared, &sandbox, tree).await;
-    sandbox.close().await?;
+    let (names, files) = (prepared.tests.names(), prepared.tests.files());
+    let place = CheckPlace::start(settings.sandbox, &prepared.limits, names, &files).await?;
+    let passed = passes(&task, &prepared, &place, tree).await;
+    place.close().await?;
     Ok(EpisodeScore::of_outcome(if passed? { 1.0 } else { 0.0 }))
 }
 
@@ -155,6 +157,7 @@ async fn mend(
     if let Some(setup) = &prepared.setup {
         set_up(sandbox, setup, options).await?;
     }
+    check_command(task, prepared, sandbox).await?;
     let names = prepared.tests.names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let hide = Exec::script(HIDE_HISTORY)
@@ -168,7 +171,12 @@ async fn mend(
     let turns = options.turns(settings);
     dialogue.run(&policy, &mut shell, turns).await?;
     sandbox.kill_all().await?;
-    match sandbox.pack(prepared.limits.disk_mb).await {
+    let mut without = prepared.tests.names().to_vec();
+    without.push(".git".to_owned());
+    // Python's compiled files can be older than their sources, as far as times in seconds tell.
+    let without_named = [&RUNNER_FILES[..], &["__pycache__"]].concat();
+    let packed = sandbox.pack(prepared.limits.disk_mb, &without, &without_named);
+    match packed.await {
         Ok(tree) => Ok(Some(tree)),
         Err(SandboxError::Copy { .. }) => Ok(None),
         Err(error) => Err(error.into()),
@@ -179,30 +187,51 @@ async fn mend(
 async fn passes(
     task: &SweTask,
     prepared: &PreparedTask,
-    sandbox: &Sandbox,
+    place: &CheckPlace<'_>,
     tree: Vec<u8>,
 ) -> Result<bool, AgentError> {
-    match sandbox.unpack(tree).await {
-        Ok(()) => {}
-        Err(SandboxError::Copy { .. }) => return Ok(false),
-        Err(error) => return Err(error.into()),
+    if !place.unpack(tree).await? {
+        return Ok(false);
     }
-    match prepared.tests.restore(sandbox).await {
-        Ok(()) => {}
-        // The model's files leave no room for the tests.
-        Err(AgentError::Sandbox(SandboxError::Copy { .. })) => return Ok(false),
-        Err(error) => return Err(error),
-    }
+    let time = task.options.check_time();
     for tests in [&task.fail_to_pass, &task.pass_to_pass] {
-        if tests.is_empty() {
-            continue;
-        }
-        let names: Vec<&str> = tests.iter().map(String::as_str).collect();
-        let run = Exec::script(&prepared.test_command).with_args(&["bash"]);
-        let run = run.with_args(&names).within(task.options.check_time());
-        if !sandbox.exec(&run).await?.succeeded() {
+        let run = place.run(&prepared.test_command, tests, time);
+        if !tests.is_empty() && !run.await?.succeeded() {
             return Ok(false);
         }
     }
-    Ok(true)
+    // The model's program may have ended the test command early. Then this passes too.
+    let tests = [&task.fail_to_pass[..], &[missing_test(task)]].concat();
+    let control = place.run(&prepared.test_command, &tests, time).await?;
+    Ok(!control.succeeded())
+}
+
+/// Checks that the test command fails for a test that does not exist.
+///
+/// # Errors
+/// If it does not: its code does not say whether tests were run.
+async fn check_command(
+    task: &SweTask,
+    prepared: &PreparedTask,
+    sandbox: &Sandbox,
+) -> Result<(), AgentError> {
+    let missing = missing_test(task);
+    let run = Exec::script(&prepared.test_command).with_args(&["bash", &missing]);
+    let mut run = run.within(task.options.check_time());
+    run.env = vec![("PYTHONDONTWRITEBYTECODE", "1".into())];
+    if sandbox.exec(&run).await?.succeeded() {
+        let words = format!(
+            "test_command {:?} ends with code 0 for a test that does not exist: it has to fail unless each of its \
+             arguments names a test that was run and has passed",
+            prepared.test_command
+        );
+        return Err(AgentError::Field(words));
+    }
+    Ok(())
+}
+
+/// Returns the name of a test that does not exist, in the place where the last test is that has to pass.
+fn missing_test(task: &SweTask) -> String {
+    let last = task.fail_to_pass.last().map_or("", String::as_str);
+    format!("{last}_{:016x}", rand::random::<u64>())
 }

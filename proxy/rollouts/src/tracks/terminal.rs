@@ -1,10 +1,14 @@
 //! The track `terminal`: the model works in a shell, and a script checks what it did.
+//!
+//! The check runs in a second sandbox, on a copy of the work folder. No program of the model runs there, and none was
+//! running where the files of the check are.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 use super::{
+    checks::CheckPlace,
     dialogue::Dialogue,
     error::AgentError,
     policy::PolicyClient,
@@ -13,7 +17,7 @@ use super::{
     shell::{SandboxShell, set_up},
     task::{self, TaskOptions},
 };
-use crate::sandbox::{Exec, Sandbox, SandboxError, SandboxFile};
+use crate::sandbox::{Sandbox, SandboxError, SandboxFile};
 
 const SYSTEM: &str = "You do a task in a Linux shell. Run commands with the tool bash, one at a time, and read their \
                       output. If you cannot call tools, write one command in a code block that begins with ```bash. \
@@ -32,7 +36,7 @@ struct TerminalTask {
     setup: Option<String>,
     /// A script that runs after the model has ended.
     check: String,
-    /// Files that are written before the check. The model never sees them.
+    /// Files that the check alone sees.
     #[serde(default)]
     check_files: BTreeMap<String, String>,
     #[serde(skip)]
@@ -50,19 +54,28 @@ pub(super) async fn run(
     let mut task: TerminalTask = task::read(settings)?;
     task.options = task::read(settings)?;
     let sandbox = Sandbox::start(settings.sandbox, &task.options.sandbox).await?;
-    let score = run_in(&task, &sandbox, settings, http).await;
+    let tree = work(&task, &sandbox, settings, http).await;
     sandbox.close().await?;
+    let Some(tree) = tree? else {
+        return Ok(EpisodeScore::of_outcome(0.0));
+    };
+    let files = sandbox_files(&task.check_files);
+    let place = CheckPlace::start(settings.sandbox, &task.options.sandbox, &[], &files).await?;
+    let score = check(&task, &place, tree).await;
+    place.close().await?;
     score
 }
 
-async fn run_in(
+/// Has the model do the task. Returns its files as a tar archive, or `None` if they cannot be copied: the model has
+/// filled the disk, or made files that cannot be read.
+async fn work(
     task: &TerminalTask,
     sandbox: &Sandbox,
     settings: &AgentSettings,
     http: reqwest::Client,
-) -> Result<EpisodeScore, AgentError> {
+) -> Result<Option<Vec<u8>>, AgentError> {
     let options = &task.options;
-    write(sandbox, &task.files).await?;
+    sandbox.write_files(&sandbox_files(&task.files)).await?;
     if let Some(setup) = &task.setup {
         set_up(sandbox, setup, options).await?;
     }
@@ -73,22 +86,32 @@ async fn run_in(
     dialogue
         .run(&policy, &mut shell, options.turns(settings))
         .await?;
-    match write(sandbox, &task.check_files).await {
-        Ok(()) => {}
-        // The model has filled the disk.
-        Err(AgentError::Sandbox(SandboxError::Copy { .. })) => {
-            return Ok(EpisodeScore::of_outcome(0.0));
-        }
-        Err(error) => return Err(error),
+    sandbox.kill_all().await?;
+    let without: Vec<String> = task.check_files.keys().cloned().collect();
+    match sandbox.pack(options.sandbox.disk_mb, &without, &[]).await {
+        Ok(tree) => Ok(Some(tree)),
+        Err(SandboxError::Copy { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    let check = Exec::script(&task.check).within(options.check_time());
-    Ok(EpisodeScore::of_check(&sandbox.exec(&check).await?))
 }
 
-async fn write(sandbox: &Sandbox, files: &BTreeMap<String, String>) -> Result<(), AgentError> {
+async fn check(
+    task: &TerminalTask,
+    place: &CheckPlace<'_>,
+    tree: Vec<u8>,
+) -> Result<EpisodeScore, AgentError> {
+    if !place.unpack(tree).await? || place.has_link_to_check().await? {
+        return Ok(EpisodeScore::of_outcome(0.0));
+    }
+    let time = task.options.check_time();
+    let outcome = place.run(&task.check, &[], time).await?;
+    Ok(EpisodeScore::of_check(&outcome))
+}
+
+fn sandbox_files(files: &BTreeMap<String, String>) -> Vec<SandboxFile<'_>> {
     let files = files.iter().map(|(name, content)| SandboxFile {
         name,
         content: content.as_bytes(),
     });
-    Ok(sandbox.write_files(&files.collect::<Vec<_>>()).await?)
+    files.collect()
 }

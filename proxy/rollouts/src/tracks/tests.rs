@@ -1,5 +1,6 @@
 //! The agents of the tracks, with a model that follows a script.
 
+mod cheats;
 mod examples;
 mod gui;
 mod scripted;

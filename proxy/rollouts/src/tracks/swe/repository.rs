@@ -149,10 +149,18 @@ async fn archive(repository: &Path, commit: Option<&str>) -> Result<Vec<u8>, Str
     if commit.starts_with('-') {
         return Err(format!("commit {commit:?} is not allowed"));
     }
-    let mut command = git();
-    command.arg("-C").arg(repository);
-    command.args(["archive", "--format=tar", commit]);
-    output(command).await
+    let place = TempDir::new().map_err(|error| error.to_string())?;
+    let files = place.path().join("files");
+    fs::create_dir(&files).map_err(|error| error.to_string())?;
+    // `git archive` would leave out what the repository excludes from its releases, which can be its tests.
+    for args in [&["read-tree", commit][..], &["checkout-index", "--all"]] {
+        let mut command = git();
+        command.arg("-C").arg(repository);
+        command.arg("--work-tree").arg(&files).args(args);
+        command.env("GIT_INDEX_FILE", place.path().join("index"));
+        output(command).await?;
+    }
+    folder(&files).map_err(|error| error.to_string())
 }
 
 fn folder(place: &Path) -> std::io::Result<Vec<u8>> {

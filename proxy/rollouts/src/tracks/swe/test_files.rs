@@ -8,7 +8,17 @@ use super::{
     super::error::AgentError,
     repository::{RepositoryTree, git, output},
 };
-use crate::sandbox::{Exec, Sandbox, SandboxError, SandboxFile, is_inside};
+use crate::sandbox::{SandboxError, SandboxFile, is_inside};
+
+/// Files that configure test runners, in any folder. They stay as the repository has them.
+pub(super) const RUNNER_FILES: [&str; 6] = [
+    ".pytest.ini",
+    "conftest.py",
+    "pyproject.toml",
+    "pytest.ini",
+    "setup.cfg",
+    "tox.ini",
+];
 
 /// The test files as they have to be when the tests run.
 #[derive(Debug)]
@@ -39,7 +49,11 @@ impl TestFiles {
         if let Some(name) = names.iter().find(|it| !is_inside(it)) {
             return Err(SandboxError::FileName { name: name.clone() }.into());
         }
-        let is_test = |file: &str| names.iter().any(|it| Path::new(file).starts_with(it));
+        let is_test = |file: &str| {
+            let file = Path::new(file);
+            let configures = RUNNER_FILES.iter().any(|it| file.ends_with(it));
+            configures || names.iter().any(|it| file.starts_with(it))
+        };
         let wrong = |error: std::io::Error| AgentError::Field(format!("the test files: {error}"));
         let mut files = source.files(is_test).map_err(wrong)?;
         if !patched.is_empty() {
@@ -58,33 +72,11 @@ impl TestFiles {
         &self.names
     }
 
-    /// Puts the test files in their places in the model's files. What else the model put into a folder of tests goes.
-    ///
-    /// # Errors
-    /// If the sandbox cannot be used.
-    pub(super) async fn restore(&self, sandbox: &Sandbox) -> Result<(), AgentError> {
-        // A link that the model put in the place of a folder is removed too, and not followed.
-        let script = "for name; do
-            part=
-            while [ \"$name\" != \"$part\" ]; do
-                rest=${name#\"$part\"}; rest=${rest#/}
-                part=${part:+$part/}${rest%%/*}
-                if [ -L \"$part\" ]; then rm -f -- \"$part\"; fi
-            done
-            if [ -e \"$name\" ]; then chmod -R u+w -- \"$name\"; rm -rf -- \"$name\"; fi
-        done";
-        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let remove = Exec::script(script).with_args(&["bash"]).with_args(&names);
-        let removed = sandbox.exec(&remove).await?;
-        if !removed.succeeded() {
-            let words = removed.text();
-            return Err(SandboxError::Copy { words }.into());
-        }
-        let files = self
-            .files
-            .iter()
-            .map(|(name, content)| SandboxFile { name, content });
-        Ok(sandbox.write_files(&files.collect::<Vec<_>>()).await?)
+    /// Returns every test file.
+    pub(super) fn files(&self) -> Vec<SandboxFile<'_>> {
+        let files = self.files.iter();
+        let files = files.map(|(name, content)| SandboxFile { name, content });
+        files.collect()
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::task::tasks;
 
-fn folder(track: Track) -> PathBuf {
+pub(super) fn folder(track: Track) -> PathBuf {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     crate_folder
         .join("../../examples/rollouts")
@@ -18,7 +18,7 @@ fn folder(track: Track) -> PathBuf {
 }
 
 /// Reads the solution of a task: a shell script, or calls and an answer.
-fn solution(task: &Value) -> Vec<Scripted> {
+pub(super) fn solution(task: &Value) -> Vec<Scripted> {
     let solution = &task["solution"];
     if let Some(script) = solution.as_str() {
         return vec![Scripted::bash(script), Scripted::done()];

@@ -33,6 +33,8 @@ fn repository() -> TempDir {
     fs::create_dir(folder.path().join("tests")).unwrap();
     write("tests/__init__.py", "");
     write("tests/test_calc.py", TEST);
+    // A release of this repository has no tests.
+    write(".gitattributes", "tests export-ignore\n");
     git(&["add", "-A"]);
     git(&["commit", "-qm", "buggy"]);
     git(&["tag", "base"]);
