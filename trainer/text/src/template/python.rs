@@ -1,0 +1,230 @@
+//! Tests, filters, methods and numbers as Python and Jinja2 have them, where minijinja differs.
+//!
+//! `testdata/jinja.json` compares both, and lists the differences that remain.
+
+use std::borrow::Cow;
+
+use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value as Jinja};
+use minijinja_contrib::pycompat::unknown_method_callback;
+
+/// The most text that one rendering may print, in macros and captured blocks too. No context of a model is as long.
+pub(super) const MOST_TEXT: usize = 128 << 20;
+
+pub(super) fn add_to(environment: &mut Environment<'static>) {
+    environment.set_formatter(print);
+    environment.set_unknown_method_callback(method);
+    environment.add_test("iterable", is_iterable);
+    environment.add_test("sequence", |value: &Jinja| {
+        is_iterable(value) && value.kind() != ValueKind::Iterable
+    });
+    environment.add_test("callable", |value: &Jinja| {
+        matches!(value.kind(), ValueKind::Undefined | ValueKind::Plain)
+    });
+    for name in ["length", "count"] {
+        environment.add_filter(name, length);
+    }
+    for name in ["escape", "e"] {
+        environment.add_filter(name, escape);
+    }
+    environment.add_filter("replace", replace);
+    environment.add_filter("trim", |text: Cow<'_, str>, chars: Option<Cow<'_, str>>| {
+        strip(&text, chars.as_deref(), "strip").to_owned()
+    });
+}
+
+/// None is not iterable, and undefined is. Templates ask whether there are tools by this test.
+fn is_iterable(value: &Jinja) -> bool {
+    use ValueKind::{Bytes, Iterable, Map, Seq, String, Undefined};
+    matches!(
+        value.kind(),
+        Bytes | Iterable | Map | Seq | String | Undefined
+    )
+}
+
+fn length(value: &Jinja) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    minijinja::filters::length(value)
+}
+
+fn escape(text: Cow<'_, str>) -> Jinja {
+    let escaped = text.replace('&', "&amp;");
+    let escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");
+    Jinja::from_safe_string(escaped.replace('\'', "&#39;").replace('"', "&#34;"))
+}
+
+/// `count`: how many at most; negative for all.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "minijinja hands arguments over"
+)]
+fn replace(
+    text: Cow<'_, str>,
+    old: Cow<'_, str>,
+    new: Cow<'_, str>,
+    count: Option<i64>,
+) -> Result<String, Error> {
+    let most = usize::try_from(count.unwrap_or(-1)).unwrap_or(usize::MAX);
+    let n = text.matches(&*old).take(most).count();
+    check_size(n.saturating_mul(new.len()))?;
+    Ok(text.replacen(&*old, &new, most))
+}
+
+pub(super) fn check_size(n_bytes: usize) -> Result<(), Error> {
+    if n_bytes <= MOST_TEXT {
+        return Ok(());
+    }
+    Err(Error::from(ErrorKind::WriteFailure))
+}
+
+/// What a rendering has printed so far, in bytes.
+#[derive(Default)]
+struct Printed(usize);
+
+fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Jinja) -> Result<(), Error> {
+    let text: Cow<'_, str> = match value.as_str() {
+        Some(text) => text.into(),
+        None if value.kind() == ValueKind::Number && !value.is_integer() => {
+            float(f64::try_from(value.clone())?).into()
+        }
+        None => value.to_string().into(),
+    };
+    let printed = state.get_or_insert_extension_with(Printed::default);
+    printed.0 = printed.0.saturating_add(text.len());
+    check_size(printed.0)?;
+    if matches!(state.auto_escape(), AutoEscape::None) {
+        return Ok(out.write_str(&text)?);
+    }
+    minijinja::escape_formatter(out, state, value)
+}
+
+/// Writes a number like Python's `repr`.
+pub(super) fn float(number: f64) -> String {
+    let short = format!("{number:e}");
+    let exponent = short.split_once('e');
+    let exponent =
+        exponent.and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
+    match exponent {
+        Some((digits, exponent)) if !(-4..16).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => format!("{number:?}").to_lowercase(),
+    }
+}
+
+/// Python's white space has four control characters more than Unicode's.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+fn strip<'a>(text: &'a str, chars: Option<&str>, method: &str) -> &'a str {
+    let is_cut = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    match method {
+        "lstrip" => text.trim_start_matches(is_cut),
+        "rstrip" => text.trim_end_matches(is_cut),
+        _ => text.trim_matches(is_cut),
+    }
+}
+
+fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
+    let is_end =
+        |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find(is_end) {
+        let after = rest[at..].strip_prefix("\r\n");
+        let after = after
+            .or_else(|| rest[at..].strip_prefix(is_end))
+            .unwrap_or("");
+        let end = if keep_ends {
+            rest.len() - after.len()
+        } else {
+            at
+        };
+        lines.push(&rest[..end]);
+        rest = after;
+    }
+    lines.extend((!rest.is_empty()).then_some(rest));
+    lines
+}
+
+/// Methods of texts and lists, as of Python.
+fn method(
+    state: &mut State<'_, '_>,
+    value: &Jinja,
+    name: &str,
+    args: &[Jinja],
+) -> Result<Jinja, Error> {
+    let missing = || Error::new(ErrorKind::InvalidOperation, "substring not found");
+    let Some(text) = value.as_str() else {
+        if name == "index" && value.kind() == ValueKind::Seq {
+            let (wanted,): (&Jinja,) = from_args(args)?;
+            let at = value.try_iter()?.position(|item| item == *wanted);
+            return at.map(Jinja::from).ok_or_else(missing);
+        }
+        return unknown_method_callback(state, value, name, args);
+    };
+    Ok(match name {
+        "strip" | "lstrip" | "rstrip" => {
+            let (chars,): (Option<&str>,) = from_args(args)?;
+            strip(text, chars, name).into()
+        }
+        "splitlines" => {
+            let (keep_ends,): (Option<bool>,) = from_args(args)?;
+            let lines = lines(text, keep_ends.unwrap_or(false));
+            lines.into_iter().map(Jinja::from).collect()
+        }
+        "split" | "rsplit" => {
+            let (by, most, named): (Option<Jinja>, Option<i64>, Kwargs) = from_args(args)?;
+            let by = by.or(named.get("sep")?).unwrap_or_default();
+            let most = most.or(named.get("maxsplit")?);
+            named.assert_all_used()?;
+            let most = most.and_then(|n| usize::try_from(n).ok());
+            match (name, by.as_str(), most) {
+                ("rsplit", Some(by), Some(most)) if !by.is_empty() => {
+                    let parts: Vec<&str> = text.rsplitn(most.saturating_add(1), by).collect();
+                    parts.into_iter().rev().map(Jinja::from).collect()
+                }
+                ("rsplit", None, Some(_)) => {
+                    return Err(Error::from(ErrorKind::UnknownMethod));
+                }
+                _ => {
+                    let by = if by.is_none() || by.is_undefined() {
+                        ().into()
+                    } else {
+                        by
+                    };
+                    let most = most.map_or_else(|| Jinja::from(()), Jinja::from);
+                    return unknown_method_callback(state, value, "split", &[by, most]);
+                }
+            }
+        }
+        "removeprefix" | "removesuffix" | "partition" | "rpartition" | "index" => {
+            let (part,): (&str,) = from_args(args)?;
+            let three = |parts: [&str; 3]| Jinja::from(Tuple::from(parts.map(Jinja::from)));
+            match name {
+                "removeprefix" => text.strip_prefix(part).unwrap_or(text).into(),
+                "removesuffix" => text.strip_suffix(part).unwrap_or(text).into(),
+                "partition" => three(match text.split_once(part) {
+                    Some((before, after)) => [before, part, after],
+                    None => [text, "", ""],
+                }),
+                "rpartition" => three(match text.rsplit_once(part) {
+                    Some((before, after)) => [before, part, after],
+                    None => ["", "", text],
+                }),
+                _ => {
+                    let at = text.find(part).ok_or_else(missing)?;
+                    text[..at].chars().count().into()
+                }
+            }
+        }
+        "replace" => {
+            let given: Vec<Jinja> = std::iter::once(value).chain(args).cloned().collect();
+            return state.apply_filter("replace", &given);
+        }
+        _ => return unknown_method_callback(state, value, name, args),
+    })
+}
