@@ -126,7 +126,7 @@ pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
 ) -> Result<Json<T>, ApiError> {
     let read = move || {
         Ok(Json {
-            body: json::parse(&bytes)?,
+            body: json::parse(&json::mended(&bytes))?,
             hash: blake3::hash(&bytes),
             n_bytes: bytes.len(),
         })
