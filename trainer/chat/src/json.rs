@@ -104,11 +104,45 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
+/// The most values of a chat's body: a small body of empty lists would take gigabytes of memory.
+pub const MOST_VALUES: usize = 1 << 20;
+
+/// Counts the values of a JSON text, one for each comma and each opening bracket.
+pub fn count_values(json: &[u8]) -> usize {
+    let (mut n, mut is_quoted) = (1, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'\\' => drop(bytes.next()),
+            b'[' | b'{' | b',' if !is_quoted => n += 1,
+            _ => {}
+        }
+    }
+    n
+}
+
+/// Checks the number of a body's values before it is parsed.
+///
+/// # Errors
+/// Answers 400.
+pub fn check_values(body: &[u8]) -> Result<(), ApiError> {
+    // A shorter body cannot have as many.
+    if body.len() > MOST_VALUES && count_values(body) > MOST_VALUES {
+        let text = format!(
+            "the body has more than {MOST_VALUES} values (numbers, texts, lists and objects)"
+        );
+        return Err(ApiError::bad(text));
+    }
+    Ok(())
+}
+
 /// Reads a body. Each of its fields must be one of its route.
 ///
 /// # Errors
 /// Answers 400, which names the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
+    check_values(body)?;
     fields::check(body, T::FIELDS)?;
     T::read(body)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use prost::{Enumeration, Message, Oneof};
+use prost::{DecodeError, Enumeration, Message, Oneof, decode_length_delimiter as varint};
 
 /// The type of a tensor's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
@@ -210,6 +210,68 @@ pub struct ProtoForwardBackward {
     /// All settings of the loss. They take precedence over `loss_fn_config`.
     #[prost(btree_map = "string, message", tag = "7")]
     pub loss_fn_config_v2: BTreeMap<String, LossConfigValue>,
+}
+
+/// The messages in a [`ProtoForwardBackward`], by how their fields are read.
+#[derive(Clone, Copy)]
+enum Part {
+    Request,
+    Datum,
+    /// An entry of a map, with its value as field 2.
+    Entry,
+    Tensor,
+    /// A message without messages.
+    Leaf,
+}
+
+impl Part {
+    /// The message that a field holds.
+    fn field(self, n: usize) -> Option<Self> {
+        match (self, n) {
+            (Self::Request, 3) => Some(Self::Datum),
+            (Self::Datum, 2) => Some(Self::Entry),
+            (Self::Entry, 2) => Some(Self::Tensor),
+            (Self::Request, 5 | 7) | (Self::Datum, 1 | 3 | 4) | (Self::Tensor, 2) => {
+                Some(Self::Leaf)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The most bytes of memory that a [`ProtoForwardBackward`] takes once it is decoded: an empty datum has 2 bytes in the
+/// body and 96 in memory.
+///
+/// # Errors
+/// Returns why the bytes are no protobuf.
+pub fn decoded_size(bytes: &[u8]) -> Result<usize, DecodeError> {
+    size_of_part(bytes, Part::Request)
+}
+
+fn size_of_part(mut rest: &[u8], part: Part) -> Result<usize, DecodeError> {
+    let mut size = 0;
+    while !rest.is_empty() {
+        let key = varint(&mut rest)?;
+        let n_bytes = match key & 7 {
+            0 => varint(&mut rest).map(|_| 0)?,
+            1 => 8,
+            5 => 4,
+            // A wrong type, or the end: decoding says what is wrong.
+            _ => varint(&mut rest)?,
+        };
+        let Some((value, after)) = rest.split_at_checked(n_bytes) else {
+            return Ok(size);
+        };
+        let of_value = match (part, part.field(key >> 3)) {
+            (_, Some(inner)) => size_of_part(value, inner)?,
+            // A shape's numbers have 1 byte in the body and 8 in memory.
+            (Part::Tensor, None) if key >> 3 == 4 => value.len() * 8,
+            (_, None) => value.len(),
+        };
+        size += size_of::<ProtoDatum>() + of_value;
+        rest = after;
+    }
+    Ok(size)
 }
 
 /// The tensors of all datums, one after the other.
