@@ -589,7 +589,7 @@ ROWS += [
 ]
 
 # The trainer refuses these in words: what no known template uses.
-REFUSED = {"{{ %s }}" % e for e in r"""
+REFUSED = {f"{{{{ {v} is callable }}}}" for v in VALUES} | {"{{ %s }}" % e for e in r"""
 deep|dictsort(true)|map('first')|list
 'a\nb'|indent('> ')
 '4x'|int
@@ -626,10 +626,15 @@ text.find('o', 14)
 text|wordwrap(9)
 """.strip().split("\n")} | {
     "{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns.b }}{{ ns.c is defined }}",
+    "{{ f is defined }}{% macro f() %}{% endmacro %}{{ f is defined }}{{ f is callable }}",
     "{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, b=2) }}",
 }
 # The trainer renders these otherwise: minijinja leaves no way to change them.
 OTHERWISE = {
+    "{{ '<a href=\"x\">\\'</a>'|e }}": "&lt;a href=&quot;x&quot;&gt;&#x27;&lt;&#x2f;a&gt;",
+    "{{ 'a\\nb\\r\\nc\\rd\\n'.splitlines() }}": "['a', 'b', 'c\\rd']",
+    "{{ 'a\\x0bb\\x0cc\\x85d\\u2028e'.splitlines() }}": "['a\\x0bb\\x0cc\\x85d\u2028e']",
+    "{{ '\\x1f x \\x1c'.strip() }}": "\x1f x \x1c",
     "{{ namespace(a=1) is iterable }}": "True",
     "{{ namespace(a=1) is sequence }}": "True",
     "{{ namespace(a=1) is mapping }}": "True",
@@ -649,7 +654,6 @@ OTHERWISE = {
     "{{ self is defined }}": "False",
     '{{ "\\x41\\u00e9\\n\\t\\\\\\\'\\"\\/" }}': "Aé\n\t\\'\"/",
     "{{ {'b':1,'a':[1]}|pprint }}": "{\n    'b': 1,\n    'a': [\n        1,\n    ],\n}",
-    "{{ f is defined }}{% macro f() %}{% endmacro %}{{ f is defined }}{{ f is callable }}": "FalseTrueFalse",
     "{% for m in messages %}{% for c in m.content or '' %}{% if loop.first %}{{ c }}{{ loop.length }}{% endif %}{% endfor %}{% endfor %}": "Yna ",
     # Here Python fails.
     "{{ deep|dictsort(by='value')|list|length }}": "3",

@@ -18,19 +18,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_test("sequence", |value: &Jinja| {
         is_iterable(value) && value.kind() != ValueKind::Iterable
     });
-    environment.add_test("callable", |value: &Jinja| {
-        matches!(value.kind(), ValueKind::Undefined | ValueKind::Plain)
-    });
     for name in ["length", "count"] {
         environment.add_filter(name, length);
     }
-    for name in ["escape", "e"] {
-        environment.add_filter(name, escape);
-    }
     environment.add_filter("replace", replace);
-    environment.add_filter("trim", |text: Cow<'_, str>, chars: Option<Cow<'_, str>>| {
-        strip(&text, chars.as_deref(), "strip").to_owned()
-    });
 }
 
 /// None is not iterable, and undefined is. Templates ask whether there are tools by this test.
@@ -47,12 +38,6 @@ fn length(value: &Jinja) -> Result<usize, Error> {
         return Ok(0);
     }
     minijinja::filters::length(value)
-}
-
-fn escape(text: Cow<'_, str>) -> Jinja {
-    let escaped = text.replace('&', "&amp;");
-    let escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");
-    Jinja::from_safe_string(escaped.replace('\'', "&#39;").replace('"', "&#34;"))
 }
 
 /// `count`: how many at most; negative for all.
@@ -115,41 +100,6 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
-/// Python's white space has four control characters more than Unicode's.
-fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
-}
-
-fn strip<'a>(text: &'a str, chars: Option<&str>, method: &str) -> &'a str {
-    let is_cut = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
-    match method {
-        "lstrip" => text.trim_start_matches(is_cut),
-        "rstrip" => text.trim_end_matches(is_cut),
-        _ => text.trim_matches(is_cut),
-    }
-}
-
-fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
-    let is_end =
-        |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    let (mut lines, mut rest) = (Vec::new(), text);
-    while let Some(at) = rest.find(is_end) {
-        let after = rest[at..].strip_prefix("\r\n");
-        let after = after
-            .or_else(|| rest[at..].strip_prefix(is_end))
-            .unwrap_or("");
-        let end = if keep_ends {
-            rest.len() - after.len()
-        } else {
-            at
-        };
-        lines.push(&rest[..end]);
-        rest = after;
-    }
-    lines.extend((!rest.is_empty()).then_some(rest));
-    lines
-}
-
 /// Methods of texts and lists, as of Python.
 fn method(
     state: &mut State<'_, '_>,
@@ -167,15 +117,6 @@ fn method(
         return unknown_method_callback(state, value, name, args);
     };
     Ok(match name {
-        "strip" | "lstrip" | "rstrip" => {
-            let (chars,): (Option<&str>,) = from_args(args)?;
-            strip(text, chars, name).into()
-        }
-        "splitlines" => {
-            let (keep_ends,): (Option<bool>,) = from_args(args)?;
-            let lines = lines(text, keep_ends.unwrap_or(false));
-            lines.into_iter().map(Jinja::from).collect()
-        }
         "split" | "rsplit" => {
             let (by, most, named): (Option<Jinja>, Option<i64>, Kwargs) = from_args(args)?;
             let by = by.or(named.get("sep")?).unwrap_or_default();
