@@ -18,10 +18,11 @@ const FEWEST_ROUNDS: usize = 8;
 const SIDE: i64 = 2048;
 /// Rows of a prompt, and columns of a matrix that such rows pass in 2 ms.
 const PROMPT: (i64, i64) = (64, 512);
-/// bf16 halves the memory: it may be a little slower on a prompt, never on a token.
-const TOLERANCE: f64 = 1.2;
+/// bf16 halves the memory, and is faster where its instructions are used: it takes 0.3 to 1.1 of f32's time. Where they
+/// are not, it takes 44 times as long and more. The limit is far from both, because a busy machine disturbs the times.
+const MOST_RATIO: f64 = 4.0;
 
-/// bf16 where tokens come at least as fast as in f32 and prompts nearly so, else f32.
+/// bf16 where its instructions are there and used, else f32.
 ///
 /// # Errors
 /// What libtorch reports, for want of memory above all.
@@ -37,7 +38,7 @@ pub fn fastest() -> Result<Kind, TchError> {
     let token = Products::new(1, SIDE)?.times()?;
     let (rows, columns) = PROMPT;
     let prompt = Products::new(rows, columns)?.times()?;
-    let bf16 = token.ratio() <= 1.0 && prompt.ratio() <= TOLERANCE;
+    let bf16 = token.ratio() <= MOST_RATIO && prompt.ratio() <= MOST_RATIO;
     let kind = if bf16 { Kind::BFloat16 } else { Kind::Float };
     tracing::info!(
         dtype = if bf16 { "bf16" } else { "f32" },
@@ -125,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn bf16_is_taken_where_it_is_not_slower() {
+    fn bf16_is_taken_unless_its_instructions_are_not_used() {
         let times = |f32, bf16| Times {
             f32: Duration::from_micros(f32),
             bf16: Duration::from_micros(bf16),
         };
-        assert!(times(100, 60).ratio() < 1.0);
-        assert!(times(100, 4_400).ratio() > TOLERANCE);
+        assert!(times(100, 110).ratio() < MOST_RATIO / 2.0);
+        assert!(times(100, 4_400).ratio() > MOST_RATIO * 2.0);
     }
 }
