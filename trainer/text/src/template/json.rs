@@ -81,7 +81,7 @@ struct DumpStyle {
     has_value: bool,
 }
 
-// === impl Style ===
+// === impl DumpStyle ===
 
 impl DumpStyle {
     /// The default separators are those of `json.dumps`: `", "` and `": "`, and with an indent no blank at the end of
