@@ -608,6 +608,9 @@ deep|dictsort(true)|map('first')|list
 tool|tojson(indent='--')
 {1: 2, none: 3}|tojson
 text.swapcase()
+'a-b-c'.partition('-')
+'a-b-c'.rpartition('-')
+'a,b,c'.split(sep=',', maxsplit=1)
 text.startswith('quick', 4)
 text.find('o', 14)
 '{!r}'.format('a')

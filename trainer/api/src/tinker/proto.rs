@@ -212,43 +212,17 @@ pub struct ProtoForwardBackward {
     pub loss_fn_config_v2: BTreeMap<String, LossConfigValue>,
 }
 
-/// The messages in a [`ProtoForwardBackward`], by how their fields are read.
-#[derive(Clone, Copy)]
-enum Part {
-    Request,
-    Datum,
-    /// An entry of a map, with its value as field 2.
-    Entry,
-    Tensor,
-    /// A message without messages.
-    Leaf,
-}
-
-impl Part {
-    /// The message that a field holds.
-    fn field(self, n: usize) -> Option<Self> {
-        match (self, n) {
-            (Self::Request, 3) => Some(Self::Datum),
-            (Self::Datum, 2) => Some(Self::Entry),
-            (Self::Entry, 2) => Some(Self::Tensor),
-            (Self::Request, 5 | 7) | (Self::Datum, 1 | 3 | 4) | (Self::Tensor, 2) => {
-                Some(Self::Leaf)
-            }
-            _ => None,
-        }
-    }
-}
-
 /// The most bytes of memory that a [`ProtoForwardBackward`] takes once it is decoded: an empty datum has 2 bytes in the
 /// body and 96 in memory.
 ///
 /// # Errors
 /// Returns why the bytes are no protobuf.
 pub fn decoded_size(bytes: &[u8]) -> Result<usize, DecodeError> {
-    size_of_part(bytes, Part::Request)
+    size_within(bytes, &[])
 }
 
-fn size_of_part(mut rest: &[u8], part: Part) -> Result<usize, DecodeError> {
+/// The same for the message at this path of fields.
+fn size_within(mut rest: &[u8], path: &[usize]) -> Result<usize, DecodeError> {
     let mut size = 0;
     while !rest.is_empty() {
         let key = varint(&mut rest)?;
@@ -262,14 +236,16 @@ fn size_of_part(mut rest: &[u8], part: Part) -> Result<usize, DecodeError> {
         let Some((value, after)) = rest.split_at_checked(n_bytes) else {
             return Ok(size);
         };
-        let of_value = match (part, part.field(key >> 3)) {
-            (_, Some(inner)) => size_of_part(value, inner)?,
-            // A shape's numbers have 1 byte in the body and 8 in memory.
-            (Part::Tensor, None) if key >> 3 == 4 => value.len() * 8,
-            (_, None) => value.len(),
-        };
-        size += size_of::<ProtoDatum>() + of_value;
         rest = after;
+        let path = &[path, &[key >> 3]].concat();
+        size += size_of::<ProtoDatum>();
+        size += match path.as_slice() {
+            // Settings; datums with their chunks, inputs and spans; tensors, sparse ones too.
+            [3 | 5 | 7] | [3, 1..=4] | [3, 2, 2] | [3, 2, 2, 2] => size_within(value, path)?,
+            // The numbers of a shape have 1 byte in the body and 8 in memory.
+            [3, 2, 2, 4] => value.len() * 8,
+            _ => value.len(),
+        };
     }
     Ok(size)
 }

@@ -36,23 +36,27 @@ fn choose_on(
     fastest: impl FnOnce() -> Result<Dtype, TchError>,
 ) -> Result<Dtype, TchError> {
     let file = folder.join(FILE);
-    let mut kept = read(&file).unwrap_or_else(|error| {
-        tracing::warn!(file = %file.display(), %error, "the number format is chosen anew");
-        BTreeMap::new()
-    });
-    let before = kept.get(model).map(|it| (it.dtype, it.machine.clone()));
-    if let Some((dtype, was)) = &before
-        && *was == machine
-    {
-        tracing::info!(%dtype, "dtype auto: chosen at an earlier start");
-        return Ok(*dtype);
+    let text = fs::read(&file).unwrap_or_default();
+    let mut kept: BTreeMap<String, KeptFormat> = serde_json::from_slice(&text).unwrap_or_default();
+    match kept.get(model) {
+        Some(it) if it.machine == machine => {
+            tracing::info!(dtype = %it.dtype, "dtype auto: chosen at an earlier start");
+            return Ok(it.dtype);
+        }
+        Some(KeptFormat {
+            dtype,
+            machine: was,
+        }) => {
+            tracing::warn!(before = %dtype, %was, %machine, "dtype auto: the machine is another, so the number format is chosen anew");
+        }
+        None => {}
     }
     let dtype = fastest()?;
-    if let Some((old, was)) = before {
-        tracing::warn!(%dtype, before = %old, %machine, %was, "dtype auto: chosen anew, because the machine is another");
-    }
     kept.insert(model.to_owned(), KeptFormat { dtype, machine });
-    if let Err(error) = write(&file, &kept) {
+    let fresh = file.with_extension("new");
+    let written = serde_json::to_vec_pretty(&kept).map_err(io::Error::from);
+    let written = written.and_then(|text| fs::write(&fresh, text));
+    if let Err(error) = written.and_then(|()| fs::rename(&fresh, &file)) {
         tracing::warn!(file = %file.display(), %error, "the number format is not kept: the next start chooses again");
     }
     Ok(dtype)
@@ -61,29 +65,11 @@ fn choose_on(
 /// What the choice depends on.
 fn machine(devices: &Devices) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let fields = ["model name", "CPU part"];
-    let mut lines = cpu.lines().filter_map(|line| line.split_once(':'));
-    let cpu = lines.find(|(name, _)| fields.contains(&name.trim()));
-    let cpu = cpu.map_or("unknown CPU", |(_, name)| name.trim());
-    let limits = ["ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA"].map(|name| {
-        let value = std::env::var(name).unwrap_or_default();
-        format!("{name}={value}")
-    });
-    format!("{cpu}, {devices}, {}", limits.join(", "))
-}
-
-fn read(file: &Path) -> io::Result<BTreeMap<String, KeptFormat>> {
-    match fs::read(file) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        Err(error) => Err(error),
-    }
-}
-
-fn write(file: &Path, kept: &BTreeMap<String, KeptFormat>) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    fs::write(&fresh, serde_json::to_vec_pretty(kept)?)?;
-    fs::rename(&fresh, file)
+    let name = cpu.lines().find_map(|line| line.strip_prefix("model name"));
+    let name = name.unwrap_or_default().trim_matches([':', '\t', ' ']);
+    let limits = ["ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA"];
+    let limits = limits.map(|limit| std::env::var(limit).unwrap_or_default());
+    format!("{name}, {devices}, {}", limits.join(", "))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
+use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value as Jinja};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
@@ -100,7 +100,7 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
-/// Methods of texts and lists, as of Python.
+/// Methods of texts and lists that minijinja does not have.
 fn method(
     state: &mut State<'_, '_>,
     value: &Jinja,
@@ -108,63 +108,26 @@ fn method(
     args: &[Jinja],
 ) -> Result<Jinja, Error> {
     let missing = || Error::new(ErrorKind::InvalidOperation, "substring not found");
-    let Some(text) = value.as_str() else {
-        if name == "index" && value.kind() == ValueKind::Seq {
-            let (wanted,): (&Jinja,) = from_args(args)?;
+    let n = |n: &Jinja| usize::try_from(n.clone()).map(|n| n.saturating_add(1));
+    let given: Vec<&str> = args.iter().filter_map(Jinja::as_str).collect();
+    Ok(match (value.as_str(), name, args, given.as_slice()) {
+        (Some(text), "removeprefix", [_], [part]) => text.strip_prefix(part).unwrap_or(text).into(),
+        (Some(text), "removesuffix", [_], [part]) => text.strip_suffix(part).unwrap_or(text).into(),
+        (Some(text), "rsplit", [_, most], [part]) if !part.is_empty() => {
+            let parts: Vec<&str> = text.rsplitn(n(most)?, part).collect();
+            parts.into_iter().rev().map(Jinja::from).collect()
+        }
+        (Some(text), "index", [_], [part]) => {
+            let at = text.find(part).ok_or_else(missing)?;
+            text[..at].chars().count().into()
+        }
+        (None, "index", [wanted], _) if value.kind() == ValueKind::Seq => {
             let at = value.try_iter()?.position(|item| item == *wanted);
-            return at.map(Jinja::from).ok_or_else(missing);
+            at.map(Jinja::from).ok_or_else(missing)?
         }
-        return unknown_method_callback(state, value, name, args);
-    };
-    Ok(match name {
-        "split" | "rsplit" => {
-            let (by, most, named): (Option<Jinja>, Option<i64>, Kwargs) = from_args(args)?;
-            let by = by.or(named.get("sep")?).unwrap_or_default();
-            let most = most.or(named.get("maxsplit")?);
-            named.assert_all_used()?;
-            let most = most.and_then(|n| usize::try_from(n).ok());
-            match (name, by.as_str(), most) {
-                ("rsplit", Some(by), Some(most)) if !by.is_empty() => {
-                    let parts: Vec<&str> = text.rsplitn(most.saturating_add(1), by).collect();
-                    parts.into_iter().rev().map(Jinja::from).collect()
-                }
-                ("rsplit", None, Some(_)) => {
-                    return Err(Error::from(ErrorKind::UnknownMethod));
-                }
-                _ => {
-                    let by = if by.is_none() || by.is_undefined() {
-                        ().into()
-                    } else {
-                        by
-                    };
-                    let most = most.map_or_else(|| Jinja::from(()), Jinja::from);
-                    return unknown_method_callback(state, value, "split", &[by, most]);
-                }
-            }
-        }
-        "removeprefix" | "removesuffix" | "partition" | "rpartition" | "index" => {
-            let (part,): (&str,) = from_args(args)?;
-            let three = |parts: [&str; 3]| Jinja::from(Tuple::from(parts.map(Jinja::from)));
-            match name {
-                "removeprefix" => text.strip_prefix(part).unwrap_or(text).into(),
-                "removesuffix" => text.strip_suffix(part).unwrap_or(text).into(),
-                "partition" => three(match text.split_once(part) {
-                    Some((before, after)) => [before, part, after],
-                    None => [text, "", ""],
-                }),
-                "rpartition" => three(match text.rsplit_once(part) {
-                    Some((before, after)) => [before, part, after],
-                    None => ["", "", text],
-                }),
-                _ => {
-                    let at = text.find(part).ok_or_else(missing)?;
-                    text[..at].chars().count().into()
-                }
-            }
-        }
-        "replace" => {
+        (Some(_), "replace", _, _) => {
             let given: Vec<Jinja> = std::iter::once(value).chain(args).cloned().collect();
-            return state.apply_filter("replace", &given);
+            return state.apply_filter(name, &given);
         }
         _ => return unknown_method_callback(state, value, name, args),
     })
