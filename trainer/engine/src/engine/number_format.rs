@@ -63,6 +63,10 @@ fn choose_on(
 }
 
 /// What the choice depends on.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these are libtorch's own settings, which it reads from the environment itself"
+)]
 fn machine(devices: &Devices) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpu.lines().find_map(|line| line.strip_prefix("model name"));

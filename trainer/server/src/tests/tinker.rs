@@ -216,6 +216,53 @@ async fn protobuf_compressed_or_not_and_json_are_one_call_in_three_forms() {
     assert_eq!(results[0], results[2]);
 }
 
+/// A value of three bytes takes 72 or more in memory.
+#[tokio::test]
+async fn lists_of_empty_lists_are_refused_before_they_are_read() {
+    let rig = patient();
+    let n = 1 << 20;
+    let lists = "[],".repeat(n) + "[]";
+    let metadata = |lists: &str| {
+        format!(
+            "{{\"session_id\": \"s\", \"model_seq_id\": 1, \"base_model\": \"tiny\", \"user_metadata\": {{\"a\": [{lists}]}}}}"
+        )
+    };
+    for (path, body) in [
+        ("/api/v1/create_model", metadata(&lists)),
+        ("/api/v1/create_model", metadata(&lists[..99_999])),
+        (
+            "/api/v1/asample",
+            format!("{{\"prompt\": {{\"chunks\": [{{\"type\": \"image\", \"a\": [{lists}]}}]}}}}"),
+        ),
+        (
+            "/api/v1/forward",
+            format!("{{\"model_id\": \"m\", \"forward_input\": {{\"data\": [{lists}]}}}}"),
+        ),
+        (
+            "/v1/chat/completions",
+            format!("{{\"messages\": [{lists}]}}"),
+        ),
+        ("/tokenize", format!("{{\"messages\": [{lists}]}}")),
+        (
+            "/v1/checkpoint/save",
+            format!("{{\"session_id\": \"a\", \"manifest\": [{lists}]}}"),
+        ),
+    ] {
+        let (status, told) = read(rig.send(post(path, body)).await).await;
+        let expected = if path.starts_with("/api") {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::BAD_REQUEST
+        };
+        assert_eq!(status, expected, "{path}: {told}");
+        let words = ["bytes", "values"];
+        assert!(
+            words.iter().any(|word| told.to_string().contains(word)),
+            "{path}: {told}"
+        );
+    }
+}
+
 /// A body of 2 MB whose parts take 96 or more bytes each in memory.
 #[tokio::test]
 async fn a_small_body_cannot_become_a_large_structure() {
@@ -256,46 +303,6 @@ async fn a_small_body_cannot_become_a_large_structure() {
         assert!(
             told.to_string().contains("bytes in memory"),
             "{name}: {told}"
-        );
-    }
-    let lists = "[],".repeat(n) + "[]";
-    let metadata = |lists: &str| {
-        format!(
-            "{{\"session_id\": \"s\", \"model_seq_id\": 1, \"base_model\": \"tiny\", \"user_metadata\": {{\"a\": [{lists}]}}}}"
-        )
-    };
-    for (path, body) in [
-        ("/api/v1/create_model", metadata(&lists)),
-        ("/api/v1/create_model", metadata(&lists[..99_999])),
-        (
-            "/api/v1/asample",
-            format!("{{\"prompt\": {{\"chunks\": [{{\"type\": \"image\", \"a\": [{lists}]}}]}}}}"),
-        ),
-        (
-            "/api/v1/forward",
-            format!("{{\"model_id\": \"m\", \"forward_input\": {{\"data\": [{lists}]}}}}"),
-        ),
-        (
-            "/v1/chat/completions",
-            format!("{{\"messages\": [{lists}]}}"),
-        ),
-        ("/tokenize", format!("{{\"messages\": [{lists}]}}")),
-        (
-            "/v1/checkpoint/save",
-            format!("{{\"session_id\": \"a\", \"manifest\": [{lists}]}}"),
-        ),
-    ] {
-        let (status, told) = read(rig.send(post(path, body)).await).await;
-        let expected = if path.starts_with("/api") {
-            StatusCode::PAYLOAD_TOO_LARGE
-        } else {
-            StatusCode::BAD_REQUEST
-        };
-        assert_eq!(status, expected, "{path}: {told}");
-        let words = ["bytes", "values"];
-        assert!(
-            words.iter().any(|word| told.to_string().contains(word)),
-            "{path}: {told}"
         );
     }
     // What waits counts as what it takes: each of these is 3 KB as it is sent, and 86 MiB in memory.
