@@ -45,6 +45,9 @@ pub struct ProcessStatus {
     pub trainer: Option<TrainerStatus>,
     /// Who answers chats for it, where that is not its engine.
     pub inference: Option<Inference>,
+    /// The number format that the training server computes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number_format: Option<String>,
     /// The adapter that each agent is served with.
     pub serving: BTreeMap<String, String>,
     /// Adapters that were to serve and cannot.

@@ -1,27 +1,10 @@
-//! Reads JSON of careless peers. This is the only place that handles lone surrogates.
-//!
-//! JSON allows `"\ud83d"`, but Unicode text does not. JavaScript writes it when it cuts a text inside an emoji, and
-//! some servers split one between two events. Here it becomes U+FFFD.
+//! Reads JSON of careless peers, whole or in parts. The trainer's terms have the reader that mends lone surrogates.
 
 use std::{borrow::Cow, ops::Range};
 
-use memchr::{memchr, memmem};
-use serde::de::DeserializeOwned;
+use memchr::memchr;
+pub use metaclaw_trainer_terms::json::{mended, read};
 use serde_json::Value;
-
-const HIGH: std::ops::RangeInclusive<u16> = 0xd800..=0xdbff;
-const LOW: std::ops::RangeInclusive<u16> = 0xdc00..=0xdfff;
-
-/// Parses a value. A lone surrogate becomes U+FFFD.
-///
-/// # Errors
-/// Fails if the text is not JSON even then.
-pub fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
-    serde_json::from_str(text).or_else(|error| match mended(text) {
-        Cow::Owned(mended) => serde_json::from_str(&mended),
-        Cow::Borrowed(_) => Err(error),
-    })
-}
 
 /// Returns the position of `part`, which is borrowed from `whole`.
 pub(crate) fn span(whole: impl AsRef<[u8]>, part: &str) -> Range<usize> {
@@ -104,47 +87,6 @@ fn n_torn(head: &str) -> usize {
     } else {
         0
     }
-}
-
-/// Returns `text` with the escapes of lone surrogates replaced.
-pub fn mended(text: &str) -> Cow<'_, str> {
-    if memmem::find(text.as_bytes(), b"\\u").is_none() {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::new();
-    let mut n_done = 0;
-    let mut at = 0;
-    while let Some(next) = text[at..].find('\\') {
-        at += next;
-        let Some(unit) = unit(&text[at..]) else {
-            // The escaped character may itself be a backslash, and is never within another character.
-            at += 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8);
-            continue;
-        };
-        let is_pair = HIGH.contains(&unit)
-            && self::unit(&text[at + 6..]).is_some_and(|low| LOW.contains(&low));
-        if is_pair {
-            at += 12;
-            continue;
-        }
-        if HIGH.contains(&unit) || LOW.contains(&unit) {
-            out.push_str(&text[n_done..at]);
-            out.push_str("\\ufffd");
-            n_done = at + 6;
-        }
-        at += 6;
-    }
-    if n_done == 0 {
-        return Cow::Borrowed(text);
-    }
-    out.push_str(&text[n_done..]);
-    Cow::Owned(out)
-}
-
-/// Returns the UTF-16 code unit of the escape at the beginning: `\u` and four hexadecimal digits.
-fn unit(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    u16::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Reads JSON bodies, with errors that name the field.
 
+use std::borrow::Cow;
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
     http::{HeaderMap, StatusCode, header},
 };
 use metaclaw_trainer_api::wire::TokenizeRequest;
-use metaclaw_trainer_terms::ErrorCode;
+use metaclaw_trainer_terms::{ErrorCode, json};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -64,11 +66,22 @@ pub async fn read_with<S: Send + Sync, T: Send + 'static>(
     let body = Bytes::from_request(request, state)
         .await
         .map_err(|rejection| ApiError::status(rejection.status(), rejection.body_text()))?;
-    if body.len() <= READ_AT_ONCE {
-        return read(&body);
+    let n_bytes = body.len();
+    let read = move || read(&mended(&body));
+    if n_bytes <= READ_AT_ONCE {
+        return read();
     }
-    let done = tokio::task::spawn_blocking(move || read(&body)).await;
+    let done = tokio::task::spawn_blocking(read).await;
     done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
+}
+
+/// Returns a body whose lone surrogates are U+FFFD. A client that cut a text inside an emoji sends it in every later
+/// request of the conversation.
+pub fn mended(body: &[u8]) -> Cow<'_, [u8]> {
+    match str::from_utf8(body).map(json::mended) {
+        Ok(Cow::Owned(mended)) => Cow::Owned(mended.into()),
+        Ok(Cow::Borrowed(_)) | Err(_) => Cow::Borrowed(body),
+    }
 }
 
 /// Only `application/json` is accepted. Text and forms, which a web page can send to loopback without asking the
@@ -91,11 +104,45 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
+/// The most values of a chat's body: a small body of empty lists would take gigabytes of memory.
+pub const MOST_VALUES: usize = 1 << 20;
+
+/// Counts the values of a JSON text, one for each comma and each opening bracket.
+pub fn count_values(json: &[u8]) -> usize {
+    let (mut n, mut is_quoted) = (1, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'\\' => drop(bytes.next()),
+            b'[' | b'{' | b',' if !is_quoted => n += 1,
+            _ => {}
+        }
+    }
+    n
+}
+
+/// Checks the number of a body's values before it is parsed.
+///
+/// # Errors
+/// Answers 400.
+pub fn check_values(body: &[u8]) -> Result<(), ApiError> {
+    // A shorter body cannot have as many.
+    if body.len() > MOST_VALUES && count_values(body) > MOST_VALUES {
+        let text = format!(
+            "the body has more than {MOST_VALUES} values (numbers, texts, lists and objects)"
+        );
+        return Err(ApiError::bad(text));
+    }
+    Ok(())
+}
+
 /// Reads a body. Each of its fields must be one of its route.
 ///
 /// # Errors
 /// Answers 400, which names the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
+    check_values(body)?;
     fields::check(body, T::FIELDS)?;
     T::read(body)
 }

@@ -18,7 +18,7 @@ pub struct RequestQueue {
 #[derive(Debug)]
 pub struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
-// === impl Queue ===
+// === impl RequestQueue ===
 
 impl RequestQueue {
     pub(crate) fn new(n_places: usize) -> Self {

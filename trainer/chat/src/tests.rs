@@ -136,10 +136,14 @@ fn rig(answer: impl Fn(&SamplerRequest) -> Answer + Send + Sync + 'static) -> Ri
 
 impl Rig {
     async fn post(&self, path: &str, body: &Value) -> Response<Body> {
+        self.post_text(path, body.to_string()).await
+    }
+
+    async fn post_text(&self, path: &str, body: String) -> Response<Body> {
         let request = Request::post(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::AUTHORIZATION, format!("Bearer {KEY}"))
-            .body(Body::from(body.to_string()))
+            .body(Body::from(body))
             .unwrap();
         self.router.clone().oneshot(request).await.unwrap()
     }

@@ -10,6 +10,7 @@ mod config;
 mod core;
 mod guard;
 mod memory;
+mod number_format;
 mod scheduler;
 mod score;
 mod serving;

@@ -82,7 +82,7 @@ fn trees(samples: &[(usize, &[i64])], limit: usize) -> Vec<Row> {
     trees
 }
 
-// === impl Span ===
+// === impl PlaceSpan ===
 
 impl PlaceSpan {
     /// The place after the last.

@@ -117,7 +117,7 @@ impl Placement {
 #[derive(Debug)]
 pub struct PerDevice<T>(Vec<T>);
 
-// === impl Staged ===
+// === impl PerDevice ===
 
 impl<T> PerDevice<T> {
     /// The value of the device that a layer is on.

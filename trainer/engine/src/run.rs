@@ -69,7 +69,7 @@ pub struct StepOut {
 )]
 pub struct Stale;
 
-// === impl Run ===
+// === impl OpenRun ===
 
 impl OpenRun {
     /// A fresh run on a model.

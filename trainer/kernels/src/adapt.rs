@@ -80,7 +80,7 @@ fn tasks<'a, 'b>(
     Some(tasks)
 }
 
-// === impl Task ===
+// === impl AdaptTask ===
 
 impl AdaptTask<'_, '_> {
     fn compute(self, width: usize, n_out: usize) {

@@ -32,7 +32,7 @@ pub(crate) struct Parts {
     all: usize,
 }
 
-// === impl Job ===
+// === impl ProductJob ===
 
 impl<'a, W> ProductJob<'a, W> {
     /// Returns `None` if lengths do not fit.

@@ -61,7 +61,7 @@ pub struct LowRankPair<'a> {
     pub b: &'a [f32],
 }
 
-// === impl Pair ===
+// === impl LowRankPair ===
 
 impl LowRankPair<'_> {
     pub(crate) fn rank(&self, width: usize) -> usize {

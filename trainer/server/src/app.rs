@@ -79,6 +79,7 @@ async fn health(State(app): State<TrainerApp>) -> Json<Health> {
         // The fork's server reports no model before a run. Ours may have been started with one.
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
+        dtype: app.host.dtype().map(|dtype| dtype.to_string()),
         context: app.context(),
         step: app.host.last_step().unwrap_or(0),
         inference_backend: app

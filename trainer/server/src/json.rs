@@ -8,7 +8,7 @@ use metaclaw_trainer_api::wire::{
 };
 use metaclaw_trainer_chat::json::read_with;
 
-pub(crate) use metaclaw_trainer_chat::json::parse;
+pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended, parse};
 
 use crate::{
     error::ApiError,

@@ -10,12 +10,12 @@ use crate::{error::ApiError, host::Host};
 /// The adapter that serves requests without a model's name.
 #[derive(Debug, Default)]
 pub(crate) struct DefaultAdapter {
-    /// The adapter that this process saved last, as the fork's server serves it. After a restart it is the base until a
-    /// caller sets it. Our gateway always names an adapter.
+    /// The adapter that this process saved last, as the fork's server serves it. After a restart it is the base until
+    /// the next save. Our gateway always names an adapter.
     last_saved: Mutex<Option<AdapterName>>,
 }
 
-// === impl Models ===
+// === impl DefaultAdapter ===
 
 impl DefaultAdapter {
     /// A new adapter is there: requests that name none go to it from now on.

@@ -22,7 +22,7 @@ pub(crate) struct EngineSampler {
     models: Arc<DefaultAdapter>,
 }
 
-// === impl Serving ===
+// === impl EngineSampler ===
 
 impl EngineSampler {
     pub(crate) fn new(host: Arc<Host>, models: Arc<DefaultAdapter>) -> Self {

@@ -77,7 +77,7 @@ impl Behind {
     }
 }
 
-// === impl Limits ===
+// === impl ServerLimits ===
 
 impl Default for ServerLimits {
     fn default() -> Self {
@@ -105,7 +105,7 @@ impl ServerLimits {
     }
 }
 
-// === impl App ===
+// === impl TrainerApp ===
 
 impl TrainerApp {
     /// A server whose engine answers chats as well.

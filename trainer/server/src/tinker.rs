@@ -28,10 +28,15 @@ use crate::state::TrainerApp;
 
 /// The routes, without the key.
 pub(crate) fn router(app: &TrainerApp) -> Router<TrainerApp> {
-    let posts = Router::new()
+    let large = Router::new()
+        .route("/telemetry", post(sessions::telemetry))
+        .route("/forward_backward", post(calls::forward_backward))
+        .route("/forward", post(calls::forward))
+        .route("/asample", post(sampling::asample))
+        .route_layer(middleware::from_fn_with_state(app.clone(), body::read_body));
+    let small = Router::new()
         .route("/client/config", post(sessions::client_config))
         .route("/client/dynamic_config", post(sessions::dynamic_config))
-        .route("/telemetry", post(sessions::telemetry))
         .route("/create_session", post(sessions::create_session))
         .route("/session_heartbeat", post(sessions::heartbeat))
         .route("/sessions/{id}/finish", post(sessions::finish))
@@ -39,16 +44,11 @@ pub(crate) fn router(app: &TrainerApp) -> Router<TrainerApp> {
         .route("/create_model", post(calls::create_model))
         .route("/load_weights", post(calls::load_weights))
         .route("/unload_model", post(calls::unload_model))
-        .route("/forward_backward", post(calls::forward_backward))
-        .route("/forward", post(calls::forward))
         .route("/optim_step", post(calls::optim_step))
         .route("/save_weights", post(calls::save_weights))
         .route("/save_weights_for_sampler", post(calls::save_for_sampler))
         .route("/create_sampling_session", post(sampling::create))
-        .route("/asample", post(sampling::asample))
         .route("/weights_info", post(listing::weights_info))
-        .route_layer(middleware::from_fn_with_state(app.clone(), body::read_body));
-    let waits = Router::new()
         .route("/retrieve_future", post(sessions::retrieve))
         .route("/get_info", post(calls::get_info))
         .route_layer(middleware::from_fn_with_state(
@@ -67,5 +67,5 @@ pub(crate) fn router(app: &TrainerApp) -> Router<TrainerApp> {
             delete(listing::delete),
         )
         .route("/checkpoints", get(listing::checkpoints));
-    Router::new().nest("/api/v1", posts.merge(waits).merge(gets))
+    Router::new().nest("/api/v1", large.merge(small).merge(gets))
 }

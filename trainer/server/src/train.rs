@@ -25,7 +25,7 @@ use crate::{
     error::ApiError,
     fields::{self, Field},
     host::Host,
-    json::{ApiJson, ReadApiJson, parse},
+    json::{ApiJson, ReadApiJson, check_values, parse},
     models::DefaultAdapter,
     state::TrainerApp,
 };
@@ -100,6 +100,7 @@ impl ReadApiJson for SaveCheckpointBody {
     const FIELDS: &'static [Field] = fields::SAVE_CHECKPOINT;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
+        check_values(body)?;
         parse(body)
     }
 }

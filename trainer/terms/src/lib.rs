@@ -7,6 +7,7 @@
 
 mod datum;
 mod error_code;
+pub mod json;
 mod loss;
 mod names;
 mod sampler;

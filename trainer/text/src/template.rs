@@ -8,8 +8,10 @@ mod error;
 mod json;
 mod marks;
 mod messages;
+mod python;
 
 use std::collections::BTreeMap;
+use std::io;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -24,6 +26,14 @@ use crate::content::ControlTokens;
 const NAME: &str = "chat";
 /// Variables that come from the request itself.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+
+/// Steps of minijinja that a rendering may take, a twentieth of a second or less.
+const STEPS: u64 = 1_000_000;
+/// More steps for each pair of messages: a template may go over all messages for each message, as Gemma 4's does.
+const STEPS_OF_PAIR: u64 = 64;
+/// The most bytes that the steps of one rendering may print of the template's own text. In a macro, this text is not
+/// counted while it is printed.
+const MOST_OWN_TEXT: usize = 8 << 30;
 
 /// The input of a template.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,6 +60,7 @@ pub struct ChatTemplate {
     default_system: Option<String>,
     /// Whether it writes arguments of calls unchanged if they are text.
     takes_text: bool,
+    most_steps: u64,
 }
 
 impl ChatTemplate {
@@ -61,13 +72,15 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_syntax(syntax()?);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        python::add_to(&mut environment);
         environment.add_filter("tojson", json::tojson);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", clock::strftime_now);
         environment
-            .add_template_owned(NAME, without_generation_blocks(source))
+            .add_template_owned(
+                NAME,
+                without_generation_blocks(&source.replace("\r\n", "\n")),
+            )
             .map_err(|error| describe(&error))?;
         let mut template = Self {
             environment,
@@ -75,6 +88,7 @@ impl ChatTemplate {
             special,
             default_system: None,
             takes_text: takes_text(source),
+            most_steps: most_steps(source),
         };
         template.default_system = template.find_default_system();
         Ok(template)
@@ -139,9 +153,19 @@ impl ChatTemplate {
             .entry("documents")
             .or_insert_with(|| Jinja::from(()));
         context.insert("add_generation_prompt", add_generation_prompt.into());
-        self.environment
+        let pairs = u64::try_from(given.messages.len()).unwrap_or(u64::MAX);
+        let pairs = pairs.saturating_mul(pairs);
+        let steps = STEPS.saturating_add(pairs.saturating_mul(STEPS_OF_PAIR));
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(steps.min(self.most_steps)));
+        environment
             .get_template(NAME)
-            .and_then(|template| template.render(Jinja::from_pairs(context)))
+            .and_then(|template| {
+                let mut out = BoundedText::default();
+                template.render_captured_to(Jinja::from_pairs(context), &mut out)?;
+                String::from_utf8(out.0)
+                    .map_err(|error| Error::new(ErrorKind::WriteFailure, error.to_string()))
+            })
             .map_err(|error| refusal(&error))
     }
 
@@ -157,13 +181,46 @@ impl ChatTemplate {
                 tools: None,
                 extra: Map::new(),
             };
-            self.run(&given, false).ok()
+            self.run(&given, false)
+                .inspect_err(|error| {
+                    if let RenderError::Failed(why) = error {
+                        tracing::warn!("the chat template fails for a chat of one message: {why}");
+                    }
+                })
+                .ok()
         };
         let with = run(vec![message("system", MARK), user.clone()])?;
         let without = run(vec![user])?;
         let (before, after) = with.split_once(MARK)?;
         let default = without.strip_prefix(before)?.strip_suffix(after)?;
         (!default.trim().is_empty()).then(|| default.to_owned())
+    }
+}
+
+/// The most steps that a template may take, whatever the conversation. One step prints at most the longest text between
+/// two of its tags.
+fn most_steps(source: &str) -> u64 {
+    let texts = source.split("{%").flat_map(|text| text.split("{{"));
+    let longest = match texts.map(str::len).max() {
+        Some(longest) if !source.contains("endraw") => longest,
+        _ => source.len(),
+    };
+    u64::try_from(MOST_OWN_TEXT / longest.max(1)).unwrap_or(u64::MAX)
+}
+
+/// Text that a template prints, at most [`python::MOST_TEXT`] bytes.
+#[derive(Default)]
+struct BoundedText(Vec<u8>);
+
+impl io::Write for BoundedText {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        python::check_size(self.0.len().saturating_add(text.len())).map_err(io::Error::other)?;
+        self.0.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -210,9 +267,19 @@ fn refusal(error: &Error) -> RenderError {
 }
 
 fn describe(error: &Error) -> String {
+    let what = match error.kind() {
+        ErrorKind::OutOfFuel => "it takes too many steps".to_owned(),
+        ErrorKind::WriteFailure => {
+            format!(
+                "it prints more than {} MiB of text",
+                python::MOST_TEXT >> 20
+            )
+        }
+        _ => format!("{error:#}"),
+    };
     match error.line() {
-        Some(line) => format!("{error:#} (line {line})"),
-        None => format!("{error:#}"),
+        Some(line) => format!("{what} (line {line})"),
+        None => what,
     }
 }
 

@@ -124,6 +124,8 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     }
     lines.extend(private(status));
     lines.extend(status.trainer.as_ref().map(trainer));
+    let format = status.number_format.as_ref();
+    lines.extend(format.map(|it| format!("format:  the trainer computes in {it}")));
     lines.extend(status.inference.as_ref().map(inference));
     lines.extend(status.lost.iter().map(lost));
     let short = too_short(status.context.unwrap_or_default());

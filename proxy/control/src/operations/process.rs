@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::{KeyConfig, RelayOnly};
 use metaclaw_schedule::SavedState;
-use metaclaw_trainer_api::wire::Inference;
+use metaclaw_trainer_api::wire::Health;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::timeout};
 use tracing::{info, warn};
@@ -243,17 +243,18 @@ impl RunningProcess {
             looked.inspect_err(|error| warn!(%error, "what the chat used today is not known"))
         };
         // All at once: a command does not wait for one part after the other.
-        let (funnel, learner, today, latest, serving, lost, inference, waiting, config_changed) = tokio::join!(
+        let (funnel, learner, today, latest, serving, lost, health, waiting, config_changed) = tokio::join!(
             in_time(self.log.funnel(None)),
             in_time(self.learner.status()),
             in_time(looked),
             in_time(self.log.latest_breaks()),
             in_time(self.served()),
             in_time(self.lost()),
-            self.inference(),
+            self.trainer_health(),
             self.waiting(),
             self.config_changed(),
         );
+        let (inference, number_format) = health.map(|it| (it.inference, it.dtype)).unzip();
         ProcessStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -262,7 +263,8 @@ impl RunningProcess {
             about: self.about.clone(),
             off: self.privacy.switch.off(),
             trainer: self.trainer_status(),
-            inference,
+            inference: inference.flatten(),
+            number_format: number_format.flatten(),
             serving: serving
                 .unwrap_or_default()
                 .into_iter()
@@ -307,11 +309,10 @@ impl RunningProcess {
         }
     }
 
-    /// Who answers chats for the training server; none where its own engine does, or it does not say.
-    async fn inference(&self) -> Option<Inference> {
-        // A service is not asked for what is never there.
+    /// The training server's own report; `None` if it does not answer, or is a service, which reports nothing of use.
+    async fn trainer_health(&self) -> Option<Health> {
         let backend = self.backend.as_ref().filter(|_| self.meter.is_none())?;
-        in_time(backend.health()).await?.inference
+        in_time(backend.health()).await
     }
 
     /// What waits for the owner's look; none where the files do not say.

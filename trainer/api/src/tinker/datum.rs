@@ -1,4 +1,4 @@
-//! A datum of either dialect, to and from [`ProtoDatum`].
+//! A datum of either dialect, to and from [`Datum`].
 //!
 //! The error names the field of anything unsupported: pictures, sound, and inputs that no loss reads.
 

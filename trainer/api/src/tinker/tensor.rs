@@ -152,7 +152,7 @@ struct SparseRows<T> {
     col: Vec<i64>,
 }
 
-// === impl Rows ===
+// === impl SparseRows ===
 
 impl<T: TensorElement> SparseRows<T> {
     fn dense(self, shape: &[usize], room: &mut Room) -> Result<Tensor2<T>, String> {

@@ -58,7 +58,7 @@ struct Details {
     cached_tokens: Option<usize>,
 }
 
-// === impl Events ===
+// === impl VllmEvents ===
 
 impl VllmEvents {
     /// A reader for `n` replies with the `n_top` likeliest ids of each token.

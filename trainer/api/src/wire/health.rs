@@ -22,6 +22,10 @@ pub struct Health {
     /// model under another name has the same. Null before a model is loaded. Not in the fork's API.
     #[serde(default)]
     pub base_fingerprint: Option<String>,
+    /// The number format of the computations: `f32`, `bf16` or `f16`. Null before a model is loaded. Not in the fork's
+    /// API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
     /// The longest conversation with its reply, in tokens. Null if it is not known. Not in the fork's API.
     #[serde(default)]
     pub context: Option<u64>,

@@ -76,7 +76,7 @@ pub(crate) enum News {
     },
 }
 
-// === impl Running ===
+// === impl RunningReplies ===
 
 impl fmt::Debug for RunningReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,7 +34,7 @@ enum State {
     Reply,
 }
 
-// === impl Piece ===
+// === impl ReplyPiece ===
 
 impl ReplyPiece {
     pub(crate) fn is_empty(&self) -> bool {

@@ -15,7 +15,7 @@ struct PromptDetails {
     cached_tokens: usize,
 }
 
-// === impl Usage ===
+// === impl ChatUsage ===
 
 impl ChatUsage {
     pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {

@@ -41,6 +41,45 @@ async fn ids_become_a_reply_and_its_record() {
     assert_eq!(prompt["max_model_len"], CONTEXT);
 }
 
+/// A client that cut a text inside an emoji sends the half in each later request.
+#[tokio::test]
+async fn half_an_emoji_is_a_replacement_character_at_every_door() {
+    let rig = rig(|_| answer(says(0, "Yes")));
+    let tool = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":\"HALF\"}"}}]},{"role":"tool","tool_call_id":"c","content":"HALF"}"#;
+    let user = r#"{"role":"user","content":"x HALF y"}"#;
+    let long = format!("{{\"messages\":{}[{user}]}}", " ".repeat(300_000));
+    for body in [
+        format!("{{\"messages\":[{user}]}}"),
+        format!("{{\"messages\":[{user},{tool}]}}"),
+        format!(
+            r#"{{"messages":[{user}],"tools":[{{"type":"function","function":{{"name":"f","description":"HALF"}}}}]}}"#
+        ),
+        r#"{"messages":[{"role":"user","content":[{"type":"text","text":"HALF"}]}]}"#.to_owned(),
+        long,
+        r#"{"prompt":"HALF"}"#.to_owned(),
+    ] {
+        let doors = ["/tokenize", "/v1/chat/completions"];
+        let n = if body.contains("prompt") { 1 } else { 2 };
+        for path in &doors[..n] {
+            let mut tokens = Vec::new();
+            for half in ["\\ud83d", "\\uDE00", "\\ud83d\\ud83d", "\u{fffd}"] {
+                let written =
+                    body.replace(r#"\"HALF"#, &format!(r#"\"{}"#, half.replace('\\', "\\\\")));
+                let sent = written.replace("HALF", half);
+                let (status, reply) = read(rig.post_text(path, sent.clone()).await).await;
+                assert_eq!(status, StatusCode::OK, "{path} {sent:.300}: {reply}");
+                tokens.push(reply["tokens"].clone());
+            }
+            assert_eq!(tokens[0], tokens[3], "{path} {body:.300}");
+            assert_eq!(tokens[1], tokens[3], "{path} {body:.300}");
+        }
+    }
+    let name = r#"{"messages":[],"a\ud83d":1}"#.to_owned();
+    let (status, reply) = read(rig.post_text("/tokenize", name).await).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{reply}");
+    assert_eq!(reply["error"]["param"], "a\u{fffd}");
+}
+
 #[tokio::test]
 async fn a_conversation_with_its_reply_is_split_where_the_reply_begins() {
     let rig = rig(|_| answer(says(0, "unused")));

@@ -161,7 +161,7 @@ impl Input {
     }
 }
 
-// === impl Sample ===
+// === impl BenchSample ===
 
 impl BenchSample {
     /// Makes a datum with the mean cross-entropy over `n_batch` predictions.

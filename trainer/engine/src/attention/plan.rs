@@ -173,7 +173,7 @@ impl Singles {
     }
 }
 
-// === impl Span ===
+// === impl SequenceSpan ===
 
 impl SequenceSpan {
     fn to_device(&self, device: Device) -> Result<Self, TchError> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use tch::{Kind, TchError};
 
 use crate::device::Devices;
@@ -10,7 +11,8 @@ use crate::precision;
 use crate::runs::RunLimit;
 
 /// The number format of the engine's computations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dtype {
     /// Half the memory and, on CPUs with AVX512-BF16 or AMX, twice the speed.
     Bf16,
@@ -32,7 +34,7 @@ pub struct EngineConfig {
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
     pub checkpoint_dir: PathBuf,
-    /// The number format; `None` chooses the fastest on these devices.
+    /// The number format; `None` chooses one for the model and these devices, once.
     pub dtype: Option<Dtype>,
     /// How the base's matrices are rounded; `None` leaves them as they are. Training goes through the rounded ones.
     pub quantization: Option<Quantization>,
@@ -116,6 +118,16 @@ impl EngineConfig {
 }
 
 // === impl Dtype ===
+
+impl std::fmt::Display for Dtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        })
+    }
+}
 
 impl Dtype {
     /// The fastest number format on these devices: bf16 on GPUs. If a CPU computes as well, both formats are tried for

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
-use super::config::{Dtype, EngineConfig, EngineInfo};
+use super::config::{EngineConfig, EngineInfo};
 use super::guard::guarded;
 use super::memory;
+use super::number_format;
 use super::serving::{LiveReplies, Waiting};
 use super::state::{EngineState, JobProgress, SlicedJob};
 use super::threads::set_threads;
@@ -18,6 +19,7 @@ use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::PAGE;
 use crate::lora::LoraSpec;
 use crate::model::Model;
+use crate::model_config::ModelConfig;
 use crate::rng::SplitMix64;
 use crate::runs::Runs;
 use crate::train::{Plan, SliceSizes};
@@ -47,9 +49,10 @@ impl Core {
         let (dir, name) = locate(config)?;
         let name = config.name.clone().unwrap_or(name);
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
+        let sha = weights::fingerprint(&dir, &ModelConfig::read(&dir)?)?;
         let dtype = match config.dtype {
             Some(dtype) => dtype,
-            None => Dtype::fastest(&config.training)?,
+            None => number_format::choose(&config.checkpoint_dir, &sha, &config.training)?,
         };
         let load = |devices| -> Result<Model, LoadError> {
             let mut model = Model::load_as(&dir, dtype.kind(), devices, config.quantization)?;
@@ -62,7 +65,6 @@ impl Core {
             .then(|| load(&config.inference))
             .transpose()?;
         let served = serving.as_ref().unwrap_or(&model);
-        let sha = weights::fingerprint(&dir, &model.config)?;
         let pool = memory::kv_pool(config, served)?;
         let for_training = memory::for_training(config, &model, &pool);
         let sizes = SliceSizes::measured(&model, for_training)?;

@@ -38,7 +38,7 @@ pub const ALONE: &str = "model.layers";
 /// The path in a model of text and images.
 pub const IN_PART: &str = "model.language_model.layers";
 
-// === impl Targets ===
+// === impl LoraTargets ===
 
 impl Default for LoraTargets {
     /// The seven projections of a layer, and not the LM head.

@@ -12,7 +12,7 @@ pub(super) struct TokenCounts {
     is_counting: bool,
 }
 
-// === impl Counts ===
+// === impl TokenCounts ===
 
 impl TokenCounts {
     pub(super) fn new(params: &SamplingParams, prompt_ids: &[u32]) -> Self {

@@ -17,7 +17,7 @@ pub struct SequenceSampler {
     pub(super) n_generated: usize,
 }
 
-// === impl Sampler ===
+// === impl SequenceSampler ===
 
 impl SequenceSampler {
     /// The state before the first token of a reply to `prompt_ids`; `end_ids` are the ids that would end it.

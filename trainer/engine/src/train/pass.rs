@@ -35,7 +35,7 @@ enum Stage {
     End,
 }
 
-// === impl Pass ===
+// === impl RowPass ===
 
 impl RowPass {
     /// Embeds a row; `None` when no position of it has a loss.

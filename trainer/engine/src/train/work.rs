@@ -103,7 +103,7 @@ pub(super) struct PassWork {
     pub(super) memory: usize,
 }
 
-// === impl Work ===
+// === impl PassWork ===
 
 impl PassWork {
     /// The adapters of a layer, if any are on.

@@ -145,7 +145,7 @@ fn name_in_part(name: String) -> Option<String> {
     (!is_of_images).then_some(name)
 }
 
-// === impl Entry ===
+// === impl TensorEntry ===
 
 impl TensorEntry {
     fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor, LoadError> {

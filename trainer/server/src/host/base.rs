@@ -33,7 +33,7 @@ impl Host {
         )))
     }
 
-    /// Whether `wanted` names the base: by its name, by a path to it, or as `owner/name`.
+    /// Whether `wanted` names the base: by a word of [`LOADED`], by its name, by a path to it, or as `owner/name`.
     fn is_base(&self, wanted: &str) -> bool {
         let path = Path::new(wanted);
         if LOADED.contains(&wanted) || wanted == self.base() || Some(path) == self.engine.path() {

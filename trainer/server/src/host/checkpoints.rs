@@ -164,8 +164,6 @@ impl Host {
     /// Deletes checkpoints that are not needed any more, with their adapters. Returns the deleted names. `default` is
     /// the adapter that serves requests without a model.
     ///
-    /// `default` serves requests that name no model.
-    ///
     /// # Errors
     /// 500 when the folder cannot be read or written; what went before that is gone.
     pub(crate) async fn prune(

@@ -26,7 +26,7 @@ pub(crate) struct Fetcher {
     state: Arc<Mutex<State>>,
 }
 
-/// The running download. There is one base model, so there is one download at a time.
+/// The state of downloads for callers. There is one base model, so there is one download at a time.
 #[derive(Debug, Default)]
 enum State {
     #[default]

@@ -55,7 +55,7 @@ impl<T> PassJob<T> {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Sends the answer, if there is one.
+    /// Works on the pass for one slice. Returns its answer once it has ended, unless the caller has left.
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(begin) => begin(state),

@@ -31,7 +31,7 @@ pub(super) struct StoreTurn {
     gate: Gate,
 }
 
-// === impl Store ===
+// === impl CheckpointFolder ===
 
 impl CheckpointFolder {
     /// Removes what a killed process left half written: the caller has locked the folder.
@@ -60,7 +60,7 @@ impl CheckpointFolder {
     }
 }
 
-// === impl Turn ===
+// === impl StoreTurn ===
 
 impl StoreTurn {
     /// Runs work on the disk on a blocking thread, so replies continue meanwhile.

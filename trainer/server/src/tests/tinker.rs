@@ -216,6 +216,112 @@ async fn protobuf_compressed_or_not_and_json_are_one_call_in_three_forms() {
     assert_eq!(results[0], results[2]);
 }
 
+/// A value of three bytes takes 72 or more in memory.
+#[tokio::test]
+async fn lists_of_empty_lists_are_refused_before_they_are_read() {
+    let rig = patient();
+    let n = 1 << 20;
+    let lists = "[],".repeat(n) + "[]";
+    let metadata = |lists: &str| {
+        format!(
+            "{{\"session_id\": \"s\", \"model_seq_id\": 1, \"base_model\": \"tiny\", \"user_metadata\": {{\"a\": [{lists}]}}}}"
+        )
+    };
+    for (path, body) in [
+        ("/api/v1/create_model", metadata(&lists)),
+        ("/api/v1/create_model", metadata(&lists[..99_999])),
+        (
+            "/api/v1/asample",
+            format!("{{\"prompt\": {{\"chunks\": [{{\"type\": \"image\", \"a\": [{lists}]}}]}}}}"),
+        ),
+        (
+            "/api/v1/forward",
+            format!("{{\"model_id\": \"m\", \"forward_input\": {{\"data\": [{lists}]}}}}"),
+        ),
+        (
+            "/v1/chat/completions",
+            format!("{{\"messages\": [{lists}]}}"),
+        ),
+        ("/tokenize", format!("{{\"messages\": [{lists}]}}")),
+        (
+            "/v1/checkpoint/save",
+            format!("{{\"session_id\": \"a\", \"manifest\": [{lists}]}}"),
+        ),
+    ] {
+        let (status, told) = read(rig.send(post(path, body)).await).await;
+        let expected = if path.starts_with("/api") {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::BAD_REQUEST
+        };
+        assert_eq!(status, expected, "{path}: {told}");
+        let words = ["bytes", "values"];
+        assert!(
+            words.iter().any(|word| told.to_string().contains(word)),
+            "{path}: {told}"
+        );
+    }
+}
+
+/// A body of 2 MB whose parts take 96 or more bytes each in memory.
+#[tokio::test]
+async fn a_small_body_cannot_become_a_large_structure() {
+    let rig = patient();
+    let model = rig.model(4).await;
+    let whole = forward_backward(&model, 2, &[]).encode_to_vec();
+    let n = 1 << 20;
+    // Empty datums, empty chunks, spans, entries of maps, and the numbers of a shape.
+    let nested = |part: Vec<u8>, path: &[u8]| {
+        path.iter().rev().fold(part, |inner, tag| {
+            let mut outer = vec![*tag];
+            prost::encode_length_delimiter(inner.len(), &mut outer).unwrap();
+            [outer, inner].concat()
+        })
+    };
+    for (name, more) in [
+        ("datums", [0x1a, 0].repeat(n * 2)),
+        ("chunks", nested([0x0a, 0].repeat(n * 2), &[0x1a])),
+        ("spans", nested([0x22, 0].repeat(n * 2), &[0x1a])),
+        ("inputs", nested([0x12, 0].repeat(n * 2), &[0x1a])),
+        ("shape", nested(vec![0; n * 20], &[0x1a, 0x12, 0x12, 0x22])),
+        ("settings", [0x3a, 0].repeat(n * 2)),
+    ] {
+        let body = [whole.as_slice(), &more].concat();
+        let mut sent = post(
+            "/api/v1/forward_backward",
+            zstd::encode_all(body.as_slice(), 1).unwrap(),
+        );
+        for (header, value) in [
+            (header::CONTENT_TYPE, PROTOBUF),
+            (header::CONTENT_ENCODING, "zstd"),
+        ] {
+            sent.headers_mut()
+                .insert(header, header::HeaderValue::from_static(value));
+        }
+        let (status, told) = read(rig.send(sent).await).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{name}: {told}");
+        assert!(
+            told.to_string().contains("bytes in memory"),
+            "{name}: {told}"
+        );
+    }
+    // What waits counts as what it takes: each of these is 3 KB as it is sent, and 86 MiB in memory.
+    let body = [whole.as_slice(), &[0x1a, 0].repeat(900_000)].concat();
+    let mut statuses = Vec::new();
+    for seq in 2..9 {
+        let mut body = body.clone();
+        body.extend([0x10, seq]);
+        let mut sent = post("/api/v1/forward_backward", body);
+        sent.headers_mut().insert(
+            header::CONTENT_TYPE,
+            header::HeaderValue::from_static(PROTOBUF),
+        );
+        statuses.push(rig.send(sent).await.status());
+    }
+    assert_eq!(statuses[..6], [StatusCode::OK; 6]);
+    assert_eq!(statuses[6], StatusCode::TOO_MANY_REQUESTS);
+}
+
 #[tokio::test]
 async fn a_key_is_the_servers_own_after_tinkers_beginning() {
     let rig = rig_with(ServerLimits::default(), Some("secret"));

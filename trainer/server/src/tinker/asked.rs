@@ -4,34 +4,21 @@ use metaclaw_trainer_api::{
     LossConfig,
     tinker::{
         ModelId,
-        proto::{ProtoForwardBackward, Setting},
+        proto::{ProtoForwardBackward, Setting, decoded_size},
     },
 };
-use prost::Message as _;
+use prost::{DecodeError, Message as _};
 
-use super::registry::{Data, Work};
+use super::{
+    body::{Sent, check_size},
+    registry::{Data, Work},
+};
 use crate::{error::ApiError, fields::cut};
 
 /// A request to a model.
 pub(super) struct Asked {
     pub(super) work: Work,
-    /// A hash that distinguishes two calls of one number.
-    pub(super) hash: blake3::Hash,
-    pub(super) n_bytes: usize,
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// A request with a small body.
-    pub(super) fn small(work: Work, hash: blake3::Hash) -> Self {
-        let n_bytes = 0;
-        Self {
-            work,
-            hash,
-            n_bytes,
-        }
-    }
+    pub(super) sent: Sent,
 }
 
 /// A forward_backward that was read.
@@ -46,10 +33,13 @@ pub(super) struct ParsedPass {
 /// # Errors
 /// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
 pub(super) fn from_proto(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
-    let request = ProtoForwardBackward::decode(bytes).map_err(|error| {
+    let broken = |error: DecodeError| {
         let text = format!("the body is no ForwardBackwardRequest: {error}");
         ApiError::bad(text)
-    })?;
+    };
+    let n_bytes = decoded_size(bytes).map_err(broken)?;
+    check_size(n_bytes)?;
+    let request = ProtoForwardBackward::decode(bytes).map_err(broken)?;
     // A writer may order the entries of a map differently when it writes again, so they are sorted here.
     let hash = blake3::hash(&request.encode_to_vec());
     let id = request
@@ -70,11 +60,8 @@ pub(super) fn from_proto(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
         config,
         forward_only: request.forward_only,
     };
-    let asked = Asked {
-        work,
-        hash,
-        n_bytes: bytes.len(),
-    };
+    let sent = Sent { hash, n_bytes };
+    let asked = Asked { work, sent };
     Ok(ParsedPass { id, seq, asked })
 }
 

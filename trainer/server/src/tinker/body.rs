@@ -16,13 +16,19 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{error::ApiError, fields::cut, json, state::TrainerApp};
 
-/// Bodies of calls that wait for something else.
+/// Bodies of calls without datums or prompts.
 const SMALL: usize = 64 << 10;
+
+/// The most memory that the body of one call takes. A body of empty lists or empty datums takes 50 times its size.
+const MOST_DECODED: usize = 128 << 20;
+
+/// The memory of a JSON value in a list or an object, at most.
+const VALUE: usize = 128;
 
 /// The memory and the permit that a body holds until it is processed.
 type Taken = (Hold, Option<OwnedSemaphorePermit>);
 
-/// Reads the body of a call that puts something into a queue; its place among bodies is free once it has answered.
+/// Reads the body of a call with datums or a prompt; its place among bodies is free once it has answered.
 pub(crate) async fn read_body(
     State(app): State<TrainerApp>,
     request: Request,
@@ -34,7 +40,7 @@ pub(crate) async fn read_body(
     }
 }
 
-/// Reads the body of a call that waits; its place is free once it is read.
+/// Reads any other body, of at most 64 KiB; its place is free once it is read.
 pub(crate) async fn read_small(
     State(app): State<TrainerApp>,
     request: Request,
@@ -90,12 +96,34 @@ fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes, ApiError> {
     Ok(plain.into())
 }
 
-/// A JSON body, with the hash of its bytes.
+/// A JSON body.
 #[derive(Debug)]
 pub(crate) struct Json<T> {
     pub(crate) body: T,
+    pub(crate) sent: Sent,
+}
+
+/// Facts about a body as it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// Distinguishes two calls of one number.
     pub(crate) hash: blake3::Hash,
+    /// The memory that the body takes at most once it is decoded.
     pub(crate) n_bytes: usize,
+}
+
+/// Checks what a body takes in memory, before it is decoded.
+///
+/// # Errors
+/// Returns 413.
+pub(crate) fn check_size(n_bytes: usize) -> Result<(), ApiError> {
+    if n_bytes <= MOST_DECODED {
+        return Ok(());
+    }
+    let text = format!(
+        "the body takes up to {n_bytes} bytes in memory: at most {MOST_DECODED}, send fewer datums at once"
+    );
+    Err(ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text))
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
@@ -125,10 +153,13 @@ pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
 ) -> Result<Json<T>, ApiError> {
     let read = move || {
+        let n_bytes = bytes.len() + json::count_values(&bytes) * VALUE;
+        check_size(n_bytes)?;
+        let body = json::parse(&json::mended(&bytes))?;
+        let hash = blake3::hash(&bytes);
         Ok(Json {
-            body: json::parse(&bytes)?,
-            hash: blake3::hash(&bytes),
-            n_bytes: bytes.len(),
+            body,
+            sent: Sent { hash, n_bytes },
         })
     };
     let done = tokio::task::spawn_blocking(read).await;

@@ -32,7 +32,7 @@ type Answer = Result<Reply<Promise>, ApiError>;
 /// `POST create_model`.
 pub(crate) async fn create_model(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<CreateModel>,
+    Json { body, sent }: Json<CreateModel>,
 ) -> Answer {
     app.host.load_base(&body.base_model).await?;
     check_optimizer(body.optimizer_config.as_ref())?;
@@ -44,7 +44,7 @@ pub(crate) async fn create_model(
     };
     let model = SessionModel::new(id, body.session_id, body.user_metadata);
     model.about.set(about);
-    begin(&app, model, work, hash)
+    begin(&app, model, Asked { work, sent })
 }
 
 fn about(lora: &LoraConfig) -> Result<About, ApiError> {
@@ -71,37 +71,35 @@ fn model_id(session: &TinkerSessionId, n: u32) -> Result<ModelId, ApiError> {
 }
 
 /// A model with its first call.
-fn begin(app: &TrainerApp, model: SessionModel, first: Work, hash: blake3::Hash) -> Answer {
+fn begin(app: &TrainerApp, model: SessionModel, first: Asked) -> Answer {
     let promise = promise(&model.id, 0)?;
     let (model, is_new) = app.tinker.registry.add_model(model)?;
     if is_new {
         let work = work::run(app.clone(), Arc::clone(&model));
         app.tinker.tasks.spawn(work);
     }
-    put(app, &model, 0, promise, Asked::small(first, hash))
+    put(app, &model, 0, promise, first)
 }
 
 /// `POST load_weights`: creates a model, or loads into one.
 pub(crate) async fn load_weights(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<LoadWeights>,
+    Json { body, sent }: Json<LoadWeights>,
 ) -> Answer {
     check_optimizer(body.optimizer_config.as_ref())?;
     let load = WeightsLoad {
         path: body.path,
         optimizer: body.optimizer,
     };
+    let asked = |work| Asked { work, sent };
     match (body.model_id, body.session_id, body.model_seq_id) {
-        (Some(id), None, None) => {
-            let asked = Asked::small(Work::Load(load), hash);
-            call(&app, &id, body.seq_id, asked)
-        }
+        (Some(id), None, None) => call(&app, &id, body.seq_id, asked(Work::Load(load))),
         (None, Some(session), Some(n)) => {
             if let Some(base) = &body.base_model {
                 app.host.load_base(base).await?;
             }
             let model = SessionModel::new(model_id(&session, n)?, session, body.user_metadata);
-            begin(&app, model, Work::CreateFrom(load), hash)
+            begin(&app, model, asked(Work::CreateFrom(load)))
         }
         _ => {
             let text = "load_weights takes session_id and model_seq_id, or model_id and seq_id";
@@ -140,11 +138,7 @@ pub(crate) async fn forward(State(app): State<TrainerApp>, bytes: Bytes) -> Answ
 }
 
 async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer {
-    let Json {
-        body,
-        hash,
-        n_bytes,
-    } = body::read_json::<ForwardBackward>(bytes).await?;
+    let Json { body, sent } = body::read_json::<ForwardBackward>(bytes).await?;
     let input = body.forward_backward_input;
     let work = Work::Train {
         data: Data::Json(input.data),
@@ -152,18 +146,13 @@ async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer
         config: Ok(input.loss_fn_config.unwrap_or_default()),
         forward_only,
     };
-    let asked = Asked {
-        work,
-        hash,
-        n_bytes,
-    };
-    call(app, &body.model_id, body.seq_id, asked)
+    call(app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
 /// `POST optim_step`.
 pub(crate) async fn optim_step(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<OptimStep>,
+    Json { body, sent }: Json<OptimStep>,
 ) -> Answer {
     let adam = match (body.adam_params, body.optimizer_params) {
         (_, Some(other)) => Err(format!(
@@ -172,35 +161,33 @@ pub(crate) async fn optim_step(
         )),
         (adam, None) => Ok(adam.unwrap_or_default()),
     };
-    let asked = Asked::small(Work::Step(adam), hash);
-    call(&app, &body.model_id, body.seq_id, asked)
+    let work = Work::Step(adam);
+    call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
 /// `POST save_weights`.
 pub(crate) async fn save_weights(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<SaveWeights>,
+    Json { body, sent }: Json<SaveWeights>,
 ) -> Answer {
     let work = Work::Save {
         path: body.path,
         overwrite: body.overwrite,
         user_metadata: body.user_metadata,
     };
-    let asked = Asked::small(work, hash);
-    call(&app, &body.model_id, body.seq_id, asked)
+    call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
 /// `POST save_weights_for_sampler`.
 pub(crate) async fn save_for_sampler(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<SaveForSampler>,
+    Json { body, sent }: Json<SaveForSampler>,
 ) -> Answer {
     let work = Work::SaveForSampler {
         path: body.path,
         sampler: body.sampling_session_seq_id,
     };
-    let asked = Asked::small(work, hash);
-    call(&app, &body.model_id, body.seq_id, asked)
+    call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
 fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
@@ -221,20 +208,16 @@ fn call(app: &TrainerApp, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answe
 }
 
 fn put(app: &TrainerApp, model: &SessionModel, seq: u32, promise: Promise, asked: Asked) -> Answer {
-    let Asked {
-        work,
-        hash,
-        n_bytes,
-    } = asked;
+    let Asked { work, sent } = asked;
     let futures = &app.tinker.futures;
     let request = promise.request_id.clone();
     // This comes before the room check, because a repeated call already has its room.
-    if let PromiseOpening::Known = futures.open(promise.clone(), hash)? {
+    if let PromiseOpening::Known = futures.open(promise.clone(), sent.hash)? {
         return Ok(Reply(promise));
     }
     let placed = app
         .tinker
-        .room(n_bytes, model.lane.waits_for(seq))
+        .room(sent.n_bytes, model.lane.waits_for(seq))
         .and_then(|room| {
             let call = ModelCall {
                 request: request.clone(),
@@ -305,7 +288,7 @@ pub(crate) async fn get_info(
 /// `POST unload_model`: releases a model immediately.
 pub(crate) async fn unload_model(
     State(app): State<TrainerApp>,
-    Json { body, hash, .. }: Json<UnloadModel>,
+    Json { body, sent }: Json<UnloadModel>,
 ) -> Answer {
     let promise = Promise {
         request_id: format!("{}:unload", body.model_id)
@@ -314,7 +297,7 @@ pub(crate) async fn unload_model(
         model_id: Some(body.model_id.clone()),
         sample_sequence_ids: None,
     };
-    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), hash)? {
+    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), sent.hash)? {
         if let Some(model) = app.tinker.registry.remove_model(&body.model_id) {
             work::close(&app, &model);
         }

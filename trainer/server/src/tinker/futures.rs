@@ -84,7 +84,7 @@ pub(crate) enum Found {
     Gone,
 }
 
-// === impl Outcome ===
+// === impl PromiseOutcome ===
 
 impl PromiseOutcome {
     /// A result that is an error.

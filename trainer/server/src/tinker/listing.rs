@@ -49,7 +49,7 @@ struct Found {
     origin: Option<Origin>,
 }
 
-// === impl Page ===
+// === impl ListPage ===
 
 impl ListPage {
     fn of<T>(self, all: Vec<T>) -> (Vec<T>, Cursor) {

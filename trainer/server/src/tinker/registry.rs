@@ -134,7 +134,7 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-// === impl Model ===
+// === impl SessionModel ===
 
 impl SessionModel {
     pub(crate) fn new(
@@ -291,7 +291,7 @@ impl Registry {
         session.samplers.get(id).cloned().ok_or_else(unknown)
     }
 
-    /// Sessions without a heartbeat for `idle`, even if they have work under way.
+    /// Sessions that sent neither a heartbeat nor a call for `idle`, even if they have work under way.
     pub(crate) fn expired(&self, idle: Duration) -> Vec<TinkerSessionId> {
         let inner = self.lock();
         let silent = inner.sessions.iter();

@@ -102,11 +102,7 @@ pub(crate) async fn sampler(
 /// `POST asample`.
 pub(crate) async fn asample(
     State(app): State<TrainerApp>,
-    Json {
-        body,
-        hash,
-        n_bytes,
-    }: Json<SampleCall>,
+    Json { body, sent }: Json<SampleCall>,
 ) -> Result<Reply<Promise>, ApiError> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
@@ -120,8 +116,8 @@ pub(crate) async fn asample(
         model_id: None,
         sample_sequence_ids: Some(ids.clone()),
     };
-    let room = app.tinker.room(n_bytes, false)?;
-    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), hash)? {
+    let room = app.tinker.room(sent.n_bytes, false)?;
+    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), sent.hash)? {
         let id = request_id.clone();
         let own = app.clone();
         let task = app.tinker.tasks.spawn(async move {

@@ -45,7 +45,7 @@ pub(crate) async fn run(app: TrainerApp, model: Arc<SessionModel>) {
         let outcome = done.unwrap_or_else(|error| PromiseOutcome::failed(&error));
         app.tinker.futures.finish(&request, outcome);
         if worker.run.is_none() {
-            // The model never began: its place has gone to another.
+            // The model never began, so its place is free for another.
             app.tinker.registry.remove_model(&model.id);
             close(&app, &model);
         }

@@ -25,7 +25,7 @@ pub(super) struct HubServer {
     cache: PathBuf,
 }
 
-// === impl Server ===
+// === impl HubServer ===
 
 impl HubServer {
     /// `set` returns variables that are not empty.

@@ -144,7 +144,7 @@ impl ModelFolder {
     }
 }
 
-// === impl Partial ===
+// === impl PartialFile ===
 
 impl PartialFile {
     /// Returns the number of existing bytes.

@@ -11,21 +11,23 @@ use serde_json::ser::{Formatter, Serializer};
 
 /// No template uses a larger indent.
 const MOST_INDENT: usize = 16;
+const OPTIONS: [&str; 4] = ["ensure_ascii", "indent", "separators", "sort_keys"];
 
-/// The `tojson` filter: `indent` by position or by name, and by name `separators`, `ensure_ascii` and `sort_keys` of
-/// `json.dumps`.
+/// The `tojson` filter of `transformers`: `ensure_ascii`, `indent`, `separators` and `sort_keys`, by position in this
+/// order or by name.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "minijinja hands arguments over"
 )]
 pub(super) fn tojson(value: &Jinja, args: Rest<Jinja>, options: Kwargs) -> Result<Jinja, Error> {
     let given = |name: &str| -> Result<Option<Jinja>, Error> {
-        let value = options.get::<Option<Jinja>>(name)?;
+        let named = options.get::<Option<Jinja>>(name)?;
+        let at = OPTIONS.iter().position(|option| *option == name);
+        let value = named.or_else(|| args.get(at?).cloned());
         Ok(value.filter(|value| !value.is_none()))
     };
     let is_on = |name: &str| Ok::<_, Error>(given(name)?.is_some_and(|value| value.is_true()));
-    let indent = given("indent")?.or_else(|| args.first().filter(|v| !v.is_none()).cloned());
-    let indent = indent.map(usize::try_from).transpose()?;
+    let indent = given("indent")?.map(usize::try_from).transpose()?;
     let separators = given("separators")?.map(|value| pair(&value)).transpose()?;
     let mut value = serde_json::to_value(value).map_err(failed)?;
     if is_on("sort_keys")? {
@@ -79,7 +81,7 @@ struct DumpStyle {
     has_value: bool,
 }
 
-// === impl Style ===
+// === impl DumpStyle ===
 
 impl DumpStyle {
     /// The default separators are those of `json.dumps`: `", "` and `": "`, and with an indent no blank at the end of
@@ -167,6 +169,10 @@ impl Formatter for DumpStyle {
         Ok(())
     }
 
+    fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, number: f64) -> io::Result<()> {
+        out.write_all(super::python::float(number).as_bytes())
+    }
+
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,
@@ -217,7 +223,10 @@ mod tests {
             eval("v | tojson(indent=2)", &json!({"a": [1], "e": [], "o": {}})),
             "{\n  \"a\": [\n    1\n  ],\n  \"e\": [],\n  \"o\": {}\n}"
         );
-        assert_eq!(eval("v | tojson(1)", &json!([[1]])), "[\n [\n  1\n ]\n]");
+        assert_eq!(
+            eval("v | tojson(false, 1)", &json!([[1]])),
+            "[\n [\n  1\n ]\n]"
+        );
     }
 
     /// Kimi's template uses the first.

@@ -1,5 +1,6 @@
 //! Converts messages from the form of clients to the form that templates expect.
 
+use metaclaw_trainer_terms::json;
 use serde_json::{Map, Value, json};
 
 use super::error::RenderError;
@@ -122,7 +123,7 @@ fn normalise_call(call: &mut Value, takes_text: bool) {
 /// Makes an object of a call's arguments, which the API sends as JSON text. Text that is an object may stay text.
 fn read_arguments(function: &mut Map<String, Value>, takes_text: bool) {
     let given = function.get("arguments").unwrap_or(&Value::Null);
-    let is_object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
+    let is_object = |text: &str| json::read::<Map<String, Value>>(text).is_ok();
     if takes_text && given.as_str().is_some_and(is_object) {
         return;
     }
@@ -138,7 +139,7 @@ fn object_of(given: &Value, depth: usize) -> Map<String, Value> {
         Value::Object(object) => object.clone(),
         Value::Null => Map::new(),
         Value::String(text) if text.trim().is_empty() => Map::new(),
-        Value::String(text) if depth < QUOTED => match serde_json::from_str(text) {
+        Value::String(text) if depth < QUOTED => match json::read(text) {
             Ok(read @ (Value::Object(_) | Value::String(_) | Value::Null)) => {
                 object_of(&read, depth + 1)
             }

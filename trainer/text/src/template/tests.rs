@@ -148,6 +148,73 @@ fn constructs_of_templates_render_as_in_transformers() {
     assert_eq!(text, include_str!("testdata/constructs.txt"));
 }
 
+/// A model's file may bring any template, and it runs while the model is loaded and for each request.
+#[test]
+fn a_template_that_would_run_or_print_for_ever_is_ended_in_words() {
+    const STEPS: &str = "too many steps";
+    const TEXT: &str = "more than 128 MiB";
+    let twice = "{% set x %}{{ x }}{{ x }}{% endset %}".repeat(40);
+    let loops = "{% for a in range(9999) %}".repeat(3);
+    let ends = "{% endfor %}".repeat(3);
+    for (source, expected) in [
+        (format!("{loops}{ends}"), STEPS),
+        (format!("{loops}{}{ends}", "some text ".repeat(99)), TEXT),
+        (format!("{loops}{{{{ messages }}}}{ends}"), STEPS),
+        (format!("{{% set x %}}{loops}{}{ends}{{% endset %}}", "some text ".repeat(999)), STEPS),
+        (format!("{{% macro f() %}}{loops}{ends}{{% endmacro %}}{{{{ f() }}}}"), STEPS),
+        ("{% macro f(n) %}{% for x in range(n) %}{{ f(n - 1) }}{% endfor %}{% endmacro %}{{ f(30) }}".to_owned(), STEPS),
+        (format!("{{% set x = 'word' %}}{twice}{{{{ x }}}}"), TEXT),
+        ("{% set x = 'a' * 99999 %}{{ x | replace('a', x) }}".to_owned(), TEXT),
+        ("{% set x = 'a' * 99999 %}{{ x.replace('a', x) }}".to_owned(), TEXT),
+        ("{{ 'a' * 99999999 }}{{ 'a' * 99999999 }}".to_owned(), TEXT),
+        ("{{ 'a' * 9999999999 }}".to_owned(), "too large"),
+        ("{% include 'chat' %}".to_owned(), "include"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "recursion"),
+    ] {
+        let error = render(&source, &RenderRequest::default()).unwrap_err();
+        assert!(matches!(error, RenderError::Failed(_)), "{source:.60}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(expected), "{source:.60}: {text}");
+    }
+    let long = messages(&json!(vec![
+        json!({"role": "user", "content": "word ".repeat(9)});
+        1000
+    ]));
+    let request = RenderRequest {
+        messages: &long,
+        ..RenderRequest::default()
+    };
+    let each =
+        "{% for a in messages %}{% for b in messages %}{% endfor %}{{ a.content }}{% endfor %}";
+    assert_eq!(render(each, &request).unwrap().len(), 1000 * 45);
+}
+
+/// Templates, most of one expression, and what `transformers` renders them to; `trainer/text/golden/jinja.py` writes
+/// them. Null stands for a failure. A third value is ours, where it differs.
+#[test]
+fn every_row_of_jinja_renders_as_in_python() {
+    let table: Value = serde_json::from_str(include_str!("testdata/jinja.json")).unwrap();
+    let input = table["input"].as_object().unwrap();
+    let mut context: BTreeMap<&str, Jinja> = BTreeMap::new();
+    for (name, value) in input {
+        context.insert(name, Jinja::from(Serde(value)));
+    }
+    let mut wrong = Vec::new();
+    for row in table["rows"].as_array().unwrap() {
+        let source = row[0].as_str().unwrap();
+        let ours = ChatTemplate::new(source, BTreeMap::new()).and_then(|template| {
+            let template = template.environment.get_template(NAME).unwrap();
+            let text = template.render(Jinja::from_pairs(context.clone()));
+            text.map_err(|error| describe(&error))
+        });
+        let expected = row.get(2).unwrap_or(&row[1]);
+        if ours.as_deref().ok() != expected.as_str() {
+            wrong.push(format!("{source:?}: {ours:?} and not {expected}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 /// The template resembles Gemma 3's, which has no system turn: the system prompt comes at the beginning of the first
 /// user turn. The expected texts are those of `transformers` 5.19.
 #[test]

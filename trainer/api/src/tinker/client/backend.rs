@@ -106,7 +106,7 @@ impl TinkerBackend {
         format!("tinker:{}", self.0.config.base_model)
     }
 
-    /// Counts of the requests to the server so far.
+    /// Counts of the tokens that the server has processed so far.
     pub fn usage(&self) -> Arc<TinkerUsage> {
         Arc::clone(&self.0.usage)
     }
@@ -382,6 +382,7 @@ impl TrainingBackend for TinkerBackend {
                 devices: Vec::new(),
                 base_fingerprint: Some(self.fingerprint()),
                 model,
+                dtype: None,
                 context: context.map(u64::from),
                 step: 0,
                 inference_backend: "tinker".to_owned(),

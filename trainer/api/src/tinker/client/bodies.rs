@@ -36,7 +36,7 @@ fn seq(n: i32) -> Option<u32> {
     u32::try_from(n).ok()
 }
 
-/// The maps that a run adapts, attention or MLP, in Tinker's form.
+/// The LoRA settings of a run in Tinker's form: rank, seed, and whether attention and MLP are adapted.
 ///
 /// # Errors
 /// In words, where a run asks for what Tinker's API cannot say.

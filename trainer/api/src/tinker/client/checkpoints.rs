@@ -238,7 +238,7 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// The path of an adapter.
+    /// Finds an adapter of this name: those that are known first, then the server's list.
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` where there is none of this name.
@@ -319,7 +319,7 @@ impl Checkpoints {
         Ok(own)
     }
 
-    /// The manifest of a checkpoint: the server's copy, or else the copy kept here.
+    /// The manifest of a checkpoint: the copy kept here, or else the server's, which has no rank.
     async fn kept(&self, listed: &Listed) -> Option<KeptManifest> {
         let text = |key: &str| listed.metadata.get(key);
         let mark = listed.mark.as_deref()?;

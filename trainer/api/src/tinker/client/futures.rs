@@ -56,7 +56,7 @@ pub(super) enum Result_ {
     Failed(FailedPromise),
 }
 
-// === impl Limits ===
+// === impl PollLimits ===
 
 impl PollLimits {
     pub(super) fn new(timeout: Duration, patience: Duration) -> Self {

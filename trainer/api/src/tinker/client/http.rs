@@ -62,7 +62,7 @@ pub(super) struct Http {
     auth: Auth,
 }
 
-// === impl Request ===
+// === impl HttpRequest ===
 
 impl HttpRequest {
     /// A POST of JSON.
@@ -142,7 +142,8 @@ impl Http {
         }
     }
 
-    /// Sends the request once. An expired token is replaced first; that is no failure.
+    /// Sends the request. It is sent again with a new token if the server says that the token has expired, and a GET is
+    /// sent again if the connection broke.
     ///
     /// # Errors
     /// Where no answer came. Whatever status comes is an answer.

@@ -36,7 +36,7 @@ pub(super) fn follows_api(id: &ModelId) -> bool {
     id.parts().is_some()
 }
 
-// === impl Models ===
+// === impl ModelCalls ===
 
 impl ModelCalls {
     pub(super) fn http(&self) -> &Http {

@@ -24,7 +24,7 @@ pub(super) fn escaped(name: &str) -> String {
     })
 }
 
-/// Reverses [`escaped`]; `None` for names that it did not make.
+/// Reverses [`escaped`]; `None` for names that it cannot have made.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -53,7 +53,8 @@ pub(super) fn with_mark(name: &str, mark: &str) -> String {
     format!("{}{MARK}{mark}", escaped(name))
 }
 
-/// Splits a name into a checkpoint's name and mark, or an adapter's name; `None` for names of other programs.
+/// Splits a name into a checkpoint's name and mark, or an adapter's name; `None` for
+/// names that cannot have been made here. Another program's name may look like one.
 pub(super) fn read(text: &str) -> Option<(String, Option<&str>)> {
     match text.rsplit_once(MARK) {
         Some((name, mark)) => {

@@ -43,7 +43,7 @@ fn is_full(error: &BackendError) -> bool {
         .contains("Maximum number of LoRA adapters")
 }
 
-// === impl Models ===
+// === impl ModelCalls ===
 
 impl ModelCalls {
     /// The path to sample an adapter from. A model that holds the adapter is made if there is none.
@@ -191,7 +191,7 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Makes a model. If the server has no room, the model of the least recently used adapter is unloaded.
+    /// Makes a model. While the server has no room, other models are unloaded, in the order of [`Self::make_room`].
     async fn create_with_room(&self, spec: &CreateRequest) -> Result<ServerModel, BackendError> {
         loop {
             match self.create_bare(spec).await {
@@ -209,8 +209,8 @@ impl ModelCalls {
         }
     }
 
-    /// Unloads one model and returns whether there was one: that of an idle run, else that of the least recently used
-    /// adapter, else that of any run without pending work.
+    /// Unloads one model and returns whether there was one: that of a run that is idle or in doubt, else that of the
+    /// least recently used adapter, else that of any run without pending work.
     async fn make_room(&self) -> bool {
         if let Some(model) = self.runs.take_idle(IDLE) {
             self.unload(model).await;

@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-// === impl Model ===
+// === impl ServerModel ===
 
 impl ServerModel {
     /// A model that the server has just made, after `n_calls` calls.
@@ -81,7 +81,7 @@ impl ServerModel {
     }
 }
 
-// === impl Runs ===
+// === impl ClientRuns ===
 
 impl ClientRuns {
     pub(super) fn new() -> Self {
@@ -117,8 +117,8 @@ impl ClientRuns {
         self.lock().get(id).cloned()
     }
 
-    /// Takes the model of the run that has been idle longest; `None` if no run has been idle long enough. Runs in doubt
-    /// are left alone. The run begins again at its checkpoint.
+    /// Takes the model of a run that has been idle for this long, or whose model is in doubt: of these, the run that was
+    /// used least recently. `None` if there is none, or if all are in use now. The run begins again at its checkpoint.
     pub(super) fn take_idle(&self, idle: Duration) -> Option<ServerModel> {
         let runs: Vec<Arc<ClientRun>> = self.lock().values().cloned().collect();
         let free = runs.iter().filter_map(|run| run.0.try_lock().ok());

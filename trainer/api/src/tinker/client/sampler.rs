@@ -8,7 +8,7 @@ use std::sync::{
 use super::session::OpenSession;
 use crate::tinker::SamplerId;
 
-/// The weights that are sampled from.
+/// A sampler in a session, with the number of its next call.
 #[derive(Debug)]
 pub(super) struct ServerSampler {
     pub(super) session: Arc<OpenSession>,
@@ -16,7 +16,7 @@ pub(super) struct ServerSampler {
     next_seq: AtomicU64,
 }
 
-// === impl Sampler ===
+// === impl ServerSampler ===
 
 impl ServerSampler {
     pub(super) fn new(session: Arc<OpenSession>, id: SamplerId) -> Self {

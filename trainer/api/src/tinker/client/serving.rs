@@ -1,4 +1,4 @@
-//! Chats are answered by the same server: [`ServerSampler`] over Tinker's asample.
+//! Chats are answered by the same server: the trait [`Sampler`] over Tinker's asample.
 //!
 //! Tinker answers a sample in one piece: nothing comes until all of it is there.
 

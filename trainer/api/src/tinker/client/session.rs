@@ -117,7 +117,7 @@ impl Flags {
     }
 }
 
-// === impl Session ===
+// === impl OpenSession ===
 
 impl OpenSession {
     /// The number of the next model.
@@ -140,7 +140,7 @@ impl OpenSession {
     }
 }
 
-// === impl Sessions ===
+// === impl TinkerSessions ===
 
 impl TinkerSessions {
     pub(super) fn new(config: &TinkerConfig, http: Arc<Http>) -> Self {

@@ -105,7 +105,7 @@ fn setting(value: f64) -> proto::LossConfigValue {
     proto::LossConfigValue { value }
 }
 
-// === impl Models ===
+// === impl ModelCalls ===
 
 impl ModelCalls {
     /// Passes datums through the run's model. Returns the log-probabilities of each, and the loss.

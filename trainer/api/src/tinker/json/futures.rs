@@ -9,7 +9,7 @@ use crate::tinker::{ModelId, RequestId};
 pub struct Promise {
     /// The id for `retrieve_future`.
     pub request_id: RequestId,
-    /// The model that a call creates.
+    /// The model of the call; absent for samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
     /// The sample ids of an asample call. SkyRL leaves them out.

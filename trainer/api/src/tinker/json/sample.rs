@@ -120,7 +120,7 @@ pub struct TinkerSamplingParams {
     pub top_p: f64,
 }
 
-// === impl SamplingParams ===
+// === impl TinkerSamplingParams ===
 
 impl Default for TinkerSamplingParams {
     fn default() -> Self {

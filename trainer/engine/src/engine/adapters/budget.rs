@@ -16,7 +16,7 @@ pub(super) struct Reserved {
     pub(super) bytes: usize,
 }
 
-// === impl Budget ===
+// === impl AdapterBudget ===
 
 impl AdapterBudget {
     pub(super) fn new(limit: usize) -> Arc<Self> {
