@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     jobs::LogJob,
-    keys,
+    journal, keys,
     log::{LogFuture, TurnLog},
     read::turn_ids,
     record::{Record, Stored},
@@ -57,13 +57,21 @@ impl TurnLog {
 
     /// Deletes the sessions whose last turn ended before a time in Unix milliseconds, and returns their number.
     ///
+    /// A turn that says so was written with a clock that was behind if an earlier one of the log ended between that time
+    /// and `now_ms`. Its session stays.
+    ///
     /// # Errors
     /// Returns the store's error. Sessions that were deleted before it stay deleted.
-    pub fn forget_before(&self, before_ms: u64) -> LogFuture<'_, u64> {
+    pub fn forget_before(&self, before_ms: u64, now_ms: u64) -> LogFuture<'_, u64> {
         Box::pin(async move {
-            let old = self.ended(0..before_ms).await?;
-            for (agent, session) in &old {
-                self.forget(agent, session).await?;
+            let mut old = self.ended_by_number(0..before_ms).await?;
+            if !old.is_empty() {
+                let young = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
+                let young = self.read(young).await?;
+                old.retain(|(number, _)| !young.contains(number));
+            }
+            for (_, session) in &old {
+                self.forget(&session.agent, &session.session).await?;
             }
             self.forget_rollouts_before(before_ms).await?;
             Ok(old.len() as u64)
@@ -76,6 +84,13 @@ impl TurnLog {
     /// Returns the store's error.
     pub fn ended(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
         Box::pin(async move {
+            let ended = self.ended_by_number(times_ms).await?.into_iter();
+            Ok(ended.map(|(_, it)| (it.agent, it.session)).collect())
+        })
+    }
+
+    fn ended_by_number(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(u64, SessionRecord)>> {
+        Box::pin(async move {
             let mut found = Vec::new();
             for (number, session) in self.sessions().await? {
                 let last = move |store: &Store| {
@@ -86,7 +101,7 @@ impl TurnLog {
                 };
                 let ended_ms = self.read(last).await?;
                 if ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms)) {
-                    found.push((session.agent, session.session));
+                    found.push((number, session));
                 }
             }
             Ok(found)
