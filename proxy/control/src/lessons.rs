@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{home::Home, report};
 
+/// A time server may set the clock back by less than this.
+const HOUR_MS: u64 = 3_600_000;
 /// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", MEMORY_HEADING];
 
@@ -351,7 +353,9 @@ pub(crate) async fn forget(
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
     let since_ms = what.since_ms;
-    let mut sessions = log.ended(since_ms.unwrap_or(0)..u64::MAX).await?;
+    // With a clock that is behind, turns of the future did not end since then.
+    let until_ms = since_ms.map_or(u64::MAX, |_| now_ms().saturating_add(HOUR_MS));
+    let mut sessions = log.ended(since_ms.unwrap_or(0)..until_ms).await?;
     sessions.retain(|(agent, session)| {
         what.agent.as_ref().is_none_or(|wanted| wanted == agent)
             && what.session.as_ref().is_none_or(|wanted| wanted == session)
