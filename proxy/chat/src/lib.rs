@@ -7,6 +7,7 @@ mod call_texts;
 mod chain;
 mod clock;
 mod excerpt;
+mod file;
 mod message;
 mod mode;
 mod names;
@@ -14,6 +15,7 @@ mod own_words;
 mod secret;
 mod units;
 mod utterance;
+mod variables;
 mod verdict;
 
 pub use self::{
@@ -21,6 +23,7 @@ pub use self::{
     chain::{Chain, ChainHash, Said, SaidHash},
     clock::{now_ms, retry_after},
     excerpt::{excerpt, head},
+    file::regular,
     message::{Message, MessageError, Role, ToolCall, Usage},
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
@@ -28,5 +31,6 @@ pub use self::{
     secret::Secret,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},
+    variables::{is_variable, substituted},
     verdict::{JudgedBy, Score, Verdict, Vote},
 };

@@ -19,13 +19,15 @@ use super::{
     error::{InertUse, Problem, SettingsError, Unknown},
     key::{Key, KeyState},
     kind::ValueKind,
-    model_name, table, unsupported_keys, yaml,
+    model_name, table, unsupported_keys, variables, yaml,
 };
 
 /// The largest file that is read.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 /// The prefix of every environment variable that stands for a key.
 pub const ENV_PREFIX: &str = "METACLAW__";
+/// The key that `metaclaw auth` may keep.
+const LLM_KEY: &str = "llm.api_key";
 /// What a name means: a file, or a name at a server.
 const MODEL: &str = "rl.model";
 
@@ -122,12 +124,54 @@ impl Layer {
     /// Reads environment variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
     pub fn environment(variables: impl Iterator<Item = (String, String)>) -> Self {
         let mut layer = Self::empty(Origin::Environment);
-        for (name, text) in variables {
+        // An empty variable is one that was left out: Docker and systemd set those of a list without a value.
+        for (name, text) in variables.filter(|(_, text)| !text.trim().is_empty()) {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
                 layer.set(&path.to_lowercase().replace("__", "."), &text.into());
             }
         }
         layer
+    }
+
+    /// Puts variables of the environment in where a secret or an address names them.
+    pub(crate) fn put_in(&mut self, variables: &[(String, String)]) {
+        let mut wrong = Vec::new();
+        for (path, value) in &mut self.values {
+            let Some(key) = table::find(path).filter(|key| key.kind.may_name_variables()) else {
+                continue;
+            };
+            let (before, mut reason) = (value.clone(), None);
+            let texts = match &mut *value {
+                Value::Array(items) => items.as_mut_slice(),
+                one => std::slice::from_mut(one),
+            };
+            for text in texts {
+                match text
+                    .as_str()
+                    .map(|given| variables::put_in(given, variables))
+                {
+                    Some(Ok(whole)) => *text = whole.into(),
+                    Some(Err(why)) => {
+                        let own = path.to_uppercase().replace('.', "__");
+                        let auth = if path == LLM_KEY {
+                            ", or keep the key with `metaclaw auth`"
+                        } else {
+                            ""
+                        };
+                        reason = Some(format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
+                    }
+                    None => {}
+                }
+            }
+            if reason.is_none() && *value != before && key.kind.parse(value).is_none() {
+                reason = Some(key.allowed());
+            }
+            wrong.extend(reason.map(|reason| (path.clone(), shown(key, &before), reason)));
+        }
+        self.values.retain(|_, value| value != "");
+        for (path, given, reason) in wrong {
+            self.problem(&path, &given, reason);
+        }
     }
 
     /// Takes one value for one key.
@@ -248,7 +292,7 @@ impl Layer {
         let full = |given: &str| {
             let full = self.resolve(given);
             let is_word = path == MODEL && model_name::is_word(given);
-            let is_address = is_calendar && given.contains("://");
+            let is_address = is_calendar && (given.contains("://") || given.starts_with("${"));
             let stays = is_address || is_word && !Path::new(&full).exists();
             if stays { given.to_owned() } else { full }
         };

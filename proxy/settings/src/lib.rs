@@ -100,6 +100,7 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     }
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
+    layers.iter_mut().for_each(|it| it.put_in(&of_services));
     let used = profiles::lay(&mut layers, &given.profiles)?;
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));
@@ -137,7 +138,7 @@ impl Loaded {
         if let Some(mode) = modes::layer(&layers) {
             layers.insert(0, mode);
         }
-        let mut problems = Vec::new();
+        let mut problems = providers::problems(&layers);
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
             problems.append(&mut layer.problems);

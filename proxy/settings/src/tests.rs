@@ -264,3 +264,128 @@ fn what_a_section_refuses_is_named_by_its_place() {
     rl.method in /etc/it/config.yaml: rl.method binary_rl and grpo both say what a verdict does: give one of binary_rl, hybrid, grpo, metaclaw
     "#);
 }
+
+#[test]
+fn a_variable_that_a_secret_or_an_address_names_is_put_in_or_the_start_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |text: &str, variables: &[(&str, &str)]| {
+        let path = folder.path().join("config.yaml");
+        std::fs::write(&path, text).unwrap();
+        let variables = variables.iter();
+        load(Sources {
+            file: path,
+            file_asked: true,
+            variables: variables
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            flags: Vec::new(),
+            profiles: folder.path().join("auth-profiles.json"),
+        })
+    };
+    let set = [
+        ("MY_KEY", "sk-1"),
+        ("HOST", "h.example"),
+        ("URL", "http://u.example/v1"),
+        ("LIST", "http://c.example/a.ics"),
+    ];
+    let whole = "llm: {api_key: '${MY_KEY}', api_base: 'http://${HOST}/v1'}\n\
+                 judge: {url: '${URL}', key: '${OTHER:-sk-2}'}\n\
+                 upstreams: {mine: {url: 'http://h', keys: ['${MY_KEY}', sk-3], proxy: 'http://u:${MY_KEY}@p:1'}}\n\
+                 proxy: {api_key: '${MY_KEY}', keys: {phone: {key: 'x-${MY_KEY}', agents: [main]}}}\n\
+                 skills: {share: {key: '$${MY_KEY}'}}\nopd: {teacher_api_key: '${NONE:-}'}\n\
+                 scheduler: {ics: ['${LIST}']}\n";
+    let config = load(whole, &set).unwrap().config;
+    let exposed = |it: &Option<metaclaw_chat::Secret>| it.as_ref().map(|it| it.expose().to_owned());
+    assert_eq!(exposed(&config.llm.api_key).as_deref(), Some("sk-1"));
+    assert_eq!(config.llm.api_base.as_deref(), Some("http://h.example/v1"));
+    assert_eq!(
+        config.judge.address.url.as_deref(),
+        Some("http://u.example/v1")
+    );
+    assert_eq!(exposed(&config.judge.address.key).as_deref(), Some("sk-2"));
+    let mine = &config.gateway.upstreams["mine"];
+    assert_eq!(
+        mine.keys.iter().map(|it| it.expose()).collect::<Vec<_>>(),
+        ["sk-1", "sk-3"]
+    );
+    assert_eq!(exposed(&mine.proxy).as_deref(), Some("http://u:sk-1@p:1"));
+    assert_eq!(
+        exposed(&config.gateway.proxy.api_key).as_deref(),
+        Some("sk-1")
+    );
+    assert_eq!(config.gateway.proxy.keys["phone"].key.expose(), "x-sk-1");
+    assert_eq!(
+        exposed(&config.skills.share.key).as_deref(),
+        Some("${MY_KEY}")
+    );
+    assert_eq!(config.opd.teacher_api_key, None);
+    assert_eq!(config.scheduler.ics[0].expose(), "http://c.example/a.ics");
+    let of_environment = [
+        ("METACLAW__LLM__API_KEY", "${MY_KEY}"),
+        ("MY_KEY", "sk-4"),
+        ("METACLAW__PROXY__API_KEY", ""),
+    ];
+    let config = load("", &of_environment).unwrap().config;
+    assert_eq!(exposed(&config.llm.api_key).as_deref(), Some("sk-4"));
+    assert_eq!(
+        config.gateway.proxy.api_key, None,
+        "an empty variable is none"
+    );
+    for (text, said) in [
+        (
+            "llm: {api_key: '${UNSET}'}",
+            "llm.api_key in FILE: \"…\" is not allowed: the variable UNSET, which ${UNSET} stands for, is not set in the environment: set it, or set METACLAW__LLM__API_KEY, or keep the key with `metaclaw auth`",
+        ),
+        (
+            "judge: {key: '${UNSET}'}",
+            "is not set in the environment: set it, or set METACLAW__JUDGE__KEY",
+        ),
+        (
+            "upstreams: {mine: {url: 'http://h', keys: [a, '${UNSET}']}}",
+            "METACLAW__UPSTREAMS__MINE__KEYS",
+        ),
+        (
+            "llm: {api_base: '${UNSET}'}",
+            "llm.api_base in FILE: \"${UNSET}\" is not allowed: the variable UNSET",
+        ),
+        (
+            "llm: {api_base: '${HOST}'}",
+            "an address that begins with http:// or https://",
+        ),
+        ("llm: {api_key: '${BLANKS}'}", "ASCII text without spaces"),
+        (
+            "llm: {api_key: 'a-${env:MY_KEY}'}",
+            "has to name a variable",
+        ),
+        ("llm: {api_key: '${env:MY_KEY}'}", "${NAME} for a variable"),
+        (
+            "llm: {api_key: $MY_KEY}",
+            "llm.api_key in FILE: \"…\" is not allowed: ASCII text without spaces, or ${NAME} for a variable of the environment",
+        ),
+        (
+            "llm: {api_key: os.environ/MY_KEY}",
+            "${NAME} for a variable",
+        ),
+        ("llm: {api_key: '{env:MY_KEY}'}", "${NAME} for a variable"),
+        ("llm: {api_key: {env: MY_KEY}}", "${NAME} for a variable"),
+        ("llm: {api_key: 'env:MY_KEY'}", "${NAME} for a variable"),
+        ("llm: {api_key: '%MY_KEY%'}", "${NAME} for a variable"),
+        ("evolver: {key: process.env.MY_KEY}", "evolver.key in FILE"),
+        (
+            "upstreams: {mine: {url: 'http://h', keys: ['$MY_KEY']}}",
+            "${NAME} for variables",
+        ),
+        ("proxy: {api_key: $MY_KEY}", "${NAME} for a variable"),
+    ] {
+        let error = load(
+            text,
+            &[("MY_KEY", "sk-1"), ("HOST", "h"), ("BLANKS", "a b")],
+        )
+        .unwrap_err();
+        let error = error.to_string().replace(
+            &*folder.path().join("config.yaml").to_string_lossy(),
+            "FILE",
+        );
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
