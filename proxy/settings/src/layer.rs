@@ -135,42 +135,29 @@ impl Layer {
 
     /// Puts variables of the environment in where a secret or an address names them.
     pub(crate) fn put_in(&mut self, variables: &[(String, String)]) {
-        let mut wrong = Vec::new();
-        for (path, value) in &mut self.values {
-            let Some(key) = table::find(path).filter(|key| key.kind.may_name_variables()) else {
-                continue;
+        for (path, before) in self.values.clone() {
+            let key = table::find(&path).filter(|key| key.kind.may_name_variables());
+            let Some(key) = key else { continue };
+            let put_in = |text: &Value| {
+                variables::put_in(text.as_str().unwrap_or_default(), variables).map(Value::from)
             };
-            let (before, mut reason) = (value.clone(), None);
-            let texts = match &mut *value {
-                Value::Array(items) => items.as_mut_slice(),
-                one => std::slice::from_mut(one),
+            let whole: Result<Value, String> = match &before {
+                Value::Array(items) => items.iter().map(put_in).collect(),
+                one => put_in(one),
             };
-            for text in texts {
-                match text
-                    .as_str()
-                    .map(|given| variables::put_in(given, variables))
-                {
-                    Some(Ok(whole)) => *text = whole.into(),
-                    Some(Err(why)) => {
-                        let own = path.to_uppercase().replace('.', "__");
-                        let auth = if path == LLM_KEY {
-                            ", or keep the key with `metaclaw auth`"
-                        } else {
-                            ""
-                        };
-                        reason = Some(format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
-                    }
-                    None => {}
-                }
+            let own = path.to_uppercase().replace('.', "__");
+            let auth = if path == LLM_KEY {
+                ", or keep the key with `metaclaw auth`"
+            } else {
+                ""
+            };
+            let whole =
+                whole.map_err(|why| format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
+            match whole.and_then(|it| key.kind.parse(&it).ok_or_else(|| key.allowed())) {
+                Ok(whole) if whole == "" => self.values.retain(|it, _| *it != path),
+                Ok(whole) => self.insert(&path, whole),
+                Err(reason) => self.problem(&path, &shown(key, &before), reason),
             }
-            if reason.is_none() && *value != before && key.kind.parse(value).is_none() {
-                reason = Some(key.allowed());
-            }
-            wrong.extend(reason.map(|reason| (path.clone(), shown(key, &before), reason)));
-        }
-        self.values.retain(|_, value| value != "");
-        for (path, given, reason) in wrong {
-            self.problem(&path, &given, reason);
         }
     }
 

@@ -90,30 +90,38 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
 /// Returns the sections whose provider is unknown. With an address of its own, a section may name a provider that only
 /// `metaclaw auth` knows, but not one that reads like a known name.
 pub(super) fn problems(layers: &[Layer]) -> Vec<Problem> {
-    let own = ["custom", BEDROCK];
-    let known: Vec<_> = PROVIDERS.iter().map(|it| it.name).chain(own).collect();
-    let unknown = |section: &str| {
+    let names = PROVIDERS.iter().map(|it| it.name);
+    let known: Vec<&str> = names.chain(["custom", BEDROCK]).collect();
+    let mut problems = Vec::new();
+    for section in SECTIONS {
         let key = format!("{section}.provider");
-        let given = |it: &'_ Layer| Some((it.origin().to_string(), it.values().get(&key)?.clone()));
-        let (origin, given) = layers.iter().rev().find_map(given)?;
-        let given = given.as_str().filter(|it| !known.contains(it))?;
+        let address = format!(
+            "{section}.{}",
+            if section == "llm" { "api_base" } else { "url" }
+        );
+        let Some(given) = text(layers, &key).filter(|it| !known.contains(it)) else {
+            continue;
+        };
         let nearest = table::closest(&given.to_lowercase(), known.iter().map(|it| (*it, *it)));
-        let address = if section == "llm" { "api_base" } else { "url" };
-        if nearest.is_none() && text(layers, &format!("{section}.{address}")).is_some() {
-            return None;
+        if nearest.is_none() && text(layers, &address).is_some() {
+            continue;
         }
         let meant = nearest.map_or_else(String::new, |it| format!("did you mean {it}? One of "));
-        Some(Problem {
+        let known = known.join(", ");
+        let reason = format!("{meant}{known}; for another server, set {address} to its address");
+        let giver = layers
+            .iter()
+            .rev()
+            .find(|it| it.values().contains_key(&key));
+        let origin = giver.map_or_else(String::new, |it| it.origin().to_string());
+        problems.push(Problem {
+            key,
             origin,
             given: given.to_owned(),
-            reason: format!(
-                "{meant}{}; for another server, set {section}.{address} to its address",
-                known.join(", ")
-            ),
-            key,
-        })
-    };
-    SECTIONS.into_iter().filter_map(unknown).collect()
+            reason,
+        });
+    }
+    problems
 }
 
 /// Returns what the environment says of Bedrock, as a layer below `layers`, if any provider is Bedrock.

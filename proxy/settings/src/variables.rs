@@ -15,37 +15,25 @@ pub(super) fn given<'a>(variables: &'a [(String, String)], name: &str) -> Option
         .filter(|it| !it.is_empty())
 }
 
-/// How other systems write that a secret is in a variable of the environment: what is before and behind its name.
-const FOREIGN: [(&str, &str); 13] = [
-    ("$", ""),
-    ("%", "%"),
-    ("<", ">"),
-    ("$(", ")"),
-    ("{{", "}}"),
-    ("$env:", ""),
-    ("env:", ""),
-    ("env.", ""),
-    ("{env:", "}"),
-    ("os.environ/", ""),
-    ("os.environ[", "]"),
-    ("os.getenv(", ")"),
-    ("process.env.", ""),
-];
+/// How other systems write that a secret is in a variable of the environment.
+const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
+    os.environ/NAME os.environ[NAME] os.getenv(NAME) process.env.NAME";
 /// How other systems write that a secret is elsewhere.
 const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
 
 /// Returns whether a text is another system's way to say that a secret is in a variable or elsewhere. No provider may get
 /// such a text as a key.
 pub(crate) fn is_foreign(text: &str) -> bool {
-    let names = |(before, behind): &(&str, &str)| {
+    let names = |form: &str| {
+        let (before, behind) = form.split_once("NAME")?;
         let inside = text.strip_prefix(before)?.strip_suffix(behind)?;
         let name = inside.trim_matches(['"', '\'']);
         // A key may begin with one of the short signs.
         let is_name = is_variable(name) || before.len() > 2 && is_variable(&name.to_uppercase());
         Some(is_name || is_foreign(name))
     };
-    ELSEWHERE.iter().any(|it| text.starts_with(it))
-        || FOREIGN.iter().any(|it| names(it) == Some(true))
+    let is_elsewhere = ELSEWHERE.iter().any(|it| text.starts_with(it));
+    is_elsewhere || FOREIGN.split_whitespace().any(|it| names(it) == Some(true))
 }
 
 /// Puts variables in where a text names them: `${NAME}`, or `${NAME:-text}` for a text that stands for an unset one.

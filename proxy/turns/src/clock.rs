@@ -5,12 +5,7 @@
 //! setting of the clock moves and that stands still while the machine sleeps. An age is confirmed if the clock agreed with
 //! it at each reading over a day of running. The file `clock` in the log's folder keeps the readings over restarts.
 
-use std::{
-    collections::VecDeque,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::VecDeque, fs, io, path::Path, time::Duration};
 
 use metaclaw_chat::Span;
 use serde::{Deserialize, Serialize};
@@ -22,9 +17,9 @@ const HOUR_MS: u64 = 3_600_000;
 /// The running over which readings must agree. For a shorter age, readings over as much running as the age are enough.
 const CONFIRMED_OVER_MS: u64 = 24 * HOUR_MS;
 /// A clock that gained more than this between two readings is reported. A shorter time is a weekend away.
-const FAR_AHEAD_MS: u64 = 7 * 24 * HOUR_MS;
+const FAR_AHEAD_MS: i128 = 7 * 24 * 3_600_000;
 /// A clock that lost more than this between two readings is reported.
-const FAR_BEHIND_MS: u64 = HOUR_MS;
+const FAR_BEHIND_MS: i128 = 3_600_000;
 /// A day of running has 145 readings, and one more for each start.
 const MAX_READINGS: usize = 1_000;
 
@@ -34,16 +29,9 @@ const MAX_READINGS: usize = 1_000;
 pub struct ClockReadings {
     /// How long proxies have run over this log, in milliseconds.
     ran_ms: u64,
-    /// The oldest first.
-    readings: VecDeque<ClockReading>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct ClockReading {
-    /// How long proxies had run.
-    ran_ms: u64,
-    /// What the clock showed, in Unix milliseconds.
-    clock_ms: u64,
+    /// How long they had run at each reading, and what the clock showed, in Unix milliseconds. The oldest is first.
+    // pair: two times of one moment
+    readings: VecDeque<(u64, u64)>,
 }
 
 // === impl ClockReadings ===
@@ -56,72 +44,46 @@ impl ClockReadings {
     }
 
     pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
-        let new: PathBuf = dir.join("clock.new");
+        let new = dir.join("clock.new");
         write(&new, &serde_json::to_string(self)?)?;
         fs::rename(new, dir.join(FILE))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.readings.is_empty()
     }
 
     /// Adds a reading after the proxy has run for `ran` more.
     pub(crate) fn add(&mut self, ran: Duration, clock_ms: u64) {
         self.ran_ms = self.ran_ms.saturating_add(whole_ms(ran));
-        let ran_ms = self.ran_ms;
-        self.readings.push_back(ClockReading { ran_ms, clock_ms });
+        self.readings.push_back((self.ran_ms, clock_ms));
         // The last reading from before the day stays, because the day begins with it.
-        while self.readings.len() > MAX_READINGS
-            || self
-                .readings
-                .get(1)
-                .is_some_and(|it| self.was_before(it, CONFIRMED_OVER_MS))
-        {
-            self.readings.pop_front();
-        }
+        let begins = self.before(CONFIRMED_OVER_MS).unwrap_or_default();
+        let too_many = self.readings.len().saturating_sub(MAX_READINGS);
+        self.readings.drain(..begins.max(too_many));
     }
 
     /// Returns the latest time that has passed by each reading over a day of running, or over as much running as `age`
     /// if that is shorter. Returns `None` if the proxy has not run for so long.
     pub fn confirmed_ms(&self, age: Duration, now_ms: u64) -> Option<u64> {
-        let apart_ms = whole_ms(age).min(CONFIRMED_OVER_MS);
-        let first = self
-            .readings
-            .iter()
-            .rposition(|it| self.was_before(it, apart_ms))?;
-        let least = self.readings.range(first..).map(|it| it.clock_ms).min()?;
+        let first = self.before(whole_ms(age).min(CONFIRMED_OVER_MS))?;
+        let least = self.readings.range(first..).map(|it| it.1).min()?;
         Some(least.min(now_ms))
     }
 
     /// Says how the clock stands far from where the readings over the last day of running let expect it.
     pub fn doubt(&self, now_ms: u64) -> Option<String> {
-        let now = ClockReading {
-            ran_ms: self.ran_ms,
-            clock_ms: now_ms,
-        };
-        let later = self.readings.iter().skip(1).chain([&now]);
-        let gained = self.readings.iter().zip(later).map(|(before, after)| {
-            let [from, to] =
-                [before, after].map(|it| i128::from(it.clock_ms) - i128::from(it.ran_ms));
-            to - from
-        });
-        let (ahead, behind) = (i128::from(FAR_AHEAD_MS), -i128::from(FAR_BEHIND_MS));
-        let is_far = |gained: &i128| *gained > ahead || *gained < behind;
+        let all = self.readings.iter().copied().chain([(self.ran_ms, now_ms)]);
+        let ahead = all.map(|(ran_ms, clock_ms)| i128::from(clock_ms) - i128::from(ran_ms));
+        let is_far = |gained: &i128| *gained > FAR_AHEAD_MS || *gained < -FAR_BEHIND_MS;
         // A clock that was set right again has gained nothing in all.
+        let gained = ahead.clone().zip(ahead.skip(1)).map(|(from, to)| to - from);
         let jumped: i128 = gained.filter(is_far).sum();
-        let seconds = u64::try_from(jumped.unsigned_abs() / 1_000).unwrap_or(u64::MAX);
+        let by = Span::secs(u64::try_from(jumped.unsigned_abs() / 1_000).unwrap_or(u64::MAX));
         let how = if jumped > 0 { "ahead of" } else { "behind" };
-        is_far(&jumped).then(|| {
-            format!(
-                "the machine's clock is {} {how} the last turn or the last time that the proxy ran: set it if it is wrong. \
-                 Until the proxy has run for a day with it, nothing is deleted that is old by this clock alone",
-                Span::secs(seconds)
-            )
-        })
+        is_far(&jumped).then(|| format!("the machine's clock is {by} {how} the last turn or the last time that the proxy ran: set it if it is wrong. Until the proxy has run for a day with it, nothing is deleted that is old by this clock alone"))
     }
 
-    fn was_before(&self, reading: &ClockReading, apart_ms: u64) -> bool {
-        reading.ran_ms.saturating_add(apart_ms) <= self.ran_ms
+    /// Returns the place of the last reading from so much running ago.
+    fn before(&self, apart_ms: u64) -> Option<usize> {
+        let is_before = |it: &(u64, u64)| it.0.saturating_add(apart_ms) <= self.ran_ms;
+        self.readings.iter().rposition(is_before)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Deletes whole sessions, and masks texts. The counts are kept.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
 
 use metaclaw_chat::{AgentId, SessionId};
 use serde_json::Value;
@@ -64,14 +67,11 @@ impl TurnLog {
     /// Returns the store's error. Sessions that were deleted before it stay deleted.
     pub fn forget_before(&self, before_ms: u64, now_ms: u64) -> LogFuture<'_, u64> {
         Box::pin(async move {
-            let mut old = self.ended_by_number(0..before_ms).await?;
-            if !old.is_empty() {
-                let young = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
-                let young = self.read(young).await?;
-                old.retain(|(number, _)| !young.contains(number));
-            }
-            for (_, session) in &old {
-                self.forget(&session.agent, &session.session).await?;
+            let young = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
+            let young = self.read(young).await?;
+            let old = self.ended_but(0..before_ms, young).await?;
+            for (agent, session) in &old {
+                self.forget(agent, session).await?;
             }
             self.forget_rollouts_before(before_ms).await?;
             Ok(old.len() as u64)
@@ -83,13 +83,14 @@ impl TurnLog {
     /// # Errors
     /// Returns the store's error.
     pub fn ended(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
-        Box::pin(async move {
-            let ended = self.ended_by_number(times_ms).await?.into_iter();
-            Ok(ended.map(|(_, it)| (it.agent, it.session)).collect())
-        })
+        self.ended_but(times_ms, HashSet::new())
     }
 
-    fn ended_by_number(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(u64, SessionRecord)>> {
+    fn ended_but(
+        &self,
+        times_ms: Range<u64>,
+        without: HashSet<u64>,
+    ) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
         Box::pin(async move {
             let mut found = Vec::new();
             for (number, session) in self.sessions().await? {
@@ -100,8 +101,9 @@ impl TurnLog {
                     Ok(last.map(|turn| turn.meta.ended_ms))
                 };
                 let ended_ms = self.read(last).await?;
-                if ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms)) {
-                    found.push((number, session));
+                let is_in = ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms));
+                if is_in && !without.contains(&number) {
+                    found.push((session.agent, session.session));
                 }
             }
             Ok(found)

@@ -132,15 +132,11 @@ impl TurnLog {
     /// Returns the log's error, or that of the file. The reading counts in this process even then.
     pub fn note_clock(&self, ran: Duration, now_ms: u64) -> LogFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let last_main_ms = if self.clock().is_empty() {
-                self.last_main_ms().await?
-            } else {
-                None
-            };
+            let is_first = *self.clock() == ClockReadings::default();
+            let last_main_ms = self.last_main_ms().await?.filter(|_| is_first);
             let mut clock = self.clock();
-            if let Some(last_main_ms) = last_main_ms {
-                clock.add(Duration::ZERO, last_main_ms);
-            }
+            let earlier = last_main_ms.into_iter();
+            earlier.for_each(|it| clock.add(Duration::ZERO, it));
             clock.add(ran, now_ms);
             Ok(clock.write(&self.inner.dir))
         })

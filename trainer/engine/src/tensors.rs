@@ -179,8 +179,7 @@ pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
 /// # Errors
 /// [`FileError::Read`].
 pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
-    let read = metaclaw_trainer_text::regular(file).and_then(std::fs::read);
-    read.map_err(|source| FileError::Read {
+    std::fs::read(file).map_err(|source| FileError::Read {
         file: file.into(),
         source,
     })

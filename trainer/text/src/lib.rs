@@ -6,7 +6,6 @@
 
 mod content;
 mod error;
-mod file;
 pub mod hub;
 pub mod served;
 pub mod stop;
@@ -14,4 +13,4 @@ pub mod template;
 pub mod testing;
 pub mod tokenizer;
 
-pub use self::{error::TextLoadError, file::regular};
+pub use self::error::TextLoadError;

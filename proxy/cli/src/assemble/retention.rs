@@ -20,22 +20,18 @@ const READINGS: u32 = 6;
 
 /// Reads the clock and deletes what is old, until `ending`.
 pub(super) async fn run(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
-    let mut doubted = log.clock().doubt(now_ms());
-    let mut pause = FIRST;
+    let (mut pause, mut is_doubted) = (FIRST, true);
     for n in 0_u32.. {
         let slept = Instant::now();
-        let is_over = ending
-            .run_until_cancelled(tokio::time::sleep(pause))
-            .await
-            .is_none();
+        let sleep = ending.run_until_cancelled(tokio::time::sleep(pause));
+        let is_over = sleep.await.is_none();
         // A timer that fires late has waited for the machine, and not run.
         note(&log, slept.elapsed().min(pause), now_ms()).await;
         let doubt = log.clock().doubt(now_ms());
-        if let Some(doubt) = doubt.as_ref().filter(|_| doubted.is_none()) {
+        if let (Some(doubt), false) = (&doubt, is_doubted) {
             warn!("{doubt}");
         }
-        doubted = doubt;
-        pause = EVERY;
+        (pause, is_doubted) = (EVERY, doubt.is_some());
         if is_over {
             return;
         }

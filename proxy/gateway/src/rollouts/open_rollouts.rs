@@ -47,29 +47,11 @@ pub enum RolloutError {
 #[derive(Debug)]
 pub struct Rollouts {
     log: TurnLog,
-    open: Mutex<HashMap<RolloutId, OpenRollout>>,
+    /// Each with the moment when this process ends it, which does not move when the machine's clock is set.
+    // pair: a rollout and its end
+    open: Mutex<HashMap<RolloutId, (Arc<Rollout>, Instant)>>,
     /// Notified when a rollout was opened, whose deadline may be the next one.
     opened: Notify,
-}
-
-/// A rollout, and when this process ends it. The machine's clock may be set in the meantime, and does not move this.
-#[derive(Debug)]
-struct OpenRollout {
-    rollout: Arc<Rollout>,
-    ends: Instant,
-}
-
-// === impl OpenRollout ===
-
-impl OpenRollout {
-    fn new(rollout: Rollout, now_ms: u64) -> Self {
-        let left_ms = rollout.deadline_ms.saturating_sub(now_ms);
-        let whole_ms = rollout.deadline_ms.saturating_sub(rollout.opened_ms);
-        Self {
-            rollout: Arc::new(rollout),
-            ends: Instant::now() + Duration::from_millis(left_ms.min(whole_ms)),
-        }
-    }
 }
 
 // === impl Rollouts ===
@@ -87,7 +69,7 @@ impl Rollouts {
             };
             let open = log.rollouts(filter).await?.into_iter();
             let now_ms = now_ms();
-            let open = open.map(|it| (it.id.clone(), OpenRollout::new(it, now_ms)));
+            let open = open.map(|it| (it.id.clone(), until_its_end(it, now_ms)));
             let open = open.collect();
             Ok(Arc::new(Self {
                 log,
@@ -108,7 +90,7 @@ impl Rollouts {
         headers: &HeaderMap,
     ) -> Result<Arc<Rollout>, RolloutError> {
         let id = path.0.parse::<RolloutId>().ok();
-        let known = id.and_then(|id| Some(Arc::clone(&lock(&self.open).get(&id)?.rollout)));
+        let known = id.and_then(|id| Some(Arc::clone(&lock(&self.open).get(&id)?.0)));
         let rollout = known.ok_or_else(|| RolloutError::Unknown { id: path.0.clone() })?;
         // What is compared is a hash, so the time does not tell how much of a key was right.
         if shown_keys(headers).any(|key| key_hash(key) == rollout.key_hash) {
@@ -126,8 +108,8 @@ impl Rollouts {
             return Err(RolloutError::TooMany { n });
         }
         self.log.open_rollout(rollout.clone()).await?;
-        let open = OpenRollout::new(rollout, now_ms());
-        lock(&self.open).insert(open.rollout.id.clone(), open);
+        let id = rollout.id.clone();
+        lock(&self.open).insert(id, until_its_end(rollout, now_ms()));
         self.opened.notify_one();
         Ok(())
     }
@@ -171,13 +153,13 @@ impl Rollouts {
 
     fn next_deadline(&self) -> Option<Duration> {
         let deadlines = lock(&self.open);
-        let next = deadlines.values().map(|it| it.ends).min()?;
+        let next = deadlines.values().map(|it| it.1).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     async fn end_due(&self) -> Result<(), LogError> {
         let now = Instant::now();
-        let due = |it: &OpenRollout| (it.ends <= now).then(|| Arc::clone(&it.rollout));
+        let due = |(it, end): &(_, _)| (*end <= now).then(|| Arc::clone(it));
         let due: Vec<_> = lock(&self.open).values().filter_map(due).collect();
         for rollout in due {
             tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and is not trained on");
@@ -191,6 +173,13 @@ impl Rollouts {
         }
         Ok(())
     }
+}
+
+fn until_its_end(rollout: Rollout, now_ms: u64) -> (Arc<Rollout>, Instant) {
+    let left_ms = rollout.deadline_ms.saturating_sub(now_ms);
+    let whole_ms = rollout.deadline_ms.saturating_sub(rollout.opened_ms);
+    let left = Duration::from_millis(left_ms.min(whole_ms));
+    (Arc::new(rollout), Instant::now() + left)
 }
 
 /// Returns the beginning of a parse error, which may quote the caller's own text.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use metaclaw_trainer_text::regular;
 use serde_json::{Map, Value};
 
 use super::error::ModelConfigError;
@@ -19,8 +18,7 @@ pub(super) struct ConfigFields {
 
 impl ConfigFields {
     pub(super) fn read(file: &Path) -> Result<Self, ModelConfigError> {
-        let text = regular(file).and_then(std::fs::read_to_string);
-        let text = text.map_err(|source| ModelConfigError::Read {
+        let text = std::fs::read_to_string(file).map_err(|source| ModelConfigError::Read {
             file: file.to_owned(),
             source,
         })?;

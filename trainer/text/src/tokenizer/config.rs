@@ -9,8 +9,7 @@ use crate::TextLoadError;
 use crate::template::ChatTemplate;
 
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, TextLoadError> {
-    let read = crate::file::regular(file).and_then(std::fs::read);
-    read.map_err(|source| TextLoadError::Read {
+    std::fs::read(file).map_err(|source| TextLoadError::Read {
         file: file.to_owned(),
         source,
     })
