@@ -100,7 +100,9 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     }
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
-    layers.iter_mut().for_each(|it| it.put_in(&of_services));
+    for layer in &mut layers {
+        layer.put_in(&of_services);
+    }
     let used = profiles::lay(&mut layers, &given.profiles)?;
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));

@@ -67,17 +67,27 @@ impl ClockReadings {
         Some(least.min(now_ms))
     }
 
-    /// Says how the clock stands far from where the readings over the last day of running let expect it.
+    /// Says how the clock stands far from where the readings over the last day of running let expect it: it is behind the
+    /// first of them, or stands where it jumped ahead between two of them.
     pub fn doubt(&self, now_ms: u64) -> Option<String> {
         let all = self.readings.iter().copied().chain([(self.ran_ms, now_ms)]);
         let ahead = all.map(|(ran_ms, clock_ms)| i128::from(clock_ms) - i128::from(ran_ms));
-        let is_far = |gained: &i128| *gained > FAR_AHEAD_MS || *gained < -FAR_BEHIND_MS;
-        // A clock that was set right again has gained nothing in all.
-        let gained = ahead.clone().zip(ahead.skip(1)).map(|(from, to)| to - from);
-        let jumped: i128 = gained.filter(is_far).sum();
-        let by = Span::secs(u64::try_from(jumped.unsigned_abs() / 1_000).unwrap_or(u64::MAX));
-        let how = if jumped > 0 { "ahead of" } else { "behind" };
-        is_far(&jumped).then(|| format!("the machine's clock is {by} {how} the last turn or the last time that the proxy ran: set it if it is wrong. Until the proxy has run for a day with it, nothing is deleted that is old by this clock alone"))
+        let now = i128::from(now_ms) - i128::from(self.ran_ms);
+        let jumps = ahead.clone().zip(ahead.clone().skip(1));
+        let mut jumps = jumps.filter(|(from, to)| to - from > FAR_AHEAD_MS);
+        let jumped = jumps.find_map(|(from, _)| Some(now - from).filter(|it| *it > FAR_AHEAD_MS));
+        let gained = ahead.take(1).map(|first| now - first).next()?;
+        let by_ms = match jumped {
+            // It was behind before the jump if it has not gained so much in all.
+            Some(by_ms) if gained > FAR_AHEAD_MS => by_ms,
+            Some(_) | None => Some(gained).filter(|it| *it < -FAR_BEHIND_MS)?,
+        };
+        let hours = u64::try_from(by_ms.unsigned_abs()).unwrap_or(u64::MAX) / HOUR_MS;
+        let by = Span::hours(if hours < 48 { hours } else { hours / 24 * 24 });
+        let how = if by_ms > 0 { "ahead of" } else { "behind" };
+        Some(format!(
+            "the machine's clock is {by} {how} the last turn or the last time that the proxy ran: set it if it is wrong. Until the proxy has run for a day with it, nothing is deleted that is old by this clock alone"
+        ))
     }
 
     /// Returns the place of the last reading from so much running ago.
@@ -157,8 +167,12 @@ mod tests {
             (&[(0, 0), (1, 40 * DAY)], "40 d ahead"),
             (&[(0, 0), (1, 40 * DAY), (2, 40 * DAY)], "40 d ahead"),
             (&[(0, 0), (1, 40 * DAY), (2, 0)], ""),
+            (&[(0, 0), (1, 2 * HOUR), (2, 0)], ""),
+            (&[(0, 0), (1, 3 * DAY), (2, 40 * DAY), (3, 0)], ""),
+            (&[(0, 0), (1, -10 * YEAR), (2, 0)], ""),
             (&[(0, 0), (0, 40 * YEAR)], "14600 d ahead"),
             (&[(0, 0), (1, -2 * HOUR)], "2 h behind"),
+            (&[(0, 0), (1, -10 * YEAR), (5, -10 * YEAR + HOUR)], "behind"),
             (&[(0, 0), (1, -10 * YEAR), (5, -10 * YEAR)], "3650 d behind"),
             (&[(0, 0), (1, 40 * DAY), (2, 20 * DAY)], "20 d ahead"),
             (&[(0, 0), (1, 40 * DAY), (2, 40 * DAY), (26, 40 * DAY)], ""),
