@@ -11,7 +11,7 @@ use std::{
 use metaclaw_chat::{Size, Span};
 use serde_json::Value;
 
-use crate::{variables, yaml};
+use crate::{environment, yaml};
 
 /// What values a key takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -224,7 +224,7 @@ impl ValueKind {
 
 /// Returns whether a text can be in a header and be compared there, and is no other system's way to name a variable.
 fn is_of_signs(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_graphic()) && !variables::is_foreign(text)
+    text.bytes().all(|b| b.is_ascii_graphic()) && !environment::is_foreign(text)
 }
 
 /// Parses a value with a unit by its own type.

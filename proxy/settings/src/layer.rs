@@ -16,10 +16,11 @@ use serde_json::{Map, Value};
 use crate::address::user_folder;
 
 use super::{
+    environment,
     error::{InertUse, Problem, SettingsError, Unknown},
     key::{Key, KeyState},
     kind::ValueKind,
-    model_name, table, unsupported_keys, variables, yaml,
+    model_name, table, unsupported_keys, yaml,
 };
 
 /// The largest file that is read.
@@ -139,7 +140,7 @@ impl Layer {
             let key = table::find(&path).filter(|key| key.kind.may_name_variables());
             let Some(key) = key else { continue };
             let put_in = |text: &Value| {
-                variables::put_in(text.as_str().unwrap_or_default(), variables).map(Value::from)
+                environment::put_in(text.as_str().unwrap_or_default(), variables).map(Value::from)
             };
             let whole: Result<Value, String> = match &before {
                 Value::Array(items) => items.iter().map(put_in).collect(),

@@ -18,6 +18,7 @@ pub mod adopt;
 pub mod auth_profiles;
 mod cloud;
 pub mod edit;
+mod environment;
 mod error;
 pub mod example;
 mod key;
@@ -104,6 +105,10 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
         layer.put_in(&of_services);
     }
     let used = profiles::lay(&mut layers, &given.profiles)?;
+    let kept = layers.iter_mut();
+    for layer in kept.filter(|it| matches!(it.origin(), Origin::Profiles(_))) {
+        layer.put_in(&of_services);
+    }
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));
     let mut loaded = Loaded::new(layers)?;

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::{
     address::host,
+    environment,
     error::Problem,
     layer::{Layer, Origin},
-    table, variables,
+    table,
 };
 
 /// A provider of chat models.
@@ -131,7 +132,7 @@ pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Lay
     if !SECTIONS.into_iter().any(is_named) {
         return layer;
     }
-    let given = |name: &str| variables::given(variables, name);
+    let given = |name: &str| environment::given(variables, name);
     if let Some(region) = given("AWS_REGION").or_else(|| given("AWS_DEFAULT_REGION")) {
         layer.set(REGION, &region.into());
     }
