@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use metaclaw_chat::{AgentId, SessionId, now_ms};
@@ -24,7 +25,6 @@ use crate::{
 
 /// The most sessions whose scope is remembered.
 const MAX_SESSIONS: usize = 4_096;
-const MS_PER_HOUR: u64 = 3_600_000;
 /// How sure a memory is that the owner wrote by hand.
 const BY_HAND: f32 = 1.0;
 
@@ -346,16 +346,23 @@ impl MemoryStore {
         Ok(gone)
     }
 
-    /// Compares the memories of each agent with each other, and deletes those that waited too long for review.
+    /// Returns how long a memory may wait for review (`memory.review_stale_after_hours`).
+    pub fn patience(&self) -> Duration {
+        let hours = self.0.config.review_stale_after_hours;
+        Duration::from_secs(hours.saturating_mul(3_600))
+    }
+
+    /// Compares the memories of each agent with each other, and deletes those that waited too long for review by a time
+    /// that is certain. Without one, none is deleted.
     ///
     /// # Errors
     /// [`MemoryError`] if a file cannot be read or written.
-    pub fn consolidate(&self) -> Result<Consolidated, MemoryError> {
-        let hours = self.0.config.review_stale_after_hours;
-        let (now, patience_ms) = (now_ms(), hours.saturating_mul(MS_PER_HOUR));
+    pub fn consolidate(&self, certain_ms: Option<u64>) -> Result<Consolidated, MemoryError> {
+        let stale_ms = u64::try_from(self.patience().as_millis()).unwrap_or(u64::MAX);
         let is_stale = |it: &Memory| {
             let waits = matches!(it.state, MemoryState::Review { .. });
-            waits && hours > 0 && now.saturating_sub(it.updated_ms) > patience_ms
+            let waited_ms = certain_ms.map_or(0, |now| now.saturating_sub(it.updated_ms));
+            waits && stale_ms > 0 && waited_ms > stale_ms
         };
         let mut done = Consolidated::default();
         for agent in self.0.files.agents()? {

@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use metaclaw_chat::regular;
+
 /// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 pub(crate) const WISHES_FILE: &str = "WISHES.md";
@@ -29,13 +31,10 @@ pub(crate) const MAX_JOURNAL: u64 = 16 << 20;
 ///
 /// Returns an error in words if it is not such a file, is too long, or is not UTF-8.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
-    if !fs::metadata(path)?.is_file() {
-        let why = "it is no regular file";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
     let mut text = String::new();
     // The file may have grown since its length was read.
-    File::open(path)?.take(max + 1).read_to_string(&mut text)?;
+    let file = File::open(regular(path)?)?;
+    file.take(max + 1).read_to_string(&mut text)?;
     if text.len() as u64 > max {
         let why = format!("it has more than {max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Secret, regular};
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl CredentialSource {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let n_bytes = fs::metadata(path)?.len();
+    let n_bytes = regular(path)?.metadata()?.len();
     if n_bytes > MAX_FILE {
         let why = format!("it has {n_bytes} bytes, and at most {MAX_FILE} are read");
         return Err(io::Error::other(why));

@@ -10,16 +10,21 @@ pub fn now_ms() -> u64 {
     })
 }
 
+/// The longest wait that a server may ask for. A date that is further away was compared with a clock that is behind.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3_600);
+
 /// Parses `Retry-After` (RFC 9110 10.2.3), in seconds or as a date, which is compared with `now_ms`. A date in the past
-/// is no wait. Seconds with a fraction are accepted too, because some servers send them.
+/// is no wait. Seconds with a fraction are accepted too, because some servers send them. No wait is over a day.
 pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
-        return Duration::try_from_secs_f64(seconds).ok();
+        let wait = Duration::try_from_secs_f64(seconds).ok()?;
+        return Some(wait.min(LONGEST_WAIT));
     }
     let date = httpdate::parse_http_date(value).ok()?;
     let date = date.duration_since(UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(Duration::from_millis(now_ms)))
+    let wait = date.saturating_sub(Duration::from_millis(now_ms));
+    Some(wait.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]
@@ -35,6 +40,8 @@ mod tests {
             (" 0.5 ", Some(500)),
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7_000)),
             ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("Mon, 06 Nov 2034 08:49:37 GMT", Some(86_400_000)),
+            ("1e12", Some(86_400_000)),
             ("", None),
             ("soon", None),
             ("-1", None),

@@ -7,6 +7,7 @@ mod call_texts;
 mod chain;
 mod clock;
 mod excerpt;
+mod file;
 mod message;
 mod mode;
 mod names;
@@ -14,6 +15,7 @@ mod own_words;
 mod secret;
 mod units;
 mod utterance;
+mod variables;
 mod verdict;
 
 pub use self::{
@@ -22,11 +24,13 @@ pub use self::{
     clock::{now_ms, retry_after},
     excerpt::{excerpt, head},
     message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
+    file::regular,
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},
+    variables::{is_variable, substituted},
     verdict::{JudgedBy, Score, Verdict, Vote},
 };

@@ -282,7 +282,8 @@ impl ServingProcess {
 async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> {
     let log = turn_log::open(plan).await?;
     let agents = turn_log::known_agents(plan, &log).await?;
-    let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+    let (library, mut warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+    warnings.extend(log.clock().doubt(now_ms()));
     let budget = plan.loaded.config.budget.clone();
     let budget = TokenBudget::open(budget, plan.home.spend(), log.clone());
     let stores = Stores {

@@ -65,7 +65,7 @@ impl BrowserLogins {
     pub fn new_code(&self, now_ms: u64) -> String {
         let code = format!("{:032x}", rand::random::<u128>());
         let mut codes = unpoisoned(&self.codes);
-        codes.retain(|it| it.ends_ms > now_ms);
+        codes.retain(|it| is_open(it.ends_ms, now_ms, CODE_LIFETIME));
         if codes.len() >= MAX_CODES {
             codes.remove(0);
         }
@@ -79,7 +79,7 @@ impl BrowserLogins {
     /// Uses a code up. Returns the cookie's value, or `None` if the code is unknown, used or too old.
     pub fn redeem(&self, code: &str, now_ms: u64) -> Option<String> {
         let mut codes = unpoisoned(&self.codes);
-        codes.retain(|it| it.ends_ms > now_ms);
+        codes.retain(|it| is_open(it.ends_ms, now_ms, CODE_LIFETIME));
         let is_it = |it: &OpenLoginCode| bool::from(it.code.as_bytes().ct_eq(code.as_bytes()));
         let at = codes.iter().position(is_it)?;
         codes.remove(at);
@@ -94,7 +94,8 @@ impl BrowserLogins {
             let ends_ms: u64 = ends_ms.parse().ok()?;
             let signature = blake3::Hash::from_hex(signature).ok()?;
             // The comparison of hashes takes the same time for all.
-            Some(ends_ms > now_ms && signature == self.signature(ends_ms))
+            let is_open = is_open(ends_ms, now_ms, COOKIE_LIFETIME);
+            Some(is_open && signature == self.signature(ends_ms))
         });
         read.unwrap_or(false)
     }
@@ -121,6 +122,11 @@ impl fmt::Debug for BrowserLogins {
             .field("file", &self.file)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether something that lives for `lifetime` still does. An end that is further away was given by a clock that was ahead.
+fn is_open(ends_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
+    (1..=millis(lifetime)).contains(&ends_ms.saturating_sub(now_ms))
 }
 
 fn written_key(file: &std::path::Path) -> io::Result<[u8; KEY_BYTES]> {
@@ -159,6 +165,25 @@ mod tests {
         assert!(logins.is_valid(&cookie, 2_000));
         let late = logins.new_code(1_000);
         assert_eq!(logins.redeem(&late, 1_000 + 120_000), None);
+    }
+
+    #[test]
+    fn what_a_clock_that_was_ahead_gave_out_ends_when_it_is_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = logins(&dir);
+        let now = now_ms();
+        for ahead in [
+            2 * 3_600_000,
+            millis(COOKIE_LIFETIME),
+            40 * 365 * 86_400_000,
+        ] {
+            let code = logins.new_code(now + ahead);
+            assert_eq!(logins.redeem(&code, now), None, "{ahead}");
+            let wrong = now + ahead;
+            let cookie = logins.redeem(&logins.new_code(wrong), wrong).unwrap();
+            assert!(logins.is_valid(&cookie, wrong), "{ahead}");
+            assert!(!logins.is_valid(&cookie, now), "{ahead}");
+        }
     }
 
     #[test]

@@ -8,10 +8,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    ops::Range,
 };
 
 use anyhow::Context as _;
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, now_ms};
 use metaclaw_memory::{MEMORY_HEADING, Memory, MemoryStore};
 use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState, Skill, read_text};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
@@ -23,6 +24,8 @@ use crate::{
     report,
 };
 
+/// A time server may set the clock back by less than this.
+const HOUR_MS: u64 = 3_600_000;
 /// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", MEMORY_HEADING];
 
@@ -163,12 +166,15 @@ async fn noted(
     home: &Home,
     what: &Forget,
 ) -> anyhow::Result<Option<ForgetNote>> {
-    let since_ms = what.since_ms.unwrap_or(0);
-    let mut sessions = log.ended(since_ms..u64::MAX).await?;
+    // With a clock that is behind, what is dated later did not happen since then.
+    let within = what.since_ms.map_or(0..u64::MAX, |since_ms| {
+        since_ms..now_ms().saturating_add(HOUR_MS)
+    });
+    let mut sessions = log.ended(within.clone()).await?;
     let agents = log.agents().await?;
     let at = kept.clone();
     // The journals are files.
-    let learned = move || learned_from(&at, &agents, since_ms);
+    let learned = move || learned_from(&at, &agents, &within);
     sessions.extend(tokio::task::spawn_blocking(learned).await??);
     sessions.retain(|(agent, session)| {
         what.agent.as_ref().is_none_or(|wanted| wanted == agent)
@@ -255,11 +261,11 @@ fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow:
     Ok(n_wishes + n_skills + n_memories)
 }
 
-/// Returns the sessions from which something was learned since a time. Their turns may be gone already.
+/// Returns the sessions from which something was learned in a span of time. Their turns may be gone already.
 fn learned_from(
     kept: &KeptLessons,
     agents: &[AgentId],
-    since_ms: u64,
+    within: &Range<u64>,
 ) -> anyhow::Result<Vec<(AgentId, SessionId)>> {
     let KeptLessons { library, memory } = kept;
     let mut found = Vec::new();
@@ -285,7 +291,7 @@ fn learned_from(
         let host = library.host(agent);
         found.extend(host.map(|it| (agent.clone(), it.session.clone(), it.at_ms)));
     }
-    found.retain(|(.., at_ms)| *at_ms >= since_ms);
+    found.retain(|(.., at_ms)| within.contains(at_ms));
     Ok(found.into_iter().map(|it| (it.0, it.1)).collect())
 }
 

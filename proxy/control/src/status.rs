@@ -147,6 +147,9 @@ pub struct LogStatus {
     pub n_lost: u64,
     /// A copy of the log as it was before it lost them, of a short one.
     pub copied: Option<PathBuf>,
+    /// Why the machine's clock is not trusted, where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<String>,
 }
 
 /// How the local trainer is, as its supervisor sees it.

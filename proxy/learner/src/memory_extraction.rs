@@ -60,7 +60,7 @@ pub(crate) async fn run(
 ) {
     let (came, waiting) = mpsc::channel(WAITING);
     let work = async {
-        consolidate(&memory).await;
+        consolidate(&shared, &memory).await;
         tokio::join!(
             listen(appended, came),
             buffer_each(&shared, &memory, waiting)
@@ -150,7 +150,8 @@ pub(crate) async fn ingest(
 async fn ingest_silent(shared: &Shared, memory: &MemoryStore) -> Result<(), IngestError> {
     let mut sessions = on_files(memory, |memory| memory.buffered(|_| true)).await?;
     let now = now_ms();
-    sessions.retain(|it| now.saturating_sub(it.last_ms()) >= SILENCE_MS);
+    // A session of the future was buffered with a clock that was ahead.
+    sessions.retain(|it| now.abs_diff(it.last_ms()) >= SILENCE_MS);
     ingest_sessions(shared, memory, sessions).await?;
     Ok(())
 }
@@ -195,7 +196,7 @@ async fn ingest_session(
     shared.count_lessons(&agent, now_ms(), added as u64).await;
     let n = shared.n_ingested.fetch_add(1, Ordering::AcqRel) + 1;
     if n.is_multiple_of(memory.config().consolidation_interval.max(1)) {
-        consolidate(memory).await;
+        consolidate(shared, memory).await;
     }
     Ok(IngestedSession {
         session: name,
@@ -261,8 +262,9 @@ async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
     plain_facts(said.iter().copied())
 }
 
-async fn consolidate(memory: &MemoryStore) {
-    match on_files(memory, MemoryStore::consolidate).await {
+async fn consolidate(shared: &Shared, memory: &MemoryStore) {
+    let certain_ms = shared.log.clock().confirmed_ms(memory.patience(), now_ms());
+    match on_files(memory, move |it| it.consolidate(certain_ms)).await {
         Ok(done) => tracing::debug!(?done, "memories were compared with each other"),
         Err(error) => tracing::warn!(%error, "memories could not be compared with each other"),
     }

@@ -111,9 +111,13 @@ impl Budget {
         (spent, of_chat.max(self.config.tokens_per_day))
     }
 
-    /// Begins a new day with nothing used. If the clock is set back, the previous day does not begin again.
+    /// Begins a new day with nothing used. If the clock is set back, what was used counts for the earlier day: the day
+    /// before does not begin again at midnight, and after a clock that was years ahead, a new day begins tomorrow.
     fn today(&mut self, now_ms: u64) -> &mut Spent {
         let day = now_ms / DAY_MS;
+        if day + 1 < self.spent.day {
+            self.spent.day = day;
+        }
         if day > self.spent.day {
             self.spent = Spent {
                 day,
@@ -175,6 +179,25 @@ mod tests {
         assert!(budget.allows(NOW + DAY_MS));
         budget.answered(NOW, 60_000);
         assert!(!budget.allows(NOW + DAY_MS));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_blocks_no_later_day_and_gives_no_day_twice() {
+        for ahead in [2, 40, 365, 40 * 365] {
+            let mut budget = budget(BudgetConfig::default());
+            budget.answered(NOW, 30_000);
+            budget.answered(NOW + ahead * DAY_MS, 60_000);
+            assert!(!budget.allows(NOW + ahead * DAY_MS));
+            assert!(
+                !budget.allows(NOW),
+                "{ahead}: what was spent stays spent today"
+            );
+            assert_eq!(budget.state(NOW).0.learning, 60_000);
+            assert!(
+                budget.allows(NOW + DAY_MS),
+                "{ahead}: tomorrow is a new day"
+            );
+        }
     }
 
     #[test]

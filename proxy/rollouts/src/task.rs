@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{TaskId, excerpt};
+use metaclaw_chat::{TaskId, excerpt, regular};
 use serde_json::{Map, Value};
 
 /// One task: what a program reads from the file that `METACLAW_TASK` names.
@@ -38,7 +38,8 @@ pub enum TaskError {
 /// # Errors
 /// If the file cannot be read, has no task, or a line is no object with an `id` of its own.
 pub fn tasks(path: &Path) -> Result<Vec<RolloutTask>, TaskError> {
-    let text = fs::read_to_string(path).map_err(|source| TaskError::Read {
+    let text = regular(path).and_then(fs::read_to_string);
+    let text = text.map_err(|source| TaskError::Read {
         path: path.to_owned(),
         source,
     })?;

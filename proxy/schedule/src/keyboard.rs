@@ -17,7 +17,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use metaclaw_chat::now_ms;
@@ -27,7 +27,7 @@ use crate::facts::Keyboard;
 
 const EVERY: Duration = Duration::from_secs(20);
 /// An older check has no meaning, because its display hangs.
-const STALE_MS: u64 = 120_000;
+const STALE: Duration = Duration::from_secs(120);
 
 /// Where displays may be, according to the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,7 +42,8 @@ pub struct Displays {
 /// ends when this is dropped.
 #[derive(Debug)]
 pub struct KeyboardWatch {
-    seen: Arc<Mutex<(u64, Keyboard)>>,
+    /// The last result, and when it came: by a clock that nobody sets.
+    seen: Arc<Mutex<(Instant, Keyboard)>>,
     /// Dropping it ends the thread.
     _alive: mpsc::Sender<()>,
 }
@@ -81,7 +82,7 @@ impl KeyboardWatch {
     /// # Errors
     /// Returns the system's error if the thread cannot be started.
     pub fn start(displays: Displays, idle: Duration) -> std::io::Result<Self> {
-        let seen = Arc::new(Mutex::new((now_ms(), Keyboard::Unread)));
+        let seen = Arc::new(Mutex::new((Instant::now(), Keyboard::Unread)));
         let (alive, ended) = mpsc::channel::<()>();
         let told = Arc::clone(&seen);
         thread::Builder::new()
@@ -90,7 +91,8 @@ impl KeyboardWatch {
                 let mut source = None;
                 loop {
                     let keyboard = look(&mut source, &displays, idle);
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) = (now_ms(), keyboard);
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) =
+                        (Instant::now(), keyboard);
                     if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }
@@ -105,8 +107,8 @@ impl KeyboardWatch {
     /// Returns the result of the last check.
     pub fn latest(&self) -> Keyboard {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at_ms, keyboard) = &*seen;
-        if now_ms().saturating_sub(*at_ms) < STALE_MS {
+        let (at, keyboard) = &*seen;
+        if at.elapsed() < STALE {
             return keyboard.clone();
         }
         Keyboard::Silent {

@@ -15,6 +15,8 @@ use crate::{
 
 /// How far calendars are read ahead. This is longer than one of them may be unreachable.
 const AHEAD_MS: u64 = 48 * 3_600_000;
+/// A time server may set the clock back by this much.
+const SLEW_MS: u64 = 60_000;
 
 /// The window, as far as it is known. Clones share their state. A query takes a lock and does no IO.
 #[derive(Debug, Clone)]
@@ -64,7 +66,11 @@ impl Schedule {
     /// Returns whether costly learning may begin at `now_ms`, if the log's last main turn ended at `last_main_ms`.
     pub fn window(&self, now_ms: u64, last_main_ms: Option<u64>) -> Window {
         let mut known = self.known();
-        known.facts.last_main_ms = known.facts.last_main_ms.max(last_main_ms);
+        // A turn of the future was written with a clock that was ahead. It would keep the window closed until then.
+        let written = known.facts.last_main_ms.into_iter().chain(last_main_ms);
+        known.facts.last_main_ms = written
+            .filter(|it| *it <= now_ms.saturating_add(SLEW_MS))
+            .max();
         let window = decide(&self.0.rules, &known.facts, now_ms);
         if window.is_open() {
             known.last_open_ms = Some(now_ms);
@@ -173,6 +179,29 @@ mod tests {
         let until_ms = Some(NOW + 60 * MINUTE);
         let why = Opening::Meeting;
         assert_eq!(in_meeting, Window::Open { why, until_ms });
+    }
+
+    #[test]
+    fn a_turn_of_a_clock_that_was_ahead_keeps_no_window_closed() {
+        for ahead in [2 * 60, 40 * 24 * 60, 40 * 365 * 24 * 60] {
+            let first = schedule(None);
+            first.set_keyboard(Keyboard::Headless);
+            let wrong = NOW + ahead * MINUTE;
+            assert!(!first.window(wrong, Some(wrong)).is_open());
+            let second = schedule(SavedState::parse(&first.save(wrong).text()).ok());
+            second.set_keyboard(Keyboard::Headless);
+            for schedule in [first, second] {
+                assert!(schedule.window(NOW, Some(wrong)).is_open(), "{ahead}");
+                assert!(
+                    !schedule.window(NOW + MINUTE, Some(NOW)).is_open(),
+                    "{ahead}"
+                );
+                assert!(
+                    schedule.window(NOW + 30 * MINUTE, None).is_open(),
+                    "{ahead}"
+                );
+            }
+        }
     }
 
     #[test]

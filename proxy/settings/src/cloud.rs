@@ -7,10 +7,10 @@ use metaclaw_trainer_text::hub::HubName;
 
 use crate::{
     address::host,
+    environment,
     layer::{Layer, Origin},
     providers,
     sections::{Backend, BackendKind},
-    variables,
 };
 
 /// A folder with one of these files has a tokenizer.
@@ -184,7 +184,7 @@ impl Service {
     fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
         let own_first = [self].into_iter().chain(Self::ALL);
         let mut names = own_first.map(|it| format!("{}_{suffix}", it.prefix()));
-        let found = names.find_map(|name| variables::given(variables, &name));
+        let found = names.find_map(|name| environment::given(variables, &name));
         found.map(str::to_owned)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use metaclaw_chat::{Size, Span};
 use serde_json::Value;
 
-use crate::yaml;
+use crate::{environment, yaml};
 
 /// What values a key takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +89,11 @@ impl ValueKind {
         )
     }
 
+    /// Whether it may name variables of the environment, as in `${NAME}`.
+    pub(crate) fn may_name_variables(&self) -> bool {
+        self.is_secret() || *self == Self::Url
+    }
+
     /// Returns whether the text is taken as it was written, whatever YAML reads it as, because a model may have the
     /// name `n` or `1.10`.
     pub(crate) fn is_text(&self) -> bool {
@@ -124,8 +129,12 @@ impl ValueKind {
     pub(crate) fn allowed(&self) -> String {
         let said = match self {
             Self::Text => "a text",
-            Self::Secret => "ASCII text without spaces",
-            Self::CallersKey => "ASCII text without spaces, not empty: leave it out for none",
+            Self::Secret => {
+                "ASCII text without spaces, or ${NAME} for a variable of the environment"
+            }
+            Self::CallersKey => {
+                "ASCII text without spaces, or ${NAME} for a variable of the environment, not empty: leave it out for none"
+            }
             Self::Url => "an address that begins with http:// or https://",
             Self::Host => "an IP address, or localhost",
             Self::Path => "a path",
@@ -134,7 +143,9 @@ impl ValueKind {
             Self::Size => "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"",
             Self::Time => "a time of day, as in \"23:00\"",
             Self::Texts => "a list of texts",
-            Self::Secrets => "a list of ASCII texts without spaces",
+            Self::Secrets => {
+                "a list of ASCII texts without spaces, or of ${NAME} for variables of the environment"
+            }
             Self::Calendars => {
                 "a list of files, or of addresses that begin with https://, http:// or webcal://"
             }
@@ -166,7 +177,9 @@ impl ValueKind {
             Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
             Self::CallersKey => Self::Secret.parse(given).filter(|it| *it != ""),
             Self::Host => host(given).map(Value::from),
-            Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
+            Self::Url => text(given)
+                .filter(|it| is_url(it) || it.starts_with("${"))
+                .map(Value::from),
             Self::Bool => boolean(given).map(Value::from),
             Self::Count(low, high) | Self::Minutes(low, high) => count(given)
                 .filter(|it| (low..=high).contains(&it))
@@ -209,9 +222,9 @@ impl ValueKind {
     }
 }
 
-/// Returns whether a text can be in a header and be compared there.
+/// Returns whether a text can be in a header and be compared there, and is no other system's way to name a variable.
 fn is_of_signs(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_graphic())
+    text.bytes().all(|b| b.is_ascii_graphic()) && !environment::is_foreign(text)
 }
 
 /// Parses a value with a unit by its own type.

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::address::user_folder;
 
 use super::{
+    environment,
     error::{InertUse, Problem, SettingsError, Unknown},
     key::{Key, KeyState},
     kind::ValueKind,
@@ -26,6 +27,8 @@ use super::{
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 /// The prefix of every environment variable that stands for a key.
 pub const ENV_PREFIX: &str = "METACLAW__";
+/// The key that `metaclaw auth` may keep.
+const LLM_KEY: &str = "llm.api_key";
 /// What a name means: a file, or a name at a server.
 const MODEL: &str = "rl.model";
 
@@ -122,12 +125,41 @@ impl Layer {
     /// Reads environment variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
     pub fn environment(variables: impl Iterator<Item = (String, String)>) -> Self {
         let mut layer = Self::empty(Origin::Environment);
-        for (name, text) in variables {
+        // An empty variable is one that was left out: Docker and systemd set those of a list without a value.
+        for (name, text) in variables.filter(|(_, text)| !text.trim().is_empty()) {
             if let Some(path) = name.strip_prefix(ENV_PREFIX) {
                 layer.set(&path.to_lowercase().replace("__", "."), &text.into());
             }
         }
         layer
+    }
+
+    /// Puts variables of the environment in where a secret or an address names them.
+    pub(crate) fn put_in(&mut self, variables: &[(String, String)]) {
+        for (path, before) in self.values.clone() {
+            let key = table::find(&path).filter(|key| key.kind.may_name_variables());
+            let Some(key) = key else { continue };
+            let put_in = |text: &Value| {
+                environment::put_in(text.as_str().unwrap_or_default(), variables).map(Value::from)
+            };
+            let whole: Result<Value, String> = match &before {
+                Value::Array(items) => items.iter().map(put_in).collect(),
+                one => put_in(one),
+            };
+            let own = path.to_uppercase().replace('.', "__");
+            let auth = if path == LLM_KEY {
+                ", or keep the key with `metaclaw auth`"
+            } else {
+                ""
+            };
+            let whole =
+                whole.map_err(|why| format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
+            match whole.and_then(|it| key.kind.parse(&it).ok_or_else(|| key.allowed())) {
+                Ok(whole) if whole == "" => self.values.retain(|it, _| *it != path),
+                Ok(whole) => self.insert(&path, whole),
+                Err(reason) => self.problem(&path, &shown(key, &before), reason),
+            }
+        }
     }
 
     /// Takes one value for one key.
@@ -248,7 +280,7 @@ impl Layer {
         let full = |given: &str| {
             let full = self.resolve(given);
             let is_word = path == MODEL && model_name::is_word(given);
-            let is_address = is_calendar && given.contains("://");
+            let is_address = is_calendar && (given.contains("://") || given.starts_with("${"));
             let stays = is_address || is_word && !Path::new(&full).exists();
             if stays { given.to_owned() } else { full }
         };

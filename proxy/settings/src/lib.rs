@@ -18,6 +18,7 @@ pub mod adopt;
 pub mod auth_profiles;
 mod cloud;
 pub mod edit;
+mod environment;
 mod error;
 pub mod example;
 mod key;
@@ -100,7 +101,14 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     }
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
+    for layer in &mut layers {
+        layer.put_in(&of_services);
+    }
     let used = profiles::lay(&mut layers, &given.profiles)?;
+    let kept = layers.iter_mut();
+    for layer in kept.filter(|it| matches!(it.origin(), Origin::Profiles(_))) {
+        layer.put_in(&of_services);
+    }
     layers.insert(0, cloud::variables(&layers, &of_services));
     layers.insert(0, providers::variables(&layers, &of_services));
     let mut loaded = Loaded::new(layers)?;
@@ -137,7 +145,7 @@ impl Loaded {
         if let Some(mode) = modes::layer(&layers) {
             layers.insert(0, mode);
         }
-        let mut problems = Vec::new();
+        let mut problems = providers::problems(&layers);
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
             problems.append(&mut layer.problems);

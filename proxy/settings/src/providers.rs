@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use crate::{
     address::host,
+    environment,
+    error::Problem,
     layer::{Layer, Origin},
-    variables,
+    table,
 };
 
 /// A provider of chat models.
@@ -86,6 +88,43 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     (!layer.values().is_empty()).then_some(layer)
 }
 
+/// Returns the sections whose provider is unknown. With an address of its own, a section may name a provider that only
+/// `metaclaw auth` knows, but not one that reads like a known name.
+pub(super) fn problems(layers: &[Layer]) -> Vec<Problem> {
+    let names = PROVIDERS.iter().map(|it| it.name);
+    let known: Vec<&str> = names.chain(["custom", BEDROCK]).collect();
+    let mut problems = Vec::new();
+    for section in SECTIONS {
+        let key = format!("{section}.provider");
+        let address = format!(
+            "{section}.{}",
+            if section == "llm" { "api_base" } else { "url" }
+        );
+        let Some(given) = text(layers, &key).filter(|it| !known.contains(it)) else {
+            continue;
+        };
+        let nearest = table::closest(&given.to_lowercase(), known.iter().map(|it| (*it, *it)));
+        if nearest.is_none() && text(layers, &address).is_some() {
+            continue;
+        }
+        let meant = nearest.map_or_else(String::new, |it| format!("did you mean {it}? One of "));
+        let known = known.join(", ");
+        let reason = format!("{meant}{known}; for another server, set {address} to its address");
+        let giver = layers
+            .iter()
+            .rev()
+            .find(|it| it.values().contains_key(&key));
+        let origin = giver.map_or_else(String::new, |it| it.origin().to_string());
+        problems.push(Problem {
+            key,
+            origin,
+            given: given.to_owned(),
+            reason,
+        });
+    }
+    problems
+}
+
 /// Returns what the environment says of Bedrock, as a layer below `layers`, if any provider is Bedrock.
 pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
@@ -93,7 +132,7 @@ pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Lay
     if !SECTIONS.into_iter().any(is_named) {
         return layer;
     }
-    let given = |name: &str| variables::given(variables, name);
+    let given = |name: &str| environment::given(variables, name);
     if let Some(region) = given("AWS_REGION").or_else(|| given("AWS_DEFAULT_REGION")) {
         layer.set(REGION, &region.into());
     }
@@ -112,6 +151,63 @@ pub(super) fn text<'a>(layers: &'a [Layer], path: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_provider_is_refused_with_the_nearest_name() {
+        for (text, said) in [
+            (
+                "llm: {provider: opnai}",
+                "llm.provider in config.yaml: \"opnai\" is not allowed: did you mean openai? One of openai, anthropic,",
+            ),
+            ("llm: {provider: OpenAI}", "did you mean openai?"),
+            (
+                "llm: {provider: opnai, api_base: 'http://h/v1', api_key: k}",
+                "did you mean openai?",
+            ),
+            ("llm: {provider: deepsek}", "did you mean deepseek?"),
+            ("llm: {provider: bedrok}", "did you mean bedrock?"),
+            (
+                "llm: {provider: somebody}",
+                "\"somebody\" is not allowed: openai, anthropic,",
+            ),
+            (
+                "llm: {provider: somebody}",
+                "for another server, set llm.api_base to its address",
+            ),
+            (
+                "judge: {provider: antropic, key: k}",
+                "judge.provider in config.yaml: \"antropic\" is not allowed: did you mean anthropic?",
+            ),
+            ("evolver: {provider: olama}", "did you mean ollama?"),
+            (
+                "judge: {provider: somebody}",
+                "set judge.url to its address",
+            ),
+            ("rl: {prm_provider: opnai}", "judge.provider in config.yaml"),
+            ("llm: {provider: openai-codex}", ""),
+            ("llm: {provider: custom}", ""),
+            ("llm: {provider: bedrock}", ""),
+            ("llm: {provider: mine, api_base: 'http://h/v1'}", ""),
+            ("judge: {provider: mine, url: 'http://h/v1'}", ""),
+        ] {
+            let layer = Layer::text("config.yaml".into(), text).unwrap();
+            let told = crate::Loaded::new(vec![layer]).err();
+            let told = told.map_or_else(String::new, |it| it.to_string());
+            assert!(
+                told.contains(said) && told.is_empty() == said.is_empty(),
+                "{text}: {told}"
+            );
+        }
+        let mut environment = Layer::empty(Origin::Environment);
+        environment.set("llm.provider", &"opnai".into());
+        let told = crate::Loaded::new(vec![environment])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.starts_with("llm.provider in the environment: \"opnai\""),
+            "{told}"
+        );
+    }
 
     #[test]
     fn a_provider_stands_for_its_address_where_none_is_given() {

@@ -122,7 +122,7 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 /// What reads most like `given`: a third of its letters may be wrong, or be missing at the end of either.
-fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str, T)>) -> Option<T> {
+pub(crate) fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str, T)>) -> Option<T> {
     let distance = |known: &str| {
         let is_begun = given.len() >= MIN_BEGUN && known.starts_with(given);
         if is_begun || (known.len() >= MIN_BEGUN && given.starts_with(known)) {

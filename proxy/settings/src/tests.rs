@@ -264,3 +264,128 @@ fn what_a_section_refuses_is_named_by_its_place() {
     rl.method in /etc/it/config.yaml: rl.method binary_rl and grpo both say what a verdict does: give one of binary_rl, hybrid, grpo, metaclaw
     "#);
 }
+
+/// Loads a file with variables of the environment, and a token that `metaclaw auth` keeps.
+fn with_variables(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, profiles] = ["config.yaml", "auth-profiles.json"].map(|it| folder.path().join(it));
+    std::fs::write(&file, text).unwrap();
+    let profile = r#"{"profiles": [{"profile_id": "kimi:default", "provider": "kimi", "method": "api_key", "api_key": "${KEPT}"}]}"#;
+    std::fs::write(&profiles, profile).unwrap();
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let sources = Sources {
+        file_asked: true,
+        variables: variables.iter().map(owned).collect(),
+        flags: Vec::new(),
+        file,
+        profiles,
+    };
+    let place = format!("{}/", folder.path().display());
+    load(sources).map_err(|error| error.to_string().replace(&place, ""))
+}
+
+#[test]
+fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
+    let set = [
+        ("MY_KEY", "sk-1"),
+        ("HOST", "h.example"),
+        ("URL", "http://u.example/v1"),
+        ("LIST", "http://c.example/a.ics"),
+        ("KEPT", "sk-5"),
+    ];
+    let whole = "llm: {api_key: '${MY_KEY}', api_base: 'http://${HOST}/v1'}\n\
+                 judge: {url: '${URL}', key: '${OTHER:-sk-2}'}\n\
+                 upstreams: {mine: {url: 'http://h', keys: ['${MY_KEY}', sk-3], proxy: 'http://u:${MY_KEY}@p:1'}}\n\
+                 proxy: {api_key: '${MY_KEY}', keys: {phone: {key: 'x-${MY_KEY}', agents: [main]}}}\n\
+                 skills: {share: {key: '$${MY_KEY}'}}\nopd: {teacher_api_key: '${NONE:-}'}\n\
+                 scheduler: {ics: ['${LIST}']}\n";
+    let loaded = with_variables(whole, &set).unwrap();
+    for (key, value) in [
+        ("llm.api_key", Some("sk-1")),
+        ("llm.api_base", Some("http://h.example/v1")),
+        ("judge.url", Some("http://u.example/v1")),
+        ("judge.key", Some("sk-2")),
+        ("upstreams.mine.keys", Some(r#"["sk-1","sk-3"]"#)),
+        ("upstreams.mine.proxy", Some("http://u:sk-1@p:1")),
+        ("proxy.api_key", Some("sk-1")),
+        ("proxy.keys.phone.key", Some("x-sk-1")),
+        ("skills.share.key", Some("${MY_KEY}")),
+        ("opd.teacher_api_key", None),
+        ("scheduler.ics", Some(r#"["http://c.example/a.ics"]"#)),
+    ] {
+        let set = loaded.set_at(key).map(|(_, value)| value);
+        let set = set.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+        assert_eq!(set.as_deref(), value, "{key}");
+    }
+    let api_key = |text: &str, variables: &[(&str, &str)]| {
+        let config = with_variables(text, variables).unwrap().config;
+        assert_eq!(config.gateway.proxy.api_key, None, "empty is none");
+        config.llm.api_key.map(|it| it.expose().to_owned())
+    };
+    let of_environment = [
+        ("METACLAW__LLM__API_KEY", "${MY_KEY}"),
+        ("METACLAW__PROXY__API_KEY", ""),
+        ("MY_KEY", "sk-4"),
+    ];
+    assert_eq!(api_key("", &of_environment).as_deref(), Some("sk-4"));
+    assert_eq!(
+        api_key("llm: {provider: kimi}", &set).as_deref(),
+        Some("sk-5")
+    );
+}
+
+#[test]
+fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
+    let ours = "${NAME} for a variable";
+    for (text, said) in [
+        (
+            "llm: {api_key: '${UNSET}'}",
+            "llm.api_key in config.yaml: \"…\" is not allowed: the variable UNSET, which ${UNSET} stands for, is not set in the environment: set it, or set METACLAW__LLM__API_KEY, or keep the key with `metaclaw auth`",
+        ),
+        (
+            "judge: {key: '${UNSET}'}",
+            "set it, or set METACLAW__JUDGE__KEY",
+        ),
+        (
+            "upstreams: {mine: {url: 'http://h', keys: [a, '${UNSET}']}}",
+            "METACLAW__UPSTREAMS__MINE__KEYS",
+        ),
+        (
+            "llm: {api_base: '${UNSET}'}",
+            "\"${UNSET}\" is not allowed: the variable UNSET",
+        ),
+        (
+            "llm: {api_base: '${HOST}'}",
+            "an address that begins with http:// or https://",
+        ),
+        (
+            "llm: {provider: kimi}",
+            "llm.api_key in auth-profiles.json: \"…\" is not allowed: the variable KEPT",
+        ),
+        ("llm: {api_key: '${BLANKS}'}", "ASCII text without spaces"),
+        (
+            "llm: {api_key: 'a-${env:MY_KEY}'}",
+            "has to name a variable",
+        ),
+        ("llm: {api_key: '${env:MY_KEY}'}", ours),
+        ("llm: {api_key: $MY_KEY}", ours),
+        ("llm: {api_key: os.environ/MY_KEY}", ours),
+        ("llm: {api_key: '{env:MY_KEY}'}", ours),
+        ("llm: {api_key: {env: MY_KEY}}", ours),
+        ("llm: {api_key: 'env:MY_KEY'}", ours),
+        ("llm: {api_key: '%MY_KEY%'}", ours),
+        (
+            "evolver: {key: process.env.MY_KEY}",
+            "evolver.key in config.yaml",
+        ),
+        (
+            "upstreams: {mine: {url: 'http://h', keys: ['$MY_KEY']}}",
+            "${NAME} for variables",
+        ),
+        ("proxy: {api_key: $MY_KEY}", ours),
+    ] {
+        let variables = [("MY_KEY", "sk-1"), ("HOST", "h"), ("BLANKS", "a b")];
+        let error = with_variables(text, &variables).unwrap_err();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}

@@ -5,14 +5,6 @@ use super::{layer::ENV_PREFIX, table, unsupported_keys};
 /// The prefix of all MetaClaw's variables, including those that stand for no key.
 const PREFIX: &str = "METACLAW_";
 
-/// Returns a variable that is set to something.
-pub(super) fn given<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    let found = variables.iter().find(|(given, _)| given == name);
-    found
-        .map(|(_, value)| value.as_str())
-        .filter(|it| !it.is_empty())
-}
-
 /// Returns variables that seem to stand for a key and do not, because an underscore is missing.
 pub(super) fn misnamed_variables(variables: &[(String, String)]) -> Vec<String> {
     let plain = |text: &str| text.replace("__", "_").replace('.', "_").to_lowercase();

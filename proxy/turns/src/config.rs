@@ -33,8 +33,8 @@ pub struct TurnsConfig {
     pub durability: Durability,
     /// Memory for the pages of the store, at least 256 KiB.
     pub cache: Size,
-    /// How long sessions are kept after their end, at least an hour. What was learned from them stays, and so do the
-    /// counts.
+    /// How long sessions are kept after their end, at least an hour, and up to a day in which the proxy runs more
+    /// (docs/using/privacy.md). What was learned from them stays, and so do the counts.
     pub retention: Span,
     /// How long counts by day and agent are kept (turns, verdicts, tokens, lessons). They hold no words of a chat.
     pub statistics_retention: Span,

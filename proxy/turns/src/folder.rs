@@ -1,7 +1,7 @@
 //! The log's folder: its files, and what happens when the log cannot be opened.
 //!
 //! `sled/` is the database. `FORMAT` marks the folder and gives the format. `holder` names the process that has it
-//! open. `flushed` counts transactions (`counter`). `damaged-TIME/` are databases that were moved aside, or copies of
+//! open. `flushed` counts transactions (`counter`). `clock` keeps readings of the clock (`clock`). `damaged-TIME/` are databases that were moved aside, or copies of
 //! databases that lost data. `repaired-TIME/` are damaged parts that the database works without. None of them is ever
 //! deleted. `sled.new/` and `sled.old/` exist while the database is written anew (`compact`).
 
@@ -22,13 +22,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::opening::OpenMode;
 use self::{
     access::{not_usable, open_error},
     aside::CopiedDatabase,
     lock::Lock,
     repair::{DatabasePlace, Repaired},
 };
+pub(crate) use self::{files::write, opening::OpenMode};
 use crate::{
     config::TurnsConfig,
     counter::{FlushCounter, Flushed},

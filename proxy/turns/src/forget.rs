@@ -1,6 +1,9 @@
 //! Deletes whole sessions, and masks texts. The counts are kept.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
 
 use metaclaw_chat::{AgentId, SessionId};
 use serde_json::Value;
@@ -8,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     jobs::LogJob,
-    keys,
+    journal, keys,
     log::{LogFuture, TurnLog},
     read::turn_ids,
     record::{Record, Stored},
@@ -57,11 +60,16 @@ impl TurnLog {
 
     /// Deletes the sessions whose last turn ended before a time in Unix milliseconds, and returns their number.
     ///
+    /// A turn that says so was written with a clock that was behind if an earlier one of the log ended between that time
+    /// and `now_ms`. Its session stays.
+    ///
     /// # Errors
     /// Returns the store's error. Sessions that were deleted before it stay deleted.
-    pub fn forget_before(&self, before_ms: u64) -> LogFuture<'_, u64> {
+    pub fn forget_before(&self, before_ms: u64, now_ms: u64) -> LogFuture<'_, u64> {
         Box::pin(async move {
-            let old = self.ended(0..before_ms).await?;
+            let young = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
+            let young = self.read(young).await?;
+            let old = self.ended_but(0..before_ms, young).await?;
             for (agent, session) in &old {
                 self.forget(agent, session).await?;
             }
@@ -75,6 +83,14 @@ impl TurnLog {
     /// # Errors
     /// Returns the store's error.
     pub fn ended(&self, times_ms: Range<u64>) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
+        self.ended_but(times_ms, HashSet::new())
+    }
+
+    fn ended_but(
+        &self,
+        times_ms: Range<u64>,
+        without: HashSet<u64>,
+    ) -> LogFuture<'_, Vec<(AgentId, SessionId)>> {
         Box::pin(async move {
             let mut found = Vec::new();
             for (number, session) in self.sessions().await? {
@@ -85,7 +101,8 @@ impl TurnLog {
                     Ok(last.map(|turn| turn.meta.ended_ms))
                 };
                 let ended_ms = self.read(last).await?;
-                if ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms)) {
+                let is_in = ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms));
+                if is_in && !without.contains(&number) {
                     found.push((session.agent, session.session));
                 }
             }

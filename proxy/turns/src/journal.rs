@@ -2,7 +2,7 @@
 //!
 //! It shows how many transactions there were, the order of turns, and which turns may have a certain reply.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::RangeInclusive};
 
 use metaclaw_chat::TurnId;
 
@@ -93,6 +93,26 @@ pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnErro
         }
     }
     Ok(found)
+}
+
+/// Returns the sessions with a turn that was written after one that ended in `times_ms`, which they contain too.
+pub(crate) fn sessions_since(
+    store: &Store,
+    times_ms: RangeInclusive<u64>,
+) -> Result<HashSet<u64>, TxnError> {
+    let mut sessions = HashSet::new();
+    for pair in store.range(Table::Journal, keys::under(&[])) {
+        for (id, _) in read(&pair?.1) {
+            if sessions.is_empty() {
+                let turn = values::readable(Record::get(store, id))?.flatten();
+                if !turn.is_some_and(|turn| times_ms.contains(&turn.meta.ended_ms)) {
+                    continue;
+                }
+            }
+            sessions.insert(id.session);
+        }
+    }
+    Ok(sessions)
 }
 
 /// Returns the number of the last transaction, or 0 for an empty log.

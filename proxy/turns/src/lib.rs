@@ -9,6 +9,7 @@
 mod append;
 mod broken;
 mod cache;
+mod clock;
 mod codec;
 mod config;
 mod copy;
@@ -65,6 +66,7 @@ mod tests;
 
 pub use self::{
     broken::BrokenPrompt,
+    clock::ClockReadings,
     config::{Durability, TurnsConfig},
     counts::LogCounts,
     daily::{BreakCounts, DailyCounts, DayStatistics, day_of},

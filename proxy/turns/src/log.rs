@@ -2,13 +2,15 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use metaclaw_chat::TurnId;
@@ -19,6 +21,7 @@ use tokio::sync::{
 };
 
 use crate::{
+    clock::ClockReadings,
     config::TurnsConfig,
     error::{LogError, OpenError},
     folder::{self, OpenMode},
@@ -57,6 +60,8 @@ struct LogInner {
     outcome: OpenOutcome,
     /// Keys of turns. The first is random, and the others count up from it.
     next_key: AtomicU64,
+    dir: PathBuf,
+    clock: Mutex<ClockReadings>,
 }
 
 // === impl TurnLog ===
@@ -108,6 +113,8 @@ impl TurnLog {
             state,
             outcome,
             next_key: AtomicU64::new(RandomState::new().build_hasher().finish()),
+            dir: dir.to_owned(),
+            clock: Mutex::new(ClockReadings::read(dir)),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -116,6 +123,31 @@ impl TurnLog {
 
     pub fn outcome(&self) -> &OpenOutcome {
         &self.inner.outcome
+    }
+
+    /// Notes what the clock shows after the proxy has run for `ran` more, and writes it to a small file. The first reading
+    /// of all is the time of the last main turn, because it was made with an earlier clock.
+    ///
+    /// # Errors
+    /// Returns the log's error, or that of the file. The reading counts in this process even then.
+    pub fn note_clock(&self, ran: Duration, now_ms: u64) -> LogFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let is_first = *self.clock() == ClockReadings::default();
+            let last_main_ms = self.last_main_ms().await?.filter(|_| is_first);
+            let mut clock = self.clock();
+            let earlier = last_main_ms.into_iter();
+            earlier.for_each(|it| clock.add(Duration::ZERO, it));
+            clock.add(ran, now_ms);
+            Ok(clock.write(&self.inner.dir))
+        })
+    }
+
+    /// Returns the readings of the clock.
+    ///
+    /// A panic elsewhere leaves usable readings, because each change is one call.
+    pub fn clock(&self) -> MutexGuard<'_, ClockReadings> {
+        let clock = &self.inner.clock;
+        clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finishes all queued jobs and closes the log. Afterwards another process can open it.

@@ -118,7 +118,13 @@ impl TurnLog {
     /// # Errors
     /// Returns [`LogError::NotTaken`]. After [`LogError::Broken`], [`TurnLog::open_steps`] shows whether it was begun.
     pub fn take(&self, step: NewStep) -> LogFuture<'_, ()> {
-        self.write(move |txn| take(txn, step))
+        Box::pin(async move {
+            // The order of steps is that of their times, also after a clock that was ahead.
+            let steps = self.steps(&step.agent).await?;
+            let last_ms = steps.iter().map(|it| it.taken_ms).max();
+            let taken_ms = now_ms().max(last_ms.map_or(0, |it| it.saturating_add(1)));
+            self.write(move |txn| take(txn, step, taken_ms)).await
+        })
     }
 
     /// Ends an agent's open step. Its turns are trained, or free again. Returns false if that step is not open.
@@ -166,7 +172,7 @@ pub(crate) fn uses(source: &impl StoreSource, id: TurnId) -> Result<Vec<Use>, Tx
 }
 
 /// Writes the step and changes the state of its turns to `taken`, all or none.
-fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
+fn take(txn: &mut Txn<'_>, new: NewStep, taken_ms: u64) -> Result<(), TxnError> {
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
         return Err(TakeError::Empty.into());
@@ -199,7 +205,7 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     txn.put(Table::OpenSteps, &open_key, &key[..])?;
     steps.push(Step {
         begun: new,
-        taken_ms: now_ms(),
+        taken_ms,
         outcome: None,
         taken_back: None,
     });

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::regular;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Returns the hash of a file's bytes.
@@ -16,7 +17,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 
 /// Returns a file's bytes, or `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    match regular(path).and_then(fs::read) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -27,7 +28,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     /// This is OpenClaw's own limit for a part of its configuration.
     const MAX_FILE: u64 = 2 << 20;
-    let n_bytes = fs::metadata(path)?.len();
+    let n_bytes = regular(path)?.metadata()?.len();
     if n_bytes > MAX_FILE {
         let said = format!("{n_bytes} bytes, and at most {MAX_FILE} are read");
         return Err(io::Error::other(said));

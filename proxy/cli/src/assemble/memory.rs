@@ -12,6 +12,7 @@ use metaclaw_memory::{
     summary_json,
 };
 use metaclaw_settings::Loaded;
+use metaclaw_turns::TurnLog;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -26,6 +27,7 @@ pub(crate) fn memory(loaded: &Loaded, home: &Home) -> MemoryStore {
 pub(super) struct MemoryAnswers {
     pub(super) memory: MemoryStore,
     pub(super) learner: Learner,
+    pub(super) log: TurnLog,
 }
 
 // === impl MemoryAnswers ===
@@ -128,7 +130,10 @@ impl MemoryAnswers {
                 Ok(json!({"added": added(&read)}))
             }
             MemoryRequest::Stored(request) => {
-                let reads = move |memory: &MemoryStore| stored(memory, agent.as_ref(), request);
+                let patience = self.memory.patience();
+                let certain_ms = self.log.clock().confirmed_ms(patience, now_ms());
+                let reads =
+                    move |memory: &MemoryStore| stored(memory, agent.as_ref(), request, certain_ms);
                 let answer = self.on_files(reads).await?;
                 let not_found = || ServiceError {
                     status: StatusCode::NOT_FOUND,
@@ -146,11 +151,12 @@ impl MemoryService for MemoryAnswers {
     }
 }
 
-/// Answers a request about memories that are stored, or returns `None` if there is no such memory.
+/// Answers a request about memories that are stored, with the time that is certain for what is deleted by its age, or returns `None` if there is no such memory.
 fn stored(
     memory: &MemoryStore,
     agent: Option<&AgentId>,
     request: StoredRequest,
+    certain_ms: Option<u64>,
 ) -> Result<Option<Value>, MemoryError> {
     let name =
         |scope: &Option<MemoryScope>| scope.clone().unwrap_or_else(|| memory.default_scope());
@@ -195,7 +201,7 @@ fn stored(
             Err(error) => return Err(error),
         },
         StoredRequest::Maintenance => {
-            json!({"scope_id": memory.default_scope(), "consolidation": memory.consolidate()?})
+            json!({"scope_id": memory.default_scope(), "consolidation": memory.consolidate(certain_ms)?})
         }
     }))
 }
@@ -250,7 +256,7 @@ mod tests {
         }
         for (asked, counted) in [(None, "default"), (Some("user:bob"), "user:bob")] {
             let scope = asked.map(MemoryScope::new);
-            let stats = stored(&memory, None, StoredRequest::Stats { scope });
+            let stats = stored(&memory, None, StoredRequest::Stats { scope }, None);
             let stats = stats.unwrap().unwrap();
             assert_eq!(
                 (&stats["scope_id"], &stats["total"]),

@@ -1,48 +1,86 @@
 //! What is old is forgotten: sessions after `turns.retention`, counts by day after `turns.statistics_retention`.
+//!
+//! A clock that jumps deletes nothing: an age counts when the clock has shown it over a day of running
+//! ([`metaclaw_turns::ClockReadings`]).
 
 use std::time::Duration;
 
 use metaclaw_chat::{Span, now_ms};
 use metaclaw_turns::{LogError, TurnLog, TurnsConfig, day_of};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// The first look, when the start is over.
+/// The first reading of the clock, and the first deletion, when the start is over.
 const FIRST: Duration = Duration::from_secs(60);
-const EVERY: Duration = Duration::from_secs(3_600);
+/// Between two readings of the clock.
+const EVERY: Duration = Duration::from_secs(600);
+/// Readings from one deletion to the next.
+const READINGS: u32 = 6;
 
-/// Looks now and then, until `ending`.
+/// Reads the clock and deletes what is old, until `ending`.
 pub(super) async fn run(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
-    let looks = async {
-        let mut pause = FIRST;
-        loop {
-            tokio::time::sleep(pause).await;
-            pause = EVERY;
-            match look(&log, &config).await {
-                Ok(0) => {}
-                Ok(n) => info!(
-                    "{n} sessions that ended over {} ago were forgotten",
-                    config.retention
-                ),
-                Err(LogError::Closed) => return,
-                Err(error) => {
-                    warn!(%error, "what is old could not be forgotten; tried again in an hour");
-                }
+    let (mut pause, mut is_doubted) = (FIRST, true);
+    for n in 0_u32.. {
+        let slept = Instant::now();
+        let sleep = ending.run_until_cancelled(tokio::time::sleep(pause));
+        let is_over = sleep.await.is_none();
+        // A timer that fires late has waited for the machine, and not run.
+        note(&log, slept.elapsed().min(pause), now_ms()).await;
+        let doubt = log.clock().doubt(now_ms());
+        if let (Some(doubt), false) = (&doubt, is_doubted) {
+            warn!("{doubt}");
+        }
+        (pause, is_doubted) = (EVERY, doubt.is_some());
+        if is_over {
+            return;
+        }
+        if !n.is_multiple_of(READINGS) {
+            continue;
+        }
+        match ending
+            .run_until_cancelled(look(&log, &config, now_ms()))
+            .await
+        {
+            Some(Ok(0)) => {}
+            Some(Ok(n)) => info!(
+                "{n} sessions that ended over {} ago were forgotten",
+                config.retention
+            ),
+            Some(Err(LogError::Closed)) | None => return,
+            Some(Err(error)) => {
+                warn!(%error, "what is old could not be forgotten; tried again in an hour");
             }
         }
-    };
-    ending.run_until_cancelled(looks).await;
+    }
 }
 
-/// Forgets what is too old; how many sessions. The log is written anew then, so that they are gone from the disk.
-async fn look(log: &TurnLog, config: &TurnsConfig) -> Result<u64, LogError> {
-    let before_ms = |span| now_ms().saturating_sub(ms(span));
-    let n_sessions = log.forget_before(before_ms(config.retention)).await?;
+/// Notes what the clock shows. Without the file, the running of this process does not count after a restart.
+pub(super) async fn note(log: &TurnLog, ran: Duration, now_ms: u64) {
+    match log.note_clock(ran, now_ms).await {
+        Ok(Ok(())) | Err(LogError::Closed) => {}
+        Ok(Err(error)) => warn!(%error, "the reading of the clock was not written down"),
+        Err(error) => warn!(%error, "the log does not say when the last turn was"),
+    }
+}
+
+/// Forgets what is too old by each reading of the clock over a day of running; how many sessions. The log is written
+/// anew then, so that they are gone from the disk.
+async fn look(log: &TurnLog, config: &TurnsConfig, now_ms: u64) -> Result<u64, LogError> {
+    let before_ms = |age: Span| {
+        let confirmed_ms = log.clock().confirmed_ms(age.0, now_ms)?;
+        Some(confirmed_ms.saturating_sub(ms(age)))
+    };
+    let mut n_sessions = 0;
+    if let Some(before_ms) = before_ms(config.retention) {
+        n_sessions = log.forget_before(before_ms, now_ms).await?;
+    }
     if n_sessions > 0 {
         log.compact().await?;
     }
-    let oldest = day_of(before_ms(config.statistics_retention));
-    log.forget_statistics_before(oldest).await?;
+    if let Some(before_ms) = before_ms(config.statistics_retention) {
+        log.forget_statistics_before(day_of(before_ms)).await?;
+    }
     Ok(n_sessions)
 }
 
@@ -58,6 +96,11 @@ mod tests {
 
     use super::*;
     use crate::testing;
+
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    const HOUR_MS: i64 = 3_600_000;
+    const DAY_MS: i64 = 24 * HOUR_MS;
+    const YEAR_MS: i64 = 365 * DAY_MS;
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
         testing::turn(&AgentId::default_agent(), session, ended_ms)
@@ -78,8 +121,15 @@ mod tests {
                 .await
                 .unwrap();
         }
-        look(&log, &config).await.unwrap();
-        assert_eq!(look(&log, &config).await.unwrap(), 0);
+        // One reading deletes nothing, and neither do two within an hour.
+        for ran in [0, 59 * 60] {
+            note(&log, Duration::from_secs(ran), now_ms).await;
+            assert_eq!(look(&log, &config, now_ms).await.unwrap(), 0);
+        }
+        assert_eq!(log.list(TurnFilter::default()).await.unwrap().len(), 3);
+        note(&log, DAY, now_ms).await;
+        look(&log, &config, now_ms).await.unwrap();
+        assert_eq!(look(&log, &config, now_ms).await.unwrap(), 0);
         let left = log.list(TurnFilter::default()).await.unwrap();
         let mut left: Vec<String> = left.iter().map(|it| it.session.to_string()).collect();
         left.sort();
@@ -102,5 +152,98 @@ mod tests {
         let (all, fewer) = left("turns: {statistics_retention: 48 h}\n").await;
         assert_eq!(all.len(), 3);
         assert!(0 < fewer && fewer < days, "{fewer} of {days}");
+    }
+
+    async fn n_turns(log: &TurnLog) -> usize {
+        let filter = TurnFilter {
+            limit: 1_000,
+            ..TurnFilter::default()
+        };
+        log.list(filter).await.unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn no_jump_of_the_clock_deletes_a_turn_that_is_younger_than_the_retention() {
+        let config = TurnsConfig::default();
+        let dir = tempfile::tempdir().unwrap();
+        let open = || TurnLog::open(dir.path(), &config).unwrap();
+        let mut log = open();
+        // The true time. The oldest turn is 28 days old, and in 30 hours no turn is 30 days old.
+        let mut now = i64::try_from(now_ms()).unwrap();
+        let at = |now: i64, wrong: i64| u64::try_from(now.saturating_add(wrong)).unwrap();
+        for n in 0..300 {
+            let ended_ms = at(now, -28 * DAY_MS + n * 2 * HOUR_MS);
+            log.append(turn(&format!("true-{}", n / 5), ended_ms))
+                .await
+                .unwrap();
+        }
+        let mut n_all = 300;
+        // What the clock shows too much, one after the other, over 3 hours of running each.
+        for (n, wrong) in [
+            2 * HOUR_MS,
+            3 * DAY_MS,
+            40 * DAY_MS,
+            -2 * HOUR_MS,
+            YEAR_MS,
+            -10 * YEAR_MS,
+            40 * YEAR_MS,
+            40 * YEAR_MS,
+            31 * DAY_MS,
+            400 * DAY_MS,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            // It jumps while the program runs, between two runs, and while the machine sleeps.
+            if n % 3 == 1 {
+                log.close().await;
+                log = open();
+            }
+            note(&log, Duration::ZERO, at(now, wrong)).await;
+            for hour in 0..3 {
+                now += HOUR_MS;
+                log.append(turn(&format!("jump-{n}-{hour}"), at(now, wrong)))
+                    .await
+                    .unwrap();
+                n_all += 1;
+                note(&log, Duration::from_secs(3_600), at(now, wrong)).await;
+                look(&log, &config, at(now, wrong)).await.unwrap();
+                assert_eq!(n_turns(&log).await, n_all, "jump {n}");
+            }
+            note(&log, Duration::ZERO, at(now, 0)).await;
+            look(&log, &config, at(now, 0)).await.unwrap();
+            assert_eq!(n_turns(&log).await, n_all, "back after jump {n}");
+        }
+        log.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_runs_eight_hours_a_day_deletes_what_is_old() {
+        let config = TurnsConfig::default();
+        let dir = tempfile::tempdir().unwrap();
+        let day_ms = 24 * 3_600_000;
+        let begun_ms = now_ms();
+        let log = TurnLog::open(dir.path(), &config).unwrap();
+        log.append(turn("old", begun_ms - 31 * day_ms))
+            .await
+            .unwrap();
+        log.append(turn("new", begun_ms)).await.unwrap();
+        log.close().await;
+        let mut left = Vec::new();
+        for day in 0..5 {
+            let log = TurnLog::open(dir.path(), &config).unwrap();
+            let morning_ms = begun_ms + day * day_ms;
+            note(&log, Duration::ZERO, morning_ms).await;
+            for tick in 1..=48 {
+                note(&log, EVERY, morning_ms + tick * 600_000).await;
+            }
+            look(&log, &config, morning_ms + 8 * 3_600_000)
+                .await
+                .unwrap();
+            assert_eq!(log.clock().doubt(morning_ms + 8 * 3_600_000), None);
+            left.push(n_turns(&log).await);
+            log.close().await;
+        }
+        assert_eq!(left, [2, 2, 1, 1, 1]);
     }
 }

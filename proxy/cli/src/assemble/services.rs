@@ -25,8 +25,12 @@ pub(super) fn services(
 ) -> Services {
     let learner = counted.learner.clone();
     let memory = memory.map(|memory| {
-        let learner = learner.clone();
-        Arc::new(MemoryAnswers { memory, learner }) as Arc<dyn MemoryService>
+        let (learner, log) = (learner.clone(), counted.log.clone());
+        Arc::new(MemoryAnswers {
+            memory,
+            learner,
+            log,
+        }) as Arc<dyn MemoryService>
     });
     Services {
         feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),

@@ -1,9 +1,11 @@
 //! The log of turns, and who is in it.
 
-use metaclaw_chat::AgentId;
+use std::time::Duration;
+
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_turns::TurnLog;
 
-use super::plan::StartPlan;
+use super::{plan::StartPlan, retention};
 
 /// Opens the log of the home.
 pub(super) async fn open(plan: &StartPlan) -> anyhow::Result<TurnLog> {
@@ -11,6 +13,8 @@ pub(super) async fn open(plan: &StartPlan) -> anyhow::Result<TurnLog> {
     let config = plan.loaded.config.turns.clone();
     // Opening reads the disk.
     let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
+    // The first reading is older than the first turn of this process, whose time is this clock's.
+    retention::note(&log, Duration::ZERO, now_ms()).await;
     Ok(log)
 }
 

@@ -291,6 +291,7 @@ fn log(log: &LogStatus) -> Vec<String> {
             copied.unwrap_or_default()
         ));
     }
+    lines.extend(log.clock.iter().map(|it| format!("clock:   {it}")));
     lines
 }
 
@@ -516,7 +517,7 @@ mod tests {
             "about": {"mode": "rl", "serves": "demo", "learns": "weights", "leaves": "nothing"},
             "trainer": {"is": "ready", "address": "127.0.0.1:1", "pid": 8},
             "funnel": {"turns": 5, "main": 5, "complete": 4, "with_ids": 4, "judged": 3, "judged_at_session_end": 1, "trained": 0, "taken": 2, "spent": {"unclear": 1}},
-            "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0},
+            "log": {"broken": null, "moved_aside": "/h/turns/damaged-1", "n_lost": 0, "clock": "the machine's clock is 40 d ahead"},
             "spend": {"day": 1, "chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 1, "limit": 50000},
             "waiting": {"skills": 2, "wishes": {"main": 1}},
             "learner": {
@@ -539,6 +540,7 @@ mod tests {
         turns:   recorded 5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
                  1 not used: unclear
         log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
+        clock:   the machine's clock is 40 d ahead
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)

@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
+use metaclaw_chat::regular;
 use metaclaw_settings::write_private;
 use reqwest::Url;
 use serde::Deserialize;
@@ -71,7 +72,8 @@ impl OauthClient {
     /// If it cannot be read, or is not of Google's form.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let text = regular(path).and_then(fs::read_to_string);
+        let text = text.with_context(|| format!("cannot read {shown}"))?;
         let file: ClientFile = serde_json::from_str(&text).with_context(|| {
             format!("{shown} is no OAuth client: Google Cloud has it as a JSON file of a \"Desktop app\"")
         })?;

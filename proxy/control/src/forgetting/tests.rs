@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::turn;
 
 const WISH: &str = "Please always answer in one sentence.";
-const NOW_MS: u64 = 1_800_000_000_000;
+const NOW_MS: u64 = 1_700_000_000_000;
 
 struct World {
     _dir: tempfile::TempDir,

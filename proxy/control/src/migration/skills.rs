@@ -20,6 +20,8 @@ use super::{
 
 const SKILL: &str = "SKILL.md";
 const SHARED: &str = "_shared";
+/// Why a link is left.
+const LINK: &str = "it is a link, which may lead to a file that is no part of the skill: copy what it names yourself";
 const HISTORY: &str = "evolution_history.jsonl";
 /// The largest SKILL.md, as the library reads it.
 const MAX_SKILL: u64 = 256 << 10;
@@ -92,13 +94,42 @@ fn take_skill(migration: &mut Migration<'_>, folder: &SkillFolder) -> anyhow::Re
         copy_folder(&folder.from, &to)
             .with_context(|| format!("cannot copy {}", folder.from.display()))?;
     }
+    let mut links = Vec::new();
+    if outcome == MigrationOutcome::Taken {
+        find_links(&folder.from, &folder.place, &mut links)?;
+    }
     migration.note(MigratedKind::Skill, name, outcome);
+    for link in links {
+        let left = MigrationOutcome::Left(LINK.to_owned());
+        migration.note(MigratedKind::Skill, link.display().to_string(), left);
+    }
+    Ok(())
+}
+
+/// Finds the links in a skill's folder, which are not copied.
+fn find_links(from: &Path, place: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, place) = (entry.file_type()?, place.join(entry.file_name()));
+        if kind.is_dir() {
+            find_links(&entry.path(), &place, found)?;
+        } else if kind.is_symlink() {
+            found.push(place);
+        }
+    }
+    found.sort();
     Ok(())
 }
 
 /// Says what becomes of a skill; an error is the reason why it is left.
 fn check(migration: &Migration<'_>, folder: &SkillFolder) -> Result<MigrationOutcome, String> {
-    let text = read_text(&folder.from.join(SKILL), MAX_SKILL).map_err(|it| it.to_string())?;
+    let file = folder.from.join(SKILL);
+    // The folder of the library may be a link, and what is below it may not.
+    let below = file.ancestors().take(1 + folder.place.iter().count());
+    if below.into_iter().any(Path::is_symlink) {
+        return Err(LINK.to_owned());
+    }
+    let text = read_text(&file, MAX_SKILL).map_err(|it| it.to_string())?;
     Skill::parse(&text).map_err(|error| error.to_string())?;
     for part in folder.place.iter().filter(|part| *part != SHARED) {
         let part = part.to_string_lossy();
@@ -254,8 +285,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Copies the files of a folder and of the folders in it, but not of folders that are links. The copy appears whole or
-/// not at all.
+/// Copies the files of a folder and of the folders in it, but no links. The copy appears whole or not at all.
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let draft = to.with_file_name(format!(".{name}.tmp"));
@@ -274,7 +304,7 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
         let to = to.join(entry.file_name());
         if kind.is_dir() {
             copy_files(&entry.path(), &to)?;
-        } else if entry.path().is_file() {
+        } else if kind.is_file() {
             fs::copy(entry.path(), to)?;
         }
     }

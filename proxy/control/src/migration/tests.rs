@@ -424,3 +424,60 @@ async fn an_adapter_of_the_fork_is_registered_with_a_checkpoint_that_saw_nothing
         Vec::<String>::new()
     );
 }
+
+#[tokio::test]
+async fn links_of_skills_are_left_and_named() {
+    const SKILL: &str = "---\nname: NAME\ndescription: What it does.\n---\n\nDo it.\n";
+    let text = |name: &str| SKILL.replace("NAME", name);
+    let homes = Homes::new(&[
+        ("skills/one/SKILL.md", &text("one")),
+        ("skills/one/scripts/own.sh", "own"),
+        ("skills/two/notes.md", "its file is a link"),
+        ("skills/main/three/SKILL.md", &text("three")),
+    ]);
+    let outside = homes.folder.path().join("outside");
+    fs::create_dir_all(outside.join("four")).unwrap();
+    for (file, text) in [
+        ("key", "secret"),
+        ("SKILL.md", &text("two")),
+        ("four/SKILL.md", &text("four")),
+    ] {
+        fs::write(outside.join(file), text).unwrap();
+    }
+    let skills = homes.old().join("skills");
+    for (at, to) in [
+        ("one/key", "key"),
+        ("one/scripts/deep", "key"),
+        ("one/folder", "four"),
+        ("one/gone", "nothing"),
+        ("two/SKILL.md", "SKILL.md"),
+        ("four", "four"),
+        ("main/four", "four"),
+    ] {
+        std::os::unix::fs::symlink(outside.join(to), skills.join(at)).unwrap();
+    }
+    for dry_run in [true, false] {
+        let report = homes.migrate(dry_run).await.unwrap();
+        assert_eq!(
+            names(&report, &MigrationOutcome::Taken),
+            ["skill main/three", "skill one"]
+        );
+        for name in [
+            "one/key",
+            "one/scripts/deep",
+            "one/folder",
+            "one/gone",
+            "two",
+            "four",
+            "main/four",
+        ] {
+            assert!(why(&report, name).contains("it is a link"), "{name}");
+        }
+    }
+    let new = homes.new_home().skills();
+    let taken: Vec<_> = Homes::tree(&new).into_keys().collect();
+    assert_eq!(
+        taken,
+        ["main/three/SKILL.md", "one/SKILL.md", "one/scripts/own.sh"].map(|it| new.join(it))
+    );
+}

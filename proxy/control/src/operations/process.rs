@@ -306,6 +306,7 @@ impl RunningProcess {
             moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
             n_lost: outcome.n_lost,
             copied: outcome.copied.clone(),
+            clock: self.log.clock().doubt(now_ms()),
         }
     }
 

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use metaclaw_chat::{RolloutId, Secret, head, now_ms};
 use metaclaw_turns::{LogError, Rollout, RolloutEnd, RolloutFilter, TurnLog};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::path::RolloutPath;
 use crate::{auth::caller::shown_keys, lock::lock};
@@ -47,7 +47,9 @@ pub enum RolloutError {
 #[derive(Debug)]
 pub struct Rollouts {
     log: TurnLog,
-    open: Mutex<HashMap<RolloutId, Arc<Rollout>>>,
+    /// Each with the moment when this process ends it, which does not move when the machine's clock is set.
+    // pair: a rollout and its end
+    open: Mutex<HashMap<RolloutId, (Arc<Rollout>, Instant)>>,
     /// Notified when a rollout was opened, whose deadline may be the next one.
     opened: Notify,
 }
@@ -66,7 +68,9 @@ impl Rollouts {
                 ..RolloutFilter::default()
             };
             let open = log.rollouts(filter).await?.into_iter();
-            let open = open.map(|it| (it.id.clone(), Arc::new(it))).collect();
+            let now_ms = now_ms();
+            let open = open.map(|it| (it.id.clone(), until_its_end(it, now_ms)));
+            let open = open.collect();
             Ok(Arc::new(Self {
                 log,
                 open: Mutex::new(open),
@@ -86,7 +90,7 @@ impl Rollouts {
         headers: &HeaderMap,
     ) -> Result<Arc<Rollout>, RolloutError> {
         let id = path.0.parse::<RolloutId>().ok();
-        let known = id.and_then(|id| lock(&self.open).get(&id).cloned());
+        let known = id.and_then(|id| Some(Arc::clone(&lock(&self.open).get(&id)?.0)));
         let rollout = known.ok_or_else(|| RolloutError::Unknown { id: path.0.clone() })?;
         // What is compared is a hash, so the time does not tell how much of a key was right.
         if shown_keys(headers).any(|key| key_hash(key) == rollout.key_hash) {
@@ -104,7 +108,8 @@ impl Rollouts {
             return Err(RolloutError::TooMany { n });
         }
         self.log.open_rollout(rollout.clone()).await?;
-        lock(&self.open).insert(rollout.id.clone(), Arc::new(rollout));
+        let id = rollout.id.clone();
+        lock(&self.open).insert(id, until_its_end(rollout, now_ms()));
         self.opened.notify_one();
         Ok(())
     }
@@ -148,14 +153,14 @@ impl Rollouts {
 
     fn next_deadline(&self) -> Option<Duration> {
         let deadlines = lock(&self.open);
-        let next = deadlines.values().map(|it| it.deadline_ms).min()?;
-        Some(Duration::from_millis(next.saturating_sub(now_ms())))
+        let next = deadlines.values().map(|it| it.1).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
     }
 
     async fn end_due(&self) -> Result<(), LogError> {
-        let now_ms = now_ms();
-        let is_due = |it: &&Arc<Rollout>| it.deadline_ms <= now_ms;
-        let due: Vec<_> = lock(&self.open).values().filter(is_due).cloned().collect();
+        let now = Instant::now();
+        let due = |(it, end): &(_, _)| (*end <= now).then(|| Arc::clone(it));
+        let due: Vec<_> = lock(&self.open).values().filter_map(due).collect();
         for rollout in due {
             tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and is not trained on");
             match self.close(&rollout.id, RolloutEnd::Unfinished).await {
@@ -168,6 +173,13 @@ impl Rollouts {
         }
         Ok(())
     }
+}
+
+fn until_its_end(rollout: Rollout, now_ms: u64) -> (Arc<Rollout>, Instant) {
+    let left_ms = rollout.deadline_ms.saturating_sub(now_ms);
+    let whole_ms = rollout.deadline_ms.saturating_sub(rollout.opened_ms);
+    let left = Duration::from_millis(left_ms.min(whole_ms));
+    (Arc::new(rollout), Instant::now() + left)
 }
 
 /// Returns the beginning of a parse error, which may quote the caller's own text.

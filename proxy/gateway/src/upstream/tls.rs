@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use metaclaw_chat::regular;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -11,7 +12,8 @@ use rustls::{
 /// Adds the certificates of a PEM file.
 fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
     let read = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
-    let certificates = CertificateDer::pem_file_iter(ca).map_err(|error| read(&error))?;
+    let certificates = CertificateDer::pem_file_iter(regular(ca).map_err(|error| read(&error))?);
+    let certificates = certificates.map_err(|error| read(&error))?;
     let mut n_added = 0;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| read(&error))?;

@@ -170,14 +170,18 @@ fn rules<'a>(
     without_ids: &'a BTreeSet<TurnId>,
     teaching: Teaching<'a>,
 ) -> DecisionRules<'a> {
+    let (now_ms, max_age) = (now_ms(), shared.config.rl.max_age.0);
+    // A turn that is excluded once stays so: a clock that is wrong for a while must exclude none.
+    let certain_ms = shared.log.clock().confirmed_ms(max_age, now_ms);
+    let max_age_ms = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
     DecisionRules {
         methods: &shared.config.rl.method,
         teaching,
         support,
         external_teacher: shared.external_teacher().is_some(),
         without_ids,
-        now_ms: now_ms(),
-        max_age: shared.config.rl.max_age.0,
+        now_ms,
+        oldest_ms: certain_ms.map_or(0, |it| it.saturating_sub(max_age_ms)),
     }
 }
 

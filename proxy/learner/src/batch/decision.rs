@@ -28,8 +28,8 @@ pub(crate) struct DecisionRules<'a> {
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
     /// The time, in Unix milliseconds.
     pub(crate) now_ms: u64,
-    /// `rl.max_age`.
-    pub(crate) max_age: Duration,
+    /// Turns that ended before this time are too old (`rl.max_age`).
+    pub(crate) oldest_ms: u64,
 }
 
 /// Whether a turn has what training needs.
@@ -103,7 +103,7 @@ impl DecisionRules<'_> {
     }
 
     fn readiness(self, turn: &Turn) -> Readiness {
-        if self.age(turn) > self.max_age {
+        if turn.meta.ended_ms < self.oldest_ms {
             return Readiness::Never(ExcludeReason::TooOld);
         }
         if turn.served.upstream != POLICY_UPSTREAM {

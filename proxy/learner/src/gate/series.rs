@@ -128,7 +128,11 @@ impl Series {
         let given_up = self.given_up()?;
         let rest = u64::try_from(REST.as_millis()).unwrap_or(u64::MAX);
         let until = given_up.at_ms.saturating_add(rest);
-        let is_over = now_ms >= until || n_judged >= given_up.n_judged.saturating_add(NEW_VERDICTS);
+        // A clock that was ahead may not make the rest longer.
+        let was_ahead = now_ms.saturating_add(rest) < given_up.at_ms;
+        let is_over = now_ms >= until
+            || was_ahead
+            || n_judged >= given_up.n_judged.saturating_add(NEW_VERDICTS);
         (!is_over).then_some(until)
     }
 }
@@ -221,6 +225,16 @@ mod tests {
             assert_eq!(series.rests_until(9, 17), Some(until), "{steps}");
             assert_eq!(series.rests_until(until, 10), None, "a day later");
             assert_eq!(series.rests_until(9, 18), None, "with 8 verdicts more");
+        }
+        let day = 24 * 3_600_000;
+        for ahead in [day + 3, 40 * day, 40 * 365 * day] {
+            let mut series = series("---");
+            series.last.as_mut().unwrap().at_ms = ahead;
+            assert_eq!(
+                series.rests_until(2, 10),
+                None,
+                "the clock was ahead by {ahead}"
+            );
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_chat::regular;
 use metaclaw_trainer_api::{AdapterName, CheckpointName, LossFn, RunId, TrainingBackend};
 use tokio::time::Instant;
 
@@ -251,7 +252,7 @@ fn read_text(file: &Path) -> Result<String, SftError> {
         file: file.to_owned(),
         source,
     };
-    let n = fs::metadata(file).map_err(failed)?.len() >> 20;
+    let n = regular(file).and_then(fs::metadata).map_err(failed)?.len() >> 20;
     if n > MOST_MB {
         let (file, most) = (file.to_owned(), MOST_MB);
         return Err(SftError::Large { file, n, most });

@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use metaclaw_chat::{AgentId, Span, excerpt};
+use metaclaw_chat::{AgentId, Span, excerpt, regular};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -36,7 +36,8 @@ impl RolloutFile {
     /// # Errors
     /// [`RolloutFileError`].
     pub fn read(path: &Path, verifiers: Option<&str>) -> Result<Self, RolloutFileError> {
-        let text = fs::read_to_string(path).map_err(|source| RolloutFileError::Read {
+        let text = regular(path).and_then(fs::read_to_string);
+        let text = text.map_err(|source| RolloutFileError::Read {
             path: path.to_owned(),
             source,
         })?;

@@ -2,6 +2,7 @@
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
+use metaclaw_chat::regular;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::settings::AgentSettings;
@@ -92,7 +93,8 @@ impl Default for TaskOptions {
 /// If the file cannot be read, or a field is missing or wrong. The error names it.
 pub(super) fn read<T: DeserializeOwned>(settings: &AgentSettings) -> Result<T, TaskFileError> {
     let path = || settings.task.clone();
-    let text = fs::read(&settings.task).map_err(|source| TaskFileError::Read {
+    let text = regular(&settings.task).and_then(fs::read);
+    let text = text.map_err(|source| TaskFileError::Read {
         path: path(),
         source,
     })?;

@@ -6,6 +6,7 @@ mod simulated;
 
 use std::fs;
 
+use metaclaw_chat::regular;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -124,7 +125,8 @@ fn definitions(task: &ToolcallTask, settings: &AgentSettings) -> Result<Vec<Valu
             let path = settings.folder.join(name);
             let wrong =
                 |words: String| AgentError::Field(format!("tools {}: {words}", path.display()));
-            let text = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+            let text = regular(&path).and_then(fs::read);
+            let text = text.map_err(|error| wrong(error.to_string()))?;
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
         }
         other => {

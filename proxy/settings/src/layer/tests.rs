@@ -156,17 +156,28 @@ fn a_key_that_can_never_match_is_refused() {
     );
     let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
-    llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces
-    proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
-    upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces
+    llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces, or ${NAME} for a variable of the environment
+    proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, or ${NAME} for a variable of the environment, not empty: leave it out for none
+    upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces, or of ${NAME} for variables of the environment
     "#);
     // The file is as version 0.3.3 wrote it, without a key, and causes a warning.
     let layer = self::layer("proxy: {api_key: ''}\n");
     assert!(layer.problems.is_empty() && layer.values().is_empty());
     assert_eq!(layer.inert[0].key, "proxy.api_key");
-    let variable = ("METACLAW__PROXY__API_KEY".to_owned(), " ".to_owned());
-    let layer = Layer::environment([variable].into_iter());
-    assert_eq!(layer.problems.len(), 1, "an empty variable is no key");
+    // An empty variable is none, as Docker sets each of a list.
+    for (name, blank) in [
+        ("PROXY__API_KEY", " "),
+        ("PROXY__PORT", ""),
+        ("MODE", ""),
+        ("LLM__PROVIDER", "\t"),
+    ] {
+        let variable = (format!("{ENV_PREFIX}{name}"), blank.to_owned());
+        let layer = Layer::environment([variable].into_iter());
+        assert!(
+            layer.problems.is_empty() && layer.values().is_empty(),
+            "{name}"
+        );
+    }
 }
 
 #[test]

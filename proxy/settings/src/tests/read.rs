@@ -66,6 +66,12 @@ fn other(key: &'static Key) -> Option<Value> {
 
 fn with(key: &Key, value: &Value) -> Loaded {
     let mut layer = file(BESIDE);
+    let provider = Value::from("openai");
+    let value = if key.path.ends_with(".provider") {
+        &provider
+    } else {
+        value
+    };
     layer.set(&key.path.replace('*', "other"), value);
     Loaded::new(vec![layer]).unwrap_or_else(|error| panic!("{}: {error}", key.path))
 }

@@ -48,7 +48,7 @@ pub(super) fn free_name(dir: &Path, what: &str) -> PathBuf {
 }
 
 /// Writes a file that only its owner can read.
-pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     use io::Write as _;
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

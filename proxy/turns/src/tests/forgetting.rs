@@ -108,9 +108,21 @@ async fn what_ended_long_ago_is_forgotten() {
         log.append(client.turn("q", "a")).await.unwrap();
     }
     let before_ms = Client::new("", "").now_ms + 60_000;
-    assert_eq!(log.forget_before(before_ms).await.unwrap(), 1);
+    // The clock was behind when this one was written, after a turn that is young.
+    let mut behind = Client::new("behind", "sys");
+    behind.now_ms -= 1_000_000;
+    log.append(behind.turn("q", "a")).await.unwrap();
+    // The clock was ahead, which says nothing about the turns that were written then.
+    let mut ahead = Client::new("ahead", "sys");
+    ahead.now_ms += 900_000;
+    log.append(ahead.turn("q", "a")).await.unwrap();
+    let now_ms = before_ms + 60_000;
+    assert_eq!(log.forget_before(before_ms, now_ms).await.unwrap(), 1);
     let left = log.sessions().await.unwrap();
-    assert_eq!(left[0].1.session, session("new"));
+    let left: Vec<_> = left.iter().map(|it| it.1.session.clone()).collect();
+    assert_eq!(left, ["new", "behind", "ahead"].map(session));
+    // Without a young turn before it, it is old by all that the log says.
+    assert_eq!(log.forget_before(now_ms, now_ms).await.unwrap(), 2);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use metaclaw_chat::{is_variable, substituted};
 use serde_json::Value;
 
 use super::known;
@@ -48,27 +49,10 @@ impl<'a> Secrets<'a> {
 
     /// Replaces variables in a text. Those that are not set stay unchanged.
     pub(super) fn substituted(&self, text: &str) -> String {
-        let mut whole = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${") {
-            let name = after.split_once('}').filter(|(name, _)| is_variable(name));
-            let (escaped, before) = match before.strip_suffix('$') {
-                Some(before) if name.is_some() => (true, before),
-                _ => (false, before),
-            };
-            whole.push_str(before);
-            let Some((name, after)) = name else {
-                whole.push_str("${");
-                rest = after;
-                continue;
-            };
-            match self.lookup(name).filter(|_| !escaped) {
-                Some((value, _)) => whole.push_str(&value),
-                None => whole.extend(["${", name, "}"]),
-            }
-            rest = after;
-        }
-        whole + rest
+        substituted(text, |name| {
+            let name = Some(name).filter(|name| is_variable(name))?;
+            self.lookup(name).map(|(value, _)| value)
+        })
     }
 
     /// Reads a key that is a text: the key itself, or a variable.
@@ -116,11 +100,6 @@ impl<'a> Secrets<'a> {
         let mut profiles = profiles.into_iter().flatten();
         profiles.any(|(_, profile)| profile["provider"].as_str() == Some(provider))
     }
-}
-
-fn is_variable(name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_part)
 }
 
 /// Parses `NAME=value` of a `.env` file.

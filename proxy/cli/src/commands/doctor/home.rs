@@ -2,6 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
+use metaclaw_chat::now_ms;
+use metaclaw_control::home::Home;
+use metaclaw_turns::ClockReadings;
+
 use super::check::DoctorCheck;
 use crate::commands::context::Context;
 
@@ -19,6 +23,7 @@ pub(super) fn checks(context: &Context, fix: bool) -> Vec<DoctorCheck> {
     checks.extend(private(dir, 0o700, fix));
     checks.extend(private(&config, 0o600, fix));
     checks.push(disk(dir));
+    checks.extend(clock(&context.home));
     checks
 }
 
@@ -57,6 +62,12 @@ fn private(path: &Path, wanted: u32, fix: bool) -> Option<DoctorCheck> {
             Err(error) => DoctorCheck::bad("home", format!("{said}: {error}"), remedy),
         },
     )
+}
+
+/// Whether the machine's clock is far from where it was when the proxy ran last. Nothing is said if it never ran.
+fn clock(home: &Home) -> Option<DoctorCheck> {
+    let doubt = ClockReadings::read(&home.turns()).doubt(now_ms())?;
+    Some(DoctorCheck::bad("clock", doubt, "`date` shows it"))
 }
 
 fn disk(dir: &Path) -> DoctorCheck {

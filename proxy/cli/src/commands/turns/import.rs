@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{now_ms, regular};
 use metaclaw_control::{
     instance::LogOpening,
     rollouts::{Imported, RolloutImport},
@@ -83,7 +83,7 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(if is_stdin(file) {
         Box::new(BufReader::new(io::stdin()))
     } else {
-        Box::new(BufReader::new(File::open(file)?))
+        Box::new(BufReader::new(File::open(regular(file)?)?))
     })
 }
 

@@ -92,7 +92,7 @@ fn decide(methods: &str, wishes: bool, targets: &Targets, hints: &Hints, turn: &
         external_teacher: false,
         without_ids: &gone,
         now_ms: NOW,
-        max_age: Duration::from_secs(14 * 24 * 3_600),
+        oldest_ms: NOW - 14 * 24 * 3_600_000,
     };
     rules.decision(turn)
 }
@@ -262,7 +262,7 @@ fn of_support(methods: &str, rule: SupportQuery, told: &[Vec<u32>], turn: &Turn)
         external_teacher: false,
         without_ids: &BTreeSet::new(),
         now_ms: NOW,
-        max_age: Duration::from_secs(14 * 24 * 3_600),
+        oldest_ms: NOW - 14 * 24 * 3_600_000,
     };
     rules.decision(turn)
 }

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::regular;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -47,7 +48,8 @@ impl RepositorySettings {
     ) -> Result<Self, AgentError> {
         let path = folder.join(REPOSITORIES);
         let wrong = |words: String| AgentError::Field(format!("{}: {words}", path.display()));
-        let text = fs::read(&path).map_err(|error| {
+        let text = regular(&path).and_then(fs::read);
+        let text = text.map_err(|error| {
             wrong(format!("{error}; it has to say where repo {name:?} is: {{\"{name}\": {{\"repository\": \"/path\"}}}}"))
         })?;
         let mut known: BTreeMap<String, Self> =

@@ -1,0 +1,35 @@
+//! Files whose paths a person gives.
+
+use std::{io, path::Path};
+
+/// Returns the path if a regular file is there. A pipe may never begin or end, and the length of a device says nothing.
+///
+/// # Errors
+/// If there is no file, or one of another kind.
+pub fn regular(path: &Path) -> io::Result<&Path> {
+    if path.metadata()?.is_file() {
+        return Ok(path);
+    }
+    let why = "it is no regular file";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for path in [&pipe, dir.path(), Path::new("/dev/zero")] {
+            let error = regular(path).unwrap_err().to_string();
+            assert_eq!(error, "it is no regular file", "{}", path.display());
+        }
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        assert_eq!(regular(&file).unwrap(), file);
+    }
+}
