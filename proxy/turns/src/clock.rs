@@ -105,7 +105,7 @@ fn whole_ms(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const HOUR: i64 = HOUR_MS as i64;
+    const HOUR: i64 = HOUR_MS.cast_signed();
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
     const NOW: u64 = 1_800_000_000_000;
