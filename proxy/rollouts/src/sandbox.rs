@@ -154,34 +154,33 @@ impl Sandbox {
         })
     }
 
-    /// Returns the files of the work folder as a tar archive, without the files and folders whose paths are `without`,
-    /// and without those in any folder whose names are `without_named`.
+    /// Kills every process and returns the files of the work folder as a tar archive, without the paths `without`, and
+    /// without files and folders of the names `without_named`. Returns `None` if files cannot be read, or the archive
+    /// is larger than twice the disk of `disk_mb` MB.
     ///
     /// # Errors
-    /// If files cannot be read, or the archive is larger than twice the disk of `disk_mb` MB.
+    /// If the sandbox cannot be entered.
     pub fn pack<'a>(
         &'a self,
         disk_mb: u32,
-        without: &'a [String],
+        without: impl Iterator<Item = &'a String> + Send + 'a,
         without_named: &'a [&str],
-    ) -> BoxFuture<'a, Result<Vec<u8>, SandboxError>> {
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, SandboxError>> {
         Box::pin(async move {
+            self.kill_all().await?;
             let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
             let limit = limit.saturating_mul(2 << 20);
             let script = "tar --create --file=- --sparse --no-wildcards \"$@\" .";
             let mut pack = Exec::script(script).within(COPY).with_max_output(limit);
-            pack.argv.extend(["bash", "--anchored"].map(str::to_owned));
-            let exclude = |it: &String| format!("--exclude=./{it}");
-            pack.argv.extend(without.iter().map(exclude));
-            pack.argv.push("--no-anchored".to_owned());
-            let exclude = |it: &&str| format!("--exclude={it}");
-            pack.argv.extend(without_named.iter().map(exclude));
+            pack = pack.with_args(&["bash", "--anchored"]);
+            pack.argv
+                .extend(without.map(|it| format!("--exclude=./{it}")));
+            pack = pack.with_args(&["--no-anchored"]);
+            let named = without_named.iter();
+            pack.argv.extend(named.map(|it| format!("--exclude={it}")));
             let outcome = self.exec(&pack).await?;
-            if outcome.omitted > 0 || !outcome.succeeded() {
-                let words = format!("packing ended with {:?}", outcome.end);
-                return Err(SandboxError::Copy { words });
-            }
-            Ok([outcome.head, outcome.tail].concat())
+            let is_whole = outcome.omitted == 0 && outcome.succeeded();
+            Ok(is_whole.then(|| [outcome.head, outcome.tail].concat()))
         })
     }
 

@@ -210,10 +210,10 @@ pub fn task(i: usize, share: Share, draw: &mut SeededDraw) -> Value {
 }
 
 /// A script that fails unless out.txt has the lines that `right` prints. After a number, as `wc` writes it, a name may
-/// follow.
+/// follow. A link that the model has left in the place of `.right` goes first.
 fn check(right: &str) -> String {
     format!(
-        "test -f out.txt && {right} > .right && sed 's/^ *\\([0-9][0-9]*\\) .*/\\1/' out.txt | cmp -s - .right"
+        "rm -rf .right; test -f out.txt && {right} > .right && sed 's/^ *\\([0-9][0-9]*\\) .*/\\1/' out.txt | cmp -s - .right"
     )
 }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use self::{
     repository::{RepositorySettings, RepositoryTree},
-    test_files::{RUNNER_FILES, TestFiles},
+    test_files::{NOT_COPIED, TestFiles},
 };
 use super::{
     checks::CheckPlace,
@@ -26,7 +26,7 @@ use super::{
     shell::{SandboxShell, set_up},
     task::{self, TaskOptions},
 };
-use crate::sandbox::{Exec, Sandbox, SandboxError, SandboxLimits};
+use crate::sandbox::{Exec, Sandbox, SandboxLimits};
 
 const SYSTEM: &str = "You mend a program. Its repository is your work folder. Run commands with the tool bash, one at a \
                       time, and read their output. If you cannot call tools, write one command in a code block that \
@@ -170,17 +170,13 @@ async fn mend(
     let dialogue = Dialogue::new(&system, &options.earlier, task.prompt.as_str());
     let turns = options.turns(settings);
     dialogue.run(&policy, &mut shell, turns).await?;
-    sandbox.kill_all().await?;
-    let mut without = prepared.tests.names().to_vec();
-    without.push(".git".to_owned());
-    // Python's compiled files can be older than their sources, as far as times in seconds tell.
-    let without_named = [&RUNNER_FILES[..], &["__pycache__"]].concat();
-    let packed = sandbox.pack(prepared.limits.disk_mb, &without, &without_named);
-    match packed.await {
-        Ok(tree) => Ok(Some(tree)),
-        Err(SandboxError::Copy { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    Ok(sandbox
+        .pack(
+            prepared.limits.disk_mb,
+            prepared.tests.names().iter(),
+            &NOT_COPIED,
+        )
+        .await?)
 }
 
 /// Runs the tests on the model's files.

@@ -17,7 +17,7 @@ use super::{
     shell::{SandboxShell, set_up},
     task::{self, TaskOptions},
 };
-use crate::sandbox::{Sandbox, SandboxError, SandboxFile};
+use crate::sandbox::{Sandbox, SandboxFile};
 
 const SYSTEM: &str = "You do a task in a Linux shell. Run commands with the tool bash, one at a time, and read their \
                       output. If you cannot call tools, write one command in a code block that begins with ```bash. \
@@ -86,13 +86,8 @@ async fn work(
     dialogue
         .run(&policy, &mut shell, options.turns(settings))
         .await?;
-    sandbox.kill_all().await?;
-    let without: Vec<String> = task.check_files.keys().cloned().collect();
-    match sandbox.pack(options.sandbox.disk_mb, &without, &[]).await {
-        Ok(tree) => Ok(Some(tree)),
-        Err(SandboxError::Copy { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let disk_mb = options.sandbox.disk_mb;
+    Ok(sandbox.pack(disk_mb, task.check_files.keys(), &[]).await?)
 }
 
 async fn check(

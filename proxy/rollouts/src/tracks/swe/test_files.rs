@@ -10,9 +10,12 @@ use super::{
 };
 use crate::sandbox::{SandboxError, SandboxFile, is_inside};
 
-/// Files that configure test runners, in any folder. They stay as the repository has them.
-pub(super) const RUNNER_FILES: [&str; 6] = [
+/// Names of files and folders, anywhere, that are never the model's: they configure test runners, or are Python's
+/// compiled files, which can be older than their sources. Files of these names are as the repository has them.
+pub(super) const NOT_COPIED: [&str; 8] = [
+    ".git",
     ".pytest.ini",
+    "__pycache__",
     "conftest.py",
     "pyproject.toml",
     "pytest.ini",
@@ -51,8 +54,8 @@ impl TestFiles {
         }
         let is_test = |file: &str| {
             let file = Path::new(file);
-            let configures = RUNNER_FILES.iter().any(|it| file.ends_with(it));
-            configures || names.iter().any(|it| file.starts_with(it))
+            let is_kept = NOT_COPIED.iter().any(|it| file.ends_with(it));
+            is_kept || names.iter().any(|it| file.starts_with(it))
         };
         let wrong = |error: std::io::Error| AgentError::Field(format!("the test files: {error}"));
         let mut files = source.files(is_test).map_err(wrong)?;
