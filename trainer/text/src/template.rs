@@ -50,6 +50,8 @@ pub struct ChatTemplate {
     default_system: Option<String>,
     /// Whether it writes arguments of calls unchanged if they are text.
     takes_text: bool,
+    /// Whether it writes a system message that is not the first.
+    takes_late_system: bool,
 }
 
 impl ChatTemplate {
@@ -75,7 +77,9 @@ impl ChatTemplate {
             special,
             default_system: None,
             takes_text: takes_text(source),
+            takes_late_system: false,
         };
+        template.takes_late_system = template.writes_late_system();
         template.default_system = template.find_default_system();
         Ok(template)
     }
@@ -90,6 +94,9 @@ impl ChatTemplate {
         controls: &ControlTokens,
     ) -> Result<(String, Option<char>), RenderError> {
         let mut messages = messages::normalise(request.messages, self.takes_text)?;
+        if !self.takes_late_system {
+            messages::system_first(&mut messages);
+        }
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
         }
@@ -143,6 +150,23 @@ impl ChatTemplate {
             .get_template(NAME)
             .and_then(|template| template.render(Jinja::from_pairs(context)))
             .map_err(|error| refusal(&error))
+    }
+
+    /// Renders a marked system message in the middle, which many templates refuse or leave out.
+    fn writes_late_system(&self) -> bool {
+        const MARK: &str = "metaclaw-system-mark";
+        let roles = ["system", "user", "assistant", "system", "user"];
+        let message = |(n, role): (usize, &str)| {
+            let content = if n == 3 { MARK } else { "x" };
+            serde_json::json!({"role": role, "content": content})
+        };
+        let given = TemplateInput {
+            messages: roles.into_iter().enumerate().map(message).collect(),
+            tools: None,
+            extra: Map::new(),
+        };
+        self.run(&given, false)
+            .is_ok_and(|text| text.contains(MARK))
     }
 
     /// Renders with a marked system prompt and without one. The text at the place of the mark is the default.
