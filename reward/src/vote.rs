@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use metaclaw_chat::{Score, Vote};
+use metaclaw_chat::{Score, Vote, without_thinking};
 use regex::Regex;
 
 use crate::hint;
@@ -18,8 +18,8 @@ use crate::hint;
 )]
 static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let forms = [
-        r"(?i)\bverdict[\s*_`]*[:=][\s*_`]*([+\-−]?\d+)",
-        r"(?i)\bscore[\s*_`]*[:=][\s*_`]*([+\-−]?\d+)",
+        r#"(?i)\bverdict[\s*_`"']*[:=][\s*_`"']*([+\-−]?\d+)"#,
+        r#"(?i)\bscore[\s*_`"']*[:=][\s*_`"']*([+\-−]?\d+)"#,
         r"\\boxed\s*\{\s*([+\-−]?\d+)\s*\}",
     ];
     forms
@@ -30,9 +30,10 @@ static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// Returns the vote in a judge's answer.
 ///
-/// Returns `None` if it has no score, or if its last one is none of -1, 0 and +1. Such an answer is no vote, which
-/// differs from 0.
+/// Returns `None` if it has no score, or if its last one is none of -1, 0 and +1, or if it ends within the judge's
+/// thinking. Such an answer is no vote, which differs from 0.
 pub fn read(answer: &str) -> Option<Vote> {
+    let answer = &without_thinking(answer)?;
     let last = |form: &Regex| {
         form.captures_iter(answer)
             .last()
@@ -68,6 +69,17 @@ mod tests {
             ("verdict: 10", None),
             ("verdict: +1\nverdict: 999999", None),
             ("verdict: +1|-1|0", Some(1)),
+            ("<think>verdict: -1? No.</think>\nverdict: 1", Some(1)),
+            (
+                "At first verdict: -1.\n</think>\nFine.\nverdict: 1",
+                Some(1),
+            ),
+            ("verdict: 1\n<think>or verdict: -1, or", None),
+            ("<think>perhaps verdict: -1, or", None),
+            ("<think>verdict: -1</think>It cannot be told.", None),
+            ("{\"reason\": \"fine\", \"verdict\": 1}", Some(1)),
+            ("{'verdict': '-1'}", Some(-1)),
+            ("```json\n{\"score\": \"+1\"}\n```", Some(1)),
             ("I cannot tell.", None),
             ("", None),
         ] {

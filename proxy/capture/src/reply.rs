@@ -1,5 +1,10 @@
 //! Reads the bytes of a reply.
 
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
 use metaclaw_dialects::{
     Api, Reply,
     vllm::{self, Sampled},
@@ -29,6 +34,22 @@ pub enum Format {
     Json,
 }
 
+/// Unknown stop reasons that were logged already.
+static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+const MOST_LOGGED: usize = 64;
+
+/// Logs an unknown stop reason once.
+fn log_unknown(word: &str) {
+    let word: String = word.chars().take(MOST_LOGGED).collect();
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.len() < MOST_LOGGED && logged.insert(word.clone()) {
+        tracing::warn!(
+            word,
+            "a server gave an unknown stop reason, which is taken for a normal end"
+        );
+    }
+}
+
 // === impl ResponseMeta ===
 
 impl ResponseMeta {
@@ -39,10 +60,14 @@ impl ResponseMeta {
 
     /// Parses a decompressed reply.
     pub(crate) fn parse(self, bytes: &[u8]) -> Reply {
-        match self.format {
+        let reply = match self.format {
             Format::Sse => self.api.read_sse(bytes),
             Format::Json => self.api.read_json(bytes),
+        };
+        if let Some(word) = reply.unknown_reason() {
+            log_unknown(word);
         }
+        reply
     }
 
     /// Returns the sampled ids if they were requested, or `None` if some are missing.

@@ -13,6 +13,7 @@ mod mode;
 mod names;
 mod own_words;
 mod secret;
+mod thinking;
 mod units;
 mod utterance;
 mod variables;
@@ -29,6 +30,7 @@ pub use self::{
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,
+    thinking::without_thinking,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},
     variables::{is_variable, substituted},

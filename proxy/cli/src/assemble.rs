@@ -82,6 +82,7 @@ mod share;
 mod trainer;
 mod turn_log;
 mod upstreams;
+mod whole_answer;
 
 pub(crate) use self::{
     learner::{judge_client, step_figures},

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use metaclaw_chat::Message;
 
 use self::usage::usage;
-pub(crate) use self::{stream::ChatAccumulator, thinking::thought, usage::cached_tokens};
-use crate::{fields::JsonFields, reply::Reply};
+pub(crate) use self::{stream::ChatAccumulator, thinking::thought};
+use crate::{fields::JsonFields, reply::Reply, stop_reason::finish_reason};
 
 /// Reads an unstreamed reply. A body that is not JSON, or not a completion, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
@@ -27,7 +27,7 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         id: text(&body, "id"),
         model: text(&body, "model"),
         message: message.and_then(|message| Message::try_from(message).ok()),
-        finish_reason: text(&choice, "finish_reason"),
+        finish_reason: choice.text("finish_reason").map(|it| finish_reason(&it)),
         usage: usage(&body),
         error: body.value("error"),
         ..Reply::default()

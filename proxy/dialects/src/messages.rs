@@ -11,7 +11,7 @@ mod usage;
 use metaclaw_chat::Message;
 use serde_json::Value;
 
-use self::usage::{Tokens, finish_reason};
+use self::usage::Tokens;
 pub(crate) use self::{
     request::{item, system, tools},
     stream::MessagesAccumulator,
@@ -19,6 +19,7 @@ pub(crate) use self::{
 use crate::{
     json,
     reply::{Reply, error, text},
+    stop_reason::finish_reason,
 };
 
 /// Reads an unstreamed reply. A body that is not JSON, or not a message, gives an empty reply.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     fields::JsonFields,
     sse::{SseEvent, SseReader},
+    stop_reason::{StopReason, breaks_off},
     tail::last_event,
 };
 
@@ -31,15 +32,6 @@ pub struct Reply {
     /// Number of events that were too long to read. If there are any, the message has gaps.
     pub n_skipped: u64,
 }
-
-/// Stop reasons with which servers say that they broke off: vLLM and SGLang; OpenRouter; DeepSeek
-/// (<https://api-docs.deepseek.com/api/create-chat-completion>); Z.ai.
-const BREAKS: [&str; 4] = [
-    "abort",
-    "error",
-    "insufficient_system_resource",
-    "network_error",
-];
 
 /// Bytes of a stream that are read at once, so that its events are not all in memory too.
 const AT_ONCE: usize = 64 << 10;
@@ -77,6 +69,12 @@ impl Reply {
             Some(reason) => !breaks_off(reason),
             None => self.ended,
         }
+    }
+
+    /// Returns its stop reason if that is a word whose meaning is not known.
+    pub fn unknown_reason(&self) -> Option<&str> {
+        let reason = self.finish_reason.as_deref();
+        reason.filter(|reason| StopReason::of(reason).is_none())
     }
 
     /// Takes a reply's id and model if none are known yet.
@@ -161,11 +159,6 @@ impl<A: Accumulate> ReplyStream<A> {
             }
         }
     }
-}
-
-/// Returns whether a chat completion's `finish_reason` says that the server broke off.
-pub(crate) fn breaks_off(finish_reason: &str) -> bool {
-    BREAKS.contains(&finish_reason)
 }
 
 /// Returns a field's text, if it is one.

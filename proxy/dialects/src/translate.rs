@@ -10,12 +10,15 @@
 
 mod accounting;
 mod at;
+mod call_ids;
 mod chat_blocks;
+mod chat_messages;
 mod chat_reply;
 mod chat_stream;
 mod content;
 mod context;
 mod direction;
+mod effort;
 mod error;
 mod error_reply;
 mod fit;
@@ -45,6 +48,7 @@ use self::chat_blocks::ChatBlocks;
 pub(crate) use self::fit::{first_reply_under_way, pair_results};
 pub use self::{
     accounting::{has_accounting, strip_accounting},
+    call_ids::upstream_call_id,
     context::ReplyContext,
     direction::Direction,
     error::TranslateError,
@@ -56,8 +60,8 @@ pub use self::{
 use crate::{
     failure::ErrorText,
     json,
-    reply::breaks_off,
     rewrite::{Events, Rewrite},
+    stop_reason::breaks_off,
 };
 
 /// An unstreamed reply in the format of the request's API.
@@ -155,8 +159,9 @@ pub fn reply(
     if let Some(text) = ErrorText::in_reply(&body) {
         return Ok(failed(&text));
     }
-    let finish_reason = body["choices"][0]["finish_reason"].as_str();
-    if let Some(reason) = finish_reason.filter(|reason| breaks_off(reason)) {
+    let reasons = [&body["choices"][0]["finish_reason"], &body["stop_reason"]];
+    let mut reasons = reasons.into_iter().filter_map(Value::as_str);
+    if let Some(reason) = reasons.find(|reason| breaks_off(reason)) {
         return Ok(failed(&error_reply::broken_off(reason)));
     }
     let translated = match direction {

@@ -18,6 +18,7 @@ use metaclaw_chat::{AgentId, SessionId};
 use metaclaw_dialects::{
     Api,
     mend::{self, Demands, Mended, PastReply},
+    translate::upstream_call_id,
 };
 use metaclaw_turns::{Done, NewTurn, Replied};
 use serde_json::Value;
@@ -260,8 +261,9 @@ impl History {
     /// Returns whether the reply with this call has arrived. A call without an id from the server may be any, because
     /// the caller got an id of ours.
     fn has_call(&self, id: &str) -> bool {
-        let id = start(id);
-        self.calls.iter().any(|call| call == id || call.is_empty())
+        let id = start(upstream_call_id(id));
+        let is_same = |call: &String| call.is_empty() || upstream_call_id(call) == id;
+        self.calls.iter().any(is_same)
     }
 
     /// Returns whether no reply of this session has attached fields.

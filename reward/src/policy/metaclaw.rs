@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use metaclaw_chat::{Message, Vote};
+use metaclaw_chat::{Message, Vote, without_thinking};
 use regex::Regex;
 
 use super::openclaw_rl::last_score;
@@ -48,6 +48,7 @@ pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
 
 /// Reads the last `Score:` if it is -1, 0 or 1, else the last box.
 pub(super) fn read(answer: &str) -> Option<Vote> {
+    let answer = &without_thinking(answer)?;
     let [_, _, score] = &*PATTERNS;
     let score = last_score(score, answer).or_else(|| super::openclaw_rl::last_box(answer))?;
     Some(Vote::new(score, None))

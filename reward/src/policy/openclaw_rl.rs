@@ -5,7 +5,7 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use metaclaw_chat::{Message, Score, Vote};
+use metaclaw_chat::{Message, Score, Vote, without_thinking};
 use regex::Regex;
 
 use crate::{evidence::Evidence, prompt::shorten};
@@ -75,13 +75,14 @@ pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
 
 /// Reads the last box, if it is -1, 0 or 1.
 pub(super) fn read_score(answer: &str) -> Option<Vote> {
-    let score = last_box(answer)?;
+    let score = last_box(&without_thinking(answer)?)?;
     Some(Vote::new(score, None))
 }
 
 /// Reads the last hint, if the last box is 1 and the hint is long enough.
 pub(super) fn read_hint(answer: &str) -> Option<String> {
     let [_, hints] = &*PATTERNS;
+    let answer = &without_thinking(answer)?;
     if last_box(answer) != Some(Score::Good) {
         return None;
     }

@@ -61,6 +61,8 @@ pub struct ChatTemplate {
     /// Whether it writes arguments of calls unchanged if they are text.
     takes_text: bool,
     most_steps: u64,
+    /// Whether it writes a system message that is not the first.
+    takes_late_system: bool,
 }
 
 impl ChatTemplate {
@@ -89,7 +91,9 @@ impl ChatTemplate {
             default_system: None,
             takes_text: takes_text(source),
             most_steps: most_steps(source),
+            takes_late_system: false,
         };
+        template.takes_late_system = template.writes_late_system();
         template.default_system = template.find_default_system();
         Ok(template)
     }
@@ -104,6 +108,9 @@ impl ChatTemplate {
         controls: &ControlTokens,
     ) -> Result<(String, Option<char>), RenderError> {
         let mut messages = messages::normalise(request.messages, self.takes_text)?;
+        if !self.takes_late_system {
+            messages::system_first(&mut messages);
+        }
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
         }
@@ -167,6 +174,23 @@ impl ChatTemplate {
                     .map_err(|error| Error::new(ErrorKind::WriteFailure, error.to_string()))
             })
             .map_err(|error| refusal(&error))
+    }
+
+    /// Renders a marked system message in the middle, which many templates refuse or leave out.
+    fn writes_late_system(&self) -> bool {
+        const MARK: &str = "metaclaw-system-mark";
+        let roles = ["system", "user", "assistant", "system", "user"];
+        let message = |(n, role): (usize, &str)| {
+            let content = if n == 3 { MARK } else { "x" };
+            serde_json::json!({"role": role, "content": content})
+        };
+        let given = TemplateInput {
+            messages: roles.into_iter().enumerate().map(message).collect(),
+            tools: None,
+            extra: Map::new(),
+        };
+        self.run(&given, false)
+            .is_ok_and(|text| text.contains(MARK))
     }
 
     /// Renders with a marked system prompt and without one. The text at the place of the mark is the default.

@@ -7,6 +7,8 @@ use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig};
 use metaclaw_settings::{Policy, address::host};
 
+use super::whole_answer;
+
 /// It is asked straight at its server, beside the gateway: no turn is kept, no lesson put in. It costs time, and at a
 /// provider its tokens.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ impl UnadaptedModel {
             ..self.address.config(BASE)?
         };
         let client = ChatClient::new(config, self.http.clone())?;
-        Ok(client.ask(messages, self.params.clone()).await?.text)
+        Ok(whole_answer::ask(&client, messages, &self.params).await?.1)
     }
 
     fn in_words(&self, error: &str) -> String {

@@ -8,6 +8,8 @@ use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, ChatClient};
 
+use super::whole_answer;
+
 /// Letters of a token, about, where a server does not say what it counted.
 const LETTERS: usize = 4;
 
@@ -38,17 +40,19 @@ impl Ask for BudgetedModel {
                     ),
                 });
             }
-            let answer = self.client.ask(messages, self.params.clone()).await;
-            let answer = answer.map_err(|error| {
+            let asked = whole_answer::ask(&self.client, messages, &self.params).await;
+            let (answers, said) = asked.map_err(|error| {
                 self.budget.failed();
                 AskFailed {
                     why: error.to_string(),
                 }
             })?;
-            let counted = answer.usage.as_ref().map(tokens);
-            let used = counted.unwrap_or_else(|| about(messages, &answer.text));
-            self.budget.answered(used).await;
-            Ok(answer.text)
+            for answer in answers {
+                let counted = answer.usage.as_ref().map(tokens);
+                let used = counted.unwrap_or_else(|| about(messages, &answer.text));
+                self.budget.answered(used).await;
+            }
+            Ok(said)
         })
     }
 }

@@ -8,12 +8,10 @@ use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
 use metaclaw_settings::address::elsewhere;
 
-use super::{budgeted_model::BudgetedModel, learner::address, plan::StartPlan};
+use super::{budgeted_model::BudgetedModel, learner::address, plan::StartPlan, whole_answer::ROOM};
 
 /// Skills are to be alike for like failures.
 const TEMPERATURE: f64 = 0.4;
-/// Room for three skills, as in the original.
-const MAX_TOKENS: u32 = 3_000;
 /// The pause between two looks at how many turns there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -35,7 +33,7 @@ pub(super) fn evolver(
     let client = asked.client(plan, timeout).context("evolver")?;
     let params = AskParams {
         temperature: Some(TEMPERATURE),
-        max_tokens: Some(MAX_TOKENS),
+        max_tokens: Some(ROOM),
         ..AskParams::default()
     };
     let told = format!(

@@ -28,13 +28,12 @@ use super::{
     openrouter::extra_parts,
     plan::StartPlan,
     upstreams::credentials,
+    whole_answer::ROOM,
 };
 use crate::banner::JudgedWith;
 
 /// Votes differ: that is why there are several.
 const TEMPERATURE: f64 = 0.6;
-/// Room for a few sentences and the score.
-const MAX_TOKENS: u32 = 1_024;
 const NO_MODEL: &str = "judge.kind llm needs a model to ask: set judge.url and judge.model, or llm.api_base, llm.model_id and llm.api_key";
 
 /// Where a model would be asked.
@@ -59,7 +58,7 @@ pub(super) fn judge(
     let all = &plan.loaded.config;
     let params = AskParams {
         temperature: Some(TEMPERATURE),
-        max_tokens: Some(MAX_TOKENS),
+        max_tokens: Some(ROOM),
         ..AskParams::default()
     };
     let by_model = |model: Arc<dyn Ask>, others, is_base| Judge::Model {

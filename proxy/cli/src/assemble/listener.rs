@@ -14,12 +14,11 @@ use super::{
     compare::policy_client,
     learner::address,
     plan::StartPlan,
+    whole_answer::ROOM,
 };
 
 /// The same message is to be heard the same way.
 const TEMPERATURE: f64 = 0.0;
-/// Room for a few wishes.
-const MAX_TOKENS: u32 = 300;
 
 /// The listener, and what the banner adds to where things go: the model of `llm.*` with a key of ours, else the policy
 /// model. None where the judge hears, where `judge.kind` is `off`, where no wishes are heard, or no model can be asked.
@@ -38,7 +37,7 @@ pub(super) fn listener(
     }
     let params = AskParams {
         temperature: Some(TEMPERATURE),
-        max_tokens: Some(MAX_TOKENS),
+        max_tokens: Some(ROOM),
         ..AskParams::default()
     };
     let timeout = settings.timeout;

@@ -11,6 +11,7 @@ use crate::{
     fields::{JsonFields, append_raw, value},
     grow::{append, keep_first},
     reply::{Accumulate, Reply},
+    stop_reason::finish_reason,
 };
 
 /// Assembles the chunks of a stream.
@@ -63,7 +64,7 @@ impl ChatAccumulator {
         // Moonshot has it here.
         reply.usage = usage(choice).or(reply.usage);
         if let Some(reason) = choice.text("finish_reason") {
-            reply.finish_reason = Some(reason.into_owned());
+            reply.finish_reason = Some(finish_reason(&reason));
         }
         for (name, raw) in choice.object("delta").into_iter().flatten() {
             if name == "tool_calls" && raw.get().starts_with('[') {

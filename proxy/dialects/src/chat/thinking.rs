@@ -2,11 +2,22 @@
 
 use serde_json::Value;
 
-/// Returns the text of a part that is Mistral's thinking: `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
+/// The fields that may have a part's text: Mistral's and Anthropic's `thinking`, others' `reasoning`, `text`, and
+/// Databricks' `summary`.
+const FIELDS: [&str; 4] = ["thinking", "reasoning", "text", "summary"];
+
+/// Returns the text of a part that is thinking, such as Mistral's
+/// `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
 pub(crate) fn thought(part: &Value) -> Option<String> {
-    if part["type"] != "thinking" {
+    if !matches!(part["type"].as_str(), Some("thinking" | "reasoning")) {
         return None;
     }
-    let texts = part["thinking"].as_array().into_iter().flatten();
-    Some(texts.filter_map(|text| text["text"].as_str()).collect())
+    let mut said = FIELDS.iter().map(|name| match &part[*name] {
+        Value::Array(texts) => texts.iter().filter_map(|it| it["text"].as_str()).collect(),
+        text => text.as_str().unwrap_or_default().to_owned(),
+    });
+    Some(
+        said.find(|text: &String| !text.is_empty())
+            .unwrap_or_default(),
+    )
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::terms::PastReply;
-use crate::translate::{sent_id, sent_name};
+use crate::translate::{sent_id, sent_name, upstream_call_id};
 
 /// A call in either API, parsed.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +77,7 @@ impl HistoryCall {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             // Each translation changes an id or a name in the same way every time.
-            id: sent_id(&text(id)),
+            id: sent_id(upstream_call_id(&text(id))),
             name: sent_name(&text(name)),
             input: parsed(input),
         }

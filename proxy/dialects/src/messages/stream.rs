@@ -3,14 +3,12 @@
 use metaclaw_chat::Message;
 use serde_json::{Map, Value, json};
 
-use super::{
-    blocks,
-    usage::{Tokens, finish_reason},
-};
+use super::{blocks, usage::Tokens};
 use crate::{
     fields::{JsonFields, append_raw, value},
     grow::append,
     reply::{Accumulate, Reply},
+    stop_reason::finish_reason,
 };
 
 /// The largest number of blocks of one message that are kept, because a broken upstream may send any number.

@@ -3,19 +3,6 @@
 use metaclaw_chat::Usage;
 use serde_json::Value;
 
-/// Converts a `stop_reason` to OpenAI's words.
-pub(super) fn finish_reason(reason: &str) -> String {
-    let reason = match reason {
-        "end_turn" | "stop_sequence" => "stop",
-        "max_tokens" | "model_context_window_exceeded" => "length",
-        "tool_use" => "tool_calls",
-        "refusal" => "content_filter",
-        // `pause_turn` means that the provider's own tools are not done, and the client continues by itself.
-        other => other,
-    };
-    reason.to_owned()
-}
-
 /// A message's token counts. Each event's count is that of the whole message so far.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {

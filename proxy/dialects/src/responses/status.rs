@@ -3,6 +3,8 @@
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
+use crate::stop_reason;
+
 /// Returns whether the model is done, so that even an empty reply is a reply.
 pub(super) fn is_over(status: &str) -> bool {
     matches!(status, "completed" | "incomplete")
@@ -18,11 +20,10 @@ pub(super) fn finish_reason(
     let reason = match status {
         "completed" if calls => "tool_calls",
         "completed" => "stop",
-        "incomplete" => match response["incomplete_details"]["reason"].as_str() {
-            Some("max_output_tokens") => "length",
-            Some(other) => other,
-            None => "incomplete",
-        },
+        "incomplete" => {
+            let reason = response["incomplete_details"]["reason"].as_str();
+            return Some(stop_reason::finish_reason(reason.unwrap_or(status)));
+        }
         "cancelled" => "cancelled",
         // It failed, or runs in the background, and nothing has stopped it yet.
         _ => return None,

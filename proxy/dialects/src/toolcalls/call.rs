@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{mend, names, options::ToolCallOptions};
-use crate::calls::function_call;
+use crate::{calls::function_call, stop_reason::StopReason};
 
 /// The marker between Kimi's name and arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
@@ -133,7 +133,8 @@ fn string(value: &RawValue) -> Option<String> {
 
 /// Sets the finish reason of a reply with calls, unless it was cut short.
 pub(super) fn finish_with_calls(choice: &mut Value) {
-    if choice["finish_reason"] == "stop" {
+    let reason = choice["finish_reason"].as_str();
+    if reason.and_then(StopReason::of) == Some(StopReason::Done) {
         choice["finish_reason"] = "tool_calls".into();
     }
 }

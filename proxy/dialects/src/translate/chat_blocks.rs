@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     failure::ErrorText,
-    reply::breaks_off,
     rewrite::{EventRewrite, RawEvent},
+    stop_reason::breaks_off,
 };
 
 /// The largest amount of text and thinking that waits for the end of a call, in bytes.
@@ -246,7 +246,10 @@ impl<W: BlockWriter> ChatBlocks<W> {
     fn steps(&mut self, steps: Vec<BlockStep>, out: &mut Vec<u8>) {
         for step in steps {
             match step {
-                BlockStep::Begin { id, name } => self.start(&Block::Call { id, name }, out),
+                BlockStep::Begin { id, name } => {
+                    let id = self.context.calls.unique(id);
+                    self.start(&Block::Call { id, name }, out);
+                }
                 BlockStep::Grow { arguments } => self.grow(Kind::Call, &arguments, out),
                 BlockStep::Refuse { why } => self.fail(&error_reply::unreadable(&why), out),
             }

@@ -23,25 +23,31 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     });
     let mut message = assistant(&content.with(&blocks.cloned().collect()))?;
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-    for call in calls.into_iter().flatten() {
+    let id = context.reply_id("chatcmpl-", body);
+    let mut known = context.calls.clone();
+    for (n, call) in calls.into_iter().flatten().enumerate() {
+        call["id"] = known.id(&call["id"], &id, n).into();
         let name = &mut call["function"]["name"];
         *name = context
             .tools
             .given(name.as_str().unwrap_or_default())
             .into();
     }
-    let mut finish_reason = usage::finish_reason(&body["stop_reason"]);
     let mut stops = context.stops.clone();
     if let Some(text) = message["content"].as_str() {
         let said = stops.feed(text) + &stops.flush();
         if stops.met().is_some() {
             message["content"] = said.into();
-            finish_reason = "stop";
             message
                 .as_object_mut()
                 .map(|message| message.shift_remove("tool_calls"));
         }
     }
+    let stop_reason = body["stop_reason"]
+        .as_str()
+        .filter(|_| stops.met().is_none());
+    let has_calls = message.get("tool_calls").is_some();
+    let finish_reason = usage::finish_reason(stop_reason.unwrap_or_default(), has_calls);
     let signed = content.list()?.iter().filter(|block| is_signed(block));
     let signed: Vec<Value> = signed.cloned().collect();
     if !signed.is_empty() {
@@ -49,7 +55,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     }
     message["refusal"] = Value::Null;
     Ok(json!({
-        "id": id(context, body),
+        "id": id,
         "object": "chat.completion",
         "created": context.created,
         "model": body["model"].as_str().unwrap_or_default(),
@@ -66,10 +72,4 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
 /// Returns whether Anthropic requires the block back unchanged before it continues with its tools.
 pub(super) fn is_signed(block: &Value) -> bool {
     block["type"] == "redacted_thinking" || filled(&block["signature"]).is_some()
-}
-
-/// Returns the upstream's own id, so that the logs of both sides name the same reply.
-pub(super) fn id(context: &ReplyContext, message: &Value) -> String {
-    let id = filled(&message["id"]).map(str::to_owned);
-    id.unwrap_or_else(|| format!("chatcmpl-{}", context.created))
 }

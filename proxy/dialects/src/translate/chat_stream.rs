@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    chat_reply::{id, is_signed},
+    chat_reply::is_signed,
     context::ReplyContext,
     error_reply, usage,
     wire::{KEEP_ALIVE, arguments, filled, is_comment, put_data},
@@ -11,6 +11,7 @@ use super::{
 use crate::{
     failure::ErrorText,
     rewrite::{EventRewrite, RawEvent},
+    stop_reason::breaks_off,
 };
 
 /// The largest size of one block's thinking, and of its signature, that is repeated at its end, in bytes. A longer
@@ -31,7 +32,7 @@ pub(super) struct ChatStream {
     is_over: bool,
     /// Whether any text, or a stop reason, has arrived.
     has_said: bool,
-    n_calls: u64,
+    n_calls: usize,
     /// The unfinished blocks, with the index by which their pieces name them. Some servers interleave them.
     blocks: Vec<(Option<u64>, BegunBlock)>,
     usage: Map<String, Value>,
@@ -41,7 +42,7 @@ pub(super) struct ChatStream {
 #[derive(Debug)]
 enum BegunBlock {
     Call {
-        n: u64,
+        n: usize,
         /// Its `input` in the block's start, which counts if no piece of it follows.
         input: Value,
         has_arguments: bool,
@@ -56,7 +57,7 @@ impl ChatStream {
     pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
             context: context.clone(),
-            id: id(context, &Value::Null),
+            id: context.reply_id("chatcmpl-", &Value::Null),
             model: String::new(),
             has_begun: false,
             is_over: false,
@@ -71,7 +72,7 @@ impl ChatStream {
         let index = data["index"].as_u64();
         match data["type"].as_str().unwrap_or_default() {
             "message_start" => {
-                self.id = id(&self.context, &data["message"]);
+                self.id = self.context.reply_id("chatcmpl-", &data["message"]);
                 data["message"]["model"]
                     .as_str()
                     .unwrap_or_default()
@@ -136,7 +137,7 @@ impl ChatStream {
         self.n_calls += 1;
         let name = block["name"].as_str().unwrap_or_default();
         let function = json!({ "name": self.context.tools.given(name), "arguments": "" });
-        let id = &block["id"];
+        let id = self.context.calls.id(&block["id"], &self.id, n);
         let call = json!({ "index": n, "id": id, "type": "function", "function": function });
         self.put_delta(&json!({ "tool_calls": [call] }), out);
         BegunBlock::Call {
@@ -185,7 +186,7 @@ impl ChatStream {
         block.map(|(_, block)| block)
     }
 
-    fn arguments(&mut self, n: u64, piece: &str, out: &mut Vec<u8>) {
+    fn arguments(&mut self, n: usize, piece: &str, out: &mut Vec<u8>) {
         let call = json!({ "index": n, "function": { "arguments": piece } });
         self.put_delta(&json!({ "tool_calls": [call] }), out);
     }
@@ -239,12 +240,15 @@ impl ChatStream {
     }
 
     fn message_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
-        if delta["stop_reason"].is_string() {
+        if let Some(reason) = delta["stop_reason"].as_str() {
+            if breaks_off(reason) {
+                return self.fail(&error_reply::broken_off(reason), out);
+            }
             self.stop_all(out);
             self.flush(out);
             self.begin(out);
             let has_met = self.context.stops.met().is_some();
-            let reason = usage::finish_reason(&delta["stop_reason"]);
+            let reason = usage::finish_reason(reason, self.n_calls > 0);
             let reason = if has_met { "stop" } else { reason };
             self.has_said = true;
             self.put(&json!({}), &reason.into(), out);

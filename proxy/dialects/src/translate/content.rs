@@ -3,6 +3,8 @@
 //! Content that the other API cannot express is refused if it is new, and becomes text if it is history, because the
 //! caller repeats its history in each request, and one refusal would end the session for good.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -32,6 +34,16 @@ const OPAQUE: [&str; 6] = [
 
 /// The image types that Anthropic accepts.
 const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+const PDF: &str = "application/pdf";
+
+/// The first bytes of a file in base64, and its media type.
+const FIRST_BYTES: [(&str, &str); 5] = [
+    ("iVBORw0KGgo", "image/png"),
+    ("/9j/", "image/jpeg"),
+    ("R0lGOD", "image/gif"),
+    ("UklGR", "image/webp"),
+    ("JVBERi0", PDF),
+];
 
 /// Returns the text that replaces a value that cannot be expressed: its JSON without parts that only the provider that
 /// made it can use.
@@ -137,18 +149,23 @@ fn image_block(image: &PathValue<'_>) -> Result<Value, TranslateError> {
     }
     let text = url.string()?;
     let is_web = text.starts_with("https://") || text.starts_with("http://");
-    let source = match data_url(text) {
-        Some((media_type, data)) if IMAGES.contains(&media_type) => {
-            json!({ "type": "base64", "media_type": media_type, "data": data })
-        }
-        None if is_web => json!({ "type": "url", "url": text }),
-        _ => {
-            let allowed =
-                "an http(s) address or \"data:image/..;base64,..\" of a JPEG, PNG, GIF or WebP";
-            return Err(url.invalid(allowed));
-        }
+    if is_web {
+        return Ok(json!({ "type": "image", "source": { "type": "url", "url": text } }));
+    }
+    let allowed = "an http(s) address or \"data:image/..;base64,..\" of a JPEG, PNG, GIF or WebP";
+    data_block(text).ok_or_else(|| url.invalid(allowed))
+}
+
+/// Makes the block of an image or a PDF in a `data:` address, whichever it is.
+fn data_block(url: &str) -> Option<Value> {
+    let (media_type, data) = data_url(url)?;
+    let kind = match &*media_type {
+        PDF => "document",
+        it if IMAGES.contains(&it) => "image",
+        _ => return None,
     };
-    Ok(json!({ "type": "image", "source": source }))
+    let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+    Some(json!({ "type": kind, "source": source }))
 }
 
 fn document_block(file: &PathValue<'_>) -> Result<Value, TranslateError> {
@@ -156,12 +173,10 @@ fn document_block(file: &PathValue<'_>) -> Result<Value, TranslateError> {
         return Err(id.unsayable(MESSAGES, "the file itself as \"file_data\""));
     }
     let data = file.field("file_data");
-    let Some((media_type @ "application/pdf", pdf)) = data_url(data.string()?) else {
+    let Some(mut block) = data_block(data.string()?) else {
         return Err(data.unsayable(MESSAGES, "\"data:application/pdf;base64,..\""));
     };
-    let source = json!({ "type": "base64", "media_type": media_type, "data": pdf });
-    let mut block = json!({ "type": "document", "source": source });
-    if let Some(name) = given(&file["filename"]) {
+    if let Some(name) = given(&file["filename"]).filter(|_| block["type"] == "document") {
         block["title"] = name.clone();
     }
     Ok(block)
@@ -196,9 +211,12 @@ fn source_url(source: &PathValue<'_>) -> Result<String, TranslateError> {
     match source["type"].as_str() {
         Some("url") => source.field("url").string().map(str::to_owned),
         Some("base64") => {
-            let media_type = source.field("media_type").string()?;
             let data = source.field("data").string()?;
-            Ok(format!("data:{media_type};base64,{data}"))
+            let given = source["media_type"].as_str().unwrap_or_default();
+            match media_type(given, data) {
+                kind if kind.is_empty() => Err(source.field("media_type").invalid("a media type")),
+                kind => Ok(format!("data:{kind};base64,{data}")),
+            }
         }
         _ => {
             let kind = source.field("type");
@@ -207,10 +225,44 @@ fn source_url(source: &PathValue<'_>) -> Result<String, TranslateError> {
     }
 }
 
-/// Returns media type and base64 text of a `data:` address.
-fn data_url(url: &str) -> Option<(&str, &str)> {
-    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
-    let media_type = head.strip_suffix(";base64")?;
-    // Parameters, as in `image/png;charset=utf-8`, do not affect the bytes.
-    Some((media_type.split(';').next().unwrap_or(media_type), data))
+/// Returns media type and base64 text of a `data:` address, or of base64 alone whose first bytes are known.
+fn data_url(url: &str) -> Option<(Cow<'_, str>, &str)> {
+    let (given, data) = match url.get(..5).filter(|it| it.eq_ignore_ascii_case("data:")) {
+        Some(_) => url[5..].split_once(',')?,
+        None => (";base64", url),
+    };
+    let mut params = given.split(';');
+    let given = params.next().unwrap_or_default();
+    // Other parameters, as in `image/png;charset=utf-8`, do not affect the bytes.
+    let is_base64 = params.any(|it| it.trim().eq_ignore_ascii_case("base64"));
+    let kind = media_type(given, data);
+    (is_base64 && !kind.is_empty()).then_some((kind, data))
+}
+
+/// Returns the media type of base64 data. Its first bytes decide, because clients confuse the types, and providers
+/// compare both. Otherwise it is the `given` one, in its usual spelling.
+fn media_type<'a>(given: &'a str, data: &str) -> Cow<'a, str> {
+    let begins = |(first, kind): &&(&str, &str)| {
+        // A RIFF file may also be a sound.
+        data.starts_with(first) && (*kind != "image/webp" || data.get(12..16) == Some("RUJQ"))
+    };
+    if let Some((_, kind)) = FIRST_BYTES.iter().find(begins) {
+        return Cow::Borrowed(kind);
+    }
+    match given.trim().to_ascii_lowercase().as_str() {
+        "image/jpg" | "image/pjpeg" => Cow::Borrowed("image/jpeg"),
+        "image/x-png" => Cow::Borrowed("image/png"),
+        "application/x-pdf" => Cow::Borrowed(PDF),
+        kind if kind == given => Cow::Borrowed(given),
+        kind => Cow::Owned(kind.to_owned()),
+    }
+}
+
+/// Returns the address of an image or a file with its right media type. Other addresses are unchanged.
+pub(super) fn typed_url(url: &str) -> String {
+    let data = data_url(url);
+    data.map_or_else(
+        || url.to_owned(),
+        |(kind, data)| format!("data:{kind};base64,{data}"),
+    )
 }

@@ -1,11 +1,20 @@
 //! The parts of a request that its reply needs.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde_json::{Map, Value};
 
 use super::{
-    direction::Direction, names::ToolNames, responses_tools::ResponseTools, stops::Stops,
-    wire::given,
+    call_ids::CallIds,
+    direction::Direction,
+    names::ToolNames,
+    responses_tools::ResponseTools,
+    stops::Stops,
+    wire::{filled, given},
 };
+
+/// The number of contexts so far. It distinguishes replies of the same second to which their upstream gave no id.
+static N: AtomicU64 = AtomicU64::new(0);
 
 /// The fields of a request that its response repeats, and their default values. The values are JSON.
 const ECHOED: [(&str, &str); 16] = [
@@ -36,6 +45,10 @@ pub struct ReplyContext {
     pub include_usage: bool,
     /// The caller's `stop_sequences`. The reply may name the one at which it ended.
     pub stop_sequences: Vec<String>,
+    /// Distinguishes requests of the same second; 0 for none.
+    pub(super) n: u64,
+    /// The ids of the calls in the history.
+    pub(super) calls: CallIds,
     /// Stop texts that the upstream does not accept.
     pub(super) stops: Stops,
     /// Tools whose names the upstream would not accept.
@@ -51,9 +64,13 @@ pub struct ReplyContext {
 impl ReplyContext {
     /// Reads them from the client's request.
     pub fn for_request(direction: Direction, body: &Value, created: u64) -> Self {
+        let n = N.fetch_add(1, Ordering::Relaxed) + 1;
+        let calls = CallIds::of_request(body);
         if direction == Direction::ResponsesToChat {
             return Self {
                 created,
+                n,
+                calls,
                 response_tools: ResponseTools::of_request(body),
                 echo: echo(body),
                 ..Self::default()
@@ -65,12 +82,23 @@ impl ReplyContext {
         let stop_sequences = stops.filter_map(Value::as_str).map(str::to_owned);
         Self {
             created,
+            n,
+            calls,
             include_usage,
             stop_sequences: stop_sequences.collect(),
             stops: Stops::of_request(body),
             tools: ToolNames::of_request(body),
             ..Self::default()
         }
+    }
+
+    /// Returns the upstream's own id of a reply, so that the logs of both sides name the same reply, or a new one.
+    pub(super) fn reply_id(&self, prefix: &str, reply: &Value) -> String {
+        let made = || match self.n {
+            0 => format!("{prefix}{}", self.created),
+            n => format!("{prefix}{}_{n}", self.created),
+        };
+        filled(&reply["id"]).map_or_else(made, str::to_owned)
     }
 }
 

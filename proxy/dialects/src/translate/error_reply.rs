@@ -110,11 +110,11 @@ pub(super) fn unreadable(why: &dyn fmt::Display) -> ErrorText {
     ))
 }
 
-/// Makes the error for a reply that the upstream broke off, according to its `finish_reason`. Anthropic has no such
+/// Makes the error for a reply that the upstream broke off, according to its stop reason. Anthropic has no such
 /// stop reason, and the reply must not look like a normal one.
-pub(super) fn broken_off(finish_reason: &str) -> ErrorText {
+pub(super) fn broken_off(reason: &str) -> ErrorText {
     ErrorText::of_message(format!(
-        "the upstream broke its reply off: finish_reason is {finish_reason:?}"
+        "the upstream broke its reply off: finish_reason is {reason:?}"
     ))
 }
 

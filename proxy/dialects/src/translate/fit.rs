@@ -52,11 +52,9 @@ pub(super) fn fit(request: &mut Map<String, Value>) {
             .filter_map(|tool| tool.get_mut("input_schema"));
         schemas.for_each(schema::of_tool);
     }
-    if let Some(schema) = request
-        .get_mut("output_config")
-        .map(|it| &mut it["format"]["schema"])
-    {
-        schema::of_reply(schema);
+    let format = request.get_mut("output_config");
+    if let Some(format) = format.and_then(|it| it.get_mut("format")) {
+        schema::of_reply(&mut format["schema"]);
     }
     limit_cache_marks(request);
     let user_id = request.get("metadata").map(|it| &it["user_id"]);
@@ -68,7 +66,7 @@ pub(super) fn fit(request: &mut Map<String, Value>) {
 
 /// Returns the version in the name of a Claude model: 4.5 for `claude-opus-4-5-20251101`. Returns `None` for other
 /// models.
-fn version(model: &str) -> Option<(u64, u64)> {
+pub(super) fn version(model: &str) -> Option<(u64, u64)> {
     let name = &model[model.find("claude")?..];
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     // A longer number is a date.

@@ -2,20 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    at::PathValue,
-    context::ReplyContext,
-    error::TranslateError,
-    usage,
-    wire::{filled, input},
-};
-use crate::{calls::call_id, chat::thought};
+use super::{at::PathValue, context::ReplyContext, error::TranslateError, usage, wire::input};
+use crate::{chat::thought, words};
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
     let message = PathValue::new("choices[0].message", &choice["message"]);
     message.object()?;
-    let id = id(context, body);
+    let id = context.reply_id("msg_", body);
     let mut calls = calls(context, &id, &message)?;
     let mut text = content_text(&message.field("content"))?;
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
@@ -62,11 +56,10 @@ fn content(message: &PathValue<'_>, text: &str, calls: Vec<Value>) -> Vec<Value>
 
 /// Returns the thinking that chat servers separate from the reply. Mistral's is in the content.
 pub(super) fn reasoning(message: &Value) -> Option<String> {
-    let named = filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]));
+    let named = words::thinking(message).map(str::to_owned);
     let parts = message["content"].as_array().into_iter().flatten();
     let thought: String = parts.filter_map(thought).collect();
-    let thought = Some(thought).filter(|thought| !thought.is_empty());
-    named.map(str::to_owned).or(thought)
+    named.or_else(|| Some(thought).filter(|thought| !thought.is_empty()))
 }
 
 /// Returns the text of a reply's content.
@@ -84,22 +77,17 @@ fn calls(
     message: &PathValue<'_>,
 ) -> Result<Vec<Value>, TranslateError> {
     let calls = message.field("tool_calls").list()?;
+    let mut known = context.calls.clone();
     let call = |(n, call): (usize, &Value)| {
         let function = &call["function"];
         let input = match &function["arguments"] {
             Value::Object(input) => Value::Object(input.clone()),
             arguments => input(arguments.as_str().unwrap_or_default()),
         };
-        let id = filled(&call["id"]).map_or_else(|| call_id("call", reply_id, n), str::to_owned);
+        let id = known.id(&call["id"], reply_id, n);
         let name = function["name"].as_str().unwrap_or_default();
         let name = context.tools.given(name);
         json!({ "type": "tool_use", "id": id, "name": name, "input": input })
     };
     Ok(calls.iter().enumerate().map(call).collect())
-}
-
-/// Returns the upstream's own id, so that the logs of both sides name the same reply.
-pub(super) fn id(context: &ReplyContext, reply: &Value) -> String {
-    let id = filled(&reply["id"]).map(str::to_owned);
-    id.unwrap_or_else(|| format!("msg_{}", context.created))
 }

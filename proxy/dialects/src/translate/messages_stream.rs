@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use super::{
     chat_blocks::{Block, BlockWriter, Kind, ReplyEnd},
     context::ReplyContext,
-    error_reply,
-    messages_reply::id,
-    usage,
+    error_reply, usage,
     wire::{KEEP_ALIVE, put_event},
 };
 use crate::failure::ErrorText;
@@ -36,7 +34,7 @@ impl MessagesWriter {
 
 impl BlockWriter for MessagesWriter {
     fn begin(&mut self, chunk: &Value, usage: &Value, out: &mut Vec<u8>) {
-        self.id = id(&self.context, chunk);
+        self.id = self.context.reply_id("msg_", chunk);
         let message = json!({
             "id": self.id,
             "type": "message",

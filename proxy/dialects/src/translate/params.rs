@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     at::{CHAT, MESSAGES, PathValue},
+    effort,
     error::TranslateError,
+    fit::version,
     stops, tools,
     wire::{copy, filled, given, reasons},
 };
@@ -25,6 +27,7 @@ pub(super) fn to_messages(
     copy(body, "model", out, "model");
     let limits = ["max_completion_tokens", "max_tokens"];
     let limit = limits.iter().find_map(|name| given(&body[*name]));
+    let has_limit = limit.is_some();
     let limit = limit.cloned().unwrap_or_else(|| DEFAULT_MAX_TOKENS.into());
     out.insert("max_tokens".into(), limit);
     if let Some(temperature) = given(&body["temperature"]) {
@@ -38,6 +41,8 @@ pub(super) fn to_messages(
     stops_to_messages(&PathValue::top(body, "stop"), out)?;
     user_to_messages(body, out);
     format_to_messages(&PathValue::top(body, "response_format"), out)?;
+    let version = body["model"].as_str().and_then(version);
+    effort::to_messages(body, version, has_limit, out);
     let tools = PathValue::top(body, "tools");
     let tools = tools.items()?.map(|tool| tools::to_messages(&tool));
     let tools = tools.collect::<Result<Vec<_>, _>>()?;
@@ -170,6 +175,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
         out.insert("tools".into(), tools.into());
         tools::choice_to_chat(body, out)?;
     }
+    effort::to_chat(body, out);
     Ok(())
 }
 

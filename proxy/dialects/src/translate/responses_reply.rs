@@ -9,9 +9,8 @@ use super::{
     error::TranslateError,
     messages_reply::{content_text, reasoning},
     responses_stream::ResponsesWriter,
-    wire::filled,
 };
-use crate::calls::{arguments_text, call_id};
+use crate::calls::arguments_text;
 
 /// Returns the response with which the reply's events would end.
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
@@ -41,9 +40,10 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     let refusal = message["refusal"].as_str().unwrap_or_default();
     say(&Block::Text, Kind::Text, &format!("{text}{refusal}"));
     let calls = message.field("tool_calls").list()?;
+    let id = context.reply_id("", body);
+    let mut known = context.calls.clone();
     for (n, call) in calls.iter().enumerate() {
-        let of_reply = body["id"].as_str().unwrap_or_default();
-        let id = filled(&call["id"]).map_or_else(|| call_id("call", of_reply, n), str::to_owned);
+        let id = known.id(&call["id"], &id, n);
         let function = &call["function"];
         let name = function["name"].as_str().unwrap_or_default().to_owned();
         let arguments = arguments_text(&function["arguments"]);

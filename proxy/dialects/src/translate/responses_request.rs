@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 use super::{
     accounting,
     at::{CHAT, PathValue},
-    content::{Place, as_text},
+    chat_messages::{add_system, add_user, text_part},
+    content::{Place, as_text, typed_url},
+    effort,
     error::TranslateError,
     names, own_reasoning, responses_tools,
     wire::{copy, filled, reasons},
@@ -165,49 +167,23 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// At the beginning it is the system text, of which not every server takes more than one message; later it is
-    /// said in the user's place, as many templates take none there.
     fn system(&mut self, parts: &[Value]) -> Result<(), TranslateError> {
         self.end_reply()?;
         let texts = parts.iter().filter_map(|part| part["text"].as_str());
         let texts = texts.map(accounting::without).filter(|it| !it.is_empty());
         let text = texts.collect::<Vec<_>>().join("\n\n");
-        if text.is_empty() {
-            return Ok(());
+        if !text.is_empty() && !self.messages.is_empty() {
+            self.flush_images();
         }
-        match self.messages.as_mut_slice() {
-            [] => self
-                .messages
-                .push(json!({ "role": "system", "content": text })),
-            [first] if first["role"] == "system" => {
-                let before = first["content"].as_str().unwrap_or_default();
-                first["content"] = format!("{before}\n\n{text}").into();
-            }
-            _ => self.user(vec![text_part(&text)])?,
-        }
+        add_system(&mut self.messages, &text, flat);
         Ok(())
     }
 
-    /// Several messages in a row are one, as many templates take no two.
     fn user(&mut self, mut parts: Vec<Value>) -> Result<(), TranslateError> {
         self.end_reply()?;
         let mut said = mem::take(&mut self.images);
         said.append(&mut parts);
-        if said.is_empty() {
-            return Ok(());
-        }
-        if let Some(last) = self.messages.last_mut().filter(|it| it["role"] == "user") {
-            let mut before = match last["content"].take() {
-                Value::Array(parts) => parts,
-                text => vec![text_part(text.as_str().unwrap_or_default())],
-            };
-            before.append(&mut said);
-            said = before;
-            last["content"] = flat(said);
-        } else {
-            self.messages
-                .push(json!({ "role": "user", "content": flat(said) }));
-        }
+        add_user(&mut self.messages, said, flat);
         Ok(())
     }
 
@@ -365,7 +341,7 @@ fn new_part(part: &PathValue<'_>) -> Result<Value, TranslateError> {
                 let allowed = "its address or its bytes in \"image_url\"";
                 return Err(part.field("file_id").unsayable(CHAT, allowed));
             };
-            let mut image = json!({ "url": url });
+            let mut image = json!({ "url": typed_url(url) });
             if let Some(detail @ ("low" | "high" | "auto")) = part["detail"].as_str() {
                 image["detail"] = detail.into();
             }
@@ -378,7 +354,7 @@ fn new_part(part: &PathValue<'_>) -> Result<Value, TranslateError> {
                 let by = by.unwrap_or_else(|| part.field("file_data"));
                 return Err(by.unsayable(CHAT, "the file itself as \"file_data\""));
             };
-            let mut file = json!({ "file_data": data });
+            let mut file = json!({ "file_data": typed_url(data) });
             if let Some(name) = filled(&part["filename"]) {
                 file["filename"] = name.into();
             }
@@ -394,10 +370,6 @@ fn new_part(part: &PathValue<'_>) -> Result<Value, TranslateError> {
             Err(part.field("type").unsayable_kind(CHAT, allowed))
         }
     }
-}
-
-fn text_part(text: &str) -> Value {
-    json!({ "type": "text", "text": text })
 }
 
 /// Texts alone as one string, which every server takes.
@@ -439,8 +411,7 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
 }
 
 fn params(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
-    // OpenAI's reasoning models refuse samplers and `max_tokens`; most other servers know no other name, and refuse
-    // an effort where the model has none.
+    // OpenAI's reasoning models refuse samplers and `max_tokens`; most other servers know no other name.
     let is_reasoning = reasons(&body["model"]);
     let limit = if is_reasoning {
         "max_completion_tokens"
@@ -448,9 +419,7 @@ fn params(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateErr
         "max_tokens"
     };
     copy(body, "max_output_tokens", out, limit);
-    if is_reasoning {
-        copy(&body["reasoning"], "effort", out, "reasoning_effort");
-    } else {
+    if !is_reasoning {
         copy(body, "temperature", out, "temperature");
         copy(body, "top_p", out, "top_p");
     }
@@ -464,7 +433,9 @@ fn params(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateErr
         out.insert("user".into(), user.into());
     }
     format(&PathValue::top(body, "text").field("format"), out)?;
-    responses_tools::to_chat(body, out)
+    responses_tools::to_chat(body, out)?;
+    effort::to_chat(body, out);
+    Ok(())
 }
 
 fn format(format: &PathValue<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {

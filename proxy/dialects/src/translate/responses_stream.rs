@@ -11,9 +11,9 @@ use super::{
     error_reply, own_reasoning,
     responses_tools::{self, GivenTool},
     usage,
-    wire::{KEEP_ALIVE, filled, put_event},
+    wire::{KEEP_ALIVE, put_event},
 };
-use crate::failure::ErrorText;
+use crate::{failure::ErrorText, stop_reason::StopReason};
 
 /// The longest reply in bytes.
 const MAX_REPLY: usize = 32 << 20;
@@ -234,9 +234,11 @@ impl ResponsesWriter {
 
     /// Ends the reply, and returns the whole response.
     pub(super) fn finish(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>) -> Value {
-        let (status, reason) = match end.finish_reason {
-            "length" | "model_context_window_exceeded" => ("incomplete", Some("max_output_tokens")),
-            "content_filter" | "sensitive" => ("incomplete", Some("content_filter")),
+        let (status, reason) = match StopReason::of(end.finish_reason) {
+            Some(StopReason::Length | StopReason::Window) => {
+                ("incomplete", Some("max_output_tokens"))
+            }
+            Some(StopReason::Filtered) => ("incomplete", Some("content_filter")),
             _ => ("completed", None),
         };
         self.close_item(status, out);
@@ -252,9 +254,7 @@ impl ResponsesWriter {
 
 impl BlockWriter for ResponsesWriter {
     fn begin(&mut self, chunk: &Value, _: &Value, out: &mut Vec<u8>) {
-        let id = filled(&chunk["id"]).map(str::to_owned);
-        let id = id.unwrap_or_else(|| self.context.created.to_string());
-        self.id = translated_reply_id(&id);
+        self.id = translated_reply_id(&self.context.reply_id("", chunk));
         let model = chunk["model"].as_str().unwrap_or_default();
         model.clone_into(&mut self.model);
         let response = self.response("in_progress");

@@ -1,8 +1,11 @@
 //! Tests with realistic conversations and streams, in both directions. `properties` has the property tests.
 
+mod call_ids;
 mod calls;
 mod corpus;
+mod effort;
 mod errors;
+mod media;
 mod properties;
 mod replies;
 mod requests;

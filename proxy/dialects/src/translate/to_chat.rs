@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     accounting,
     at::{CHAT, PathValue},
+    chat_messages::{add_system, add_user, text_part},
     content::{Place, as_text, parts},
     error::TranslateError,
     names, params,
@@ -46,17 +47,14 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
 fn system(text: &PathValue<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     let texts = text.texts()?.into_iter().map(accounting::without);
     let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
-    let text = texts.join("\n");
-    if !text.is_empty() {
-        out.push(json!({ "role": "system", "content": text }));
-    }
+    add_system(out, &texts.join("\n"), flat);
     Ok(())
 }
 
 /// Writes tool results first, each as a separate message. Images in them go with the rest.
 fn user(content: &PathValue<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     if content.is_string() {
-        out.push(json!({ "role": "user", "content": content.value }));
+        add_user(out, vec![text_part(content.string()?)], flat);
         return Ok(());
     }
     let mut images = Vec::new();
@@ -69,9 +67,7 @@ fn user(content: &PathValue<'_>, place: Place, out: &mut Vec<Value>) -> Result<(
         }
     }
     images.extend(said);
-    if !images.is_empty() {
-        out.push(json!({ "role": "user", "content": flat(images) }));
-    }
+    add_user(out, images, flat);
     Ok(())
 }
 

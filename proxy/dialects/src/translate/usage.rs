@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{context::ReplyContext, wire::copy};
-use crate::chat::cached_tokens;
+use crate::{stop_reason::StopReason, words::count};
 
 /// Anthropic's counts that chat completions can express.
 const COUNTS: [&str; 5] = [
@@ -16,17 +16,17 @@ const COUNTS: [&str; 5] = [
 
 /// Converts chat's `usage` to Anthropic's, in which `input_tokens` does not include cached tokens.
 pub(super) fn to_messages(usage: &Value) -> Value {
-    let cached = cached_tokens(usage);
-    let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
-    let input = number(&usage["prompt_tokens"]).saturating_sub(cached.saturating_add(written));
+    let (cached, written) = (count(usage, "cached"), count(usage, "written"));
+    let input = count(usage, "prompt").saturating_sub(cached.saturating_add(written));
     let mut out = json!({
         "input_tokens": input,
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached,
-        "output_tokens": number(&usage["completion_tokens"]),
+        "output_tokens": count(usage, "completion"),
     });
-    if let Some(n) = usage["completion_tokens_details"]["reasoning_tokens"].as_u64() {
-        out["output_tokens_details"] = json!({ "thinking_tokens": n });
+    let thinking = count(usage, "reasoning");
+    if thinking > 0 {
+        out["output_tokens_details"] = json!({ "thinking_tokens": thinking });
     }
     out
 }
@@ -59,18 +59,13 @@ pub(super) fn to_responses(usage: &Value) -> Value {
     if !usage.is_object() {
         return Value::Null;
     }
-    let (input, output) = (
-        number(&usage["prompt_tokens"]),
-        number(&usage["completion_tokens"]),
-    );
-    let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
+    let (input, output) = (count(usage, "prompt"), count(usage, "completion"));
+    let (cached, written) = (count(usage, "cached"), count(usage, "written"));
     json!({
         "input_tokens": input,
-        "input_tokens_details": { "cached_tokens": cached_tokens(usage), "cache_write_tokens": written },
+        "input_tokens_details": { "cached_tokens": cached, "cache_write_tokens": written },
         "output_tokens": output,
-        "output_tokens_details": {
-            "reasoning_tokens": number(&usage["completion_tokens_details"]["reasoning_tokens"]),
-        },
+        "output_tokens_details": { "reasoning_tokens": count(usage, "reasoning") },
         "total_tokens": input.saturating_add(output),
     })
 }
@@ -85,8 +80,7 @@ pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
 /// Converts a chat choice's `finish_reason` to `(stop_reason, stop_sequence)`.
 ///
 /// vLLM's own `stop_reason` says which of the caller's stop strings ended the reply. Many servers send `stop` after
-/// tool calls, for which Anthropic's clients expect `tool_use`. `sensitive` and `model_context_window_exceeded` are
-/// Z.ai's.
+/// tool calls, for which Anthropic's clients expect `tool_use`.
 pub(super) fn stop_reason(
     context: &ReplyContext,
     finish_reason: &str,
@@ -94,10 +88,10 @@ pub(super) fn stop_reason(
     has_calls: bool,
 ) -> (&'static str, Value) {
     let is_asked = |text: &str| context.stop_sequences.iter().any(|stop| stop == text);
-    let reason = match finish_reason {
-        "length" => "max_tokens",
-        "content_filter" | "sensitive" => "refusal",
-        "model_context_window_exceeded" => "model_context_window_exceeded",
+    let reason = match StopReason::of(finish_reason) {
+        Some(StopReason::Length) => "max_tokens",
+        Some(StopReason::Filtered) => "refusal",
+        Some(StopReason::Window) => "model_context_window_exceeded",
         _ if has_calls => "tool_use",
         _ if matched.as_str().is_some_and(is_asked) => return ("stop_sequence", matched.clone()),
         _ => "end_turn",
@@ -105,13 +99,14 @@ pub(super) fn stop_reason(
     (reason, Value::Null)
 }
 
-/// Converts Anthropic's `stop_reason` to chat's `finish_reason`.
-pub(super) fn finish_reason(stop_reason: &Value) -> &'static str {
-    match stop_reason.as_str().unwrap_or_default() {
-        "max_tokens" | "model_context_window_exceeded" => "length",
-        "tool_use" => "tool_calls",
-        "refusal" => "content_filter",
-        // These are `end_turn`, `stop_sequence`, `pause_turn`, and unknown ones.
+/// Converts Anthropic's `stop_reason` to chat's `finish_reason`. Servers with Anthropic's API may send `end_turn` after
+/// tool calls, for which chat clients expect `tool_calls`.
+pub(super) fn finish_reason(stop_reason: &str, has_calls: bool) -> &'static str {
+    match StopReason::of(stop_reason) {
+        Some(StopReason::Length | StopReason::Window) => "length",
+        Some(StopReason::Filtered) => "content_filter",
+        Some(StopReason::Called) => "tool_calls",
+        _ if has_calls => "tool_calls",
         _ => "stop",
     }
 }

@@ -13,6 +13,29 @@ pub struct Answer {
     pub usage: Option<Usage>,
 }
 
+/// Servers' words for a cut answer: OpenAI's; Gemini's, Cohere's and watsonx's; Mistral's; Anthropic's. Their letters
+/// alone are compared.
+const CUT: [&str; 8] = [
+    "length",
+    "maxtokens",
+    "modellength",
+    "maxlength",
+    "maxoutputtokens",
+    "tokenlimit",
+    "finishreasonmaxtokens",
+    "modelcontextwindowexceeded",
+];
+
+impl Answer {
+    /// Returns whether the server says that the text was cut at a limit.
+    pub fn is_cut(&self) -> bool {
+        let letters = self.finish_reason.iter().flat_map(|reason| reason.chars());
+        let letters = letters.filter(char::is_ascii_alphabetic);
+        let reason: String = letters.map(|c| c.to_ascii_lowercase()).collect();
+        CUT.contains(&reason.as_str())
+    }
+}
+
 /// Reads the first choice of a chat completion.
 pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
     let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;

@@ -38,6 +38,35 @@ pub(super) fn append_system(messages: &mut Vec<Value>, default: Option<&str>, te
     }
 }
 
+/// Joins the system messages at the beginning, and makes later ones the user's, as the gateway does for chat servers.
+/// No two messages of the user follow each other, because such templates often refuse that too.
+pub(super) fn system_first(messages: &mut Vec<Value>) {
+    let is_late = |(n, message): (usize, &Value)| n > 0 && message["role"] == "system";
+    if !messages.iter().enumerate().any(is_late) {
+        return;
+    }
+    let mut ordered: Vec<Value> = Vec::with_capacity(messages.len());
+    for mut message in messages.drain(..) {
+        let is_first = ordered.iter().all(|it| it["role"] == "system");
+        if message["role"] == "system" && !is_first {
+            message["role"] = "user".into();
+        }
+        match ordered.last_mut() {
+            Some(last)
+                if last["role"] == message["role"]
+                    && message["role"] != "assistant"
+                    && message["role"] != "tool" =>
+            {
+                let texts = [&last["content"], &message["content"]]
+                    .map(|it| it.as_str().unwrap_or_default());
+                last["content"] = texts.join("\n\n").into();
+            }
+            _ => ordered.push(message),
+        }
+    }
+    *messages = ordered;
+}
+
 fn one(index: usize, message: &Value, takes_text: bool) -> Result<Value, RenderError> {
     let wrong = |field: &str, value: &Value, allowed| RenderError::Message {
         index,

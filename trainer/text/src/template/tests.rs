@@ -367,3 +367,29 @@ fn a_template_that_goes_over_arguments_by_name_gets_objects() {
         "{% if arguments is string %}{% endif %}{% for k, v in arguments.items() %}"
     ));
 }
+
+#[test]
+fn a_late_system_message_is_the_users_where_the_template_takes_none() {
+    let list = messages(&json!([
+        {"role": "system", "content": "A"}, {"role": "developer", "content": "B"}, {"role": "user", "content": "C"},
+        {"role": "assistant", "content": "D"}, {"role": "system", "content": "E"}, {"role": "user", "content": "F"},
+    ]));
+    let request = RenderRequest {
+        messages: &list,
+        ..RenderRequest::default()
+    };
+    let plain = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}";
+    let refuses = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}[{{ m.role }} {{ m.content }}]{% endfor %}";
+    let ignores = "{% for m in messages %}{% if m.role != 'system' or loop.first %}[{{ m.role }} {{ m.content }}]{% endif %}{% endfor %}";
+    let ordered = "[system A\n\nB][user C][assistant D][user E\n\nF]";
+    for (source, expected) in [
+        (
+            plain,
+            "[system A][system B][user C][assistant D][system E][user F]",
+        ),
+        (refuses, ordered),
+        (ignores, ordered),
+    ] {
+        assert_eq!(render(source, &request).unwrap(), expected, "{source}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Ids of calls that no other call of a conversation has.
+//!
+//! Some servers number the calls of each reply from the start, and agents match results by id over a whole session. An
+//! id that the conversation has already gets a suffix, by which the upstream's own id is found again.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::wire::filled;
+use crate::calls::call_id;
+
+/// The suffix, which a number follows.
+const AGAIN: &str = "_mc";
+
+/// The ids of a conversation's calls, and how many calls were to have each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CallIds(HashMap<String, u64>);
+
+/// Returns the upstream's own id of a call that a caller knows by this id.
+pub fn upstream_call_id(id: &str) -> &str {
+    let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+    let parts = id.rsplit_once(AGAIN).filter(|(_, n)| is_number(n));
+    parts.map_or(id, |(id, _)| id)
+}
+
+impl CallIds {
+    /// Reads the ids of the calls in a request's history, in any API.
+    pub(super) fn of_request(body: &Value) -> Self {
+        fn list(value: &Value) -> impl Iterator<Item = &Value> {
+            value.as_array().into_iter().flatten()
+        }
+        let mut ids = HashMap::new();
+        for item in list(&body["messages"]).chain(list(&body["input"])) {
+            let blocks = list(&item["content"]).filter(|block| block["type"] == "tool_use");
+            let calls = list(&item["tool_calls"])
+                .chain(blocks)
+                .map(|call| &call["id"]);
+            let of_item = calls.chain([&item["call_id"]]).filter_map(filled);
+            ids.extend(of_item.map(|id| (id.to_owned(), 1)));
+        }
+        Self(ids)
+    }
+
+    /// Returns the id of call `n` of a reply: the `given` one, or a new one if there is none.
+    pub(super) fn id(&mut self, given: &Value, reply_id: &str, n: usize) -> String {
+        let id = filled(given).map_or_else(|| call_id("call", reply_id, n), str::to_owned);
+        self.unique(id)
+    }
+
+    /// Returns the id with a suffix if a call has it already.
+    pub(super) fn unique(&mut self, id: String) -> String {
+        loop {
+            let n = self.0.entry(id.clone()).or_default();
+            *n += 1;
+            if *n == 1 {
+                return id;
+            }
+            let unique = format!("{id}{AGAIN}{n}");
+            if !self.0.contains_key(&unique) {
+                self.0.insert(unique.clone(), 1);
+                return unique;
+            }
+        }
+    }
+}

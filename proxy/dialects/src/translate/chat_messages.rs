@@ -1,0 +1,43 @@
+//! The order of messages that every chat server accepts, whatever the caller's API: one system message at the
+//! beginning, and no two messages of the user in a row. Templates of Qwen, Gemma and Mistral refuse anything else.
+
+use serde_json::{Value, json};
+
+/// Joins a content's parts.
+type Join = fn(Vec<Value>) -> Value;
+
+/// Adds a system text: to the system message if nothing else was said yet, else in the user's place.
+pub(super) fn add_system(messages: &mut Vec<Value>, text: &str, join: Join) {
+    if text.is_empty() {
+        return;
+    }
+    match messages.as_mut_slice() {
+        [] => messages.push(json!({ "role": "system", "content": text })),
+        [first] if first["role"] == "system" => {
+            let before = first["content"].as_str().unwrap_or_default();
+            first["content"] = format!("{before}\n\n{text}").into();
+        }
+        _ => add_user(messages, vec![text_part(text)], join),
+    }
+}
+
+/// Adds what the user said, to the last message if that is the user's too.
+pub(super) fn add_user(messages: &mut Vec<Value>, mut parts: Vec<Value>, join: Join) {
+    if parts.is_empty() {
+        return;
+    }
+    let Some(last) = messages.last_mut().filter(|it| it["role"] == "user") else {
+        messages.push(json!({ "role": "user", "content": join(parts) }));
+        return;
+    };
+    let mut before = match last["content"].take() {
+        Value::Array(parts) => parts,
+        text => vec![text_part(text.as_str().unwrap_or_default())],
+    };
+    before.append(&mut parts);
+    last["content"] = join(before);
+}
+
+pub(super) fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}

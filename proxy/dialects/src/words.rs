@@ -1,0 +1,38 @@
+//! Other servers' words for known things: a table with the source of each word.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use serde_json::Value;
+
+static TABLE: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let mut table: HashMap<_, Vec<_>> = HashMap::new();
+    for line in include_str!("words.tsv").lines() {
+        let mut columns = line.split('\t');
+        if let (Some(kind), Some(word)) = (columns.next(), columns.next()) {
+            table.entry(kind).or_default().push(word);
+        }
+    }
+    table
+});
+
+/// Returns the words of a kind, the most common first.
+pub(crate) fn words(kind: &str) -> &'static [&'static str] {
+    TABLE.get(kind).map_or(&[], Vec::as_slice)
+}
+
+/// Returns a token count of a chat completion's `usage`, by any server's name. Servers that have several names repeat
+/// the same count.
+pub(crate) fn count(usage: &Value, kind: &str) -> u64 {
+    let counts = words(kind)
+        .iter()
+        .filter_map(|path| usage.pointer(path)?.as_u64());
+    counts.max().unwrap_or(0)
+}
+
+/// Returns the thinking in a field of a chat message or a delta, by any server's name.
+pub(crate) fn thinking(message: &Value) -> Option<&str> {
+    let texts = words("thinking")
+        .iter()
+        .filter_map(|name| message[*name].as_str());
+    texts.into_iter().find(|text| !text.is_empty())
+}
