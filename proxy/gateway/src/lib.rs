@@ -69,6 +69,7 @@ pub use self::{
     past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     rollouts::{RolloutError, Rollouts},
+    server::serve_local,
     services::{
         Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
         StoredRequest,

@@ -1,6 +1,7 @@
 //! Serves connections, and ends in an orderly way.
 
 mod connection;
+mod local;
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +13,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::connection::connection;
+use self::connection::{Peers, connection};
+pub use self::local::serve_local;
 use crate::{accept::Accepting, gateway::Gateway, sessions::SessionContexts, stack};
 
 /// Interval at which silent sessions are searched.
@@ -37,9 +39,9 @@ impl Gateway {
 
             let mut connections = JoinSet::new();
             let service = stack::service(self.stack);
-            let accepting = Accepting::new(&listener, self.max_connections);
+            let accepting = Accepting::new(&listener, self.max_connections, || false);
             let accepting = accepting.run(&mut connections, |stream| {
-                connection(service.clone(), stream, stop.clone())
+                connection(service.clone(), stream, Peers::AGENTS, stop.clone())
             });
             stop.run_until_cancelled(accepting).await;
             drop(listener);

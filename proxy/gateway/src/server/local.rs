@@ -1,0 +1,275 @@
+//! Serves the listener of the page and of commands, which is apart from that of agents.
+//!
+//! Every program of this machine can connect to it, and only some show a key. So the number of connections has a limit,
+//! and a connection on which no request runs gives its place to a new one, the oldest first. Connections that send
+//! nothing, or half of a head, therefore keep nobody out.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tower::{Service, service_fn};
+
+use super::connection::{Peers, connection};
+use crate::{
+    accept::{Accepting, max_local_connections},
+    body::BoxError,
+    lock::lock,
+};
+
+const PEERS: Peers = Peers {
+    header_timeout: Duration::from_secs(10),
+    // On such a connection one request runs at a time.
+    speak_http2: false,
+};
+
+/// The connections on which no request runs, the longest idle first.
+#[derive(Default)]
+struct IdleConnections(Mutex<Idle>);
+
+#[derive(Default)]
+struct Idle {
+    n_begun: u64,
+    by_age: BTreeMap<u64, CancellationToken>,
+}
+
+/// A connection, which is idle or has a request.
+struct LocalConnection {
+    all: Arc<IdleConnections>,
+    /// Its number in `all`, of which it has another one each time that it becomes idle.
+    n: Mutex<u64>,
+    given_up: CancellationToken,
+}
+
+/// A request whose reply has not ended.
+struct RunningRequest(Arc<LocalConnection>);
+
+/// Serves connections until `stop`, and then the running requests to their end.
+pub fn serve_local<S, B>(
+    listener: TcpListener,
+    service: S,
+    stop: CancellationToken,
+) -> BoxFuture<'static, ()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    Box::pin(serve_some(listener, service, max_local_connections(), stop))
+}
+
+async fn serve_some<S, B>(
+    listener: TcpListener,
+    service: S,
+    n_connections: usize,
+    stop: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let idle = Arc::new(IdleConnections::default());
+    let mut connections = JoinSet::new();
+    let accepting = Accepting::new(&listener, n_connections, || idle.give_up_oldest());
+    let accepting = accepting.run(&mut connections, |stream| {
+        let this = Arc::new(LocalConnection::new(Arc::clone(&idle)));
+        let given_up = this.given_up.clone();
+        let inner = service.clone();
+        let service = service_fn(move |request| {
+            let (running, reply) = (this.request(), inner.clone().call(request));
+            async move {
+                let reply = reply.await?;
+                // The closure owns the running request, which ends with the body.
+                Ok(reply.map(|body| body.inspect_frame(move |_| _ = &running)))
+            }
+        });
+        let stop = stop.clone();
+        async move {
+            let served = connection(service, stream, PEERS, stop);
+            given_up.run_until_cancelled(served).await;
+        }
+    });
+    stop.run_until_cancelled(accepting).await;
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+// === impl IdleConnections ===
+
+impl IdleConnections {
+    fn add(&self, connection: &CancellationToken) -> u64 {
+        let mut idle = lock(&self.0);
+        idle.n_begun += 1;
+        let n = idle.n_begun;
+        idle.by_age.insert(n, connection.clone());
+        n
+    }
+
+    fn remove(&self, n: u64) {
+        lock(&self.0).by_age.remove(&n);
+    }
+
+    /// Returns whether there was one to give up.
+    fn give_up_oldest(&self) -> bool {
+        let oldest = lock(&self.0).by_age.pop_first();
+        oldest.is_some_and(|(_, connection)| {
+            connection.cancel();
+            true
+        })
+    }
+}
+
+// === impl LocalConnection ===
+
+impl LocalConnection {
+    fn new(all: Arc<IdleConnections>) -> Self {
+        let given_up = CancellationToken::new();
+        let n = Mutex::new(all.add(&given_up));
+        Self { all, n, given_up }
+    }
+
+    fn request(self: &Arc<Self>) -> RunningRequest {
+        self.all.remove(*lock(&self.n));
+        RunningRequest(Arc::clone(self))
+    }
+}
+
+impl Drop for LocalConnection {
+    fn drop(&mut self) {
+        self.all.remove(*lock(&self.n));
+    }
+}
+
+impl Drop for RunningRequest {
+    fn drop(&mut self) {
+        let Self(connection) = self;
+        *lock(&connection.n) = connection.all.add(&connection.given_up);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header;
+    use http_body_util::StreamBody;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        time::timeout,
+    };
+
+    use super::*;
+    use crate::body::{Body, full};
+
+    /// Longer than any answer takes, and shorter than the time for a head.
+    const SOON: Duration = Duration::from_secs(8);
+
+    async fn reply(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        // A stream that never ends, as the page's events are.
+        let body = match request.uri().path() {
+            "/stream" => {
+                let frames = futures_util::stream::pending::<Result<_, BoxError>>();
+                Body::new(StreamBody::new(frames))
+            }
+            _ => full(Bytes::from_static(b"here")),
+        };
+        Ok(Response::builder()
+            .header(header::CONNECTION, "keep-alive")
+            .body(body)
+            .unwrap())
+    }
+
+    async fn answer(stream: &mut TcpStream, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut seen = Vec::new();
+        let end: &[u8] = if path == "/stream" {
+            b"\r\n\r\n"
+        } else {
+            b"here"
+        };
+        while !seen.ends_with(end) {
+            let n = timeout(SOON, stream.read_buf(&mut seen)).await;
+            assert_ne!(n.expect("an answer").unwrap(), 0, "closed after {seen:?}");
+        }
+        String::from_utf8(seen).unwrap()
+    }
+
+    /// Once, 239 half heads used all descriptors, and neither a chat nor `metaclaw status` got an answer.
+    #[tokio::test]
+    async fn connections_without_a_request_keep_nobody_out_and_running_ones_stay() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let serving = serve_some(listener, service_fn(reply), 4, stop.clone());
+        let clients = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            assert!(
+                answer(&mut stream, "/stream")
+                    .await
+                    .starts_with("HTTP/1.1 200")
+            );
+            let mut held = Vec::new();
+            for n in 0..300 {
+                let mut other = TcpStream::connect(address).await.unwrap();
+                match n % 4 {
+                    0 => {}
+                    1 => other.write_all(b"G").await.unwrap(),
+                    2 => other
+                        .write_all(b"GET /status HTTP/1.1\r\nhost: l")
+                        .await
+                        .unwrap(),
+                    // It was answered once, and then keeps its place.
+                    _ => drop(answer(&mut other, "/").await),
+                }
+                held.push(other);
+            }
+            for _ in 0..3 {
+                let mut late = TcpStream::connect(address).await.unwrap();
+                assert!(answer(&mut late, "/").await.starts_with("HTTP/1.1 200"));
+            }
+            // The running reply was not given up: its connection is still open.
+            let mut more = [0];
+            assert_eq!(
+                stream.try_read(&mut more).unwrap_err().kind(),
+                std::io::ErrorKind::WouldBlock
+            );
+            drop((stream, held));
+            stop.cancel();
+        };
+        timeout(4 * SOON, async { tokio::join!(serving, clients) })
+            .await
+            .expect("an end");
+    }
+
+    #[tokio::test]
+    async fn a_head_has_ten_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = serve_some(listener, service_fn(reply), 4, CancellationToken::new());
+        let half = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nhost: l")
+                .await
+                .unwrap();
+            let mut seen = Vec::new();
+            timeout(2 * PEERS.header_timeout, stream.read_to_end(&mut seen)).await
+        };
+        tokio::select! {
+            () = serving => panic!("it ended"),
+            closed = half => assert!(closed.is_ok()),
+        }
+    }
+}
