@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     accept::max_connections,
     admission::Admission,
-    auth::{Authenticator, layer::AuthLayer},
+    auth::{Authenticator, layer::AuthLayer, names::AgentNames},
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
@@ -116,7 +116,13 @@ impl Gateway {
         let histories = mends.then(|| Arc::new(Histories::new(Arc::clone(&parts.past))));
         let log = HeardLog::around(parts.log, histories.as_ref());
         let (recorder, worker) = recorder(log, capture, Arc::clone(&metrics.capture));
-        let authenticator = Arc::new(Authenticator::new(&config.proxy));
+        let of_log = parts.known.iter().map(|(agent, ..)| agent.clone());
+        let names = AgentNames::new(
+            config.agents.keys().cloned(),
+            parts.library.agents().into_iter().chain(of_log),
+            Arc::clone(&metrics.other_agents),
+        );
+        let authenticator = Arc::new(Authenticator::new(&config.proxy, names));
         let pin_idle = config.serving.pin_idle.0;
         let sessions = Arc::new(SessionContexts::new(
             parts.library,

@@ -66,6 +66,8 @@ pub(crate) enum OriginError {
     Host { host: String },
     #[error("host: must be given once, and be a name or an address")]
     BadHost,
+    #[error("origin: must be given once")]
+    BadOrigin,
 }
 
 /// Refuses other sites' pages, and lets accepted pages read the answer, including errors.
@@ -154,7 +156,12 @@ impl Origins {
     /// Returns the page that sends the request, or `None` if no page does. `keys` says which key it sends, or may be
     /// about to send.
     fn page(&self, headers: &HeaderMap, keys: Keys) -> Result<Option<Page>, OriginError> {
-        let Some(origin) = headers.get(header::ORIGIN) else {
+        let mut given = headers.get_all(header::ORIGIN).iter();
+        let (first, second) = (given.next(), given.next());
+        if second.is_some() {
+            return Err(OriginError::BadOrigin);
+        }
+        let Some(origin) = first else {
             let site = headers.get(FETCH_SITE);
             if keys != Keys::Shown && site.is_some_and(|site| site == "cross-site") {
                 return Err(OriginError::CrossSite);
@@ -441,6 +448,23 @@ mod tests {
         ] {
             let refused = checked(host, false);
             assert!(matches!(refused, Err(OriginError::BadHost)), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_origin_is_not_ignored() {
+        let origins = Origins::new(&[]).unwrap();
+        let own = HeaderValue::from_static("http://localhost");
+        for other in ["http://localhost", "https://example.org", ""] {
+            let other = HeaderValue::from_static(other);
+            for both in [[own.clone(), other.clone()], [other, own.clone()]] {
+                let both = both.map(|value| (header::ORIGIN, value));
+                let headers = HeaderMap::from_iter(both);
+                for keys in [Keys::None, Keys::Shown, Keys::Asked] {
+                    let page = origins.page(&headers, keys);
+                    assert!(matches!(page, Err(OriginError::BadOrigin)), "{headers:?}");
+                }
+            }
         }
     }
 

@@ -125,7 +125,9 @@ impl GatewayError {
         match self {
             Self::Admission(_)
             | Self::Body(BodyError::NoRoom { .. })
-            | Self::Rollout(RolloutError::TooMany { .. }) => Some((header::RETRY_AFTER, "1")),
+            | Self::Rollout(RolloutError::TooMany { .. } | RolloutError::TooManyOfKey { .. }) => {
+                Some((header::RETRY_AFTER, "1"))
+            }
             Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
             Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
             // A 426 must name the protocol to use instead (RFC 9110 15.5.22).
@@ -133,7 +135,11 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(RouteError::NotFound { .. })
+            | Self::Route(
+                RouteError::NotFound { .. }
+                | RouteError::InRollout { .. }
+                | RouteError::OwnerOnly { .. },
+            )
             | Self::Service(_)
             | Self::Rollout(
                 RolloutError::Unknown { .. }
@@ -178,7 +184,7 @@ fn origin_status(error: &OriginError) -> (StatusCode, Option<&'static str>) {
             (StatusCode::FORBIDDEN, Some("foreign_origin"))
         }
         OriginError::Host { .. } => (StatusCode::FORBIDDEN, Some("foreign_host")),
-        OriginError::BadHost => (StatusCode::BAD_REQUEST, None),
+        OriginError::BadHost | OriginError::BadOrigin => (StatusCode::BAD_REQUEST, None),
     }
 }
 
@@ -195,7 +201,9 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
     match error {
         RolloutError::Unknown { .. } => (StatusCode::NOT_FOUND, Some("no_such_rollout")),
         RolloutError::WrongKey { .. } => (StatusCode::UNAUTHORIZED, Some("invalid_api_key")),
-        RolloutError::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts")),
+        RolloutError::TooMany { .. } | RolloutError::TooManyOfKey { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts"))
+        }
         RolloutError::Invalid(_) => (StatusCode::BAD_REQUEST, None),
         RolloutError::Log(LogError::NoSuchRollout { .. }) => {
             (StatusCode::NOT_FOUND, Some("no_such_rollout"))
@@ -209,7 +217,8 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
 
 fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
-        RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::NotFound { .. } | RouteError::InRollout { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::OwnerOnly { .. } => (StatusCode::FORBIDDEN, Some("owner_only")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
         // After this answer Codex continues over HTTP at once. After others it tries again first.
         RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),

@@ -8,13 +8,15 @@ use metaclaw_dialects::Api;
 use tower::service_fn;
 
 use crate::{
+    auth::caller::Caller,
     handler::{Answer, Handler},
     headers,
     metrics::Metrics,
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_memory, is_rollouts,
+        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_for_agents,
+        is_for_every_key, is_memory, is_rollouts,
     },
 };
 
@@ -76,10 +78,10 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         let path = path.to_owned();
         return Err(RouteError::WebSocket { path });
     }
-    let is_ours = matches!(path, FEEDBACK | TRAIN_STEP) || is_rollouts(path) || is_memory(path);
-    if is_ours && request.extensions().get::<RolloutPath>().is_some() {
-        // An agent that does a task does not say how well it did it.
-        return Err(RouteError::not_found(request.method(), path));
+    let (method, extensions) = (request.method(), request.extensions());
+    // An agent that does a task does not say how well it did it, and reaches nothing else of the owner's.
+    if extensions.get::<RolloutPath>().is_some() && !is_for_every_key(method, path) {
+        return Err(RouteError::in_rollout(method, path));
     }
     if is_rollouts(path) {
         allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
@@ -88,13 +90,17 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
     if is_memory(path) {
         return Ok(Route::Service);
     }
-    if is_ours {
+    if matches!(path, FEEDBACK | TRAIN_STEP) {
         allow(request, "POST")?;
         return Ok(Route::Service);
     }
     let is_plain = !headers::is_encoded(request.headers());
     if path == COUNT_TOKENS && *request.method() == Method::POST && is_plain {
         return Ok(Route::CountTokens);
+    }
+    let is_of_some = matches!(extensions.get(), Some(Caller::Of(_)));
+    if is_of_some && !is_for_agents(method, path) {
+        return Err(RouteError::owner_only(method, path));
     }
     Ok(Route::Passthrough)
 }

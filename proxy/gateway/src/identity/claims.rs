@@ -120,7 +120,7 @@ pub(crate) fn named_agent(
             Err(IdentityError::ForeignAgent { agent })
         }
         (Caller::Of(agents), None) => Ok(agents.first().cloned()),
-        (_, named) => Ok(named),
+        (_, named) => Ok(named.map(|agent| caller.counted(agent))),
     }
 }
 
@@ -134,8 +134,18 @@ pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), Iden
             let agent = agent.clone();
             Err(IdentityError::ForeignAgent { agent })
         }
-        Caller::Of(_) | Caller::Any => Ok(()),
+        Caller::Of(_) | Caller::Any | Caller::Anyone(_) => Ok(()),
     }
+}
+
+/// Checks that an adapter is one of an agent's own. The learner names them `AGENT-LINEAGE-NUMBER`, and a lineage has no
+/// hyphen. An agent's name may have some.
+pub(crate) fn may_use_adapter(agent: &AgentId, adapter: &str) -> Result<(), IdentityError> {
+    if adapter.is_empty() || adapter.rsplitn(3, '-').nth(2) == Some(agent.as_str()) {
+        return Ok(());
+    }
+    let (agent, adapter) = (agent.clone(), excerpt(adapter).to_string());
+    Err(IdentityError::ForeignAdapter { agent, adapter })
 }
 
 /// Returns a header as text, or `None` for an empty one.
