@@ -14,7 +14,7 @@ use axum::{
     routing::post,
 };
 use futures_util::future::BoxFuture;
-use metaclaw_gateway::serve_local;
+use metaclaw_gateway::{max_local_connections, serve_local};
 use metaclaw_learner::{EvalWanted, SftWanted};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -66,7 +66,7 @@ pub fn serve(
         .route_layer(middleware::from_fn_with_state(control.clone(), admit))
         .with_state(control)
         .merge(page);
-    serve_local(listener, routes, ending)
+    serve_local(listener, routes, max_local_connections(), ending)
 }
 
 /// The paths of all operations.

@@ -42,7 +42,7 @@ pub(crate) fn max_connections() -> usize {
 
 /// Returns how many connections of the page and of commands are allowed at once. Agents' connections leave these
 /// descriptors free.
-pub(crate) fn max_local_connections() -> usize {
+pub fn max_local_connections() -> usize {
     usize::try_from(n_files() / 8).map_or(MAX_LOCAL, |n| n.clamp(MIN_LOCAL, MAX_LOCAL))
 }
 

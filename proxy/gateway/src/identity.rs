@@ -24,7 +24,7 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Rollout, TurnKind};
 
 pub(crate) use self::{
-    claims::{Claims, OWN_HEADERS, agent_of, may_speak_for, may_use_adapter, named_agent},
+    claims::{Claims, OWN_HEADERS, agent_of, may_speak_for, named_agent},
     delegations::Delegations,
     error::IdentityError,
     lineage::Lineage,

@@ -56,6 +56,7 @@ pub use metaclaw_chat::Secret;
 pub use metaclaw_dialects::{Api, translate::upstream_reply_id};
 
 pub use self::{
+    accept::max_local_connections,
     address::AddressError,
     auth::Authenticator,
     config::{

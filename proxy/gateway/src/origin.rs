@@ -156,12 +156,10 @@ impl Origins {
     /// Returns the page that sends the request, or `None` if no page does. `keys` says which key it sends, or may be
     /// about to send.
     fn page(&self, headers: &HeaderMap, keys: Keys) -> Result<Option<Page>, OriginError> {
-        let mut given = headers.get_all(header::ORIGIN).iter();
-        let (first, second) = (given.next(), given.next());
-        if second.is_some() {
+        if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
             return Err(OriginError::BadOrigin);
         }
-        let Some(origin) = first else {
+        let Some(origin) = headers.get(header::ORIGIN) else {
             let site = headers.get(FETCH_SITE);
             if keys != Keys::Shown && site.is_some_and(|site| site == "cross-site") {
                 return Err(OriginError::CrossSite);

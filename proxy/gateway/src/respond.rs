@@ -125,9 +125,7 @@ impl GatewayError {
         match self {
             Self::Admission(_)
             | Self::Body(BodyError::NoRoom { .. })
-            | Self::Rollout(RolloutError::TooMany { .. } | RolloutError::TooManyOfKey { .. }) => {
-                Some((header::RETRY_AFTER, "1"))
-            }
+            | Self::Rollout(RolloutError::TooMany { .. }) => Some((header::RETRY_AFTER, "1")),
             Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
             Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
             // A 426 must name the protocol to use instead (RFC 9110 15.5.22).
@@ -135,11 +133,7 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(
-                RouteError::NotFound { .. }
-                | RouteError::InRollout { .. }
-                | RouteError::OwnerOnly { .. },
-            )
+            | Self::Route(RouteError::NotFound { .. } | RouteError::OwnerOnly { .. })
             | Self::Service(_)
             | Self::Rollout(
                 RolloutError::Unknown { .. }
@@ -201,9 +195,7 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
     match error {
         RolloutError::Unknown { .. } => (StatusCode::NOT_FOUND, Some("no_such_rollout")),
         RolloutError::WrongKey { .. } => (StatusCode::UNAUTHORIZED, Some("invalid_api_key")),
-        RolloutError::TooMany { .. } | RolloutError::TooManyOfKey { .. } => {
-            (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts"))
-        }
+        RolloutError::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts")),
         RolloutError::Invalid(_) => (StatusCode::BAD_REQUEST, None),
         RolloutError::Log(LogError::NoSuchRollout { .. }) => {
             (StatusCode::NOT_FOUND, Some("no_such_rollout"))
@@ -217,7 +209,7 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
 
 fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
-        RouteError::NotFound { .. } | RouteError::InRollout { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
         RouteError::OwnerOnly { .. } => (StatusCode::FORBIDDEN, Some("owner_only")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
         // After this answer Codex continues over HTTP at once. After others it tries again first.

@@ -25,14 +25,13 @@ pub(crate) enum RouteError {
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },
     #[error(
-        "{method} {path} is not served in a rollout: its key opens chats, POST /v1/messages/count_tokens and GET /v1/models"
+        "{method} {path} is for the owner's key (proxy.api_key) alone, because it may reach what is stored in the account at the provider. This key opens chats, POST /v1/messages/count_tokens, GET /v1/models{more}"
     )]
-    InRollout { method: String, path: String },
-    #[error(
-        "{method} {path} is for the owner's key (proxy.api_key) alone, because it may reach what is stored in the account at the provider. A key of some agents opens chats, POST /v1/messages/count_tokens, GET /v1/models, and POST to {}",
-        FOR_AGENTS.join(", ")
-    )]
-    OwnerOnly { method: String, path: String },
+    OwnerOnly {
+        method: String,
+        path: String,
+        more: String,
+    },
     #[error("{path} takes {allowed}, not {method}")]
     Method {
         path: String,
@@ -48,16 +47,6 @@ impl RouteError {
         let (method, path) = (method.to_string(), path.to_owned());
         Self::NotFound { method, path }
     }
-
-    pub(crate) fn in_rollout(method: &Method, path: &str) -> Self {
-        let (method, path) = (method.to_string(), path.to_owned());
-        Self::InRollout { method, path }
-    }
-
-    pub(crate) fn owner_only(method: &Method, path: &str) -> Self {
-        let (method, path) = (method.to_string(), path.to_owned());
-        Self::OwnerOnly { method, path }
-    }
 }
 
 /// Returns whether a path is that of rollouts.
@@ -72,15 +61,23 @@ pub(crate) fn is_memory(path: &str) -> bool {
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether every key opens this, beside chats: also that of a rollout.
-pub(crate) fn is_for_every_key(method: &Method, path: &str) -> bool {
-    FOR_EVERY_KEY.contains(&(method.as_str(), path))
-}
-
-/// Returns whether a key of some agents opens this, beside chats and the proxy's own routes. The paths are compared as
-/// they are sent upstream, so no other spelling of a route is allowed.
-pub(crate) fn is_for_agents(method: &Method, path: &str) -> bool {
-    is_for_every_key(method, path) || (*method == Method::POST && FOR_AGENTS.contains(&path))
+/// Refuses what only the owner's key opens, except for chats and the proxy's own routes. The paths are compared as they
+/// are sent upstream, so no other spelling of a route is allowed.
+pub(crate) fn refuse_owners_routes<B>(
+    request: &Request<B>,
+    is_in_rollout: bool,
+) -> Result<(), RouteError> {
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let for_agents: &[&str] = if is_in_rollout { &[] } else { &FOR_AGENTS };
+    if FOR_EVERY_KEY.contains(&(method, path)) || (method == "POST" && for_agents.contains(&path)) {
+        return Ok(());
+    }
+    let more = for_agents.iter().map(|path| format!(", POST {path}"));
+    Err(RouteError::OwnerOnly {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        more: more.collect(),
+    })
 }
 
 /// Refuses every method except one.

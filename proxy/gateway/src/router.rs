@@ -15,8 +15,8 @@ use crate::{
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_for_agents,
-        is_for_every_key, is_memory, is_rollouts,
+        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_memory, is_rollouts,
+        refuse_owners_routes,
     },
 };
 
@@ -78,10 +78,11 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
         let path = path.to_owned();
         return Err(RouteError::WebSocket { path });
     }
-    let (method, extensions) = (request.method(), request.extensions());
+    let extensions = request.extensions();
     // An agent that does a task does not say how well it did it, and reaches nothing else of the owner's.
-    if extensions.get::<RolloutPath>().is_some() && !is_for_every_key(method, path) {
-        return Err(RouteError::in_rollout(method, path));
+    let is_in_rollout = extensions.get::<RolloutPath>().is_some();
+    if is_in_rollout {
+        refuse_owners_routes(request, is_in_rollout)?;
     }
     if is_rollouts(path) {
         allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
@@ -98,9 +99,8 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
     if path == COUNT_TOKENS && *request.method() == Method::POST && is_plain {
         return Ok(Route::CountTokens);
     }
-    let is_of_some = matches!(extensions.get(), Some(Caller::Of(_)));
-    if is_of_some && !is_for_agents(method, path) {
-        return Err(RouteError::owner_only(method, path));
+    if matches!(extensions.get(), Some(Caller::Of(_))) {
+        refuse_owners_routes(request, is_in_rollout)?;
     }
     Ok(Route::Passthrough)
 }

@@ -7,11 +7,13 @@
 use std::{
     collections::BTreeSet,
     hash::{Hash, Hasher},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex},
 };
 
 use metaclaw_capture::Counter;
 use metaclaw_chat::AgentId;
+
+use crate::lock::lock;
 
 /// The most names, besides those that the settings contain.
 const MAX_NAMES: usize = 256;
@@ -24,7 +26,7 @@ pub(crate) struct AgentNames(Arc<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    known: RwLock<BTreeSet<AgentId>>,
+    known: Mutex<BTreeSet<AgentId>>,
     /// How many may be known.
     limit: usize,
     /// Requests that counted as those of another agent.
@@ -44,13 +46,12 @@ impl AgentNames {
         known.extend([AgentId::default_agent()]);
         let limit = known.len() + MAX_NAMES;
         for agent in used {
-            if known.len() >= limit {
-                break;
+            if known.len() < limit {
+                known.insert(agent);
             }
-            known.insert(agent);
         }
         Self(Arc::new(Names {
-            known: RwLock::new(known),
+            known: Mutex::new(known),
             limit,
             n_others,
         }))
@@ -58,36 +59,21 @@ impl AgentNames {
 
     /// Returns the agent as which this one counts.
     pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
-        let Names {
-            known,
-            limit,
-            n_others,
-        } = &*self.0;
-        // A panic elsewhere leaves a usable set, because each change is one call.
-        if known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&agent)
-        {
-            return agent;
-        }
-        let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < *limit || known.contains(&agent) {
+        let mut known = lock(&self.0.known);
+        let is_new = !known.contains(&agent);
+        if is_new && known.len() < self.0.limit {
             known.insert(agent.clone());
-            return agent;
+        } else if is_new && let Ok(others) = OTHERS.parse() {
+            if self.0.n_others.get() == 0 {
+                tracing::warn!(
+                    %agent,
+                    "requests without a key have named {MAX_NAMES} agents, so this agent and further ones count as agent {OTHERS}: to tell them apart, name them in the settings (agents.NAME), or set a key (proxy.api_key)"
+                );
+            }
+            self.0.n_others.inc();
+            return others;
         }
-        drop(known);
-        let Ok(others) = OTHERS.parse() else {
-            return agent;
-        };
-        if n_others.get() == 0 {
-            tracing::warn!(
-                %agent,
-                "requests without a key have named {MAX_NAMES} agents, so this agent and further ones count as agent {OTHERS}: to tell them apart, name them in the settings (agents.NAME), or set a key (proxy.api_key)"
-            );
-        }
-        n_others.inc();
-        others
+        agent
     }
 }
 

@@ -138,16 +138,6 @@ pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), Iden
     }
 }
 
-/// Checks that an adapter is one of an agent's own. The learner names them `AGENT-LINEAGE-NUMBER`, and a lineage has no
-/// hyphen. An agent's name may have some.
-pub(crate) fn may_use_adapter(agent: &AgentId, adapter: &str) -> Result<(), IdentityError> {
-    if adapter.is_empty() || adapter.rsplitn(3, '-').nth(2) == Some(agent.as_str()) {
-        return Ok(());
-    }
-    let (agent, adapter) = (agent.clone(), excerpt(adapter).to_string());
-    Err(IdentityError::ForeignAdapter { agent, adapter })
-}
-
 /// Returns a header as text, or `None` for an empty one.
 pub(super) fn text<'a>(
     headers: &'a HeaderMap,

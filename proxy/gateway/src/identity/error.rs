@@ -7,11 +7,6 @@ use metaclaw_chat::{AgentId, NameError};
 pub(crate) enum IdentityError {
     #[error("X-Agent-Id: this key may not speak for agent {:?}", agent.as_str())]
     ForeignAgent { agent: AgentId },
-    #[error(
-        "adapter: {adapter:?} is not one of agent {:?}: this key may name only adapters of its agent, or none for the one that serves",
-        agent.as_str()
-    )]
-    ForeignAdapter { agent: AgentId, adapter: String },
     #[error("X-Agent-Id: _shared stands for all agents and is none: choose another name")]
     SharedAgent,
     #[error(
@@ -37,7 +32,6 @@ impl IdentityError {
     pub(crate) fn code(&self) -> Option<&'static str> {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
-            Self::ForeignAdapter { .. } => Some("foreign_adapter"),
             Self::ByTextAlone { .. } => Some("agent_by_text_alone"),
             Self::SharedAgent
             | Self::Name { .. }
@@ -52,7 +46,6 @@ impl IdentityError {
             Self::ForeignAgent { .. } | Self::SharedAgent | Self::ByTextAlone { .. } => {
                 "X-Agent-Id"
             }
-            Self::ForeignAdapter { .. } => "adapter",
             Self::Learn { .. } => "X-MetaClaw-Learn",
             Self::Name { field, .. } | Self::HeaderText { field } => field,
         }

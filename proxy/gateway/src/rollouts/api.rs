@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use metaclaw_chat::{AgentId, RolloutId, now_ms};
+use metaclaw_chat::{AgentId, RolloutId, excerpt, now_ms};
 use metaclaw_turns::{Rollout, RolloutState};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -130,8 +130,14 @@ fn new_rollout(
             return Err(RolloutError::Invalid(why).into());
         }
     }
-    if let (Caller::Of(_), Some(adapter)) = (caller, &new.adapter) {
-        identity::may_use_adapter(&agent, adapter)?;
+    // The learner names adapters `AGENT-LINEAGE-NUMBER`. An agent's name may have hyphens, a lineage has none.
+    let its = |name: &str| name.is_empty() || name.rsplitn(3, '-').nth(2) == Some(agent.as_str());
+    if let (Caller::Of(_), Some(other)) = (caller, new.adapter.as_ref().filter(|name| !its(name))) {
+        let why = format!(
+            "adapter {:?} is not one of agent {agent}: a key of some agents may name no others",
+            excerpt(other)
+        );
+        return Err(RolloutError::Invalid(why).into());
     }
     let timeout_s = new.timeout_s.unwrap_or(TIMEOUT_S);
     if !(1..=MAX_TIMEOUT_S).contains(&timeout_s) {

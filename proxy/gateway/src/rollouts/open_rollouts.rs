@@ -17,9 +17,8 @@ use crate::{auth::caller::shown_keys, lock::lock};
 
 /// The most rollouts that may be open at once.
 const MAX_OPEN: usize = 4_096;
-/// The most that one key of some agents may have open.
+/// The most that one key of some agents may have open, and that all such keys may. The owner's key has the rest.
 const MAX_OF_KEY: usize = MAX_OPEN / 8;
-/// The most that all such keys together may have open. The owner's key always has the rest.
 const MAX_OF_KEYS: usize = MAX_OPEN / 2;
 /// How many bytes of a parse error are answered.
 const MAX_ERROR: usize = 300;
@@ -37,12 +36,10 @@ pub enum RolloutError {
         "the key is not that of rollout {id}: send the api_key that POST /v1/rollouts answered"
     )]
     WrongKey { id: RolloutId },
-    #[error("{n} rollouts are open, and no more may be at once: close some (POST /v1/feedback)")]
-    TooMany { n: usize },
     #[error(
-        "{n} rollouts of {whose} are open, and no more may be at once: close some (POST /v1/feedback), or open them with the owner's key (proxy.api_key)"
+        "{n} rollouts are open{whose}, and no more may be at once: close some (POST /v1/feedback)"
     )]
-    TooManyOfKey { n: usize, whose: String },
+    TooMany { n: usize, whose: &'static str },
     #[error("{0}")]
     Invalid(String),
     #[error("rollouts need the turn log, and this proxy records nothing: turns.enabled is false")]
@@ -120,27 +117,21 @@ impl Rollouts {
     /// Counts a rollout as open before the log has it, so that requests at the same time do not exceed the limits.
     fn take_place(&self, rollout: &Rollout) -> Result<(), RolloutError> {
         let mut open = lock(&self.open);
-        let n = open.len();
-        if n >= MAX_OPEN {
-            return Err(RolloutError::TooMany { n });
-        }
-        if let Some(key) = &rollout.opened_by {
-            let by_keys = open.values().filter_map(|it| it.opened_by.as_ref());
-            let (n_all, n) = (
-                by_keys.clone().count(),
-                by_keys.filter(|it| *it == key).count(),
-            );
-            if n >= MAX_OF_KEY {
-                let whose = format!("the key {key}");
-                return Err(RolloutError::TooManyOfKey { n, whose });
+        let keys = open.values().filter_map(|it| it.opened_by.as_ref());
+        let own = keys
+            .clone()
+            .filter(|key| rollout.opened_by.as_ref() == Some(key));
+        let (n_keys, n_own) = (keys.count(), own.count());
+        let (n, whose) = match &rollout.opened_by {
+            _ if open.len() >= MAX_OPEN => (open.len(), ""),
+            Some(_) if n_own >= MAX_OF_KEY => (n_own, " by this key"),
+            Some(_) if n_keys >= MAX_OF_KEYS => (n_keys, " by keys of some agents"),
+            _ => {
+                open.insert(rollout.id.clone(), Arc::new(rollout.clone()));
+                return Ok(());
             }
-            if n_all >= MAX_OF_KEYS {
-                let (n, whose) = (n_all, "keys of some agents".to_owned());
-                return Err(RolloutError::TooManyOfKey { n, whose });
-            }
-        }
-        open.insert(rollout.id.clone(), Arc::new(rollout.clone()));
-        Ok(())
+        };
+        Err(RolloutError::TooMany { n, whose })
     }
 
     /// Closes a rollout: its outcome judges its turns.
@@ -245,13 +236,6 @@ mod tests {
         }
     }
 
-    fn whose(refused: Result<(), RolloutError>) -> String {
-        match refused.unwrap_err() {
-            RolloutError::TooManyOfKey { whose, .. } => whose,
-            other => other.to_string(),
-        }
-    }
-
     /// One agent's key once took all places for a day, also after a restart.
     #[tokio::test]
     async fn a_key_has_its_share_of_places_and_the_owner_has_the_rest() {
@@ -269,18 +253,20 @@ mod tests {
             n += 1;
             rollouts.take_place(&rollout(n, key))
         };
-        assert_eq!(whose(take(Some("phone"))), "the key phone");
+        let refused = |taken: Result<(), RolloutError>| taken.unwrap_err().to_string();
+        let by_key = "512 rollouts are open by this key, and no more may be at once: close some (POST /v1/feedback)";
+        assert_eq!(refused(take(Some("phone"))), by_key);
         for key in ["tablet", "desk", "car"] {
             for _ in 0..MAX_OF_KEY {
                 take(Some(key)).unwrap();
             }
-            assert_eq!(whose(take(Some(key))), format!("the key {key}"));
+            assert_eq!(refused(take(Some(key))), by_key);
         }
-        assert_eq!(whose(take(Some("fourth"))), "keys of some agents");
+        assert!(refused(take(Some("fourth"))).contains("2048 rollouts are open by keys of some"));
         for _ in MAX_OF_KEYS..MAX_OPEN {
             take(None).unwrap();
         }
-        assert!(whose(take(None)).starts_with("4096 rollouts are open"));
+        assert!(refused(take(None)).starts_with("4096 rollouts are open, and"));
         let end = RolloutEnd::Unfinished;
         rollouts.close(&RolloutId::new(0, 7), end).await.unwrap();
         take(Some("fourth")).unwrap();

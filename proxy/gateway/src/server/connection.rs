@@ -38,36 +38,17 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Number of unanswered probes after which the connection is closed.
 const KEEP_ALIVE_PROBES: u32 = 4;
 
-/// What the peers of a listener may do.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peers {
-    /// The time for a request's headers, and for a connection without a request.
-    pub header_timeout: Duration,
-    pub speak_http2: bool,
-}
-
 /// The error that broke a reply. It is a separate type, because the compiler cannot show that a task with hyper's bound
 /// on boxed errors is `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct BrokenReply(BoxError);
 
-// === impl Peers ===
-
-impl Peers {
-    /// The time equals nginx's keep-alive, which is longer than clients keep connections, so that none writes into a
-    /// closing one.
-    pub(super) const AGENTS: Self = Self {
-        header_timeout: Duration::from_secs(75),
-        speak_http2: true,
-    };
-}
-
 /// Serves one connection to its end. After `stop`, serves only the running requests.
 pub(super) async fn connection<S, B>(
     service: S,
     stream: TcpStream,
-    peers: Peers,
+    header_timeout: Duration,
     stop: CancellationToken,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
@@ -83,8 +64,12 @@ pub(super) async fn connection<S, B>(
     let service =
         service.map_response(move |reply| reply.map(|body| body.map_err(broken).boxed_unsync()));
     let service = TowerToHyperService::new(service);
-    let io = TokioIo::new(TimedStream::new(stream, peers.header_timeout));
-    let mut connection = pin!(builder(peers).serve_connection(io, service).into_owned());
+    let io = TokioIo::new(TimedStream::new(stream, header_timeout));
+    let mut connection = pin!(
+        builder(header_timeout)
+            .serve_connection(io, service)
+            .into_owned()
+    );
     let mut ended = stop.run_until_cancelled(connection.as_mut()).await;
     if ended.is_none() {
         connection.as_mut().graceful_shutdown();
@@ -96,14 +81,14 @@ pub(super) async fn connection<S, B>(
     }
 }
 
-fn builder(peers: Peers) -> auto::Builder<TokioExecutor> {
+fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     // hyper's `date` panics before 1970, where the clock of a machine without a battery may begin.
     let has_date = SystemTime::now() >= UNIX_EPOCH;
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(peers.header_timeout)
+        .header_read_timeout(header_timeout)
         .auto_date_header(has_date)
         .max_buf_size(MAX_HEAD);
     builder
@@ -114,11 +99,7 @@ fn builder(peers: Peers) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS_H2)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_EVERY);
-    if peers.speak_http2 {
-        builder
-    } else {
-        builder.http1_only()
-    }
+    builder
 }
 
 fn set_up(stream: &TcpStream) -> io::Result<()> {

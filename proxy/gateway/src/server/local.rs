@@ -5,9 +5,11 @@
 //! nothing, or half of a head, therefore keep nobody out.
 
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,44 +22,27 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, service_fn};
 
-use super::connection::{Peers, connection};
-use crate::{
-    accept::{Accepting, max_local_connections},
-    body::BoxError,
-    lock::lock,
-};
+use super::connection::connection;
+use crate::{accept::Accepting, body::BoxError, lock::lock};
 
-const PEERS: Peers = Peers {
-    header_timeout: Duration::from_secs(10),
-    // On such a connection one request runs at a time.
-    speak_http2: false,
-};
+/// The time for a request's headers, and for a connection without a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connections on which no request runs, the longest idle first.
+/// A connection, which gives up its place if it has no request.
 #[derive(Default)]
-struct IdleConnections(Mutex<Idle>);
-
-#[derive(Default)]
-struct Idle {
-    n_begun: u64,
-    by_age: BTreeMap<u64, CancellationToken>,
-}
-
-/// A connection, which is idle or has a request.
 struct LocalConnection {
-    all: Arc<IdleConnections>,
-    /// Its number in `all`, of which it has another one each time that it becomes idle.
-    n: Mutex<u64>,
+    n_requests: AtomicUsize,
     given_up: CancellationToken,
 }
 
 /// A request whose reply has not ended.
 struct RunningRequest(Arc<LocalConnection>);
 
-/// Serves connections until `stop`, and then the running requests to their end.
+/// Serves at most `n_connections` at once until `stop`, and then the running requests to their end.
 pub fn serve_local<S, B>(
     listener: TcpListener,
     service: S,
+    n_connections: usize,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()>
 where
@@ -66,96 +51,52 @@ where
     S::Future: Send,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Box::pin(serve_some(listener, service, max_local_connections(), stop))
-}
-
-async fn serve_some<S, B>(
-    listener: TcpListener,
-    service: S,
-    n_connections: usize,
-    stop: CancellationToken,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S: Clone + Send + Sync + 'static,
-    S::Future: Send,
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    let idle = Arc::new(IdleConnections::default());
-    let mut connections = JoinSet::new();
-    let accepting = Accepting::new(&listener, n_connections, || idle.give_up_oldest());
-    let accepting = accepting.run(&mut connections, |stream| {
-        let this = Arc::new(LocalConnection::new(Arc::clone(&idle)));
-        let given_up = this.given_up.clone();
-        let inner = service.clone();
-        let service = service_fn(move |request| {
-            let (running, reply) = (this.request(), inner.clone().call(request));
+    Box::pin(async move {
+        let all = Mutex::default();
+        let mut connections = JoinSet::new();
+        let accepting = Accepting::new(&listener, n_connections, || give_up_oldest(&all));
+        let accepting = accepting.run(&mut connections, |stream| {
+            let this = Arc::new(LocalConnection::default());
+            let mut others = lock(&all);
+            others.retain(|it: &Weak<LocalConnection>| it.strong_count() > 0);
+            others.push(Arc::downgrade(&this));
+            drop(others);
+            let (given_up, inner) = (this.given_up.clone(), service.clone());
+            let service = service_fn(move |request| {
+                this.n_requests.fetch_add(1, Ordering::Relaxed);
+                let running = RunningRequest(Arc::clone(&this));
+                let reply = inner.clone().call(request);
+                async move {
+                    let reply = reply.await?;
+                    // The closure owns the running request, which ends with the body.
+                    Ok(reply.map(|body| body.inspect_frame(move |_| _ = &running)))
+                }
+            });
+            let stop = stop.clone();
             async move {
-                let reply = reply.await?;
-                // The closure owns the running request, which ends with the body.
-                Ok(reply.map(|body| body.inspect_frame(move |_| _ = &running)))
+                let served = connection(service, stream, HEADER_TIMEOUT, stop);
+                given_up.run_until_cancelled(served).await;
             }
         });
-        let stop = stop.clone();
-        async move {
-            let served = connection(service, stream, PEERS, stop);
-            given_up.run_until_cancelled(served).await;
-        }
-    });
-    stop.run_until_cancelled(accepting).await;
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+        stop.run_until_cancelled(accepting).await;
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    })
 }
 
-// === impl IdleConnections ===
-
-impl IdleConnections {
-    fn add(&self, connection: &CancellationToken) -> u64 {
-        let mut idle = lock(&self.0);
-        idle.n_begun += 1;
-        let n = idle.n_begun;
-        idle.by_age.insert(n, connection.clone());
-        n
-    }
-
-    fn remove(&self, n: u64) {
-        lock(&self.0).by_age.remove(&n);
-    }
-
-    /// Returns whether there was one to give up.
-    fn give_up_oldest(&self) -> bool {
-        let oldest = lock(&self.0).by_age.pop_first();
-        oldest.is_some_and(|(_, connection)| {
-            connection.cancel();
-            true
-        })
-    }
-}
-
-// === impl LocalConnection ===
-
-impl LocalConnection {
-    fn new(all: Arc<IdleConnections>) -> Self {
-        let given_up = CancellationToken::new();
-        let n = Mutex::new(all.add(&given_up));
-        Self { all, n, given_up }
-    }
-
-    fn request(self: &Arc<Self>) -> RunningRequest {
-        self.all.remove(*lock(&self.n));
-        RunningRequest(Arc::clone(self))
-    }
-}
-
-impl Drop for LocalConnection {
-    fn drop(&mut self) {
-        self.all.remove(*lock(&self.n));
-    }
+/// Returns whether there was a connection without a request.
+fn give_up_oldest(all: &Mutex<Vec<Weak<LocalConnection>>>) -> bool {
+    let all = lock(all);
+    let is_idle = |it: &Arc<LocalConnection>| {
+        it.n_requests.load(Ordering::Relaxed) == 0 && !it.given_up.is_cancelled()
+    };
+    let oldest = all.iter().filter_map(Weak::upgrade).find(is_idle);
+    oldest.inspect(|it| it.given_up.cancel()).is_some()
 }
 
 impl Drop for RunningRequest {
     fn drop(&mut self) {
-        let Self(connection) = self;
-        *lock(&connection.n) = connection.all.add(&connection.given_up);
+        self.0.n_requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -212,7 +153,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let serving = serve_some(listener, service_fn(reply), 4, stop.clone());
+        let serving = serve_local(listener, service_fn(reply), 4, stop.clone());
         let clients = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
             assert!(
@@ -257,7 +198,7 @@ mod tests {
     async fn a_head_has_ten_seconds() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = serve_some(listener, service_fn(reply), 4, CancellationToken::new());
+        let serving = serve_local(listener, service_fn(reply), 4, CancellationToken::new());
         let half = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream
@@ -265,7 +206,7 @@ mod tests {
                 .await
                 .unwrap();
             let mut seen = Vec::new();
-            timeout(2 * PEERS.header_timeout, stream.read_to_end(&mut seen)).await
+            timeout(2 * HEADER_TIMEOUT, stream.read_to_end(&mut seen)).await
         };
         tokio::select! {
             () = serving => panic!("it ended"),
