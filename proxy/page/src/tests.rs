@@ -650,3 +650,40 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }
+
+/// Once, a list of 20,000 agents was sent with every view.
+#[tokio::test]
+async fn of_many_agents_the_views_list_some_and_say_how_many_there_are() {
+    let page = PageFixture::new();
+    page.turn(&[Message::user("What is rain?")], "Water.").await;
+    page.turn(&[Message::user("And snow?")], "Water, too.")
+        .await;
+    let log = page.log().await;
+    for n in 0..60 {
+        let agent: AgentId = format!("agent-{n}").parse().unwrap();
+        let messages = NewMessage::all(&agent, &[Message::user("Hello.")]).unwrap();
+        let turn = NewTurn {
+            session: "a".parse().unwrap(),
+            meta: TurnMeta::whole(messages[0].chain, now_ms()),
+            messages,
+            continues: None,
+            tools: None,
+            params: serde_json::Map::new(),
+            reply: Some(Message::assistant("Hello.")),
+            served: Served::default(),
+            tokens: None,
+            agent,
+        };
+        log.append(turn).await.unwrap();
+    }
+    for address in ["/ui/lessons", "/ui/curves", "/ui/privacy"] {
+        let seen = page.seen(address).await;
+        assert!(seen.contains("11 more agents"), "{address}");
+        assert!(
+            seen.contains("main") && !seen.contains("agent-55"),
+            "{address}"
+        );
+    }
+    let one = page.seen("/ui/lessons?agent=agent-55").await;
+    assert!(one.contains("What agent-55 has learned"), "{one}");
+}
