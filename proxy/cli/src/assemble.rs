@@ -481,11 +481,7 @@ async fn publish(
     let page = PageState::new(Arc::clone(&instance), &token, logins, tasks.clone());
     let page = metaclaw_page::router(page);
     let serving = server::serve(listener, instance, token, page, ending.clone());
-    tasks.spawn(async move {
-        if let Err(error) = serving.await {
-            warn!(%error, "the control listener ended: subcommands cannot ask any more");
-        }
-    });
+    tasks.spawn(serving);
     plan.home.publish(&run).context("cannot write run.json")
 }
 

@@ -486,7 +486,7 @@ impl RunningProcess {
     }
 
     /// How the training server is: one of ours that runs may still have stopped answering.
-    pub(crate) fn trainer_status(&self) -> Option<TrainerStatus> {
+    pub fn trainer_status(&self) -> Option<TrainerStatus> {
         if let Some(elsewhere) = &self.elsewhere {
             return Some(elsewhere.borrow().clone());
         }

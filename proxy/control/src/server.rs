@@ -14,6 +14,7 @@ use axum::{
     routing::post,
 };
 use futures_util::future::BoxFuture;
+use metaclaw_gateway::{max_local_connections, serve_local};
 use metaclaw_learner::{EvalWanted, SftWanted};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -50,30 +51,23 @@ struct Control {
 }
 
 /// Answers on `listener` until `ending`: every operation, and the routes of `page`, which admits browsers by itself.
-///
-/// # Errors
-/// When the listener fails.
 pub fn serve(
     listener: TcpListener,
     instance: Arc<Instance>,
     token: String,
     page: Router,
     ending: CancellationToken,
-) -> BoxFuture<'static, std::io::Result<()>> {
-    Box::pin(async move {
-        let control = Control {
-            instance,
-            token: token.into(),
-        };
-        let routes = routes()
-            .router
-            .route_layer(middleware::from_fn_with_state(control.clone(), admit))
-            .with_state(control)
-            .merge(page);
-        axum::serve(listener, routes)
-            .with_graceful_shutdown(ending.cancelled_owned())
-            .await
-    })
+) -> BoxFuture<'static, ()> {
+    let control = Control {
+        instance,
+        token: token.into(),
+    };
+    let routes = routes()
+        .router
+        .route_layer(middleware::from_fn_with_state(control.clone(), admit))
+        .with_state(control)
+        .merge(page);
+    serve_local(listener, routes, max_local_connections(), ending)
 }
 
 /// The paths of all operations.
@@ -203,9 +197,18 @@ fn refusal(status: StatusCode, message: String) -> Response {
     (status, Json(RefusedReply { error })).into_response()
 }
 
-/// Lets nobody in who does not show the token.
+/// Lets nobody in who does not show the token. This comes before a byte of the body is read.
 async fn admit(State(control): State<Control>, request: Request, next: Next) -> Response {
-    if shows(request.headers(), &control.token) {
+    if request
+        .headers()
+        .get_all(header::ORIGIN)
+        .iter()
+        .nth(1)
+        .is_some()
+    {
+        let message = "origin: must be given once".to_owned();
+        refusal(StatusCode::BAD_REQUEST, message)
+    } else if shows(request.headers(), &control.token) {
         next.run(request).await
     } else {
         let message = "the admin token of run.json is asked for here".to_owned();

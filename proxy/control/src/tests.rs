@@ -10,7 +10,10 @@ use metaclaw_memory::{MemoryConfig, MemoryStore};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -120,7 +123,7 @@ async fn served<T>(
     let (token, page) = (TOKEN.to_owned(), Router::new());
     let serving = server::serve(listener, Arc::clone(instance), token, page, ending);
     tokio::select! {
-        ended = serving => panic!("{ended:?}"),
+        () = serving => panic!("it ended"),
         done = test(address) => done,
     }
 }
@@ -223,6 +226,21 @@ async fn nobody_is_let_in_without_the_token_and_a_wrong_body_is_told() {
             "{said}"
         );
         assert_eq!(ask("\"1-0\"").await.0, 200);
+        // The body is never sent, and a second Origin is not ignored.
+        let length = "content-length: 4000000";
+        let origins = format!("authorization: Bearer {TOKEN}\r\norigin: null\r\norigin: null");
+        for (headers, status) in [
+            (length.to_owned(), "401"),
+            (format!("authorization: Bearer x\r\n{length}"), "401"),
+            (format!("{origins}\r\n{length}"), "400"),
+        ] {
+            let head = format!("POST /turn HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n\r\n");
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut line = [0; 12];
+            stream.read_exact(&mut line).await.unwrap();
+            assert_eq!(line, *format!("HTTP/1.1 {status}").as_bytes(), "{headers}");
+        }
     })
     .await;
     instance.close().await;

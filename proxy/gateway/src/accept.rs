@@ -14,12 +14,17 @@ use tokio::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The interval of the warning that no connection can be accepted.
 const WARNING: Duration = Duration::from_secs(60);
-/// Descriptors that are reserved for other things than agents' connections: the log, the control listener, the skills.
+/// Descriptors that are reserved for other things than connections: the log, the skills.
 const RESERVED: u64 = 64;
+/// Connections of the page and of commands: few are enough, and many only help somebody who wants to hold them all.
+const MIN_LOCAL: usize = 16;
+const MAX_LOCAL: usize = 512;
 
-pub(crate) struct Accepting<'a> {
+pub(crate) struct Accepting<'a, M> {
     listener: &'a TcpListener,
     places: Arc<Semaphore>,
+    /// Gives up a connection, if one can be given up.
+    make_place: M,
     /// When the last warning about this was logged.
     warned: Option<Instant>,
 }
@@ -27,22 +32,33 @@ pub(crate) struct Accepting<'a> {
 /// Returns how many connections of agents are allowed at once. Each may need another one to an upstream, and some
 /// descriptors are needed besides.
 pub(crate) fn max_connections() -> usize {
-    let n_files = getrlimit(Resource::Nofile).current;
-    let n_files = n_files.unwrap_or(u64::MAX);
-    let n_free = n_files.saturating_sub(RESERVED.min(n_files / 2));
+    let n_files = n_files();
+    let n_local = max_local_connections() as u64;
+    let n_free = n_files.saturating_sub((RESERVED + n_local).min(n_files / 2));
     usize::try_from(n_free / 2).map_or(Semaphore::MAX_PERMITS, |n| {
         n.clamp(1, Semaphore::MAX_PERMITS)
     })
 }
 
+/// Returns how many connections of the page and of commands are allowed at once. Agents' connections leave these
+/// descriptors free.
+pub fn max_local_connections() -> usize {
+    usize::try_from(n_files() / 8).map_or(MAX_LOCAL, |n| n.clamp(MIN_LOCAL, MAX_LOCAL))
+}
+
+fn n_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 // === impl Accepting ===
 
-impl<'a> Accepting<'a> {
-    /// Accepts at most `n_connections` at once.
-    pub(crate) fn new(listener: &'a TcpListener, n_connections: usize) -> Self {
+impl<'a, M: Fn() -> bool> Accepting<'a, M> {
+    /// Accepts at most `n_connections` at once. `make_place` is called when there are so many.
+    pub(crate) fn new(listener: &'a TcpListener, n_connections: usize, make_place: M) -> Self {
         Self {
             listener,
             places: Arc::new(Semaphore::new(n_connections)),
+            make_place,
             warned: None,
         }
     }
@@ -55,9 +71,14 @@ impl<'a> Accepting<'a> {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
+        // For each accepted connection at most one is given up, which may take a moment to end.
+        let mut makes_place = false;
         loop {
-            if self.places.available_permits() == 0 {
-                self.warn("as many connections are open as descriptors allow: others wait");
+            if self.places.available_permits() == 0 && !makes_place {
+                makes_place = (self.make_place)();
+                if !makes_place {
+                    self.warn("as many connections are open as descriptors allow: others wait");
+                }
             }
             let accepted = tokio::select! {
                 Some(_) = connections.join_next() => continue,
@@ -65,6 +86,7 @@ impl<'a> Accepting<'a> {
             };
             match accepted {
                 Ok((stream, place)) => {
+                    makes_place = false;
                     let served = serve(stream);
                     connections.spawn(async move {
                         served.await;
@@ -117,12 +139,13 @@ mod tests {
     /// Once, idle connections took every descriptor, and an accepted chat had none for its upstream.
     #[test]
     fn each_connection_leaves_a_descriptor_for_its_upstream_and_some_are_left_beside() {
-        let n_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let n_files = n_files();
         let n_connections = max_connections() as u64;
         assert!(n_connections >= 1);
         let n_taken = n_connections.saturating_mul(2);
+        let n_reserved = RESERVED + max_local_connections() as u64;
         assert!(
-            n_taken <= n_files - RESERVED.min(n_files / 2),
+            n_taken <= n_files - n_reserved.min(n_files / 2),
             "{n_connections} of {n_files}"
         );
     }
@@ -133,7 +156,7 @@ mod tests {
         let log = tracing_subscriber::fmt().with_writer(Arc::new(lines.reopen().unwrap()));
         let _log = tracing::subscriber::set_default(log.finish());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut accepting = Accepting::new(&listener, 1);
+        let mut accepting = Accepting::new(&listener, 1, || false);
         let n_said = || fs::read_to_string(lines.path()).unwrap().lines().count();
         for n_warnings in [1, 2] {
             for _ in 0..10 {

@@ -2,6 +2,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod layer;
+pub(crate) mod names;
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +10,10 @@ use arc_swap::ArcSwap;
 use http::HeaderMap;
 use metaclaw_chat::Secret;
 
-use self::caller::{AuthError, Caller, shown_keys};
+use self::{
+    caller::{AuthError, Caller, KeyName, shown_keys},
+    names::AgentNames,
+};
 use crate::{
     config::{ConfigError, KeyConfig, ProxyConfig},
     lock::lock,
@@ -21,15 +25,18 @@ pub struct Authenticator {
     /// The configured addresses and keys, with the present keys of single agents.
     config: Mutex<ProxyConfig>,
     keys: ArcSwap<Vec<(Secret, Caller)>>,
+    /// The names that callers may use while no key is needed.
+    names: AgentNames,
 }
 
 // === impl Authenticator ===
 
 impl Authenticator {
-    pub(crate) fn new(config: &ProxyConfig) -> Self {
+    pub(crate) fn new(config: &ProxyConfig, names: AgentNames) -> Self {
         Self {
             keys: ArcSwap::from_pointee(keys(config)),
             config: Mutex::new(config.clone()),
+            names,
         }
     }
 
@@ -57,11 +64,19 @@ impl Authenticator {
         !self.keys.load().is_empty()
     }
 
+    /// Returns the name of the key of some agents among those that a caller sends.
+    pub(crate) fn name_of_key(&self, headers: &HeaderMap) -> Option<KeyName> {
+        let config = lock(&self.config);
+        let is_shown = |key: &KeyConfig| shown_keys(headers).any(|shown| key.key.matches(shown));
+        let named = config.keys.iter().find(|(_, key)| is_shown(key));
+        named.map(|(name, _)| KeyName(name.clone()))
+    }
+
     /// Identifies a caller by the keys that it sends.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthError> {
         let keys = self.keys.load();
         if keys.is_empty() {
-            return Ok(Caller::Any);
+            return Ok(Caller::Anyone(self.names.clone()));
         }
         let mut error = AuthError::NoKey;
         for shown in shown_keys(headers) {
@@ -94,10 +109,18 @@ mod tests {
 
     use super::{caller::KEY_HEADERS, *};
 
+    fn with_config(config: &ProxyConfig) -> Authenticator {
+        Authenticator::new(config, AgentNames::default())
+    }
+
+    fn anyone() -> Caller {
+        Caller::Anyone(AgentNames::default())
+    }
+
     fn authenticator() -> Authenticator {
         let config =
             r#"{"api_key":"master","keys":{"phone":{"key":"p","agents":["main","work"]}}}"#;
-        Authenticator::new(&serde_json::from_str(config).unwrap())
+        with_config(&serde_json::from_str(config).unwrap())
     }
 
     fn with(name: HeaderName, value: &'static str) -> HeaderMap {
@@ -151,13 +174,13 @@ mod tests {
             refuse(with(header::AUTHORIZATION, "Bearer maste"))
                 .starts_with("this key is not known")
         );
-        let open = Authenticator::new(&ProxyConfig::default());
-        assert_eq!(open.authenticate(&HeaderMap::new()).unwrap(), Caller::Any);
+        let open = with_config(&ProxyConfig::default());
+        assert_eq!(open.authenticate(&HeaderMap::new()).unwrap(), anyone());
     }
 
     #[test]
     fn keys_come_and_go_while_they_are_in_use() {
-        let auth = Authenticator::new(&ProxyConfig::default());
+        let auth = with_config(&ProxyConfig::default());
         let phone = |key| with(header::AUTHORIZATION, key);
         let key = r#"{"key":"p","agents":["main"]}"#;
         let key: KeyConfig = serde_json::from_str(key).unwrap();
@@ -171,13 +194,13 @@ mod tests {
         insta::assert_snapshot!(refused, @"proxy.keys.other.agents is empty: name the agents that this key may speak for");
         assert!(auth.authenticate(&phone("Bearer q")).is_err());
         auth.set_key("phone", None).unwrap();
-        assert_eq!(auth.authenticate(&HeaderMap::new()).unwrap(), Caller::Any);
+        assert_eq!(auth.authenticate(&HeaderMap::new()).unwrap(), anyone());
     }
 
     #[test]
     fn the_last_key_stays_where_other_machines_can_come() {
         let config = r#"{"host":"0.0.0.0","keys":{"phone":{"key":"p","agents":["main"]}}}"#;
-        let auth = Authenticator::new(&serde_json::from_str(config).unwrap());
+        let auth = with_config(&serde_json::from_str(config).unwrap());
         assert!(auth.set_key("phone", None).is_err());
         assert!(auth.requires_key());
     }

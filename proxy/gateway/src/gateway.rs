@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     accept::max_connections,
     admission::Admission,
-    auth::{Authenticator, layer::AuthLayer},
+    auth::{Authenticator, layer::AuthLayer, names::AgentNames},
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
@@ -116,7 +116,8 @@ impl Gateway {
         let histories = mends.then(|| Arc::new(Histories::new(Arc::clone(&parts.past))));
         let log = HeardLog::around(parts.log, histories.as_ref());
         let (recorder, worker) = recorder(log, capture, Arc::clone(&metrics.capture));
-        let authenticator = Arc::new(Authenticator::new(&config.proxy));
+        let names = names(&config, &parts.library, &parts.known, &metrics);
+        let authenticator = Arc::new(Authenticator::new(&config.proxy, names));
         let pin_idle = config.serving.pin_idle.0;
         let sessions = Arc::new(SessionContexts::new(
             parts.library,
@@ -191,4 +192,17 @@ impl Gateway {
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.stack.metrics)
     }
+}
+
+/// Returns the agents that the settings name, and those that have lessons or turns.
+fn names(
+    config: &GatewayConfig,
+    library: &Library,
+    known: &[(AgentId, ChainHash, SessionId)],
+    metrics: &Metrics,
+) -> AgentNames {
+    let settings = config.agents.keys().cloned();
+    let of_log = known.iter().map(|(agent, ..)| agent.clone());
+    let used = library.agents().into_iter().chain(of_log);
+    AgentNames::new(settings, used, Arc::clone(&metrics.other_agents))
 }

@@ -286,7 +286,7 @@ impl Identifier {
             return Ok(plain);
         };
         let may_be = match claims.caller {
-            Caller::Any => true,
+            Caller::Any | Caller::Anyone(_) => true,
             Caller::Of(agents) => agents.contains(&told.agent),
         };
         if claims.names_agent() || !may_be {
@@ -295,7 +295,7 @@ impl Identifier {
         if !told.by_system && self.route(&told.agent) != self.route(&plain) {
             return Err(IdentityError::ByTextAlone { agent: told.agent });
         }
-        Ok(told.agent)
+        Ok(claims.caller.counted(told.agent))
     }
 
     /// Returns the settings that choose who answers this agent.

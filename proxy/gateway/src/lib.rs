@@ -59,6 +59,7 @@ pub use metaclaw_chat::Secret;
 pub use metaclaw_dialects::{Api, translate::upstream_reply_id};
 
 pub use self::{
+    accept::max_local_connections,
     address::AddressError,
     auth::Authenticator,
     config::{
@@ -72,6 +73,7 @@ pub use self::{
     past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     rollouts::{RolloutError, Rollouts},
+    server::serve_local,
     services::{
         Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
         StoredRequest,

@@ -37,6 +37,7 @@ pub struct Metrics {
     pub(crate) trimmed_messages: Counter,
     pub(crate) relayed_only: Counter,
     pub(crate) off_record: Counter,
+    pub(crate) other_agents: Arc<Counter>,
     pub(crate) capture: Arc<CaptureMetrics>,
     pub(crate) traffic: Traffic,
     pub(crate) answers: Answers,
@@ -83,6 +84,9 @@ pub struct Counts {
     pub relayed_only: u64,
     /// Chats of which nothing was kept, because a header or the owner required that.
     pub off_record: u64,
+    /// Requests without a key whose agent counted as `_others`, because there were too many names.
+    #[serde(default)]
+    pub other_agents: u64,
 }
 
 // === impl Metrics ===
@@ -118,6 +122,7 @@ impl Metrics {
             trimmed_messages: self.trimmed_messages.get(),
             relayed_only: self.relayed_only.get(),
             off_record: self.off_record.get(),
+            other_agents: self.other_agents.get(),
         }
     }
 }

@@ -137,7 +137,7 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(RouteError::NotFound { .. })
+            | Self::Route(RouteError::NotFound { .. } | RouteError::OwnerOnly { .. })
             | Self::Service(_)
             | Self::Rollout(
                 RolloutError::Unknown { .. }
@@ -217,6 +217,7 @@ fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
 fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
         RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::OwnerOnly { .. } => (StatusCode::FORBIDDEN, Some("owner_only")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
         // After this answer Codex continues over HTTP at once. After others it tries again first.
         RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),

@@ -29,6 +29,11 @@ const EXACT: [&str; 7] = [
 /// How often a path is decoded. A server behind the upstream may decode it again.
 const DECODINGS: usize = 3;
 
+/// What each key of the proxy opens besides chats, which are POST requests of [`Api::of_path`](metaclaw_dialects::Api).
+const FOR_EVERY_KEY: [(&str, &str); 2] = [("GET", "/v1/models"), ("POST", COUNT_TOKENS)];
+/// What a key of some agents opens besides: routes that take a text, answer it, and keep nothing at the provider.
+const FOR_AGENTS: [&str; 3] = ["/v1/completions", "/v1/embeddings", "/v1/moderations"];
+
 /// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
@@ -36,6 +41,14 @@ pub(crate) enum RouteError {
     NotFound { method: String, path: String },
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },
+    #[error(
+        "{method} {path} is for the owner's key (proxy.api_key) alone, because it may reach what is stored in the account at the provider. This key opens chats, POST /v1/messages/count_tokens, GET /v1/models{more}"
+    )]
+    OwnerOnly {
+        method: String,
+        path: String,
+        more: String,
+    },
     #[error("{path} takes {allowed}, not {method}")]
     Method {
         path: String,
@@ -117,6 +130,25 @@ fn segments(path: &str) -> Vec<String> {
         segments.map(|it| it.trim_matches(|c: char| c.is_whitespace() || c.is_control()));
     let segments = segments.filter(|segment| !matches!(*segment, "" | "."));
     segments.map(str::to_owned).collect()
+}
+
+/// Refuses what only the owner's key opens, except for chats and the proxy's own routes. The paths are compared as they
+/// are sent upstream, so no other spelling of a route is allowed.
+pub(crate) fn refuse_owners_routes<B>(
+    request: &Request<B>,
+    is_in_rollout: bool,
+) -> Result<(), RouteError> {
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let for_agents: &[&str] = if is_in_rollout { &[] } else { &FOR_AGENTS };
+    if FOR_EVERY_KEY.contains(&(method, path)) || (method == "POST" && for_agents.contains(&path)) {
+        return Ok(());
+    }
+    let more = for_agents.iter().map(|path| format!(", POST {path}"));
+    Err(RouteError::OwnerOnly {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        more: more.collect(),
+    })
 }
 
 /// Refuses every method except one.

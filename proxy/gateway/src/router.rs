@@ -8,13 +8,14 @@ use metaclaw_dialects::Api;
 use tower::service_fn;
 
 use crate::{
+    auth::caller::Caller,
     handler::{Answer, Handler},
     headers,
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
         COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, ends_like_a_chat,
-        is_memory, is_rollouts,
+        is_memory, is_rollouts, refuse_owners_routes,
     },
 };
 
@@ -70,10 +71,11 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
         let path = path.to_owned();
         return Err(RouteError::WebSocket { path });
     }
-    let is_ours = matches!(path, FEEDBACK | TRAIN_STEP) || is_rollouts(path) || is_memory(path);
-    if is_ours && request.extensions().get::<RolloutPath>().is_some() {
-        // An agent that does a task does not say how well it did it.
-        return Err(RouteError::not_found(request.method(), path));
+    let extensions = request.extensions();
+    // An agent that does a task does not say how well it did it, and reaches nothing else of the owner's.
+    let is_in_rollout = extensions.get::<RolloutPath>().is_some();
+    if is_in_rollout {
+        refuse_owners_routes(request, is_in_rollout)?;
     }
     if is_rollouts(path) {
         allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
@@ -82,7 +84,7 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
     if is_memory(path) {
         return Ok(Route::Service);
     }
-    if is_ours {
+    if matches!(path, FEEDBACK | TRAIN_STEP) {
         allow(request, "POST")?;
         return Ok(Route::Service);
     }
@@ -96,6 +98,9 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
             allow(request, "POST")?;
         }
         return Err(RouteError::not_found(request.method(), path));
+    }
+    if matches!(extensions.get(), Some(Caller::Of(_))) {
+        refuse_owners_routes(request, is_in_rollout)?;
     }
     Ok(Route::Passthrough)
 }

@@ -1,6 +1,7 @@
 //! Serves connections, and ends in an orderly way.
 
 mod connection;
+mod local;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +14,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::connection::connection;
+pub use self::local::serve_local;
 use crate::{accept::Accepting, gateway::Gateway, sessions::SessionContexts, stack};
 
+/// The time for a request's headers, and for a connection without a request. It equals nginx's keep-alive, which is
+/// longer than clients keep connections, so that none writes into a closing one.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 /// Interval at which silent sessions are searched.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -37,9 +42,9 @@ impl Gateway {
 
             let mut connections = JoinSet::new();
             let service = stack::service(self.stack);
-            let accepting = Accepting::new(&listener, self.max_connections);
+            let accepting = Accepting::new(&listener, self.max_connections, || false);
             let accepting = accepting.run(&mut connections, |stream| {
-                connection(service.clone(), stream, stop.clone())
+                connection(service.clone(), stream, HEADER_TIMEOUT, stop.clone())
             });
             stop.run_until_cancelled(accepting).await;
             drop(listener);

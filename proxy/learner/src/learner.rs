@@ -1,12 +1,12 @@
 //! The learner from outside: started, asked, ended.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_memory::BufferedTurn;
 use metaclaw_trainer_api::AdapterName;
-use metaclaw_turns::{LogError, Turn, TurnLog};
+use metaclaw_turns::{LogError, Step, Turn, TurnLog};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -34,6 +34,9 @@ use crate::{
     training::{Training, TrainingReply, TrainingRequest},
     wish_detection,
 };
+
+/// The number of agents in the status, besides those that have steps.
+const MAX_AGENTS: usize = 100;
 
 /// The loop behind the chat. Clones are one learner.
 #[derive(Debug, Clone)]
@@ -319,6 +322,11 @@ impl Learner {
         Box::pin(async move { self.shared.may_cost(agent).await })
     }
 
+    /// Returns what the tasks have written down, as a text that changes when that changes.
+    pub fn notes(&self) -> String {
+        format!("{:?}", self.shared.status.read())
+    }
+
     /// How learning goes.
     ///
     /// # Errors
@@ -328,15 +336,27 @@ impl Learner {
             let notes = self.shared.status.read();
             let config = &self.shared.config;
             let serving = self.shared.log.serving().await?;
+            let mut steps: BTreeMap<AgentId, Vec<Step>> = BTreeMap::new();
+            for step in self.shared.log.all_steps().await? {
+                steps
+                    .entry(step.begun.agent.clone())
+                    .or_default()
+                    .push(step);
+            }
+            let mut listed = self.shared.log.funnels().await?;
+            let n_all = listed.len();
+            let rest = listed.split_off(n_all.min(MAX_AGENTS)).into_iter();
+            listed.extend(rest.filter(|(agent, _)| steps.contains_key(agent)));
+            listed.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let n_more = n_all - listed.len();
             let mut agents = Vec::new();
-            for agent in self.shared.log.agents().await? {
+            for (agent, funnel) in listed {
                 let known = notes.agents.get(&agent).cloned().unwrap_or_default();
                 let adapter = serving
                     .iter()
                     .find(|(name, _)| *name == agent)
                     .map(|(_, adapter)| adapter.clone());
-                let funnel = self.shared.log.funnel(Some(&agent)).await?;
-                let steps = self.shared.log.steps(&agent).await?;
+                let steps = steps.remove(&agent).unwrap_or_default();
                 let series = Series::of(&steps);
                 let declined = series.last_declined().map(|last| Declined {
                     adapter: last.adapter.clone(),
@@ -369,6 +389,7 @@ impl Learner {
                 phase: notes.phase,
                 window: self.shared.window().await?,
                 agents,
+                n_more,
             })
         })
     }

@@ -29,8 +29,11 @@ pub struct LearnerStatus {
     pub phase: Phase,
     /// Whether the owner is away, so that learning that costs something may begin.
     pub window: Window,
-    /// Each agent that has turns.
+    /// The agents that have steps, and those that have the most turns.
     pub agents: Vec<AgentStatus>,
+    /// How many agents are not in the list.
+    #[serde(default)]
+    pub n_more: usize,
 }
 
 /// How one agent's learning goes.

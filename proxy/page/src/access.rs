@@ -5,6 +5,7 @@
 //! machine, and a form has to come from a page of this listener: a cookie is shown to every port of a host, and
 //! SameSite does not tell ports apart.
 
+use anyhow::Context as _;
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
@@ -13,11 +14,11 @@ use axum::{
 };
 use maud::html;
 use metaclaw_chat::now_ms;
-use metaclaw_control::browser_logins::COOKIE_LIFETIME;
+use metaclaw_control::{browser_logins::COOKIE_LIFETIME, operation::OperationFailure};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
-use crate::{layout::bare, state::PageState};
+use crate::{failure::PageFailure, layout::bare, state::PageState};
 
 /// What a browser is allowed to do with our pages: nothing of another host, no script or style within the text.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -42,6 +43,8 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
         HeaderValue::from_static("same-origin"),
     ),
 ];
+
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The code of a login link.
 #[derive(Deserialize)]
@@ -94,10 +97,18 @@ pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery)
     .into_response()
 }
 
-/// Has the browser forget its cookie.
-pub(crate) fn signed_out_here(headers: &HeaderMap) -> Response {
+/// Ends the cookies of all browsers. A cookie contains all that is known of its browser, so none can be ended alone, and
+/// one that this browser only forgot would stay valid for whoever copied it.
+pub(crate) fn sign_out(state: &PageState, headers: &HeaderMap) -> Result<Response, PageFailure> {
+    let ended = state.logins().end_all().context("nobody was signed out");
+    ended.map_err(OperationFailure::unavailable)?;
     let forget = [(header::SET_COOKIE, set_cookie(headers, "", 0))];
-    (forget, signed_out()).into_response()
+    Ok((forget, signed_out()).into_response())
+}
+
+/// Answers a HEAD request for a login link, which must not use the link up: programs that preview links send one.
+pub(crate) async fn only_get() -> impl IntoResponse {
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET")])
 }
 
 fn set_cookie(headers: &HeaderMap, value: &str, seconds: u64) -> String {
@@ -137,23 +148,25 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|it: &HeaderValue| it.to_str().ok())
-    };
-    let is_ours = match text(header::ORIGIN) {
-        Some(origin) => origin.strip_prefix("http://") == Some(host),
-        // A program that is no browser sends neither.
-        None => {
-            text(HeaderName::from_static("sec-fetch-site")).is_none_or(|it| it == "same-origin")
-        }
+    // A program that is no browser sends neither. What a browser sends, it sends once. Bytes are compared, so that a
+    // value that is no text does not count as none.
+    let origin = format!("http://{host}");
+    let is_ours = match once(headers, &header::ORIGIN) {
+        Some(given) => given == Some(origin.as_bytes()),
+        None => once(headers, &SITE).is_none_or(|site| site == Some(b"same-origin")),
     };
     (!is_ours).then_some("a form of another page is not taken\n")
 }
 
+/// Returns a header's value if a request has this header, or `None` inside if it has the header several times.
+fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a [u8]>> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    Some(values.next().is_none().then_some(first.as_bytes()))
+}
+
 fn host(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::HOST)?.to_str().ok()
+    std::str::from_utf8(once(headers, &header::HOST)??).ok()
 }
 
 fn is_of_this_machine(host: &str) -> bool {

@@ -28,6 +28,11 @@ use crate::{
 
 type FormReply = Result<Response, PageFailure>;
 
+/// The page to which a form leads back: one of ours, else the first one. It is checked before anything is done.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Back(String);
+
 /// What is to change about a wish.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WishForm {
@@ -38,7 +43,7 @@ pub(crate) struct WishForm {
     wish: String,
     #[serde(default)]
     to: String,
-    back: String,
+    back: Back,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -57,7 +62,7 @@ enum WishAction {
 pub(crate) struct SkillForm {
     #[serde(flatten)]
     change: SkillChange,
-    back: String,
+    back: Back,
 }
 
 /// The owner's verdict on a reply.
@@ -67,7 +72,7 @@ pub(crate) struct RateForm {
     score: ScoreGiven,
     #[serde(default)]
     text: String,
-    back: String,
+    back: Back,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -84,7 +89,7 @@ pub(crate) struct ForgetForm {
     agent: Option<AgentId>,
     session: Option<SessionId>,
     hours: Option<u64>,
-    back: String,
+    back: Back,
 }
 
 /// Who is only relayed from now on.
@@ -92,14 +97,14 @@ pub(crate) struct ForgetForm {
 pub(crate) struct SwitchForm {
     off: bool,
     agent: Option<AgentId>,
-    back: String,
+    back: Back,
 }
 
 /// Whose weights are to change.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AgentForm {
     agent: AgentId,
-    back: String,
+    back: Back,
 }
 
 /// Which adapter is to serve; without one, the base model.
@@ -107,7 +112,7 @@ pub(crate) struct AgentForm {
 pub(crate) struct AdapterForm {
     agent: Option<AgentId>,
     adapter: Option<String>,
-    back: String,
+    back: Back,
 }
 
 /// Adds, changes, takes back, accepts or dismisses a wish.
@@ -234,7 +239,7 @@ fn steps_told(steps: &[StepReport]) -> String {
 }
 
 /// Sends the browser back, with what was done in the address. Only addresses of the page are gone to.
-pub(crate) fn back(to: &str, done: &str) -> Response {
+fn back(Back(to): &Back, done: &str) -> Response {
     let (path, fragment) = to.split_once('#').unwrap_or((to, ""));
     let is_ours = path == "/ui" || path.starts_with("/ui/") || path.starts_with("/ui?");
     let path = if is_ours { path } else { "/ui" };
@@ -263,6 +268,22 @@ fn forgotten(done: &Forgotten) -> String {
     }
     let adapters = done.adapters.join(", ");
     format!("{told}; weights that were trained on some of them are still there: {adapters}")
+}
+
+// === impl Back ===
+
+impl TryFrom<String> for Back {
+    type Error = &'static str;
+
+    /// A header cannot contain a line's end.
+    fn try_from(to: String) -> Result<Self, Self::Error> {
+        match to.contains(char::is_control) {
+            true => Err(
+                "back: a control character is not allowed: give an address of the page, as /ui/lessons",
+            ),
+            false => Ok(Self(to)),
+        }
+    }
 }
 
 // === impl WishForm ===
@@ -311,7 +332,7 @@ mod tests {
     #[test]
     fn a_form_leads_back_to_a_page_of_ours_only() {
         let to = |given: &str| {
-            let response = back(given, "undone: a & b");
+            let response = back(&Back(given.to_owned()), "undone: a & b");
             response.headers()[header::LOCATION]
                 .to_str()
                 .unwrap()

@@ -1,15 +1,16 @@
 //! The stream that tells a browser that something changed.
 //!
 //! Each event is a hash of what the views show most: turns and their verdicts, lessons, what waits, and what the
-//! learner does. The script then fetches its page again.
+//! learner does. The script then fetches its page again. All open pages share one hash, which is made at most once a
+//! second, of little that is read from the log.
 
 use std::{convert::Infallible, time::Duration};
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, stream};
+use metaclaw_chat::now_ms;
 use metaclaw_control::operations::{
     lessons::{GetJournal, ListProposals},
-    process::GetStatus,
     turns::TurnsQuery,
 };
 use serde::Serialize;
@@ -19,6 +20,8 @@ use crate::state::PageState;
 
 /// How often the process is asked.
 const EVERY: Duration = Duration::from_secs(1);
+/// How old a hash may be that an open page gets: less than [`EVERY`], so that each page gets a new one every time.
+const FRESH: Duration = Duration::from_millis(800);
 /// Turns whose verdicts are watched.
 const TURNS: usize = 60;
 
@@ -47,7 +50,10 @@ async fn next(mut feed: ChangeFeed) -> Option<(Result<Event, Infallible>, Change
             _ = feed.ticks.tick() => {}
             () = feed.state.ended() => return None,
         }
-        let now = fingerprint(&feed.state).await;
+        let now = feed
+            .state
+            .shared_hash(FRESH, fingerprint(&feed.state))
+            .await;
         if feed.last != Some(now) {
             feed.last = Some(now);
             let event = Event::default().event("change").data(now.to_hex().as_str());
@@ -66,13 +72,14 @@ async fn fingerprint(state: &PageState) -> blake3::Hash {
     add(&mut hasher, state.ask(turns).await.ok().as_ref());
     add(&mut hasher, state.ask(GetJournal).await.ok().as_ref());
     add(&mut hasher, state.ask(ListProposals).await.ok().as_ref());
-    if let Ok(status) = state.ask(GetStatus).await {
-        add(&mut hasher, Some(&status.off));
-        add(&mut hasher, Some(&status.funnel));
-        add(&mut hasher, Some(&status.learner));
-        add(&mut hasher, Some(&status.serving));
-        add(&mut hasher, Some(&status.trainer));
-        add(&mut hasher, Some(&status.spend));
+    if let Some(process) = state.running() {
+        add(&mut hasher, Some(&process.privacy.switch.off()));
+        add(&mut hasher, Some(&process.trainer_status()));
+        add(&mut hasher, Some(&process.budget.spend(now_ms())));
+        let adapters = process.serving.in_use().into_iter();
+        let adapters: Vec<_> = adapters.map(|(name, _)| name.to_string()).collect();
+        add(&mut hasher, Some(&adapters));
+        hasher.update(process.learner.notes().as_bytes());
     }
     hasher.update(format!("{:?}", state.long_tasks()).as_bytes());
     hasher.finalize()

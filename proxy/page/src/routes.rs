@@ -10,7 +10,7 @@ use axum::{
 };
 
 use crate::{
-    access::{LoginQuery, admit, log_in, protect, signed_out_here},
+    access::{LoginQuery, admit, log_in, only_get, protect, sign_out},
     actions::{self, AdapterForm, AgentForm},
     assets,
     failure::PageFailure,
@@ -37,7 +37,9 @@ pub fn router(state: PageState) -> Router {
     let events = |State(state): State<PageState>| async move {
         ([("x-accel-buffering", "no")], live::events(state))
     };
-    let sign_out = |headers: HeaderMap| async move { signed_out_here(&headers) };
+    let sign_out = |State(state): State<PageState>, headers: HeaderMap| async move {
+        sign_out(&state, &headers)
+    };
     let not_here = async || PageFailure::not_found("The page has nothing at this address.");
     let admitted = Router::new()
         .route("/ui", get(views::today::show))
@@ -70,7 +72,7 @@ pub fn router(state: PageState) -> Router {
         .fallback(not_here)
         .layer(from_fn_with_state(state.clone(), admit));
     Router::new()
-        .route("/ui/login", get(log_in))
+        .route("/ui/login", get(log_in).head(only_get))
         .route("/ui/style.css", get(async || assets::style()))
         .route("/ui/icon.svg", get(async || assets::icon()))
         .merge(admitted)

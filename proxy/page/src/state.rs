@@ -4,19 +4,25 @@ use std::{
     collections::{BTreeSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
     browser_logins::BrowserLogins,
-    instance::Instance,
+    instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure, with_causes},
     operations::{lessons::GetJournal, turns::TurnsQuery},
 };
+use metaclaw_turns::Funnel;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::failure::PageFailure;
 
+/// Agents in a list, besides those with wishes.
+const MAX_AGENTS: usize = 50;
 /// Tasks that are remembered after their end.
 const REMEMBERED: usize = 5;
 
@@ -28,6 +34,20 @@ pub struct PageState {
     logins: Arc<BrowserLogins>,
     tasks: TaskTracker,
     long_tasks: Arc<Mutex<VecDeque<LongTask>>>,
+    last_hash: Arc<tokio::sync::Mutex<Option<SharedHash>>>,
+}
+
+struct SharedHash {
+    made: Instant,
+    hash: blake3::Hash,
+}
+
+/// Agents to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedAgents {
+    pub(crate) shown: Vec<AgentId>,
+    /// How many others have turns.
+    pub(crate) n_more: usize,
 }
 
 /// Something that was asked for on the page and takes longer than a request should.
@@ -47,6 +67,17 @@ pub(crate) enum TaskProgress {
     Failed(String),
 }
 
+// === impl ListedAgents ===
+
+impl ListedAgents {
+    /// Says which agents a list leaves out, and how one of them is shown.
+    pub(crate) fn left_out(&self) -> Markup {
+        html! { @if self.n_more > 0 {
+            p.soft { (self.n_more) " more agents with fewer turns are not listed. Write one’s name into the address, as in " code { "?agent=NAME" } "." }
+        } }
+    }
+}
+
 // === impl PageState ===
 
 impl PageState {
@@ -63,6 +94,7 @@ impl PageState {
             logins,
             tasks,
             long_tasks: Arc::default(),
+            last_hash: Arc::default(),
         }
     }
 
@@ -72,6 +104,28 @@ impl PageState {
 
     pub(crate) fn logins(&self) -> &BrowserLogins {
         &self.logins
+    }
+
+    /// The process that serves, if this page is of one.
+    pub(crate) fn running(&self) -> Option<&RunningProcess> {
+        self.instance.running()
+    }
+
+    /// Returns a hash that all callers share: the last one, if it is younger than `age`, else what `new` computes.
+    pub(crate) async fn shared_hash(
+        &self,
+        age: Duration,
+        new: impl Future<Output = blake3::Hash>,
+    ) -> blake3::Hash {
+        let mut last = self.last_hash.lock().await;
+        match &*last {
+            Some(last) if last.made.elapsed() < age => last.hash,
+            _ => {
+                let (hash, made) = (new.await, Instant::now());
+                *last = Some(SharedHash { made, hash });
+                hash
+            }
+        }
     }
 
     /// Returns when the process is to end; never where none runs.
@@ -87,16 +141,24 @@ impl PageState {
         Ok(operation.perform(&self.instance).await?)
     }
 
-    /// The agents that have turns or wishes here.
-    pub(crate) async fn agents(&self) -> Result<Vec<AgentId>, PageFailure> {
+    /// The agents that have wishes here, and those that have the most turns.
+    pub(crate) async fn agents(&self) -> Result<ListedAgents, PageFailure> {
         let of_log = match self.instance.log_if_any().await.map_err(refused)? {
-            Some(log) => log.agents().await.map_err(|error| refused(error.into()))?,
+            Some(log) => log.funnels().await.map_err(|error| refused(error.into()))?,
             None => Vec::new(),
         };
         let lessons = self.ask(GetJournal).await?;
         let of_lessons = lessons.into_iter().map(|it| it.origin.agent);
-        let all: BTreeSet<AgentId> = of_log.into_iter().chain(of_lessons).collect();
-        Ok(all.into_iter().collect())
+        let most = of_log
+            .iter()
+            .take(MAX_AGENTS)
+            .map(|(agent, _)| agent.clone());
+        let shown: BTreeSet<AgentId> = most.chain(of_lessons).collect();
+        let is_left_out = |(agent, _): &&(AgentId, Funnel)| !shown.contains(agent);
+        Ok(ListedAgents {
+            n_more: of_log.iter().filter(is_left_out).count(),
+            shown: shown.into_iter().collect(),
+        })
     }
 
     /// The agent that spoke last; before anybody spoke, one of `agents`, else the one without a name.

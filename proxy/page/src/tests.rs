@@ -233,6 +233,19 @@ async fn without_token_and_cookie_every_route_is_401() {
 async fn a_login_link_works_once() {
     let page = PageFixture::new();
     let link = format!("/ui/login?code={}", page.logins.new_code(now_ms()));
+    // Programs that preview a link, or look what is there, do not use it up.
+    for method in ["HEAD", "OPTIONS", "POST"] {
+        let mut other = get(&link, "");
+        *other.method_mut() = method.parse().unwrap();
+        let response = page.send(other).await;
+        assert!(response.headers().get(header::SET_COOKIE).is_none());
+        // Without an Origin and a mark of a browser, a POST is no other page's.
+        assert_eq!(
+            response.status(),
+            StatusCode::METHOD_NOT_ALLOWED,
+            "{method}"
+        );
+    }
     let response = page.send(get(&link, "")).await;
     assert_eq!(response.status(), StatusCode::OK);
     let cookie = response.headers()[header::SET_COOKIE]
@@ -262,39 +275,48 @@ async fn a_login_link_works_once() {
 #[tokio::test]
 async fn forms_of_other_pages_and_names_of_other_hosts_are_refused() {
     let page = PageFixture::new();
-    let form = |host: &str, extra: Option<(header::HeaderName, &str)>| {
+    let form = |host: &str, extra: &[(header::HeaderName, &[u8])]| {
         let mut request = Request::post("/ui/do/switch")
             .header(header::HOST, host)
             .header(header::COOKIE, page.cookie())
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        if let Some((name, value)) = extra {
-            request = request.header(name, value);
+        for (name, value) in extra {
+            request = request.header(name, *value);
         }
         request.body(Body::from("off=true&back=/ui")).unwrap()
     };
     let fetch_site = header::HeaderName::from_static("sec-fetch-site");
-    for (host, extra) in [
-        (
-            "127.0.0.1:30080",
-            Some((header::ORIGIN, "http://127.0.0.1:8000")),
-        ),
-        (
-            "127.0.0.1:30080",
-            Some((header::ORIGIN, "https://example.org")),
-        ),
-        ("127.0.0.1:30080", Some((header::ORIGIN, "null"))),
-        ("127.0.0.1:30080", Some((fetch_site.clone(), "same-site"))),
-        (
-            "rebound.example.org:30080",
-            Some((header::ORIGIN, "http://rebound.example.org:30080")),
-        ),
-    ] {
-        let response = page.send(form(host, extra.clone())).await;
+    let (us, other) = ("127.0.0.1:30080", "rebound.example.org:30080");
+    let own: &'static [u8] = b"http://127.0.0.1:30080";
+    let origin = |value: &'static [u8]| (header::ORIGIN, value);
+    let site = |value: &'static [u8]| (fetch_site.clone(), value);
+    let cases: [(&str, &[(header::HeaderName, &[u8])]); 14] = [
+        (us, &[origin(b"http://127.0.0.1:8000")]),
+        (us, &[origin(b"https://example.org")]),
+        (us, &[origin(b"null")]),
+        (us, &[origin(b"")]),
+        (us, &[origin("http://ex\u{e4}mple.org".as_bytes())]),
+        (us, &[origin(b"\xff\xfe")]),
+        (us, &[origin(b"http://127.0.0.1:30080\xff")]),
+        (us, &[origin(own), origin(b"https://example.org")]),
+        (us, &[origin(b"https://example.org"), origin(own)]),
+        (us, &[origin(own), origin(own)]),
+        (us, &[site(b"same-site")]),
+        (us, &[site(b"cross-site\xff")]),
+        (us, &[site(b"same-origin"), site(b"cross-site")]),
+        (other, &[origin(b"http://rebound.example.org:30080")]),
+    ];
+    for (host, extra) in cases {
+        let response = page.send(form(host, extra)).await;
         assert_eq!(response.status(), StatusCode::FORBIDDEN, "{host} {extra:?}");
     }
-    let own = Some((header::ORIGIN, "http://127.0.0.1:30080"));
-    let response = page.send(form("127.0.0.1:30080", own)).await;
-    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    let two_hosts = form(us, &[(header::HOST, us.as_bytes()), origin(own)]);
+    let response = page.send(two_hosts).await;
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    for own in [origin(own), site(b"same-origin")] {
+        let response = page.send(form(us, &[own])).await;
+        assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    }
 }
 
 #[tokio::test]
@@ -374,6 +396,49 @@ async fn markup_in_what_was_said_is_shown_as_text() {
             "{address}: {shown}"
         );
         assert!(shown.contains("&lt;"), "{address}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_form_that_cannot_lead_back_does_nothing() {
+    let page = PageFixture::new();
+    page.turn(&[Message::user("What is rain?")], "Water.").await;
+    for back in [
+        "/ui%0D%0ASet-Cookie:%20a=b",
+        "%0A",
+        "/ui/lessons%0d",
+        "/ui?a=%00",
+        "/ui%7F",
+    ] {
+        for (action, fields) in [
+            ("switch", "off=true"),
+            ("wish", "what=add&agent=main&wish=Be%20brief."),
+            ("forget", "agent=main&session=a"),
+        ] {
+            let response = page.sent(action, &format!("{fields}&back={back}")).await;
+            assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+            let told = text(response).await;
+            assert!(told.contains("back: a control character"), "{told}");
+        }
+    }
+    assert!(!page.seen("/ui/privacy").await.contains("off for"));
+    assert!(!page.seen("/ui/lessons").await.contains("Be brief."));
+    assert!(page.seen("/ui/turns").await.contains("What is rain?"));
+}
+
+#[tokio::test]
+async fn signing_out_ends_the_cookie_even_for_whoever_copied_it() {
+    let page = PageFixture::new();
+    let (here, elsewhere) = (page.cookie(), page.cookie());
+    let request = Request::post("/ui/do/sign-out")
+        .header(header::HOST, "127.0.0.1:30080")
+        .header(header::COOKIE, &here);
+    let response = page.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(response.headers().contains_key(header::SET_COOKIE));
+    for cookie in [here, elsewhere] {
+        let response = page.send(get("/ui", &cookie)).await;
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     }
 }
 
@@ -586,4 +651,41 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+}
+
+/// Once, a list of 20,000 agents was sent with every view.
+#[tokio::test]
+async fn of_many_agents_the_views_list_some_and_say_how_many_there_are() {
+    let page = PageFixture::new();
+    page.turn(&[Message::user("What is rain?")], "Water.").await;
+    page.turn(&[Message::user("And snow?")], "Water, too.")
+        .await;
+    let log = page.log().await;
+    for n in 0..60 {
+        let agent: AgentId = format!("agent-{n}").parse().unwrap();
+        let messages = NewMessage::all(&agent, &[Message::user("Hello.")]).unwrap();
+        let turn = NewTurn {
+            session: "a".parse().unwrap(),
+            meta: TurnMeta::whole(messages[0].chain, now_ms()),
+            messages,
+            continues: None,
+            tools: None,
+            params: serde_json::Map::new(),
+            reply: Some(Message::assistant("Hello.")),
+            served: Served::default(),
+            tokens: None,
+            agent,
+        };
+        log.append(turn).await.unwrap();
+    }
+    for address in ["/ui/lessons", "/ui/curves", "/ui/privacy"] {
+        let seen = page.seen(address).await;
+        assert!(seen.contains("11 more agents"), "{address}");
+        assert!(
+            seen.contains("main") && !seen.contains("agent-55"),
+            "{address}"
+        );
+    }
+    let one = page.seen("/ui/lessons?agent=agent-55").await;
+    assert!(one.contains("What agent-55 has learned"), "{one}");
 }

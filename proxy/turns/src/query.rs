@@ -1,6 +1,9 @@
 //! Queries of the log. Answers are from stored and flushed data, never from a running transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
 
@@ -156,6 +159,15 @@ impl TurnLog {
         Box::pin(async move {
             let counts = self.read(counts).await?;
             Ok(counts.into_iter().map(|(agent, _)| agent).collect())
+        })
+    }
+
+    /// Returns every agent with how many of its turns reached each stage; first those with the most turns.
+    pub fn funnels(&self) -> LogFuture<'_, Vec<(AgentId, Funnel)>> {
+        Box::pin(async move {
+            let mut counts = self.read(counts).await?;
+            counts.sort_by_key(|(_, funnel)| Reverse(funnel.turns));
+            Ok(counts)
         })
     }
 

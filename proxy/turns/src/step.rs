@@ -152,7 +152,19 @@ impl TurnLog {
 
     /// Returns an agent's steps by lineage, number and attempt.
     pub fn steps(&self, agent: &AgentId) -> LogFuture<'_, Vec<Step>> {
-        let prefix = keys::agent(agent);
+        self.steps_below(keys::agent(agent))
+    }
+
+    /// Returns the steps of all agents in the order of time.
+    pub fn all_steps(&self) -> LogFuture<'_, Vec<Step>> {
+        Box::pin(async move {
+            let mut steps = self.steps_below(Vec::new()).await?;
+            steps.sort_by_key(|step| step.taken_ms);
+            Ok(steps)
+        })
+    }
+
+    fn steps_below(&self, prefix: Vec<u8>) -> LogFuture<'_, Vec<Step>> {
         let steps = move |store: &Store| {
             let attempts: Vec<(_, Vec<Step>)> = values::all_json(store, Table::Steps, &prefix)?;
             Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())

@@ -160,7 +160,7 @@ pub(super) fn trains(status: &ProcessStatus) -> bool {
     learner.is_none_or(|it| it.phase != Phase::Off)
 }
 
-/// Who is only relayed, and how many chats were not kept.
+/// Who is only relayed, how many chats were not kept, and how many were of agents beyond the limit.
 fn private(status: &ProcessStatus) -> Vec<String> {
     let told = privacy::told(&status.off);
     let mut lines: Vec<String> = told
@@ -172,6 +172,13 @@ fn private(status: &ProcessStatus) -> Vec<String> {
         lines.push(format!(
             "private: {} only relayed, {off_record} off the record: nothing of them is kept",
             out::count(relayed, "chat")
+        ));
+    }
+    let n_others = status.counts.other_agents;
+    if n_others > 0 {
+        lines.push(format!(
+            "agents:  {} without a key named too many agents and counted as agent _others: set proxy.api_key, or name your agents in the settings (agents.NAME)",
+            out::count(n_others, "request")
         ));
     }
     lines

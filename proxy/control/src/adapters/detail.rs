@@ -138,14 +138,12 @@ pub(crate) async fn add_outcomes(
     log: &TurnLog,
     details: &mut [AdapterDetail],
 ) -> Result<(), LogError> {
-    for agent in log.agents().await? {
-        for step in log.steps(&agent).await? {
-            let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
-                continue;
-            };
-            if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
-                detail.outcome.clone_from(&step.outcome);
-            }
+    for step in log.all_steps().await? {
+        let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
+            continue;
+        };
+        if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
+            detail.outcome.clone_from(&step.outcome);
         }
     }
     Ok(())

@@ -124,13 +124,8 @@ pub(crate) async fn by_step(
 
 /// Returns the steps that the gate tested, of all agents in the order of time.
 async fn tested(log: &TurnLog, wanted: &CurvesWanted) -> Result<Vec<Step>, LogError> {
-    let mut steps = Vec::new();
-    for agent in log.agents().await? {
-        if wanted.has(&agent) {
-            steps.extend(log.steps(&agent).await?);
-        }
-    }
-    steps.sort_by_key(|step| step.taken_ms);
+    let mut steps = log.all_steps().await?;
+    steps.retain(|step| wanted.has(&step.begun.agent));
     Ok(steps)
 }
 

@@ -72,16 +72,13 @@ impl Operation for ListSteps {
         let Some(log) = instance.log_if_any().await? else {
             return Ok(Vec::new());
         };
-        let agents = match self.0 {
-            Some(agent) => vec![agent],
-            None => log.agents().await.map_err(OperationFailure::unavailable)?,
-        };
-        let mut steps = Vec::new();
-        for agent in agents {
-            let own = log.steps(&agent).await;
-            steps.extend(own.map_err(OperationFailure::unavailable)?);
-        }
-        steps.sort_by_key(|step| step.taken_ms);
+        let all = log.all_steps().await;
+        let mut steps = all.map_err(OperationFailure::unavailable)?;
+        steps.retain(|step| {
+            self.0
+                .as_ref()
+                .is_none_or(|agent| *agent == step.begun.agent)
+        });
         Ok(steps)
     }
 }

@@ -21,6 +21,8 @@ use crate::{token_budget::TokenBudget, waiting::WaitingReviews};
 
 /// The number of turns that are read at a time, so that new turns do not wait long.
 const PAGE: usize = 100;
+/// The number of agents whose lessons in force are listed, besides those with a folder.
+const MAX_AGENTS: usize = 100;
 /// The number of days in the curve.
 const CURVE: u32 = 14;
 
@@ -146,13 +148,9 @@ async fn look_through(
 
 /// Returns the steps that began in the period and have ended.
 async fn steps(log: &TurnLog, is_told: impl Fn(u64) -> bool) -> anyhow::Result<Vec<StepTold>> {
-    let mut found = Vec::new();
-    for agent in log.agents().await? {
-        let steps = log.steps(&agent).await?.into_iter();
-        found.extend(steps.filter(|step| is_told(step.taken_ms)));
-    }
-    found.sort_by_key(|step| step.taken_ms);
-    Ok(found.into_iter().filter_map(told).collect())
+    let steps = log.all_steps().await?.into_iter();
+    let steps = steps.filter(|step| is_told(step.taken_ms));
+    Ok(steps.filter_map(told).collect())
 }
 
 fn told(step: Step) -> Option<StepTold> {
@@ -189,14 +187,15 @@ fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<WrittenSkill> {
     told.map(one).collect()
 }
 
-/// Returns the lessons of each agent that is known by a turn or by a folder.
+/// Returns the lessons of each agent that has a folder, and of those that have the most turns.
 async fn in_force(
     sources: &ReportSources,
     skills: &mut BTreeMap<String, BTreeMap<String, u64>>,
 ) -> anyhow::Result<Vec<InForce>> {
     let serving = sources.log.serving().await?;
     let library = &sources.library;
-    let mut agents: BTreeSet<AgentId> = sources.log.agents().await?.into_iter().collect();
+    let funnels = sources.log.funnels().await?.into_iter().take(MAX_AGENTS);
+    let mut agents: BTreeSet<AgentId> = funnels.map(|(agent, _)| agent).collect();
     agents.extend(library.agents());
     let one = |agent: AgentId| InForce {
         wishes: library

@@ -1,6 +1,6 @@
 //! Formats a digest as Markdown that a person can read unrendered.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use metaclaw_skills::ProposalState;
 
@@ -9,6 +9,9 @@ use super::{
     broken_line, percent,
 };
 use crate::lesson_line::{lesson_line, one_line};
+
+/// The number of agents whose turns are named.
+const MAX_NAMED: usize = 20;
 
 /// Returns the text; a picture's name is linked above the days.
 pub fn text(report: &PeriodReport, picture: Option<&str>) -> String {
@@ -41,11 +44,18 @@ fn head(report: &PeriodReport) -> String {
     } else {
         format!("{first} to {last}")
     };
-    let agents: Vec<String> = report
-        .agents
+    let mut most: Vec<_> = report.agents.iter().collect();
+    most.sort_by_key(|(_, n)| Reverse(**n));
+    let n_more = most.len().saturating_sub(MAX_NAMED);
+    most.truncate(MAX_NAMED);
+    most.sort();
+    let mut agents: Vec<String> = most
         .iter()
         .map(|(agent, n)| format!("{agent} {n}"))
         .collect();
+    if n_more > 0 {
+        agents.push(format!("and {n_more} other agents with fewer turns"));
+    }
     let agents = match agents.as_slice() {
         [] => String::new(),
         some => format!(" ({})", some.join(", ")),

@@ -391,3 +391,35 @@ fn steps_say_what_passed_and_what_was_declined() {
     - step 2 of main from 8 turns: main-b-2 served and was taken back, as verdicts got worse: of 12 verdicts on replies since it answered 9 are bad, of 40 before 4
     ");
 }
+
+/// Without a limit of names, a program once named 20,000 agents, and the report came no more.
+#[tokio::test]
+async fn of_many_agents_the_report_names_those_with_the_most_turns() {
+    let world = World::new().await;
+    let n_agents: usize = 300;
+    let agent = |n: usize| format!("agent-{n:05}").parse::<AgentId>().unwrap();
+    let appended = (0..n_agents).map(|n| {
+        let mut turn = turn("s", NOON_MS + 10, StreamEnd::Complete);
+        let again = testing::turn(&agent(n), &format!("s{n}"), NOON_MS + 10);
+        (turn.agent, turn.messages, turn.session) = (again.agent, again.messages, again.session);
+        turn.meta.end = StreamEnd::Complete;
+        world.log.append(turn)
+    });
+    futures_util::future::join_all(appended)
+        .await
+        .into_iter()
+        .for_each(|it| drop(it.unwrap()));
+    let report = world.report(false, today()).await;
+    assert_eq!(report.agents.len(), n_agents + 1);
+    assert_eq!(report.in_force.len(), 100);
+    assert!(report.in_force.iter().any(|it| it.agent == "main"));
+    let text = markdown(&report, None);
+    let line = text
+        .lines()
+        .find(|line| line.contains("agent-00000 1"))
+        .unwrap();
+    assert!(
+        line.contains("main 7") && line.ends_with("and 281 other agents with fewer turns)."),
+        "{line}"
+    );
+}

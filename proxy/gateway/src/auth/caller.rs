@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, HeaderName, header};
 use metaclaw_chat::AgentId;
 
+use super::names::AgentNames;
+
 /// Headers in which a caller may send a key. If keys are configured here, none of them is sent upstream.
 pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
     header::AUTHORIZATION,
@@ -15,10 +17,17 @@ pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
 /// The agents for which a caller may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
+    /// Any agent, because no key is needed. The number of agents has a limit.
+    Anyone(AgentNames),
+    /// Any agent, with the owner's key.
     Any,
     /// These agents. The first one is the default.
     Of(Arc<[AgentId]>),
 }
+
+/// The name of the key in `proxy.keys` that a caller of some agents showed.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyName(pub(crate) String);
 
 /// Why a caller is refused.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +48,14 @@ impl Caller {
     /// Returns the caller that [`AuthLayer`] accepted.
     pub(crate) fn from_extensions(extensions: &Extensions) -> Result<Self, AuthError> {
         extensions.get().cloned().ok_or(AuthError::NoKey)
+    }
+
+    /// Returns the agent as which an agent counts that this caller names.
+    pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
+        match self {
+            Self::Anyone(names) => names.counted(agent),
+            Self::Any | Self::Of(_) => agent,
+        }
     }
 }
 

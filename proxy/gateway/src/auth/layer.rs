@@ -14,7 +14,7 @@ use crate::{
     handler::{Answer, Handler},
     respond::GatewayError,
     rollouts::{RolloutError, RolloutPath, Rollouts},
-    route::TRAIN_STEP,
+    route::{ROLLOUTS, TRAIN_STEP},
 };
 
 /// Accepts callers with a valid key, and tells the services below for which agents they may speak.
@@ -46,6 +46,10 @@ impl AuthLayer {
             }
             None => self.caller(request)?,
         };
+        if matches!(caller, Caller::Of(_)) && request.uri().path() == ROLLOUTS {
+            let name = self.authenticator.name_of_key(request.headers());
+            name.map(|name| request.extensions_mut().insert(name));
+        }
         request.extensions_mut().insert(caller);
         Ok(())
     }

@@ -120,7 +120,7 @@ pub(crate) fn named_agent(
             Err(IdentityError::ForeignAgent { agent })
         }
         (Caller::Of(agents), None) => Ok(agents.first().cloned()),
-        (_, named) => Ok(named),
+        (_, named) => Ok(named.map(|agent| caller.counted(agent))),
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), Iden
             let agent = agent.clone();
             Err(IdentityError::ForeignAgent { agent })
         }
-        Caller::Of(_) | Caller::Any => Ok(()),
+        Caller::Of(_) | Caller::Any | Caller::Anyone(_) => Ok(()),
     }
 }
 

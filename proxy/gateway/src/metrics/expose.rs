@@ -242,6 +242,11 @@ fn counters(registry: &mut Registry, counts: &Counts) {
             "Chats of which nothing was kept, as a header or their owner wanted it",
             counts.off_record,
         ),
+        (
+            "other_agents",
+            "Requests without a key whose agent counted as _others, because there were too many names",
+            counts.other_agents,
+        ),
     ] {
         registry.register(name, help, ConstCounter::new(n));
     }

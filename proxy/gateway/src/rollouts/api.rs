@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use metaclaw_chat::{AgentId, RolloutId, now_ms};
+use metaclaw_chat::{AgentId, RolloutId, excerpt, now_ms};
 use metaclaw_turns::{Rollout, RolloutState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::open_rollouts::{RolloutError, Rollouts, key_hash, new_key, shortened};
 use crate::{
-    auth::caller::Caller,
+    auth::caller::{Caller, KeyName},
     body::Body,
     identity,
     respond::{GatewayError, json_response},
@@ -68,7 +68,8 @@ pub(crate) async fn serve_rollouts(
     let below = head.uri.path().strip_prefix(ROLLOUTS).unwrap_or_default();
     if head.method == Method::POST && below.is_empty() {
         let agent = identity::agent_of(&head.headers, &caller)?;
-        let (rollout, key) = new_rollout(&raw, agent, &caller)?;
+        let (mut rollout, key) = new_rollout(&raw, agent, &caller)?;
+        rollout.opened_by = head.extensions.get().map(|KeyName(name)| name.clone());
         rollouts.open(rollout.clone()).await?;
         let mut answer = shown(&rollout)?;
         let host = head.uri.authority().map(http::uri::Authority::as_str);
@@ -112,7 +113,7 @@ fn new_rollout(
         RolloutError::Invalid(format!("the body is no new rollout: {error}; {shape}"))
     })?;
     let agent = match new.agent {
-        Some(agent) => allowed(agent, caller)?,
+        Some(agent) => caller.counted(allowed(agent, caller)?),
         None => agent,
     };
     if !(1..=MAX_GROUP).contains(&new.group_size) || new.attempt >= new.group_size {
@@ -128,6 +129,15 @@ fn new_rollout(
             let why = format!("{field} has {n_bytes} bytes: at most {MAX_NAME} are allowed");
             return Err(RolloutError::Invalid(why).into());
         }
+    }
+    // The learner names adapters `AGENT-LINEAGE-NUMBER`. An agent's name may have hyphens, a lineage has none.
+    let its = |name: &str| name.is_empty() || name.rsplitn(3, '-').nth(2) == Some(agent.as_str());
+    if let (Caller::Of(_), Some(other)) = (caller, new.adapter.as_ref().filter(|name| !its(name))) {
+        let why = format!(
+            "adapter {:?} is not one of agent {agent}: a key of some agents may name no others",
+            excerpt(other)
+        );
+        return Err(RolloutError::Invalid(why).into());
     }
     let timeout_s = new.timeout_s.unwrap_or(TIMEOUT_S);
     if !(1..=MAX_TIMEOUT_S).contains(&timeout_s) {
@@ -149,6 +159,7 @@ fn new_rollout(
         held_out: new.held_out,
         adapter: new.adapter.filter(|name| !name.is_empty()),
         run: new.run,
+        opened_by: None,
         key_hash: key_hash(key.expose()),
         opened_ms,
         deadline_ms: opened_ms + timeout_s * 1_000,

@@ -17,6 +17,9 @@ use crate::{auth::caller::shown_keys, lock::lock};
 
 /// The most rollouts that may be open at once.
 const MAX_OPEN: usize = 4_096;
+/// The most that one key of some agents may have open, and that all such keys may. The owner's key has the rest.
+const MAX_OF_KEY: usize = MAX_OPEN / 8;
+const MAX_OF_KEYS: usize = MAX_OPEN / 2;
 /// How many bytes of a parse error are answered.
 const MAX_ERROR: usize = 300;
 /// How long to wait after the log could not end a rollout.
@@ -33,8 +36,10 @@ pub enum RolloutError {
         "the key is not that of rollout {id}: send the api_key that POST /v1/rollouts answered"
     )]
     WrongKey { id: RolloutId },
-    #[error("{n} rollouts are open, and no more may be at once: close some (POST /v1/feedback)")]
-    TooMany { n: usize },
+    #[error(
+        "{n} rollouts are open{whose}, and no more may be at once: close some (POST /v1/feedback)"
+    )]
+    TooMany { n: usize, whose: &'static str },
     #[error("{0}")]
     Invalid(String),
     #[error("rollouts need the turn log, and this proxy records nothing: turns.enabled is false")]
@@ -101,17 +106,37 @@ impl Rollouts {
         }
     }
 
-    /// Opens a rollout. `key` is its key's hash ([`key_hash`]).
+    /// Opens a rollout.
     pub(crate) async fn open(&self, rollout: Rollout) -> Result<(), RolloutError> {
-        let n = lock(&self.open).len();
-        if n >= MAX_OPEN {
-            return Err(RolloutError::TooMany { n });
-        }
-        self.log.open_rollout(rollout.clone()).await?;
+        self.take_place(&rollout)?;
         let id = rollout.id.clone();
-        lock(&self.open).insert(id, until_its_end(rollout, now_ms()));
+        if let Err(error) = self.log.open_rollout(rollout).await {
+            lock(&self.open).remove(&id);
+            return Err(error.into());
+        }
         self.opened.notify_one();
         Ok(())
+    }
+
+    /// Counts a rollout as open before the log has it, so that requests at the same time do not exceed the limits.
+    fn take_place(&self, rollout: &Rollout) -> Result<(), RolloutError> {
+        let mut open = lock(&self.open);
+        let keys = open.values().filter_map(|(it, _)| it.opened_by.as_ref());
+        let own = keys
+            .clone()
+            .filter(|key| rollout.opened_by.as_ref() == Some(key));
+        let (n_keys, n_own) = (keys.count(), own.count());
+        let (n, whose) = match &rollout.opened_by {
+            _ if open.len() >= MAX_OPEN => (open.len(), ""),
+            Some(_) if n_own >= MAX_OF_KEY => (n_own, " by this key"),
+            Some(_) if n_keys >= MAX_OF_KEYS => (n_keys, " by keys of some agents"),
+            _ => {
+                let id = rollout.id.clone();
+                open.insert(id, until_its_end(rollout.clone(), now_ms()));
+                return Ok(());
+            }
+        };
+        Err(RolloutError::TooMany { n, whose })
     }
 
     /// Closes a rollout: its outcome judges its turns.
@@ -195,4 +220,67 @@ pub(super) fn key_hash(key: &str) -> String {
 /// Makes a key, which nobody can guess.
 pub(super) fn new_key() -> Secret {
     Secret::from(format!("sk-rollout-{:032x}", rand::random::<u128>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use metaclaw_turns::{RolloutState, TurnsConfig};
+
+    use super::*;
+
+    fn rollout(n: u64, key: Option<&str>) -> Rollout {
+        Rollout {
+            id: RolloutId::new(n, 7),
+            agent: "coder".parse().unwrap(),
+            task: "t".parse().unwrap(),
+            group: "g".parse().unwrap(),
+            group_size: 1,
+            attempt: 0,
+            held_out: false,
+            adapter: None,
+            run: None,
+            opened_by: key.map(str::to_owned),
+            key_hash: String::new(),
+            opened_ms: 1,
+            deadline_ms: u64::MAX,
+            state: RolloutState::Open,
+        }
+    }
+
+    /// One agent's key once took all places for a day, also after a restart.
+    #[tokio::test]
+    async fn a_key_has_its_share_of_places_and_the_owner_has_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+        let rollouts = Rollouts::load(log.clone()).await.unwrap();
+        let many = (0..MAX_OF_KEY as u64 + 20).map(|n| rollouts.open(rollout(n, Some("phone"))));
+        let opened = join_all(many).await;
+        let n_opened = opened.iter().filter(|opened| opened.is_ok()).count();
+        assert_eq!(n_opened, MAX_OF_KEY, "requests at the same time too");
+        drop(rollouts);
+        let rollouts = Rollouts::load(log).await.unwrap();
+        let mut n = 10_000;
+        let mut take = |key| {
+            n += 1;
+            rollouts.take_place(&rollout(n, key))
+        };
+        let refused = |taken: Result<(), RolloutError>| taken.unwrap_err().to_string();
+        let by_key = "512 rollouts are open by this key, and no more may be at once: close some (POST /v1/feedback)";
+        assert_eq!(refused(take(Some("phone"))), by_key);
+        for key in ["tablet", "desk", "car"] {
+            for _ in 0..MAX_OF_KEY {
+                take(Some(key)).unwrap();
+            }
+            assert_eq!(refused(take(Some(key))), by_key);
+        }
+        assert!(refused(take(Some("fourth"))).contains("2048 rollouts are open by keys of some"));
+        for _ in MAX_OF_KEYS..MAX_OPEN {
+            take(None).unwrap();
+        }
+        assert!(refused(take(None)).starts_with("4096 rollouts are open, and"));
+        let end = RolloutEnd::Unfinished;
+        rollouts.close(&RolloutId::new(0, 7), end).await.unwrap();
+        take(Some("fourth")).unwrap();
+    }
 }

@@ -24,9 +24,6 @@ use tower::{Service, ServiceExt};
 
 use crate::{body::BoxError, timed_stream::TimedStream};
 
-/// The time for a request's headers, and for a connection without a request. It equals nginx's keep-alive, which is
-/// longer than clients keep connections, so that none writes into a closing one.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
 /// The largest head of a request, and the largest amount that hyper reads ahead of a body. For more, the answer is 431.
 const MAX_HEAD: usize = 64 << 10;
 /// The most fields in it. For more, the answer is 431 too.
@@ -48,22 +45,31 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 struct BrokenReply(BoxError);
 
 /// Serves one connection to its end. After `stop`, serves only the running requests.
-pub(super) async fn connection<S, B>(service: S, stream: TcpStream, stop: CancellationToken)
-where
+pub(super) async fn connection<S, B>(
+    service: S,
+    stream: TcpStream,
+    header_timeout: Duration,
+    stop: CancellationToken,
+) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
-    B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     if let Err(error) = set_up(&stream) {
         // It was closed in the meantime, or the system does not have these settings. It is served anyway.
         tracing::debug!(%error, "a connection keeps the system's settings");
     }
+    let broken = |error: B::Error| BrokenReply(error.into());
     let service =
-        service.map_response(|reply| reply.map(|body| body.map_err(BrokenReply).boxed_unsync()));
+        service.map_response(move |reply| reply.map(|body| body.map_err(broken).boxed_unsync()));
     let service = TowerToHyperService::new(service);
-    let io = TokioIo::new(TimedStream::new(stream, HEADER_TIMEOUT));
-    let mut connection = pin!(builder().serve_connection(io, service).into_owned());
+    let io = TokioIo::new(TimedStream::new(stream, header_timeout));
+    let mut connection = pin!(
+        builder(header_timeout)
+            .serve_connection(io, service)
+            .into_owned()
+    );
     let mut ended = stop.run_until_cancelled(connection.as_mut()).await;
     if ended.is_none() {
         connection.as_mut().graceful_shutdown();
@@ -75,14 +81,14 @@ where
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     // hyper's `date` panics before 1970, where the clock of a machine without a battery may begin.
     let has_date = SystemTime::now() >= UNIX_EPOCH;
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(header_timeout)
         .auto_date_header(has_date)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD);

@@ -25,6 +25,8 @@ impl WithRollouts {
             ..SetUp::default()
         };
         set_up.config.proxy.api_key = Some(Secret::from("sk-proxy"));
+        let keys = r#"{"phone":{"key":"sk-phone","agents":["coder"]}}"#;
+        set_up.config.proxy.keys = serde_json::from_str(keys).unwrap();
         let harness = Harness::with(set_up).await;
         let policy = Upstream::start(&harness.tasks).await;
         let url = format!("http://{}", policy.address);
@@ -163,7 +165,7 @@ async fn only_its_own_key_opens_a_rollout_and_it_opens_nothing_else() {
         let path = format!("/rollout/{}/v1/{route}", text(&opened, "id"));
         assert_eq!(
             it.call(&path, &key(&opened), &score).await.0,
-            404,
+            403,
             "{route}"
         );
     }
@@ -195,6 +197,127 @@ async fn only_its_own_key_opens_a_rollout_and_it_opens_nothing_else() {
         (200, json!({"adapter": null, "held_out": 0}))
     );
     assert!(it.chat(&other).await.0.starts_with("POST /v1/chat"));
+}
+
+/// A program of the model's own making gets the key of a rollout. Such a key once deleted the owner's files.
+#[tokio::test]
+async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_provider() {
+    let mut it = WithRollouts::start().await;
+    let (_, opened) = it.open(&json!({"agent": "coder", "task": "t-1"})).await;
+    let rollout = format!("/rollout/{}", text(&opened, "id"));
+    let callers = [
+        (rollout.as_str(), text(&opened, "api_key")),
+        ("", "sk-phone"),
+    ];
+    let request = |(method, route): (&str, &str), prefix: &str, key: &str| {
+        let head = format!("{method} {prefix}{route} HTTP/1.1\r\nhost: localhost");
+        format!("{head}\r\nauthorization: Bearer {key}\r\ncontent-length: 2\r\n\r\n{{}}")
+    };
+    for route in [
+        ("GET", "/v1/files"),
+        ("GET", "/v1/files/file-1/content"),
+        ("POST", "/v1/files"),
+        ("DELETE", "/v1/files/file-1"),
+        ("POST", "/v1/fine_tuning/jobs"),
+        ("DELETE", "/v1/assistants/a"),
+        ("POST", "/v1/images/generations"),
+        ("POST", "/v1/audio/speech"),
+        ("POST", "/v1/batches"),
+        ("POST", "/v1/messages/batches"),
+        ("GET", "/v1/chat/completions"),
+        ("GET", "/v1/chat/completions/chatcmpl-1"),
+        ("DELETE", "/v1/chat/completions/chatcmpl-1"),
+        ("GET", "/v1/responses/resp_1"),
+        ("DELETE", "/v1/responses/resp_1"),
+        ("POST", "/v1/conversations"),
+        ("POST", "/v1/vector_stores/vs_1/search"),
+        ("POST", "/v1/containers"),
+        ("GET", "/v1/organization/admin_api_keys"),
+        ("GET", "/v1/models/ft:mine"),
+        ("DELETE", "/v1/models/ft:mine"),
+        ("DELETE", "/v1/models"),
+        ("PUT", "/v1/messages/count_tokens"),
+        ("PATCH", "/v1/embeddings"),
+        ("GET", "/v1/models/../files"),
+        ("GET", "/v1/models%2f..%2ffiles"),
+        ("GET", "/v1/models;/files"),
+        ("DELETE", "/v1/%66iles/file-1"),
+        ("DELETE", "/v1//files/file-1"),
+        ("DELETE", "/v1/files//file-1"),
+        ("DELETE", "/v1/v1/files/file-1"),
+        ("POST", "/v1/chat/completions/../../files"),
+        ("GET", "/v1/x?y=/v1/models"),
+    ] {
+        for (prefix, key) in callers {
+            let seen = it
+                .harness
+                .refused(request(route, prefix, key).as_bytes())
+                .await;
+            let (seen, answer) = (seen.status(), seen.text().to_owned());
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(seen, 403, "{route:?} {prefix}: {answer}");
+            let message = text(&answer["error"], "message");
+            assert!(message.contains("GET /v1/models"), "{route:?}: {message}");
+        }
+    }
+    // A path with two slashes before `v1` is none of a rollout: its key is unknown there.
+    for route in ["//v1/files", "/%761/files", "/v1"] {
+        let seen = request(("GET", route), &rollout, text(&opened, "api_key"));
+        let seen = it.harness.refused(seen.as_bytes()).await;
+        assert_eq!(seen.status(), 401, "{route}");
+    }
+    for (prefix, key) in callers {
+        let mut client = it.harness.client().await;
+        let models = request(("GET", "/v1/models"), prefix, key);
+        client.send(models.as_bytes()).await;
+        it.policy.next().await.answer("{}").await;
+        assert_eq!(client.read().await.status(), 200);
+    }
+    let owner = (("DELETE", "/v1/files/file-1"), "sk-proxy");
+    for (route, key) in [(("POST", "/v1/embeddings"), "sk-phone"), owner] {
+        let (mut client, mut exchange) = it.harness.ask(request(route, "", key).as_bytes()).await;
+        exchange.answer("{}").await;
+        assert_eq!(client.read().await.status(), 200, "{route:?}");
+    }
+    // In a rollout, routes are fewer: its program needs chats.
+    let embeddings = request(
+        ("POST", "/v1/embeddings"),
+        &rollout,
+        text(&opened, "api_key"),
+    );
+    assert_eq!(
+        it.harness.refused(embeddings.as_bytes()).await.status(),
+        403
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_some_agents_opens_rollouts_with_their_own_adapters_under_its_name() {
+    let it = WithRollouts::start().await;
+    let phone = "authorization: Bearer sk-phone\r\n";
+    for (adapter, status) in [
+        (json!(null), 201),
+        (json!(""), 201),
+        (json!("coder-1f2e3d4c-000007"), 201),
+        (json!("main-1f2e3d4c-000007"), 400),
+        (json!("coder-two-1f2e3d4c-000007"), 400),
+        (json!("coder"), 400),
+        (json!("coder-000007"), 400),
+        (json!("base"), 400),
+    ] {
+        let body = json!({"task": "t", "adapter": adapter});
+        let (seen, answer) = it.call("/v1/rollouts", phone, &body).await;
+        assert_eq!(seen, status, "{adapter}: {answer}");
+        if status == 201 {
+            assert_eq!(answer["opened_by"], "phone");
+        } else {
+            let message = text(&answer["error"], "message");
+            assert!(message.contains("is not one of agent coder"), "{message}");
+        }
+    }
+    let body = json!({"agent": "coder", "task": "t", "adapter": "main-1f2e3d4c-000007"});
+    let (status, answer) = it.open(&body).await;
+    assert_eq!((status, answer.get("opened_by")), (201, None));
 }
 
 #[tokio::test]
@@ -256,6 +379,7 @@ async fn a_rollout_that_nobody_closes_is_unfinished_even_after_a_restart() {
         held_out: false,
         adapter: None,
         run: None,
+        opened_by: None,
         key_hash: String::new(),
         opened_ms: 1,
         deadline_ms: 2,

@@ -81,6 +81,7 @@ pub(crate) fn rollout(group: &str, attempt: u32, outcome: f32, steps: &[f32]) ->
         held_out: false,
         adapter: None,
         run: None,
+        opened_by: None,
         key_hash: String::new(),
         opened_ms: 0,
         deadline_ms: 0,

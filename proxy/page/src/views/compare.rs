@@ -44,7 +44,7 @@ pub(crate) async fn offer(
     let agents = state.agents().await?;
     let agent = match query.agent {
         Some(agent) => agent,
-        None => state.newest_agent(&agents).await?,
+        None => state.newest_agent(&agents.shown).await?,
     };
     let wanted = ComparisonWanted {
         agent: agent.clone(),
@@ -57,7 +57,7 @@ pub(crate) async fn offer(
         Err(failure) if failure.status == StatusCode::CONFLICT => {
             let body = html! {
                 h1 { "With and without" }
-                (agent_tabs("/ui/compare", &agents, &agent))
+                (agent_tabs("/ui/compare", &agents.shown, &agent))
                 (empty("Nobody can be asked.", &html! { (failure.message) }))
             };
             return Ok(frame.page("With and without", Section::Lessons, &body));
@@ -66,7 +66,8 @@ pub(crate) async fn offer(
     };
     let body = html! {
         h1 { "With and without" }
-        (agent_tabs("/ui/compare", &agents, &agent))
+        (agent_tabs("/ui/compare", &agents.shown, &agent))
+        (agents.left_out())
         p.lead { "Your own questions, asked again: once without what was learned, once with it." }
         p.soft { "They go to " (plan.model) ". Nothing of this is kept or learned from. Each answer has at most "
             (MAX_ANSWER) " tokens." }

@@ -38,7 +38,8 @@ pub(crate) async fn show(
     let curves = state.ask(wanted.clone()).await?;
     let body = html! {
         h1 { "Curves" }
-        (choices(&wanted, &agents))
+        (choices(&wanted, &agents.shown))
+        (agents.left_out())
         section aria-labelledby="by-day" {
             h2 #by-day { "By day" }
             (live("day-curves", &figures(&curves, CurveAxis::Days)))

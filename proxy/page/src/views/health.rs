@@ -34,7 +34,7 @@ pub(crate) async fn show(
         (live("window", &window(schedule.as_ref(), now_ms)))
         section {
             h2 { "This browser" }
-            form.action method="post" action="/ui/do/sign-out" { button.plain { "Sign out" } }
+            form.action method="post" action="/ui/do/sign-out" { button.plain { "Sign out every browser" } }
         }
     };
     Ok(frame.page("Health", Section::Health, &body))

@@ -43,11 +43,12 @@ pub(crate) async fn show(
     frame: Frame,
     Query(query): Query<AgentQuery>,
 ) -> Result<Markup, PageFailure> {
-    let mut agents = state.agents().await?;
+    let listed = state.agents().await?;
     let agent = match query.agent {
         Some(agent) => agent,
-        None => state.newest_agent(&agents).await?,
+        None => state.newest_agent(&listed.shown).await?,
     };
+    let mut agents = listed.shown.clone();
     agents.extend([agent.clone(), AgentId::shared()]);
     agents.sort();
     agents.dedup();
@@ -65,6 +66,7 @@ pub(crate) async fn show(
     let body = html! {
         h1 { "Lessons" }
         (agent_tabs("/ui/lessons", &agents, &agent))
+        (listed.left_out())
         p { a href={ "/ui/compare?agent=" (encoded(agent.as_str())) } { "With and without" }
             ": your own questions, answered both ways" }
         (view.body())

@@ -69,7 +69,8 @@ pub(crate) async fn show(
         (live("leaves", &leaves(status.as_ref())))
         (live("sent", &sent(&report, status.as_ref())))
         (live("requests", &requests(&turns)))
-        (live("switches", &switches(status.as_ref(), &agents, &frame.here)))
+        (live("switches", &switches(status.as_ref(), &agents.shown, &frame.here)))
+        @if agents.n_more > 0 { p.soft { (agents.n_more) " more agents with fewer turns are not listed: " code { "metaclaw off --agent NAME" } } }
         (forget(&frame.here))
     };
     Ok(frame.page("What left?", Section::Privacy, &body))

@@ -81,6 +81,7 @@ fn now(learner: Option<&LearnerStatus>, here: &str, now_ms: u64) -> Markup {
         p.soft { "Training that costs something may run while you are away. The window is " (learner.window) "." }
         @if let Some(why) = &learner.judging.failing { p.notice.bad { "The judge does not answer: " (why) } }
         @for agent in &learner.agents { (agent_now(agent, learner.batch_size, here)) }
+        @if learner.n_more > 0 { p.soft { (learner.n_more) " more agents with fewer turns, and without a step, are not shown." } }
     }
 }
 

@@ -32,6 +32,9 @@ pub struct Rollout {
     /// The name of the run of `metaclaw rollout run`, if it belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The name of the key that opened it (`proxy.keys`), or none for the owner's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_by: Option<String>,
     /// The hash of the key with which its agent talks to the proxy. The key itself is not stored.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key_hash: String,

@@ -19,6 +19,7 @@ fn rollout(n: u32) -> Rollout {
         held_out: false,
         adapter: None,
         run: None,
+        opened_by: None,
         key_hash: "00".repeat(32),
         opened_ms: 1_760_000_000_000 + u64::from(n),
         deadline_ms: 1_760_000_600_000,

@@ -23,6 +23,12 @@ pub(super) fn learner(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
     if learner.phase != Phase::Off {
         let agents = learner.agents.iter();
         lines.extend(agents.flat_map(|it| agent(it, learner.batch_size, now_ms)));
+        if learner.n_more > 0 {
+            lines.push(format!(
+                "agents:  {} more with fewer turns, and without a step",
+                learner.n_more
+            ));
+        }
     }
     lines
 }

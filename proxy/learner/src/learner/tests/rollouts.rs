@@ -42,6 +42,7 @@ impl<'a> TestRollout<'a> {
             held_out: self.held_out,
             adapter: self.adapter.clone(),
             run: None,
+            opened_by: None,
             key_hash: String::new(),
             opened_ms: now_ms(),
             deadline_ms: u64::MAX,

@@ -1,0 +1,124 @@
+//! The names of agents that callers without a key may use.
+//!
+//! Without a key, any program of this machine can name as many agents as it likes, and each would have its own line in
+//! every list, and its own lessons. So there is a limit, and the requests of all further agents count as those of one
+//! agent. They are relayed and recorded as all others are.
+
+use std::{
+    collections::BTreeSet,
+    hash::{Hash, Hasher},
+    sync::{Arc, Mutex},
+};
+
+use metaclaw_capture::Counter;
+use metaclaw_chat::AgentId;
+
+use crate::lock::lock;
+
+/// The most names, besides those that the settings contain.
+const MAX_NAMES: usize = 256;
+/// The agent that all others count as.
+const OTHERS: &str = "_others";
+
+/// The names that are in use. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AgentNames(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    known: Mutex<BTreeSet<AgentId>>,
+    /// How many may be known.
+    limit: usize,
+    /// Requests that counted as those of another agent.
+    n_others: Arc<Counter>,
+}
+
+// === impl AgentNames ===
+
+impl AgentNames {
+    /// Starts with all that the settings name, and with as many of `used` as are allowed, the first ones.
+    pub(crate) fn new(
+        settings: impl Iterator<Item = AgentId>,
+        used: impl Iterator<Item = AgentId>,
+        n_others: Arc<Counter>,
+    ) -> Self {
+        let mut known: BTreeSet<AgentId> = settings.collect();
+        known.extend([AgentId::default_agent()]);
+        let limit = known.len() + MAX_NAMES;
+        for agent in used {
+            if known.len() < limit {
+                known.insert(agent);
+            }
+        }
+        Self(Arc::new(Names {
+            known: Mutex::new(known),
+            limit,
+            n_others,
+        }))
+    }
+
+    /// Returns the agent as which this one counts.
+    pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
+        let mut known = lock(&self.0.known);
+        let is_new = !known.contains(&agent);
+        if is_new && known.len() < self.0.limit {
+            known.insert(agent.clone());
+        } else if is_new && let Ok(others) = OTHERS.parse() {
+            if self.0.n_others.get() == 0 {
+                tracing::warn!(
+                    %agent,
+                    "requests without a key have named {MAX_NAMES} agents, so this agent and further ones count as agent {OTHERS}: to tell them apart, name them in the settings (agents.NAME), or set a key (proxy.api_key)"
+                );
+            }
+            self.0.n_others.inc();
+            return others;
+        }
+        agent
+    }
+}
+
+/// All callers without a key are one caller.
+impl PartialEq for AgentNames {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for AgentNames {}
+
+impl Hash for AgentNames {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(n: usize) -> AgentId {
+        format!("agent-{n}").parse().unwrap()
+    }
+
+    #[test]
+    fn names_are_limited_and_the_settings_and_what_was_used_come_first() {
+        let n_others = Arc::new(Counter::default());
+        let settings = (0..300).map(agent);
+        let used = (290..20_000).map(agent);
+        let names = AgentNames::new(settings, used, Arc::clone(&n_others));
+        for known in [0, 299, 300, 300 + MAX_NAMES - 1] {
+            assert_eq!(names.counted(agent(known)), agent(known));
+        }
+        assert_eq!(
+            names.counted(AgentId::default_agent()),
+            AgentId::default_agent()
+        );
+        assert_eq!(n_others.get(), 0);
+        for other in [300 + MAX_NAMES, 19_999, 30_000] {
+            assert_eq!(names.counted(agent(other)).as_str(), OTHERS);
+        }
+        assert_eq!(n_others.get(), 3);
+        let fresh = AgentNames::new([].into_iter(), [].into_iter(), Arc::clone(&n_others));
+        let counted: BTreeSet<_> = (0..1_000).map(|n| fresh.counted(agent(n))).collect();
+        assert_eq!(counted.len(), MAX_NAMES + 1);
+        assert_eq!(fresh.counted(agent(0)), agent(0));
+    }
+}
