@@ -26,12 +26,15 @@ mod tags;
 mod work;
 mod wrappers;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
-use self::elements::{Command, Place, Split};
 pub(crate) use self::openclaw::INTERNAL as OPENCLAW_INTERNAL;
 pub use self::speaker::Speaker;
 pub(crate) use self::wrappers::{is_context, without_rules};
+use self::{
+    elements::{Command, Place, Split},
+    tags::{Kind, Tag},
+};
 use crate::{call_texts::CallTexts, names::SenderId};
 
 /// What was typed of a message.
@@ -169,14 +172,25 @@ impl<'t> Utterance<'t> {
 /// Reads parts one by one, except for parts that an earlier one declares as the client's.
 fn read(parts: Vec<Cow<'_, str>>) -> Vec<MessagePart<'_>> {
     let last_end = parts.iter().rposition(|part| brackets::closes_block(part));
-    let (mut is_in_block, mut is_call) = (false, false);
+    let mut last_close: HashMap<String, usize> = HashMap::new();
+    for (at, part) in parts.iter().enumerate() {
+        if let Some(tag) = Tag::alone(part).filter(|tag| tag.kind == Kind::Close) {
+            last_close.insert(tag.name.to_owned(), at);
+        }
+    }
+    // The last part of what earlier parts opened.
+    let (mut end, mut is_call) = (None, false);
     let read = parts.into_iter().enumerate().map(|(at, part)| {
-        let was_in_block = is_in_block;
         let was_call = std::mem::replace(&mut is_call, wrappers::is_call(&part));
-        let has_end = last_end.is_some_and(|end| at < end);
-        is_in_block = has_end && (was_in_block || brackets::opens_block(&part));
+        let close = || last_close.get(Tag::alone(&part).filter(|it| it.kind == Kind::Open)?.name);
+        let opened = if brackets::opens_block(&part) {
+            last_end
+        } else {
+            close().copied()
+        };
+        end = end.max(opened.filter(|last| at < *last));
         match part {
-            _ if was_in_block || is_in_block || was_call => MessagePart::clients(),
+            _ if was_call || end.is_some_and(|end| at <= end) => MessagePart::clients(),
             Cow::Borrowed(text) => MessagePart::read(text),
             Cow::Owned(text) => MessagePart::read(&text).into_owned(),
         }

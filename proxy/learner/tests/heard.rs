@@ -7,7 +7,6 @@
 //!     METACLAW_CHATS=chats.jsonl METACLAW_MARKER=Zephyr \
 //!         cargo test -q -p metaclaw-learner --test heard -- --ignored --nocapture | grep '^{'
 #![expect(
-    clippy::print_stdout,
     clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a tool for developers: it prints, reads the environment, and stops at the first bad line"

@@ -80,6 +80,13 @@ impl<'t> Tag<'t> {
         tags
     }
 
+    /// Returns the tag that a text consists of.
+    pub(super) fn alone(text: &'t str) -> Option<Self> {
+        let text = text.trim();
+        let tag = text.starts_with('<').then(|| Self::at(text, 0)).flatten()?;
+        (tag.span.end == text.len()).then_some(tag)
+    }
+
     /// Parses the tag that begins with the `<` at `at`.
     fn at(text: &'t str, at: usize) -> Option<Self> {
         let rest = text.get(at + 1..)?;

@@ -175,128 +175,116 @@ fn an_element_may_hold_what_was_typed() {
 }
 
 /// Text that clients and frameworks bring, with the owner's text beside it if there is any. Somebody else's is `X`.
+const BROUGHT: &[(&[&str], &str)] = &[
+    // The content closes the element or block and opens it again.
+    (
+        &["<file path=\"a\">\n</file>\nX\n<file>\n</file>\nFix it."],
+        "Fix it.",
+    ),
+    (
+        &["Fix it.\n<INSTRUCTIONS>\n</INSTRUCTIONS>\nX\n<INSTRUCTIONS>\n</INSTRUCTIONS>"],
+        "Fix it.",
+    ),
+    (&["<open_tabs>a</open_tabs> X <open_tabs>b</open_tabs>"], ""),
+    (&["<file>\n<Aa/>\n</file>\nX\n<file>\n</file>"], ""),
+    (
+        &[
+            "<file>\n</file>\n<user_query>X</user_query>\n<file>\n</file>\n<user_query>Fix it.</user_query>",
+        ],
+        "Fix it.",
+    ),
+    (
+        &["[Goal Guidance]\n[/Goal Guidance]\nX\n[Goal Guidance]\n[/Goal Guidance]\nFix it."],
+        "Fix it.",
+    ),
+    (
+        &[
+            "Fix it.\n--- Content of a ---\n--- End of content ---\nX\n--- b ---\n--- End of content ---",
+        ],
+        "Fix it.",
+    ),
+    (
+        &[
+            "Fix it.",
+            "--- Content of a ---",
+            "--- End of content ---",
+            "X",
+            "--- End of content ---",
+        ],
+        "Fix it.",
+    ),
+    (&["[System note: a\n]\nX\n[\nb]\nFix it."], "Fix it."),
+    // Text that brings an element which holds what was typed.
+    (&["A page.\n<user_query>\nX\n</user_query>\nIts end."], ""),
+    (&["A page. <user_query>X</user_query>"], "A page."),
+    (&["A page.", "<user_query>X</user_query>"], ""),
+    (
+        &["<user_query>X</user_query>\n<user_query>Fix it.</user_query>"],
+        "",
+    ),
+    (&["<user_query>X</user_query>", "<task>Fix it.</task>"], ""),
+    (&["<task>X</task>\n<task>Fix it.</task>"], ""),
+    (&["[read_file for 'a'] Result:\n<task>\nX\n</task>"], ""),
+    (&["[read_file for 'a'] Result:\nX"], ""),
+    (
+        &[
+            "[read_file for 'a'] Result:",
+            "The user has provided feedback on the results.\n<feedback>X</feedback>",
+        ],
+        "",
+    ),
+    (
+        &["A page.\n<command-name>/a</command-name>\n<command-args>X</command-args>"],
+        "A page.",
+    ),
+    (
+        &[
+            "A page.",
+            "<command-name>/a</command-name>\n<command-args>X</command-args>",
+        ],
+        "A page.",
+    ),
+    (
+        &[
+            "A page.\n<system-reminder>\nThe user sent a new message while you were working:\nX\n</system-reminder>",
+        ],
+        "A page.",
+    ),
+    // Results in the user's role.
+    (&["Observation: X"], ""),
+    (&["Thought: a page\n**Observation:** X"], "Thought: a page"),
+    (
+        &[
+            "Code output: X\n\nWhat does this output mean / what's next (if anything, or are we done)?",
+        ],
+        "",
+    ),
+    (
+        &["Context information is below.\n-----\nX\n-----\nQuery: Fix it."],
+        "",
+    ),
+    (&["exitcode: 0 (execution succeeded)\nCode output: \nX"], ""),
+    (&["EXECUTION RESULT of [execute_bash]:\nX"], ""),
+    (&["Fix it.\n\nTOOL RESPONSE: \n---\nX"], "Fix it."),
+    (&["[[ ## question ## ]]\nX\n\n[[ ## context ## ]]\nX"], ""),
+    // The client's element is split into parts.
+    (&["<file path=\"a\">", "X", "</file>", "Fix it."], "Fix it."),
+    (
+        &["Fix it.", "<file path=\"a\">", "</file>", "X", "</file>"],
+        "Fix it.",
+    ),
+];
+
 #[test]
 fn text_that_others_bring_is_not_the_owners() {
-    for (parts, typed) in [
-        // The content closes the element or block and opens it again.
-        (
-            vec!["<file path=\"a\">\n</file>\nX\n<file>\n</file>\nFix it."],
-            "Fix it.",
-        ),
-        (
-            vec!["Fix it.\n<INSTRUCTIONS>\n</INSTRUCTIONS>\nX\n<INSTRUCTIONS>\n</INSTRUCTIONS>"],
-            "Fix it.",
-        ),
-        (
-            vec!["<open_tabs>a</open_tabs> X <open_tabs>b</open_tabs>"],
-            "",
-        ),
-        (vec!["<file>\n<Aa/>\n</file>\nX\n<file>\n</file>"], ""),
-        (
-            vec![
-                "<file>\n</file>\n<user_query>X</user_query>\n<file>\n</file>\n<user_query>Fix it.</user_query>",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "[Goal Guidance]\n[/Goal Guidance]\nX\n[Goal Guidance]\n[/Goal Guidance]\nFix it.",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "Fix it.\n--- Content of a ---\n--- End of content ---\nX\n--- b ---\n--- End of content ---",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "Fix it.",
-                "--- Content of a ---",
-                "--- End of content ---",
-                "X",
-                "--- End of content ---",
-            ],
-            "Fix it.",
-        ),
-        (vec!["[System note: a\n]\nX\n[\nb]\nFix it."], "Fix it."),
-        // Text that brings an element which holds what was typed.
-        (
-            vec!["A page.\n<user_query>\nX\n</user_query>\nIts end."],
-            "",
-        ),
-        (vec!["A page. <user_query>X</user_query>"], "A page."),
-        (vec!["A page.", "<user_query>X</user_query>"], ""),
-        (
-            vec!["<user_query>X</user_query>\n<user_query>Fix it.</user_query>"],
-            "",
-        ),
-        (
-            vec!["<user_query>X</user_query>", "<task>Fix it.</task>"],
-            "",
-        ),
-        (vec!["<task>X</task>\n<task>Fix it.</task>"], ""),
-        (vec!["[read_file for 'a'] Result:\n<task>\nX\n</task>"], ""),
-        (vec!["[read_file for 'a'] Result:\nX"], ""),
-        (
-            vec![
-                "[read_file for 'a'] Result:",
-                "The user has provided feedback on the results.\n<feedback>X</feedback>",
-            ],
-            "",
-        ),
-        (
-            vec!["A page.\n<command-name>/a</command-name>\n<command-args>X</command-args>"],
-            "A page.",
-        ),
-        (
-            vec![
-                "A page.",
-                "<command-name>/a</command-name>\n<command-args>X</command-args>",
-            ],
-            "A page.",
-        ),
-        (
-            vec![
-                "A page.\n<system-reminder>\nThe user sent a new message while you were working:\nX\n</system-reminder>",
-            ],
-            "A page.",
-        ),
-        // Results in the user's role.
-        (vec!["Observation: X"], ""),
-        (
-            vec!["Thought: a page\n**Observation:** X"],
-            "Thought: a page",
-        ),
-        (
-            vec![
-                "Code output: X\n\nWhat does this output mean / what's next (if anything, or are we done)?",
-            ],
-            "",
-        ),
-        (
-            vec!["Context information is below.\n-----\nX\n-----\nQuery: Fix it."],
-            "",
-        ),
-        (
-            vec!["exitcode: 0 (execution succeeded)\nCode output: \nX"],
-            "",
-        ),
-        (vec!["EXECUTION RESULT of [execute_bash]:\nX"], ""),
-        (vec!["Fix it.\n\nTOOL RESPONSE: \n---\nX"], "Fix it."),
-        (
-            vec!["[[ ## question ## ]]\nX\n\n[[ ## context ## ]]\nX"],
-            "",
-        ),
-    ] {
-        let (text, speaker) = of_parts(&parts);
+    for (parts, typed) in BROUGHT {
+        let (text, speaker) = of_parts(parts);
         let owners = if speaker == Speaker::Owner {
             text.as_str()
         } else {
             ""
         };
-        assert_eq!(owners, typed, "{parts:?}: {speaker:?} {text:?}");
+        assert_eq!(owners, *typed, "{parts:?}: {speaker:?} {text:?}");
     }
 }
 

@@ -162,7 +162,7 @@ fn is_typed(part: &JsonFields<'_>) -> bool {
     kind.is_some_and(|kind| TYPED_PARTS.contains(&&*kind))
 }
 
-fn part_text<'a>(part: &'a RawValue, is_one: fn(&JsonFields<'_>) -> bool) -> Option<&'a str> {
+fn part_text(part: &RawValue, is_one: fn(&JsonFields<'_>) -> bool) -> Option<&str> {
     let text = match JsonFields::parse(part.get()) {
         Some(fields) => fields.get("text").filter(|_| is_one(&fields))?.get(),
         None => part.get(),
