@@ -241,6 +241,9 @@ impl FolderReader<'_> {
             let known = self.known.skills.remove(&path);
             match cached(known, &mut self.cache.skills, &path, read) {
                 Ok(skill) => {
+                    if let Some(line) = skill.no_yaml {
+                        self.warn(&path, SkillFault::NoYaml { line });
+                    }
                     let name: Arc<str> = skill.name.as_str().into();
                     if let Some(first) = first.get(&name) {
                         let first = first.clone();

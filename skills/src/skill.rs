@@ -58,6 +58,8 @@ pub struct Skill {
     pub content: String,
     /// The first 16 hex digits of the BLAKE3 hash of its text in a prompt, so equal texts have equal versions.
     pub version: String,
+    /// The line of the file that is no YAML, if there is one. Then the front matter was read line by line.
+    pub no_yaml: Option<u64>,
 }
 
 /// The keys of a front matter that are read. All others are the author's own.
@@ -145,7 +147,7 @@ impl Skill {
     pub fn parse(text: &str) -> Result<Self, SkillError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (front, body) = split(text).ok_or(SkillError::NoFrontMatter)?;
-        let front = FrontMatter::read(front);
+        let (front, no_yaml) = FrontMatter::read(front);
         let name: SkillName = required(front.name, "name")?.parse()?;
         let description = required(front.description, "description")?;
         let content = body.trim().replace("\r\n", "\n");
@@ -159,6 +161,7 @@ impl Skill {
             name,
             description,
             content,
+            no_yaml,
         })
     }
 }
@@ -207,26 +210,68 @@ impl KeywordList {
 // === impl FrontMatter ===
 
 impl FrontMatter {
-    /// Parses YAML, and otherwise splits each line at its first colon, as the original does. The original writes
-    /// `description: Use when: asked`, which YAML refuses.
-    fn read(text: &str) -> Self {
-        serde_saphyr::from_str(text).unwrap_or_else(|_| Self::from_lines(text))
+    /// Parses YAML. If one line is no YAML, as in `description: Use when: asked`, reads the lines, as other programs do,
+    /// and returns the number of that line in the file.
+    fn read(text: &str) -> (Self, Option<u64>) {
+        match serde_saphyr::from_str(text) {
+            Ok(front) => (front, None),
+            Err(error) => {
+                let line = error.location().map_or(1, |it| it.line());
+                (Self::from_lines(text), Some(line + 1))
+            }
+        }
     }
 
+    /// Reads a value for each key at the beginning of a line. The indented lines after it belong to the value.
     fn from_lines(text: &str) -> Self {
         let mut front = Self::default();
-        for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
-            let value = Some(value.trim().to_owned());
-            match key.trim() {
-                "name" => front.name = value,
-                "description" => front.description = value,
-                "category" => front.category = value,
-                "keywords" => front.keywords = value.map(KeywordList::Text),
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            let mut value = Vec::new();
+            let (key, first) = line.split_once(':').unwrap_or_default();
+            value.extend([first.trim()].into_iter().filter(|it| !is_block_mark(it)));
+            let is_more = |line: &&str| line.trim().is_empty() || line.starts_with([' ', '\t']);
+            while let Some(more) = lines.next_if(is_more) {
+                value.push(more.trim());
+            }
+            match key {
+                "name" => front.name = Some(unquoted(&value.join(" "))),
+                "description" => front.description = Some(unquoted(&value.join(" "))),
+                "category" => front.category = Some(unquoted(&value.join(" "))),
+                "keywords" => {
+                    let words = value.iter().flat_map(|line| line.split(','));
+                    let words = words.map(|it| it.trim().trim_start_matches(['-', '[']));
+                    let words = words.map(|it| unquoted(it.trim_end_matches(']')));
+                    front.keywords = Some(KeywordList::List(words.collect()));
+                }
                 _ => {}
             }
         }
         front
     }
+}
+
+/// Returns whether a text is YAML's mark of a block: `>`, `|-`, `>2`.
+fn is_block_mark(text: &str) -> bool {
+    let rest = text.strip_prefix(['>', '|']);
+    rest.is_some_and(|rest| {
+        rest.trim_end_matches(['+', '-']).parse::<u8>().is_ok()
+            || rest.trim_matches(['+', '-']).is_empty()
+    })
+}
+
+/// Returns a text without the quotation marks around it, and what is escaped within them. A comment may follow.
+fn unquoted(text: &str) -> String {
+    let text = text.trim();
+    for (mark, escaped) in [('"', "\\\""), ('\'', "''")] {
+        let hidden = text.replace(escaped, "\u{1a}");
+        let inner = hidden.strip_prefix(mark).and_then(|it| it.split_once(mark));
+        let inner = inner.filter(|(_, rest)| rest.is_empty() || rest.trim_start().starts_with('#'));
+        if let Some((inner, _)) = inner {
+            return inner.replace('\u{1a}', mark.encode_utf8(&mut [0; 4]));
+        }
+    }
+    text.to_owned()
 }
 
 #[cfg(test)]
@@ -250,6 +295,125 @@ mod tests {
         assert_eq!(skill.description, "Use when: \"x\" is [asked: for");
         assert_eq!(skill.category, "coding");
         assert_eq!(skill.content, "Body: one\n---\nstill body");
+    }
+
+    /// Each front matter has one line that is no YAML.
+    #[test]
+    fn front_matter_that_is_no_yaml_is_read_as_its_author_meant_it() {
+        let late = "Use when parcels are late.";
+        for (front, name, description, keywords, line) in [
+            (
+                "name: a\ndescription: >\n  Use when parcels\n  are late.\nargument-hint: [a] [b]",
+                "a",
+                late,
+                "",
+                6,
+            ),
+            (
+                "name: a\ndescription: |-\n  Use when parcels\n\n  are late.\nargument-hint: [a] [b]",
+                "a",
+                late,
+                "",
+                7,
+            ),
+            (
+                "name: a\ndescription: >2+\n  Use when parcels\n  are late.\nhint: a: b",
+                "a",
+                late,
+                "",
+                6,
+            ),
+            (
+                "name: \"a\" # mine\ndescription: 'Use when parcels are late.'\nhint: [a] [b]",
+                "a",
+                late,
+                "",
+                4,
+            ),
+            (
+                "name: a\ndescription: \"It\\\"s late\"\nhint: [a] [b]",
+                "a",
+                "It\"s late",
+                "",
+                4,
+            ),
+            (
+                "name: a\ndescription: 'It''s late'\nhint: [a] [b]",
+                "a",
+                "It's late",
+                "",
+                4,
+            ),
+            (
+                "name: a\ndescription: Use when: late\nmetadata:\n  author:\n    name: b\n  description: c",
+                "a",
+                "Use when: late",
+                "",
+                3,
+            ),
+            (
+                "name: a\ndescription: d: e\nmetadata:\n\tname: b\n\tcategory: c",
+                "a",
+                "d: e",
+                "",
+                3,
+            ),
+            (
+                "name: a\ndescription:\n  Use when parcels: late\n  or lost.",
+                "a",
+                "Use when parcels: late or lost.",
+                "",
+                4,
+            ),
+            (
+                "name: a\ndescription: Use when: parcels\n  are late.",
+                "a",
+                "Use when: parcels are late.",
+                "",
+                3,
+            ),
+            (
+                "name: a\ndescription: d: e\nkeywords: [late, \"lost\"]",
+                "a",
+                "d: e",
+                "late lost",
+                3,
+            ),
+            (
+                "name: a\ndescription: d: e\nkeywords:\n  - late\n  - 'lost'",
+                "a",
+                "d: e",
+                "late lost",
+                3,
+            ),
+            (
+                "# name: b\nname: a\ndescription: \"quoted\" words: late",
+                "a",
+                "\"quoted\" words: late",
+                "",
+                4,
+            ),
+            (
+                "name: a\r\ndescription: >\r\n  Use when parcels\r\n  are late.\r\nhint: a: b",
+                "a",
+                late,
+                "",
+                6,
+            ),
+        ] {
+            let skill = Skill::parse(&format!("---\n{front}\n---\nbody")).unwrap();
+            assert_eq!(skill.name.as_str(), name, "{front}");
+            assert_eq!(skill.description, description, "{front}");
+            assert_eq!(skill.keywords.join(" "), keywords, "{front}");
+            assert_eq!(
+                (&*skill.category, &*skill.content),
+                ("general", "body"),
+                "{front}"
+            );
+            assert_eq!(skill.no_yaml, Some(line), "{front}");
+        }
+        let whole = Skill::parse("---\nname: a\ndescription: >\n  d\n---\nbody").unwrap();
+        assert_eq!(whole.no_yaml, None);
     }
 
     #[test]

@@ -33,6 +33,11 @@ pub enum SkillFault {
     /// It was read, but is not a valid skill.
     #[error(transparent)]
     NoSkill(#[from] SkillError),
+    /// It is a skill, whose front matter was read line by line.
+    #[error(
+        "line {line} is no YAML, so its front matter is read line by line. Put quotation marks around the value"
+    )]
+    NoYaml { line: u64 },
     /// Another file has the same name.
     #[error("has the same name {name:?} as {}", first.display())]
     SameName {
@@ -90,7 +95,8 @@ impl SkillFault {
             | Self::SameName { .. }
             | Self::FolderName(_)
             | Self::OverBudget { .. } => "; skipped",
-            Self::Misnamed { .. }
+            Self::NoYaml { .. }
+            | Self::Misnamed { .. }
             | Self::WishesOfNobody
             | Self::NoFolder
             | Self::NoWish
