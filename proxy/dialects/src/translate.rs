@@ -51,10 +51,10 @@ pub use self::{
     call_ids::upstream_call_id,
     context::ReplyContext,
     direction::Direction,
+    effort::DEFAULT_MAX_TOKENS,
     error::TranslateError,
     going_on::go_on,
     own_reasoning::{has_own_reasoning, strip_own_reasoning},
-    params::DEFAULT_MAX_TOKENS,
     responses_stream::{is_translated_reply_id, translated_reply_id, upstream_reply_id},
 };
 use crate::{

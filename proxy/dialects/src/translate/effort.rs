@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::params::DEFAULT_MAX_TOKENS;
+/// `max_tokens` of a request to Anthropic whose caller set no limit. Every current model allows it.
+pub const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// The words, from the least to the most.
 const LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];

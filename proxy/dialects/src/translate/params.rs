@@ -4,15 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     at::{CHAT, MESSAGES, PathValue},
-    effort,
+    effort::{self, DEFAULT_MAX_TOKENS},
     error::TranslateError,
     fit::version,
     stops, tools,
     wire::{copy, filled, given, reasons},
 };
-
-/// `max_tokens` of a request to Anthropic whose caller set no limit. Every current model allows it.
-pub const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// OpenAI's limit for `user`, in characters.
 const MAX_USER: usize = 64;
