@@ -374,6 +374,8 @@ async fn a_redirect_is_followed_on_the_same_server_with_method_and_body() {
                 second.head
             );
             assert_eq!(second.body, first.body);
+            let agent = second.header("user-agent").unwrap();
+            assert!(agent.starts_with("metaclaw/"), "{agent}");
             assert_eq!(
                 second.header("authorization"),
                 first.header("authorization")

@@ -42,6 +42,8 @@ const PONG: Duration = Duration::from_secs(20);
 
 /// The most fields in the head of a reply. Providers and proxies in between send over 100.
 const MAX_HEADERS: usize = 1_024;
+/// The user agent of a request that follows a redirect.
+const OUR_NAME: &str = concat!("metaclaw/", env!("CARGO_PKG_VERSION"));
 /// How many redirects of one request are followed.
 const REDIRECTS: usize = 5;
 
@@ -139,6 +141,9 @@ impl Client {
             };
             tracing::debug!(%uri, "the upstream redirects the request, which is followed on the same server");
             head.uri = uri;
+            // The proxy follows, and not the client.
+            let ours = HeaderValue::from_static(OUR_NAME);
+            head.headers.insert(header::USER_AGENT, ours);
             reply = self.once(&self.pooled, head.clone(), again()).await?;
         }
         let status = reply.status();
