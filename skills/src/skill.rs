@@ -297,110 +297,112 @@ mod tests {
         assert_eq!(skill.content, "Body: one\n---\nstill body");
     }
 
-    /// Each front matter has one line that is no YAML.
+    /// Front matters of which one line is no YAML, with the name, description, keywords, and the line's number.
+    const NO_YAML: [(&str, &str, &str, &str, u64); 14] = [
+        (
+            "name: a\ndescription: >\n  Use when parcels\n  are late.\nargument-hint: [a] [b]",
+            "a",
+            LATE,
+            "",
+            6,
+        ),
+        (
+            "name: a\ndescription: |-\n  Use when parcels\n\n  are late.\nargument-hint: [a] [b]",
+            "a",
+            LATE,
+            "",
+            7,
+        ),
+        (
+            "name: a\ndescription: >2+\n  Use when parcels\n  are late.\nhint: a: b",
+            "a",
+            LATE,
+            "",
+            6,
+        ),
+        (
+            "name: \"a\" # mine\ndescription: 'Use when parcels are late.'\nhint: [a] [b]",
+            "a",
+            LATE,
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription: \"It\\\"s late\"\nhint: [a] [b]",
+            "a",
+            "It\"s late",
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription: 'It''s late'\nhint: [a] [b]",
+            "a",
+            "It's late",
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription: Use when: late\nmetadata:\n  author:\n    name: b\n  description: c",
+            "a",
+            "Use when: late",
+            "",
+            3,
+        ),
+        (
+            "name: a\ndescription: d: e\nmetadata:\n\tname: b\n\tcategory: c",
+            "a",
+            "d: e",
+            "",
+            3,
+        ),
+        (
+            "name: a\ndescription:\n  Use when parcels: late\n  or lost.",
+            "a",
+            "Use when parcels: late or lost.",
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription: Use when: parcels\n  are late.",
+            "a",
+            "Use when: parcels are late.",
+            "",
+            3,
+        ),
+        (
+            "name: a\ndescription: d: e\nkeywords: [late, \"lost\"]",
+            "a",
+            "d: e",
+            "late lost",
+            3,
+        ),
+        (
+            "name: a\ndescription: d: e\nkeywords:\n  - late\n  - 'lost'",
+            "a",
+            "d: e",
+            "late lost",
+            3,
+        ),
+        (
+            "# name: b\nname: a\ndescription: \"quoted\" words: late",
+            "a",
+            "\"quoted\" words: late",
+            "",
+            4,
+        ),
+        (
+            "name: a\r\ndescription: >\r\n  Use when parcels\r\n  are late.\r\nhint: a: b",
+            "a",
+            LATE,
+            "",
+            6,
+        ),
+    ];
+    const LATE: &str = "Use when parcels are late.";
+
     #[test]
     fn front_matter_that_is_no_yaml_is_read_as_its_author_meant_it() {
-        let late = "Use when parcels are late.";
-        for (front, name, description, keywords, line) in [
-            (
-                "name: a\ndescription: >\n  Use when parcels\n  are late.\nargument-hint: [a] [b]",
-                "a",
-                late,
-                "",
-                6,
-            ),
-            (
-                "name: a\ndescription: |-\n  Use when parcels\n\n  are late.\nargument-hint: [a] [b]",
-                "a",
-                late,
-                "",
-                7,
-            ),
-            (
-                "name: a\ndescription: >2+\n  Use when parcels\n  are late.\nhint: a: b",
-                "a",
-                late,
-                "",
-                6,
-            ),
-            (
-                "name: \"a\" # mine\ndescription: 'Use when parcels are late.'\nhint: [a] [b]",
-                "a",
-                late,
-                "",
-                4,
-            ),
-            (
-                "name: a\ndescription: \"It\\\"s late\"\nhint: [a] [b]",
-                "a",
-                "It\"s late",
-                "",
-                4,
-            ),
-            (
-                "name: a\ndescription: 'It''s late'\nhint: [a] [b]",
-                "a",
-                "It's late",
-                "",
-                4,
-            ),
-            (
-                "name: a\ndescription: Use when: late\nmetadata:\n  author:\n    name: b\n  description: c",
-                "a",
-                "Use when: late",
-                "",
-                3,
-            ),
-            (
-                "name: a\ndescription: d: e\nmetadata:\n\tname: b\n\tcategory: c",
-                "a",
-                "d: e",
-                "",
-                3,
-            ),
-            (
-                "name: a\ndescription:\n  Use when parcels: late\n  or lost.",
-                "a",
-                "Use when parcels: late or lost.",
-                "",
-                4,
-            ),
-            (
-                "name: a\ndescription: Use when: parcels\n  are late.",
-                "a",
-                "Use when: parcels are late.",
-                "",
-                3,
-            ),
-            (
-                "name: a\ndescription: d: e\nkeywords: [late, \"lost\"]",
-                "a",
-                "d: e",
-                "late lost",
-                3,
-            ),
-            (
-                "name: a\ndescription: d: e\nkeywords:\n  - late\n  - 'lost'",
-                "a",
-                "d: e",
-                "late lost",
-                3,
-            ),
-            (
-                "# name: b\nname: a\ndescription: \"quoted\" words: late",
-                "a",
-                "\"quoted\" words: late",
-                "",
-                4,
-            ),
-            (
-                "name: a\r\ndescription: >\r\n  Use when parcels\r\n  are late.\r\nhint: a: b",
-                "a",
-                late,
-                "",
-                6,
-            ),
-        ] {
+        for (front, name, description, keywords, line) in NO_YAML {
             let skill = Skill::parse(&format!("---\n{front}\n---\nbody")).unwrap();
             assert_eq!(skill.name.as_str(), name, "{front}");
             assert_eq!(skill.description, description, "{front}");

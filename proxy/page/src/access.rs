@@ -151,22 +151,23 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     // A program that is no browser sends neither. What a browser sends, it sends once. Bytes are compared, so that a
     // value that is no text does not count as none.
     let origin = format!("http://{host}");
-    let is_ours = match once(headers, &header::ORIGIN) {
-        Some(given) => given == Some(origin.as_bytes()),
-        None => once(headers, &SITE).is_none_or(|site| site == Some(b"same-origin")),
+    let is_ours = match (once(headers, &header::ORIGIN), once(headers, &SITE)) {
+        (Ok(Some(given)), _) => given == origin.as_bytes(),
+        (Ok(None), Ok(site)) => site.is_none_or(|site| site == b"same-origin"),
+        _ => false,
     };
     (!is_ours).then_some("a form of another page is not taken\n")
 }
 
-/// Returns a header's value if a request has this header, or `None` inside if it has the header several times.
-fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a [u8]>> {
+/// Returns a header's value if a request has this header, or an error if it has the header several times.
+fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, ()> {
     let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    Some(values.next().is_none().then_some(first.as_bytes()))
+    let first = values.next().map(HeaderValue::as_bytes);
+    values.next().map_or(Ok(first), |_| Err(()))
 }
 
 fn host(headers: &HeaderMap) -> Option<&str> {
-    std::str::from_utf8(once(headers, &header::HOST)??).ok()
+    std::str::from_utf8(once(headers, &header::HOST).ok()??).ok()
 }
 
 fn is_of_this_machine(host: &str) -> bool {

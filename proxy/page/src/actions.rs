@@ -277,12 +277,12 @@ impl TryFrom<String> for Back {
 
     /// A header cannot contain a line's end.
     fn try_from(to: String) -> Result<Self, Self::Error> {
-        match to.contains(char::is_control) {
-            true => Err(
+        if to.contains(char::is_control) {
+            return Err(
                 "back: a control character is not allowed: give an address of the page, as /ui/lessons",
-            ),
-            false => Ok(Self(to)),
+            );
         }
+        Ok(Self(to))
     }
 }
 

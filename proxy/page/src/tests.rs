@@ -290,7 +290,8 @@ async fn forms_of_other_pages_and_names_of_other_hosts_are_refused() {
     let own: &'static [u8] = b"http://127.0.0.1:30080";
     let origin = |value: &'static [u8]| (header::ORIGIN, value);
     let site = |value: &'static [u8]| (fetch_site.clone(), value);
-    let cases: [(&str, &[(header::HeaderName, &[u8])]); 14] = [
+    type Given<'a> = (header::HeaderName, &'a [u8]);
+    let cases: [(&str, &[Given<'_>]); 14] = [
         (us, &[origin(b"http://127.0.0.1:8000")]),
         (us, &[origin(b"https://example.org")]),
         (us, &[origin(b"null")]),

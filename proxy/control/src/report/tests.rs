@@ -405,10 +405,9 @@ async fn of_many_agents_the_report_names_those_with_the_most_turns() {
         turn.meta.end = StreamEnd::Complete;
         world.log.append(turn)
     });
-    futures_util::future::join_all(appended)
-        .await
-        .into_iter()
-        .for_each(|it| drop(it.unwrap()));
+    for appended in futures_util::future::join_all(appended).await {
+        appended.unwrap();
+    }
     let report = world.report(false, today()).await;
     assert_eq!(report.agents.len(), n_agents + 1);
     assert_eq!(report.in_force.len(), 100);

@@ -199,6 +199,43 @@ async fn only_its_own_key_opens_a_rollout_and_it_opens_nothing_else() {
     assert!(it.chat(&other).await.0.starts_with("POST /v1/chat"));
 }
 
+/// Routes that only the owner's key opens, in several spellings.
+const OF_THE_OWNER: [(&str, &str); 33] = [
+    ("GET", "/v1/files"),
+    ("GET", "/v1/files/file-1/content"),
+    ("POST", "/v1/files"),
+    ("DELETE", "/v1/files/file-1"),
+    ("POST", "/v1/fine_tuning/jobs"),
+    ("DELETE", "/v1/assistants/a"),
+    ("POST", "/v1/images/generations"),
+    ("POST", "/v1/audio/speech"),
+    ("POST", "/v1/batches"),
+    ("POST", "/v1/messages/batches"),
+    ("GET", "/v1/chat/completions"),
+    ("GET", "/v1/chat/completions/chatcmpl-1"),
+    ("DELETE", "/v1/chat/completions/chatcmpl-1"),
+    ("GET", "/v1/responses/resp_1"),
+    ("DELETE", "/v1/responses/resp_1"),
+    ("POST", "/v1/conversations"),
+    ("POST", "/v1/vector_stores/vs_1/search"),
+    ("POST", "/v1/containers"),
+    ("GET", "/v1/organization/admin_api_keys"),
+    ("GET", "/v1/models/ft:mine"),
+    ("DELETE", "/v1/models/ft:mine"),
+    ("DELETE", "/v1/models"),
+    ("PUT", "/v1/messages/count_tokens"),
+    ("PATCH", "/v1/embeddings"),
+    ("GET", "/v1/models/../files"),
+    ("GET", "/v1/models%2f..%2ffiles"),
+    ("GET", "/v1/models;/files"),
+    ("DELETE", "/v1/%66iles/file-1"),
+    ("DELETE", "/v1//files/file-1"),
+    ("DELETE", "/v1/files//file-1"),
+    ("DELETE", "/v1/v1/files/file-1"),
+    ("POST", "/v1/chat/completions/../../files"),
+    ("GET", "/v1/x?y=/v1/models"),
+];
+
 /// A program of the model's own making gets the key of a rollout. Such a key once deleted the owner's files.
 #[tokio::test]
 async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_provider() {
@@ -213,41 +250,7 @@ async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_prov
         let head = format!("{method} {prefix}{route} HTTP/1.1\r\nhost: localhost");
         format!("{head}\r\nauthorization: Bearer {key}\r\ncontent-length: 2\r\n\r\n{{}}")
     };
-    for route in [
-        ("GET", "/v1/files"),
-        ("GET", "/v1/files/file-1/content"),
-        ("POST", "/v1/files"),
-        ("DELETE", "/v1/files/file-1"),
-        ("POST", "/v1/fine_tuning/jobs"),
-        ("DELETE", "/v1/assistants/a"),
-        ("POST", "/v1/images/generations"),
-        ("POST", "/v1/audio/speech"),
-        ("POST", "/v1/batches"),
-        ("POST", "/v1/messages/batches"),
-        ("GET", "/v1/chat/completions"),
-        ("GET", "/v1/chat/completions/chatcmpl-1"),
-        ("DELETE", "/v1/chat/completions/chatcmpl-1"),
-        ("GET", "/v1/responses/resp_1"),
-        ("DELETE", "/v1/responses/resp_1"),
-        ("POST", "/v1/conversations"),
-        ("POST", "/v1/vector_stores/vs_1/search"),
-        ("POST", "/v1/containers"),
-        ("GET", "/v1/organization/admin_api_keys"),
-        ("GET", "/v1/models/ft:mine"),
-        ("DELETE", "/v1/models/ft:mine"),
-        ("DELETE", "/v1/models"),
-        ("PUT", "/v1/messages/count_tokens"),
-        ("PATCH", "/v1/embeddings"),
-        ("GET", "/v1/models/../files"),
-        ("GET", "/v1/models%2f..%2ffiles"),
-        ("GET", "/v1/models;/files"),
-        ("DELETE", "/v1/%66iles/file-1"),
-        ("DELETE", "/v1//files/file-1"),
-        ("DELETE", "/v1/files//file-1"),
-        ("DELETE", "/v1/v1/files/file-1"),
-        ("POST", "/v1/chat/completions/../../files"),
-        ("GET", "/v1/x?y=/v1/models"),
-    ] {
+    for route in OF_THE_OWNER {
         for (prefix, key) in callers {
             let seen = it
                 .harness
