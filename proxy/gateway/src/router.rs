@@ -91,6 +91,9 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
     if path == COUNT_TOKENS && *request.method() == Method::POST {
         return Ok(Route::CountTokens);
     }
+    if matches!(extensions.get(), Some(Caller::Of(_))) {
+        refuse_owners_routes(request, is_in_rollout)?;
+    }
     let carries_none = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS];
     if !carries_none.contains(request.method()) && ends_like_a_chat(path) {
         // No conversation passes unread, even if a lenient upstream would answer it.
@@ -98,9 +101,6 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
             allow(request, "POST")?;
         }
         return Err(RouteError::not_found(request.method(), path));
-    }
-    if matches!(extensions.get(), Some(Caller::Of(_))) {
-        refuse_owners_routes(request, is_in_rollout)?;
     }
     Ok(Route::Passthrough)
 }

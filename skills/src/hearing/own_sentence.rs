@@ -101,6 +101,11 @@ mod tests {
             ("No, that is wrong. Redo it.", Remark::Whole),
             ("You said it opens at 9.", Remark::Whole),
             ("不对，重来", Remark::Whole),
+            ("Please start with \"Hello!\"", Remark::Whole),
+            (
+                "She wrote \"no, that is wrong, it was never like that, and you know it very well\".",
+                part("She wrote"),
+            ),
             ("No.\n> That is right.", part("No.")),
             ("Translate this: that is wrong.", part("Translate this:")),
             ("Fwd: news\nThat is wrong.", part("")),

@@ -13,6 +13,8 @@ const TYPED_WIDTH: usize = 240;
 const TYPED_LINES: usize = 2;
 /// Number of sentences at each end of a message that are read. The middle of a longer one is treated as material.
 const AT_EACH_END: usize = 20;
+/// The longest quotation, in bytes, that is read as part of the owner's sentence.
+const FEW_WORDS: usize = 60;
 /// Of a longer text, in bytes, the lines at its ends are read, half of this at each. Nobody types so much.
 const MOST_READ: usize = 32 * 1024;
 
@@ -197,17 +199,23 @@ pub(super) fn is_chinese(text: &str) -> bool {
     text.chars().any(is_wide)
 }
 
-/// Returns whether a part of a message is somebody else's.
+/// Returns whether a part of a message is somebody else's. A few quoted words are part of the sentence that has them.
 pub(super) fn has_foreign(text: &str) -> bool {
-    mask(text).contains(COVER)
+    let is_long = |quoted: &str| quoted.len() > FEW_WORDS || quoted.contains('\n');
+    mask_with(text, is_long).contains(COVER)
 }
 
 /// Covers foreign parts of the text. Its length in bytes stays the same.
 fn mask(text: &str) -> String {
+    mask_with(text, |_| true)
+}
+
+fn mask_with(text: &str, covers: impl Fn(&str) -> bool) -> String {
     let mut masked = text.as_bytes().to_vec();
     let mut spans = code(text);
     cover(&mut masked, &spans);
     spans = quotations(&as_text(&masked));
+    spans.retain(|(from, to)| covers(&text[*from..*to]));
     cover(&mut masked, &spans);
     let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
     spans = begins.map(|from| (from, text.len())).into_iter().collect();

@@ -11,8 +11,8 @@ async fn a_wish_that_is_said_stands_from_the_next_session_until_it_is_undone() {
     let (upstream, home, proxy) = started().await;
     let wish = "Please always answer in one sentence.";
     proxy.chat("day-1", &["Hello", "answer to 1", wish]).await;
-    // The file has the wish a moment before the journal of lessons has it.
-    let heard = |it: &Value| it["lessons"][0]["heard"] == wish;
+    // The journal of lessons has the wish a moment before the file has it.
+    let heard = |it: &Value| it["wishes"] == json!([wish]);
     let heard = home.json_until(&["wishes", "list", "--json"], heard).await;
     assert_eq!(heard["wishes"], json!([wish]), "{heard}");
     assert_eq!(heard["lessons"][0]["session"], "day-1");
