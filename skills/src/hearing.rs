@@ -3,12 +3,10 @@
 //!
 //! Only the owner's own words are read. Quoted, pasted or forwarded text is covered first. If a model can be asked, it
 //! detects wishes ([`Question`]). Otherwise rules do ([`hear`]): they look for the words of each cue in a language
-//! (`lexicon`, `english`, `chinese`) and add up the weights of the cues (`cue`). A missed wish is stated again, but a
+//! (`lexicon`, and the tables in `data`) and add up the weights of the cues (`cue`). A missed wish is stated again, but a
 //! wrong one affects every session. So an uncertain wish is proposed or ignored.
 
-mod chinese;
 mod cue;
-mod english;
 mod facet;
 mod language;
 mod lexicon;
@@ -20,13 +18,13 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use self::{chinese::CHINESE, english::ENGLISH, language::Language, own_words::Sentence};
 pub use self::{
     cue::Certainty,
     facet::Facet,
     own_sentence::{OwnSentence, Remark, own_sentences, remark},
     question::Question,
 };
+use self::{language::Language, own_words::Sentence};
 use crate::patterns::pattern;
 
 /// Matches text about something that was learned.
@@ -85,7 +83,7 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     let mut sentences = own_words::sentences(text).into_iter().peekable();
     while let Some(mut sentence) = sentences.next() {
         // "Ask me first. Every time."
-        let behind = sentences.next_if(|next| language(next).holds(next));
+        let behind = sentences.next_if(|next| Language::of(next).holds(next));
         sentence.holds = behind.is_some();
         is_long = sentence.is_in_long;
         if sentence.text.chars().count() <= MAX_SENTENCE {
@@ -111,16 +109,8 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     heard
 }
 
-fn language(sentence: &Sentence<'_>) -> &'static Language {
-    if own_words::is_chinese(sentence.text) {
-        &CHINESE
-    } else {
-        &ENGLISH
-    }
-}
-
 fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
-    let language = language(sentence);
+    let language = Language::of(sentence);
     let facet = Facet::of(&sentence.masked);
     if !sentence.is_in_long && language.takes_back(sentence) {
         // "Forget it" is said about anything.

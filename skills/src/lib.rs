@@ -25,6 +25,7 @@ mod scan;
 mod share;
 mod skill;
 mod standing;
+mod table;
 mod undo;
 mod warning;
 mod wishes;

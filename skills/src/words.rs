@@ -1,26 +1,22 @@
 //! Splits text into words for searches, and estimates its cost in tokens.
 
+use std::{collections::HashSet, sync::LazyLock};
+
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Words that say nothing about a request's subject, including those of the usual "use when the user asks for" of a
-/// skill.
-const SILENT: &[&str] = &[
-    "a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "ask", "asked",
-    "asking", "asks", "at", "be", "been", "before", "but", "by", "can", "could", "did", "do",
-    "does", "doing", "for", "from", "get", "give", "had", "has", "have", "he", "her", "here",
-    "him", "his", "how", "i", "if", "in", "into", "is", "it", "its", "just", "let", "like", "make",
-    "me", "more", "my", "need", "needs", "new", "no", "not", "of", "on", "one", "or", "our", "out",
-    "please", "request", "requests", "she", "should", "skill", "so", "some", "than", "thank",
-    "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "this",
-    "those", "to", "up", "us", "use", "used", "user", "users", "using", "want", "wants", "was",
-    "we", "were", "what", "when", "whenever", "where", "which", "who", "why", "will", "with",
-    "would", "you", "your",
-];
+use crate::table::Table;
+
+/// Lists of words, by kind. The table explains them.
+pub(crate) static WORD_LISTS: LazyLock<Table> =
+    LazyLock::new(|| Table::read(include_str!("../data/words.tsv")));
+/// Words that say nothing about a request's subject.
+static SILENT: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| WORD_LISTS.list("silent").iter().copied().collect());
 
 /// Returns the words of a text, in lower case and in order: Unicode words, and pairs of characters in scripts without
 /// spaces (Chinese, Japanese, Korean). Words without meaning for the subject are left out.
 pub fn terms(text: &str) -> Vec<String> {
-    terms_where(text, |word| !SILENT.contains(&word))
+    terms_where(text, |word| !SILENT.contains(word))
 }
 
 /// Returns all words, because "how", "my" and "please" distinguish a question from a remark.

@@ -5,13 +5,16 @@
 //! should be constant. A cue that casts doubt counts for more than its weight: with one doubt a sentence is at most
 //! proposed, with two it is ignored.
 
+use serde::Deserialize;
+
 /// Points from which a wish is in force at once.
 const IN_FORCE: i32 = 17;
 /// Points from which a wish is proposed.
 const PROPOSED: i32 = 13;
 
-/// A cue in a sentence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A cue in a sentence. The tables of words name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Cue {
     /// "From now on", "as a rule".
     Lasting,

@@ -1,32 +1,43 @@
 //! Decides what a sentence is: a wish, a complaint, or the withdrawal of a wish.
 
-use regex::Regex;
+use std::sync::LazyLock;
 
 use super::{
     cue::{Certainty, Cue, Cues},
     facet::Facet,
-    lexicon::Lexicon,
-    own_words::{Sentence, Task, Voice},
+    lexicon::{Lexicon, Script},
+    own_words::{COVER, Sentence, Task, Voice, is_chinese},
 };
 
 #[derive(Debug)]
 pub(super) struct Language {
-    /// The words of each cue.
-    pub(super) lexicon: Lexicon,
-    /// Normalises a sentence for the patterns.
-    pub(super) plain: fn(&str) -> String,
-    pub(super) clauses: fn(&str) -> Vec<&str>,
-    /// Subjects of complaints, the wish that each implies, and the words.
-    pub(super) complaints: [(Facet, &'static str, Regex); 8],
-    /// Sentences that withdraw a wish.
-    pub(super) takes_back: Regex,
-    /// A sentence that only says that the previous one should apply permanently.
-    pub(super) holds: Regex,
+    script: Script,
+    /// Its words, from a table.
+    lexicon: Lexicon,
 }
+
+static ENGLISH: LazyLock<Language> =
+    LazyLock::new(|| Language::read(Script::Words, include_str!("../../data/english.tsv")));
+static CHINESE: LazyLock<Language> =
+    LazyLock::new(|| Language::read(Script::Characters, include_str!("../../data/chinese.tsv")));
 
 // === impl Language ===
 
 impl Language {
+    fn read(script: Script, table: &'static str) -> Self {
+        let lexicon = Lexicon::read(script, table);
+        Self { script, lexicon }
+    }
+
+    /// Returns the language with whose rules a sentence is read.
+    pub(super) fn of(sentence: &Sentence<'_>) -> &'static Self {
+        if is_chinese(sentence.text) {
+            &CHINESE
+        } else {
+            &ENGLISH
+        }
+    }
+
     /// Returns how certain it is that a sentence is a wish. Somebody else's words are never a wish.
     pub(super) fn wish(&self, sentence: &Sentence<'_>) -> Option<Certainty> {
         if sentence.voice != Voice::Owner {
@@ -45,8 +56,8 @@ impl Language {
         {
             return None;
         }
-        let said = (self.plain)(&sentence.masked);
-        let mut complaints = self.complaints.iter();
+        let said = self.plain(&sentence.masked);
+        let mut complaints = self.lexicon.complaints.iter();
         complaints
             .find(|(.., words)| words.is_match(&said))
             .map(|(facet, wish, _)| (*facet, *wish))
@@ -54,17 +65,21 @@ impl Language {
 
     /// Returns whether a sentence withdraws a wish.
     pub(super) fn takes_back(&self, sentence: &Sentence<'_>) -> bool {
-        sentence.voice == Voice::Owner && self.takes_back.is_match(&(self.plain)(&sentence.masked))
+        sentence.voice == Voice::Owner
+            && self
+                .lexicon
+                .takes_back
+                .is_match(&self.plain(&sentence.masked))
     }
 
     /// Returns whether it says that the previous sentence should apply permanently.
     pub(super) fn holds(&self, sentence: &Sentence<'_>) -> bool {
-        self.holds.is_match(&(self.plain)(&sentence.masked))
+        self.lexicon.holds.is_match(&self.plain(&sentence.masked))
     }
 
     fn cues(&self, sentence: &Sentence<'_>) -> Cues {
-        let said = (self.plain)(&sentence.masked);
-        let mut cues = self.lexicon.cues(&said, &(self.clauses)(&said));
+        let said = self.plain(&sentence.masked);
+        let mut cues = self.lexicon.cues(&said, &self.clauses(&said));
         match sentence.task {
             Task::Nowhere => {}
             Task::Beside => cues.insert(Cue::TaskBeside),
@@ -96,5 +111,30 @@ impl Language {
             cues.remove(Cue::TextWork);
         }
         cues
+    }
+
+    /// Removes apostrophes, because people leave them out. Chinese has none.
+    fn plain(&self, text: &str) -> String {
+        let text = text.trim();
+        match self.script {
+            Script::Words => text.replace(['\'', '’', COVER], "").replace("  ", " "),
+            Script::Characters => text.replace(COVER, ""),
+        }
+    }
+
+    fn clauses<'t>(&self, sentence: &'t str) -> Vec<&'t str> {
+        let parts: Vec<&str> = match self.script {
+            Script::Words => sentence
+                .split([',', ':', '–', '—', '(', ')', ';'])
+                .flat_map(|part| part.split(" so "))
+                .flat_map(|part| part.split(" but "))
+                .flat_map(|part| part.split(" and "))
+                .collect(),
+            Script::Characters => sentence
+                .split(['，', ',', '：', ':', '；', ';', '（', '）', '—'])
+                .collect(),
+        };
+        let parts = parts.into_iter().map(str::trim);
+        parts.filter(|it| !it.is_empty()).collect()
     }
 }

@@ -1,18 +1,15 @@
-//! Searches a sentence for a language's words.
+//! Searches a sentence for a language's words, which a table in `data` lists.
 
 use regex::Regex;
 
-use super::cue::{Cue, Cues};
-use crate::patterns::pattern;
-
-/// The possible place of a cue's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// At the beginning of a clause, after introductory words.
-    Begins,
-    /// Anywhere in the sentence.
-    Within,
-}
+use super::{
+    cue::{Cue, Cues},
+    facet::Facet,
+};
+use crate::{
+    patterns::pattern,
+    table::{Table, named},
+};
 
 /// How a language is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,35 +19,72 @@ pub(super) enum Script {
     Characters,
 }
 
-/// The words of each cue, compiled.
+/// The possible place of a cue's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At the beginning of a clause, after introductory words.
+    Begins,
+    /// Anywhere in the sentence.
+    Within,
+}
+
+/// The words of a language, compiled.
 #[derive(Debug)]
 pub(super) struct Lexicon {
     words: Vec<(Cue, Place, Regex)>,
+    /// Subjects of complaints, the wish that each implies, and the words.
+    pub(super) complaints: Vec<(Facet, &'static str, Regex)>,
+    /// Sentences that withdraw a wish.
+    pub(super) takes_back: Regex,
+    /// A sentence that only says that the previous one should apply permanently.
+    pub(super) holds: Regex,
 }
+
+/// The lists of a table that are neither cues nor complaints.
+const SENTENCES: [&str; 6] = [
+    "leads",
+    "opening",
+    "^takes_back",
+    "takes_back",
+    "standing",
+    "holds",
+];
 
 // === impl Lexicon ===
 
 impl Lexicon {
-    /// `leads` and the words of a cue are patterns, separated by slashes or line breaks.
-    pub(super) fn new(script: Script, leads: &str, words: &[(Cue, Place, &str)]) -> Self {
+    /// Reads a table. `data/english.tsv` explains its lines.
+    pub(super) fn read(script: Script, table: &'static str) -> Self {
+        let table = Table::read(table);
+        let any = |kind: &str| table.list(kind).join("|");
         let spaced = match script {
             Script::Words => "+",
             Script::Characters => "*",
         };
-        let leads = listed(leads).collect::<Vec<_>>().join("|");
-        let leads = format!(r"^(?:(?:{leads})[\s,:.!，！：-]{spaced})*");
-        let compile = |(cue, place, words): &(Cue, Place, &str)| {
-            let words: Vec<String> = listed(words).map(|word| script.bounded(word)).collect();
-            let words = words.join("|");
-            let begin = match place {
-                Place::Begins => &*leads,
-                Place::Within => "",
-            };
-            (*cue, *place, pattern(&format!("{begin}(?:{words})")))
+        let leads = format!(r"^(?:(?:{})[\s,:.!，！：-]{spaced})*", any("leads"));
+        let [opening, begins, within] = ["opening", "^takes_back", "takes_back"].map(any);
+        let mut lexicon = Self {
+            words: Vec::new(),
+            complaints: Vec::new(),
+            takes_back: pattern(&format!("^(?:{opening})*(?:{begins})|{within}")),
+            holds: pattern(&any("holds").replace("{standing}", &any("standing"))),
         };
-        Self {
-            words: words.iter().map(compile).collect(),
+        for (kind, words) in &table.0 {
+            if let Some(complaint) = kind.strip_prefix("complaint\t") {
+                let (facet, wish) = complaint.split_once('\t').unwrap_or_default();
+                let words = pattern(&words.join("|"));
+                lexicon.complaints.push((named(facet), wish, words));
+            } else if !SENTENCES.contains(kind) {
+                let (cue, place, begin) = match kind.strip_prefix('^') {
+                    Some(cue) => (cue, Place::Begins, &*leads),
+                    None => (*kind, Place::Within, ""),
+                };
+                let words: Vec<String> = words.iter().map(|word| script.bounded(word)).collect();
+                let words = pattern(&format!("{begin}(?:{})", words.join("|")));
+                lexicon.words.push((named(cue), place, words));
+            }
         }
+        lexicon
     }
 
     /// Returns the cues whose words a sentence contains.
@@ -89,7 +123,84 @@ impl Script {
     }
 }
 
-fn listed(words: &str) -> impl Iterator<Item = &str> {
-    let words = words.lines().flat_map(|line| line.split(" / "));
-    words.map(str::trim).filter(|word| !word.is_empty())
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const TABLES: [(&str, &str); 5] = [
+        ("english", include_str!("../../data/english.tsv")),
+        ("chinese", include_str!("../../data/chinese.tsv")),
+        ("facets", include_str!("../../data/facets.tsv")),
+        ("words", include_str!("../../data/words.tsv")),
+        ("voices", include_str!("../../data/voices.tsv")),
+    ];
+
+    const WORD_KINDS: [&str; 7] = [
+        "silent", "frame", "around", "not", "limits", "general", "narrow",
+    ];
+    const VOICE_KINDS: [&str; 5] = ["hands_over", "announces_own", "reported", "pasted", "task"];
+
+    /// Returns whether a line of a table is read as it was meant.
+    fn is_read(table: &str, line: &str) -> bool {
+        let Some((kind, words)) = line.rsplit_once('\t') else {
+            return false;
+        };
+        let is_facet = |name: &str| serde_json::from_value::<Facet>(name.into()).is_ok();
+        let is_cue = |name: &str| serde_json::from_value::<Cue>(name.into()).is_ok();
+        let is_kind = match (table, kind.strip_prefix("complaint\t")) {
+            ("words", _) => WORD_KINDS.contains(&kind),
+            ("voices", _) => VOICE_KINDS.contains(&kind),
+            ("facets", _) => is_facet(kind),
+            (_, Some(complaint)) => {
+                let complaint = complaint.split_once('\t');
+                complaint.is_some_and(|(facet, wish)| is_facet(facet) && !wish.is_empty())
+            }
+            (_, None) => {
+                SENTENCES.contains(&kind) || is_cue(kind.strip_prefix('^').unwrap_or(kind))
+            }
+        };
+        let is_word = |word: &str| {
+            let is_pattern = Regex::new(&word.replace("{standing}", "x")).is_ok();
+            is_pattern && !word.is_empty() && word.trim() == word
+        };
+        is_kind && words.split(" / ").all(is_word)
+    }
+
+    #[test]
+    fn every_line_of_the_tables_is_read() {
+        for (table, text) in TABLES {
+            let is_list = |line: &&str| !line.is_empty() && !line.starts_with('#');
+            for line in text.lines().filter(is_list) {
+                assert!(is_read(table, line), "{table}: {line:?}");
+            }
+            // A list whose lines stand apart would be read in part.
+            let kinds = Table::read(text).0.into_iter().map(|(kind, _)| kind);
+            let mut seen = HashSet::new();
+            for kind in kinds {
+                assert!(seen.insert(kind), "{table}: {kind} is there twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_line_of_a_table_is_found() {
+        for (table, line) in [
+            ("english", "leads and / but"),
+            ("english", "no_cue\tand / but"),
+            ("english", "^^order\tanswer"),
+            ("english", "you\tyou / "),
+            ("english", "you\tyou /  your"),
+            ("english", "you\t(you"),
+            ("english", "complaint\tno_subject\tBe brief.\ttoo long"),
+            ("english", "complaint\tlength\ttoo long"),
+            ("chinese", "\t你"),
+            ("facets", "order first\tfirst"),
+            ("words", "loud\ta / b"),
+            ("voices", "repeated\tsaid"),
+        ] {
+            assert!(!is_read(table, line), "{table}: {line:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::LazyLock};
 
 use regex::Regex;
 
-use crate::patterns::pattern;
+use crate::{patterns::pattern, table::Table};
 
 /// The character that replaces covered words (SUBSTITUTE, one byte). No rule contains it.
 pub(super) const COVER: char = '\u{1a}';
@@ -65,37 +65,23 @@ static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// The beginnings of such texts, one pattern a line.
 const FOREIGN_LINES: &str = include_str!("../../data/foreign.txt");
+/// Words that tell whose words a sentence has. The table explains its lists.
+static VOICES: LazyLock<Table> =
+    LazyLock::new(|| Table::read(include_str!("../../data/voices.tsv")));
 /// Words that introduce a text to be processed. The text after the colon is the subject of the request. "This note: .."
 /// introduces one, and "Note: .." is a remark of the owner.
 static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|\w\W+note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
-    )
+    let words = VOICES.list("hands_over").join("|");
+    pattern(&format!(r"(?i)(?:{words})[^\n:：]{{0,60}}(?:：|:(?:\s|$))"))
 });
 /// A line that ends with a colon introduces a text to be processed, unless it mentions the owner's own rules.
-static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\b(?:things?|rules?|wish(?:es)?|requests?|from now on|in future|going forward)\b|请|事|点|规矩|要求|以后|今后|往后",
-    )
-});
+static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| voice("announces_own"));
 /// Matches words of somebody else, or of a requested text.
-static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\b(?:says|writes|wrote|texted|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|\b(?:motto|saying|proverb|slogan|sign|prompt)(?: \w+)? (?:was|is|reads)\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:他|她)(?:回了?句|发来)|(?:老板|经理|领导|群里)发来|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
-    )
-});
+static REPORTED: LazyLock<Regex> = LazyLock::new(|| voice("reported"));
 /// Matches a remark that the following text is somebody else's.
-static PASTED: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt|this is an automated|automatically generated)\b|(?m:^\s*unsubscribe\b\W*$)|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
-    )
-});
+static PASTED: LazyLock<Regex> = LazyLock::new(|| voice("pasted"));
 /// Matches something that the assistant should do or make.
-static TASK: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|(?:加|做|建|搞|出|定|拟|设)(?:一)?(?:个|段|条|份|句)(?:规定|限制|通知|告示|说明|声明|条款|页面|按钮|功能|字段|提示)?|起草|草拟|设计|开发|实现|提示词|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
-    )
-});
+static TASK: LazyLock<Regex> = LazyLock::new(|| voice("task"));
 
 /// The beginnings of lines that are quoted.
 const QUOTED: [&str; 4] = [">", "|", "//", "/*"];
@@ -107,6 +93,11 @@ static OWN_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let words = lines.filter(|line| !line.starts_with('#'));
     words.flat_map(str::split_whitespace).collect()
 });
+
+/// Compiles a list of [`VOICES`].
+fn voice(kind: &str) -> Regex {
+    pattern(&format!("(?i){}", VOICES.list(kind).join("|")))
+}
 
 /// Returns whether a line is quoted: a quotation, a row of a table, a program's comment, a line that a change adds.
 fn is_quoted(line: &str) -> bool {

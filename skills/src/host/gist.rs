@@ -3,92 +3,8 @@
 
 use crate::{
     hearing::Facet,
-    words::{stems, terms},
+    words::{WORD_LISTS, stems, terms},
 };
-
-/// Words around a wish that do not change its content.
-const FRAME: &[&str] = &[
-    "a",
-    "all",
-    "always",
-    "an",
-    "answer",
-    "answers",
-    "answering",
-    "any",
-    "are",
-    "be",
-    "being",
-    "do",
-    "does",
-    "every",
-    "future",
-    "going",
-    "forward",
-    "henceforth",
-    "i",
-    "in",
-    "is",
-    "it",
-    "keep",
-    "like",
-    "me",
-    "my",
-    "please",
-    "prefer",
-    "prefers",
-    "replies",
-    "reply",
-    "replying",
-    "respond",
-    "response",
-    "responses",
-    "should",
-    "the",
-    "to",
-    "use",
-    "user",
-    "using",
-    "want",
-    "you",
-    "your",
-];
-/// Words that negate a wish.
-const NOT: &[&str] = &[
-    "avoid", "don't", "don’t", "dont", "never", "no", "not", "stop", "without",
-];
-/// Words that limit the text before or after them.
-const LIMITS: &[&str] = &[
-    "but",
-    "except",
-    "if",
-    "only",
-    "otherwise",
-    "though",
-    "unless",
-    "until",
-    "when",
-    "whenever",
-    "while",
-    "除非",
-    "除了",
-];
-const CHINESE_FRAME: &[&str] = &[
-    "从现在开始",
-    "从现在起",
-    "从今以后",
-    "以后",
-    "今后",
-    "请",
-    "总是",
-    "始终",
-    "一直",
-    "永远",
-    "都",
-    "麻烦",
-    "你",
-    "吧",
-];
 
 /// The content of a sentence in comparable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +45,9 @@ impl Gist {
 pub(crate) fn gists(line: &str) -> Vec<Gist> {
     let lower = line.to_lowercase();
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
-    let is_limited = words.any(|word| LIMITS.contains(&word))
-        || LIMITS.iter().any(|it| !it.is_ascii() && lower.contains(it));
+    let limits = WORD_LISTS.list("limits");
+    let is_limited = words.any(|word| limits.contains(&word))
+        || limits.iter().any(|it| !it.is_ascii() && lower.contains(it));
     if is_limited {
         return vec![Gist::of(line)];
     }
@@ -153,16 +70,17 @@ pub(crate) fn gists(line: &str) -> Vec<Gist> {
 /// Returns the words that say what is wished, without their endings, in order.
 fn wished(said: &str) -> Vec<String> {
     let mut said = said.replace("from now on", "");
-    for frame in CHINESE_FRAME {
+    for frame in WORD_LISTS.list("around") {
         said = said.replace(frame, "");
     }
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '’' | '-');
     let words = said
         .split(|c: char| !is_part(c))
         .filter(|it| !it.is_empty());
-    let words = words.filter(|word| !FRAME.contains(word));
+    let (frame, negations) = (WORD_LISTS.list("frame"), WORD_LISTS.list("not"));
+    let words = words.filter(|word| !frame.contains(word));
     let word = |word: &str| {
-        if NOT.contains(&word) {
+        if negations.contains(&word) {
             return "not".to_owned();
         }
         let stem = stems(word).concat();

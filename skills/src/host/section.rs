@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::words::WORD_LISTS;
+
 /// A list of skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Catalog {
@@ -52,52 +54,6 @@ enum Skipped {
     Fence,
     Comment,
 }
-
-/// Words of headings that limit nothing. Below any other heading, a line applies only to some subject, as far as we can
-/// tell.
-const GENERAL: &[&str] = &[
-    "about",
-    "answer",
-    "answers",
-    "claude",
-    "communication",
-    "communicating",
-    "directives",
-    "format",
-    "formatting",
-    "general",
-    "human",
-    "instructions",
-    "language",
-    "length",
-    "likes",
-    "memory",
-    "notes",
-    "output",
-    "owner",
-    "personal",
-    "preferences",
-    "profile",
-    "replies",
-    "response",
-    "responses",
-    "rules",
-    "standing",
-    "style",
-    "tone",
-    "user",
-    "偏好",
-    "风格",
-    "沟通",
-    "用户",
-    "语言",
-    "要求",
-    "规则",
-];
-/// Words of a heading that make it about some subject, whatever else it contains.
-const LIMITING: &[&str] = &[
-    "when", "if", "for", "in", "while", "during", "project", "code", "group",
-];
 
 /// Returns the section that a line opens.
 pub(super) fn opens(section: &HostSection, line: &str) -> Option<HostSection> {
@@ -281,13 +237,14 @@ impl HostNotes {
 fn limits(heading: &str) -> bool {
     let lower = heading.to_lowercase();
     let words = || lower.split(|c: char| !c.is_alphanumeric());
-    let is_limiting = words().any(|word| LIMITING.contains(&word));
+    let narrow = WORD_LISTS.list("narrow");
+    let is_limiting = words().any(|word| narrow.contains(&word));
     // Chinese has no spaces between its words.
     let has = |general: &&str| {
         let is_word = words().any(|word| word == *general);
         is_word || (!general.is_ascii() && lower.contains(*general))
     };
-    is_limiting || !GENERAL.iter().any(has)
+    is_limiting || !WORD_LISTS.list("general").iter().any(has)
 }
 
 /// Returns a line without its bullet and its ticked box, and whether it had a bullet. Returns `None` for a box that is
