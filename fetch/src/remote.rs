@@ -145,8 +145,11 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 /// Reads a local file, for example a wheel in a folder that pip uses (`--find-links`).
 fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
     let open = || -> std::io::Result<(File, u64)> {
-        let mut file = File::open(path)?;
-        let total = file.metadata()?.len();
+        let about = path.metadata()?;
+        if !about.is_file() {
+            return Err(std::io::Error::other("it is no regular file"));
+        }
+        let (mut file, total) = (File::open(path)?, about.len());
         file.seek(SeekFrom::Start(range.start))?;
         Ok((file, total))
     };
@@ -186,7 +189,18 @@ fn root_certificates() -> Result<RootCerts> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_content_range;
+    use super::{Path, local, parse_content_range};
+
+    #[test]
+    fn only_a_regular_file_is_a_local_source() {
+        for path in ["/dev/zero", "/"] {
+            let error = local(Path::new(path), &(0..9)).err().unwrap();
+            assert!(
+                format!("{error:#}").ends_with("no regular file"),
+                "{error:#}"
+            );
+        }
+    }
 
     #[test]
     fn reads_content_range() {

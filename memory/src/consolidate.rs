@@ -55,68 +55,91 @@ fn spelled(text: &str) -> impl Iterator<Item = String> {
     words.filter(|word| !word.is_empty())
 }
 
-/// Compares an older memory with a newer one of the same agent and scope.
-pub(crate) fn relation(old: &Memory, new: &Memory) -> Relation {
-    if is_repetition(&old.content, &new.content) {
-        return Relation::Same;
+/// A memory whose text was read, so that it can be compared with many others.
+pub(crate) struct ReadMemory<'m> {
+    memory: &'m Memory,
+    spelled: Vec<String>,
+    words: BTreeSet<String>,
+    subject: Option<Vec<String>>,
+}
+
+// === impl ReadMemory ===
+
+impl<'m> ReadMemory<'m> {
+    pub(crate) fn of(memory: &'m Memory) -> Self {
+        #[cfg(test)]
+        tests::N_READ.with(|it| it.set(it.get() + 1));
+        Self {
+            memory,
+            spelled: spelled(&memory.content).collect(),
+            words: terms(&memory.content).into_iter().collect(),
+            subject: subject(&memory.content),
+        }
     }
-    if old.kind != new.kind || old.is_pinned() {
-        return Relation::None;
+
+    /// Compares an older memory with a newer one of the same agent and scope.
+    pub(crate) fn relation(&self, new: &Self) -> Relation {
+        if self.spelled == new.spelled {
+            return Relation::Same;
+        }
+        if self.memory.kind != new.memory.kind || self.memory.is_pinned() {
+            return Relation::None;
+        }
+        if self.subject.is_some() && self.subject == new.subject {
+            return Relation::OutOfDate;
+        }
+        let common = self.words.intersection(&new.words).count();
+        let all = (self.words.len() + new.words.len() - common).max(1);
+        // "We are 8 people" and "We are 9 people" have almost the same words, and do not say the same.
+        if (common as f32) / (all as f32) < SAME {
+            Relation::None
+        } else if self.numbers().eq(new.numbers()) {
+            Relation::Same
+        } else {
+            Relation::OutOfDate
+        }
     }
-    let (of_old, of_new) = (words(&old.content), words(&new.content));
-    let common = of_old.intersection(&of_new).count() as f32;
-    let all = of_old.union(&of_new).count().max(1) as f32;
-    if is_statement_of_the_same(&old.content, &new.content) {
-        return Relation::OutOfDate;
-    }
-    // "We are 8 people" and "We are 9 people" have almost the same words, and do not say the same.
-    let numbers = |words: &BTreeSet<String>| {
-        let numbers = words
-            .iter()
-            .filter(|it| it.contains(|c: char| c.is_ascii_digit()));
-        numbers.cloned().collect::<BTreeSet<String>>()
-    };
-    if common / all < SAME {
-        Relation::None
-    } else if numbers(&of_old) == numbers(&of_new) {
-        Relation::Same
-    } else {
-        Relation::OutOfDate
+
+    fn numbers(&self) -> impl Iterator<Item = &String> {
+        let is_number = |it: &&String| it.contains(|c: char| c.is_ascii_digit());
+        self.words.iter().filter(is_number)
     }
 }
 
-/// Applies [`relation`] to all pairs of active memories of one scope. A memory that is replaced names the newer one.
+/// Compares all pairs of active memories of one scope. A memory that is replaced names the newer one.
 pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     let mut done = Consolidated::default();
-    let mut order: Vec<usize> = (0..memories.len())
-        .filter(|at| memories[*at].is_active())
+    let read: Vec<Option<ReadMemory<'_>>> = memories
+        .iter()
+        .map(|it| it.is_active().then(|| ReadMemory::of(it)))
         .collect();
-    order.sort_by_key(|at| (memories[*at].updated_ms, memories[*at].memory_id.clone()));
-    for (place, old) in order.iter().enumerate() {
-        let newer = order[place + 1..].iter().rev().find_map(|new| {
-            let (old, new) = (&memories[*old], &memories[*new]);
-            let related = if old.scope_id == new.scope_id {
-                relation(old, new)
+    let mut order: Vec<(usize, &ReadMemory<'_>)> = read
+        .iter()
+        .enumerate()
+        .filter_map(|(at, it)| Some((at, it.as_ref()?)))
+        .collect();
+    order.sort_by_key(|(_, it)| (it.memory.updated_ms, &it.memory.memory_id));
+    let mut replaced = Vec::new();
+    for (place, (at, old)) in order.iter().enumerate() {
+        let newer = order[place + 1..].iter().rev().find_map(|(_, new)| {
+            let is_near = old.memory.scope_id == new.memory.scope_id;
+            let related = if is_near {
+                old.relation(new)
             } else {
                 Relation::None
             };
-            (related != Relation::None).then(|| (related, new.memory_id.clone()))
+            (related != Relation::None).then(|| (related, new.memory.memory_id.clone()))
         });
         if let Some((related, superseded_by)) = newer {
-            memories[*old].state = MemoryState::Superseded { superseded_by };
+            replaced.push((*at, superseded_by));
             done.merged += usize::from(related == Relation::Same);
             done.superseded += usize::from(related == Relation::OutOfDate);
         }
     }
+    for (at, superseded_by) in replaced {
+        memories[at].state = MemoryState::Superseded { superseded_by };
+    }
     done
-}
-
-/// Returns whether both texts have the form "my X is Y" with the same X and the same verb, and X has one value at a time.
-fn is_statement_of_the_same(old: &str, new: &str) -> bool {
-    let (Some(old), Some(new)) = (subject(old), subject(new)) else {
-        return false;
-    };
-    old == new
 }
 
 /// Returns the subject of a statement, with its verb: of "my editor is vim" it is "editor", "is".
@@ -149,13 +172,13 @@ fn subject(text: &str) -> Option<Vec<String>> {
     is_subject.then_some(words)
 }
 
-fn words(text: &str) -> BTreeSet<String> {
-    terms(text).into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    std::thread_local! {
+        pub(super) static N_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
 
     #[test]
     fn a_statement_replaces_only_one_about_the_same_property() {
@@ -188,7 +211,8 @@ mod tests {
             ),
             ("We use Rust.", "We use Postgres.", false),
         ] {
-            assert_eq!(is_statement_of_the_same(old, new), expected, "{old} {new}");
+            let is_same = subject(old).is_some() && subject(old) == subject(new);
+            assert_eq!(is_same, expected, "{old} {new}");
         }
     }
 
@@ -203,5 +227,36 @@ mod tests {
         ] {
             assert_eq!(is_repetition(one, other), expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn each_text_is_read_once_however_many_memories_there_are() {
+        let memory = |n: u64| Memory {
+            memory_id: n.to_string(),
+            scope_id: crate::MemoryScope::default(),
+            kind: crate::MemoryKind::Semantic,
+            content: format!("Shelf {n} holds book {}.", 1_000 + n),
+            said: None,
+            importance: 0.5,
+            confidence: 0.5,
+            origin: metaclaw_skills::Origin {
+                agent: "main".parse().unwrap(),
+                session: None,
+                turn: None,
+                sender: None,
+                at_ms: n,
+            },
+            updated_ms: n,
+            state: MemoryState::Active,
+        };
+        let mut memories: Vec<Memory> = (0..200).map(memory).collect();
+        memories[7].content = memories[190].content.to_uppercase();
+        N_READ.with(|it| it.set(0));
+        let done = consolidate(&mut memories);
+        assert_eq!((done.merged, done.superseded), (1, 0));
+        assert_eq!(N_READ.with(std::cell::Cell::get), 200);
+        let superseded_by = "190".to_owned();
+        let replaced = MemoryState::Superseded { superseded_by };
+        assert_eq!(memories[7].state, replaced);
     }
 }

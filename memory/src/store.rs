@@ -12,7 +12,7 @@ use metaclaw_skills::{Origin, suspicions};
 
 use crate::{
     config::MemoryConfig,
-    consolidate::{self, Consolidated, Relation},
+    consolidate::{self, Consolidated, ReadMemory, Relation},
     error::MemoryError,
     facts::Fact,
     files::MemoryFiles,
@@ -415,11 +415,12 @@ fn add(memories: &mut Vec<Memory>, new: Memory, merges: bool) -> Remembered {
         memories.push(new);
         return Remembered::Waits(added);
     }
+    let read = ReadMemory::of(&new);
     let replaced = memories.iter_mut().filter(|it| {
         let is_near = merges && it.is_active() && it.scope_id == new.scope_id;
         is_near
             && it.updated_ms <= new.updated_ms
-            && consolidate::relation(it, &new) != Relation::None
+            && ReadMemory::of(it).relation(&read) != Relation::None
     });
     for old in replaced {
         old.state = MemoryState::Superseded {

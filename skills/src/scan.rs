@@ -2,9 +2,9 @@
 //!
 //! `<name>/SKILL.md` (the original's flat layout) and `_shared/<name>/SKILL.md` are shared skills; `_shared/WISHES.md`
 //! has the shared wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` belong to one agent, and
-//! `<agent>/_people/<id>.md` has the wishes of another person about it. Names that begin with a dot are ignored. Files that are probably meant as lessons but are not read lead to a warning. A file is read again
-//! when its modification time or length changed. This also works on network and container mounts, where notifications
-//! do not.
+//! `<agent>/_people/<id>.md` has the wishes of another person about it. Names that begin with a dot are ignored. Files
+//! that are probably meant as lessons but are not read lead to a warning. A file is read again when its modification time
+//! or length changed. This also works on network and container mounts, where notifications do not.
 
 use std::{
     collections::BTreeMap,

@@ -292,9 +292,8 @@ impl Evolution {
     /// Returns the reaction to a turn's reply: the new messages of the turn that continues it.
     async fn next_state(&self, turn: &Turn) -> Result<Vec<Message>, LogError> {
         let (shared, id) = (&self.shared, turn.id);
-        let all = || shared.log.in_session(&turn.agent, None, id.session);
-        let ids = shared.persist(all).await?.into_iter();
-        for later in ids.filter(|it| *it > id).take(FOLLOWERS) {
+        let later = || shared.log.turns_after(id, FOLLOWERS);
+        for later in shared.persist(later).await? {
             let later = self.get(later).await?;
             if let Some(later) = later.filter(|it| it.parent == Some(id)) {
                 return Ok(later.evidence().to_vec());

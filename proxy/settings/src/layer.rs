@@ -323,7 +323,7 @@ impl Layer {
         self.values.insert(path.to_owned(), value);
     }
 
-    fn problem(&mut self, key: &str, given: &str, reason: String) {
+    pub(crate) fn problem(&mut self, key: &str, given: &str, reason: String) {
         self.problems.push(Problem {
             key: key.to_owned(),
             origin: self.origin.to_string(),

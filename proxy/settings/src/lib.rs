@@ -145,7 +145,8 @@ impl Loaded {
         if let Some(mode) = modes::layer(&layers) {
             layers.insert(0, mode);
         }
-        let mut problems = providers::problems(&layers);
+        providers::refuse_unknown(&mut layers);
+        let mut problems = Vec::new();
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
             problems.append(&mut layer.problems);

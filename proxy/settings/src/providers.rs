@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::{
     address::host,
     environment,
-    error::Problem,
     layer::{Layer, Origin},
     table,
 };
@@ -59,17 +58,18 @@ pub const BEDROCK: &str = "bedrock";
 const REGION: &str = "llm.bedrock_region";
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// The sections of models that may have a provider. A provider of learning's models counts only beside a key: the Python
-/// original wrote a provider for each model, and no text may go to a judge that would refuse it.
-const SECTIONS: [&str; 3] = ["llm", "judge", "evolver"];
+/// The sections of models that may have a provider, and the key of each one's address.
+///
+/// A provider of learning's models counts only beside a key: the Python original wrote a provider for each model, and no
+/// text may go to a judge that would refuse it.
+const SECTIONS: [(&str, &str); 3] = [("llm", "api_base"), ("judge", "url"), ("evolver", "url")];
 
 /// Returns what each `provider` stands for if its section has no address, as a layer below `layers`.
 pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     let mut layer = Layer::empty(Origin::Provider);
-    for section in SECTIONS {
+    for (section, address) in SECTIONS {
         let own = |name: &str| text(layers, &format!("{section}.{name}"));
         let is_llm = section == "llm";
-        let address = if is_llm { "api_base" } else { "url" };
         let Some(provider) = own("provider").filter(|_| own(address).is_none()) else {
             continue;
         };
@@ -88,48 +88,37 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     (!layer.values().is_empty()).then_some(layer)
 }
 
-/// Returns the sections whose provider is unknown. With an address of its own, a section may name a provider that only
-/// `metaclaw auth` knows, but not one that reads like a known name.
-pub(super) fn problems(layers: &[Layer]) -> Vec<Problem> {
+/// Refuses unknown providers. With an address of its own, a section may name a provider that only `metaclaw auth` knows,
+/// but not one that reads like a known name.
+pub(super) fn refuse_unknown(layers: &mut [Layer]) {
     let names = PROVIDERS.iter().map(|it| it.name);
     let known: Vec<&str> = names.chain(["custom", BEDROCK]).collect();
-    let mut problems = Vec::new();
-    for section in SECTIONS {
+    for (section, address) in SECTIONS {
         let key = format!("{section}.provider");
-        let address = format!(
-            "{section}.{}",
-            if section == "llm" { "api_base" } else { "url" }
-        );
         let Some(given) = text(layers, &key).filter(|it| !known.contains(it)) else {
             continue;
         };
+        let given = given.to_owned();
         let nearest = table::closest(&given.to_lowercase(), known.iter().map(|it| (*it, *it)));
+        let address = format!("{section}.{address}");
         if nearest.is_none() && text(layers, &address).is_some() {
             continue;
         }
         let meant = nearest.map_or_else(String::new, |it| format!("did you mean {it}? One of "));
         let known = known.join(", ");
         let reason = format!("{meant}{known}; for another server, set {address} to its address");
-        let giver = layers
-            .iter()
-            .rev()
-            .find(|it| it.values().contains_key(&key));
-        let origin = giver.map_or_else(String::new, |it| it.origin().to_string());
-        problems.push(Problem {
-            key,
-            origin,
-            given: given.to_owned(),
-            reason,
-        });
+        let mut givers = layers.iter_mut().rev();
+        if let Some(giver) = givers.find(|it| it.values().contains_key(&key)) {
+            giver.problem(&key, &given, reason);
+        }
     }
-    problems
 }
 
 /// Returns what the environment says of Bedrock, as a layer below `layers`, if any provider is Bedrock.
 pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
     let is_named = |section: &str| text(layers, &format!("{section}.provider")) == Some(BEDROCK);
-    if !SECTIONS.into_iter().any(is_named) {
+    if !SECTIONS.iter().any(|(section, _)| is_named(section)) {
         return layer;
     }
     let given = |name: &str| environment::given(variables, name);

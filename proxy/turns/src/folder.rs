@@ -1,9 +1,10 @@
 //! The log's folder: its files, and what happens when the log cannot be opened.
 //!
 //! `sled/` is the database. `FORMAT` marks the folder and gives the format. `holder` names the process that has it
-//! open. `flushed` counts transactions (`counter`). `clock` keeps readings of the clock (`clock`). `damaged-TIME/` are databases that were moved aside, or copies of
-//! databases that lost data. `repaired-TIME/` are damaged parts that the database works without. None of them is ever
-//! deleted. `sled.new/` and `sled.old/` exist while the database is written anew (`compact`).
+//! open. `flushed` counts transactions (`counter`). `clock` keeps readings of the clock (`clock`). `damaged-TIME/` are
+//! databases that were moved aside, or copies of databases that lost data. `repaired-TIME/` are damaged parts that the
+//! database works without. None of them is ever deleted. `sled.new/` and `sled.old/` exist while the database is written
+//! anew (`compact`).
 
 mod access;
 mod aside;

@@ -13,7 +13,7 @@ use crate::{
     jobs::LogJob,
     journal, keys,
     log::{LogFuture, TurnLog},
-    read::turn_ids,
+    query::last_turn,
     record::{Record, Stored},
     rollouts::closing,
     session::SessionRecord,
@@ -95,7 +95,7 @@ impl TurnLog {
             let mut found = Vec::new();
             for (number, session) in self.sessions().await? {
                 let last = move |store: &Store| {
-                    let last = turn_ids(store, number)?.pop();
+                    let last = last_turn(store, number)?;
                     let last = last.map(|id| values::readable(Record::get(store, id)));
                     let last = last.transpose()?.flatten().flatten();
                     Ok(last.map(|turn| turn.meta.ended_ms))

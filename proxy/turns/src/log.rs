@@ -167,9 +167,9 @@ impl TurnLog {
     /// log has the same reply, by id and text, to the same request, the id of that turn is returned.
     ///
     /// # Errors
-    /// Returns [`LogError::TooLarge`], [`LogError::TooManyMessages`] or [`LogError::Unreadable`]. Returns [`LogError::Broken`] if the store is
-    /// unavailable and there is no more room to wait. While there is room, turns wait for the store. The caller has to
-    /// limit that time.
+    /// Returns [`LogError::TooLarge`], [`LogError::TooManyMessages`] or [`LogError::Unreadable`]. Returns
+    /// [`LogError::Broken`] if the store is unavailable and there is no more room to wait. While there is room, turns wait
+    /// for the store. The caller has to limit that time.
     ///
     /// # Cancel safety
     /// If the future is dropped before the turn is queued, nothing happens. If it is dropped later, the turn is still

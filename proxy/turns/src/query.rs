@@ -14,7 +14,7 @@ use crate::{
     record::Record,
     session::SessionRecord,
     store::{Store, StoreSource as _, Table},
-    turn::{StateKind, Turn, TurnKind},
+    turn::{StateKind, Turn, TurnKind, TurnMeta},
     values::{self, TxnError},
     view::Funnel,
 };
@@ -27,6 +27,15 @@ const ERRANDS: usize = 200;
 impl TurnLog {
     pub fn get(&self, id: TurnId) -> LogFuture<'_, Option<Turn>> {
         self.read(move |store| read::turn(store, id))
+    }
+
+    /// Returns what is known of a turn besides its texts, which are not read, and the turn that it continues.
+    pub fn meta(&self, id: TurnId) -> LogFuture<'_, Option<(TurnMeta, Option<TurnId>)>> {
+        self.read(move |store| {
+            let record = Record::get(store, id)?;
+            let parent = |record: &Record| record.parent.map(|seq| keys::id(id.session, seq));
+            Ok(record.map(|it| (it.meta.clone(), parent(&it))))
+        })
     }
 
     /// Returns whether a turn exists.
@@ -58,21 +67,31 @@ impl TurnLog {
             };
             let mut ids = Vec::new();
             for number in self.read(numbers).await? {
-                ids.extend(self.in_session(agent, Some(kind), number).await?);
+                let agent = agent.clone();
+                let captured = move |store: &Store| in_session(store, &agent, Some(kind), number);
+                ids.extend(self.read(captured).await?);
             }
             Ok(ids)
         })
     }
 
-    /// Returns the turns of one of its sessions, by number. Without a state, returns all of them.
-    pub fn in_session(
-        &self,
-        agent: &AgentId,
-        kind: Option<StateKind>,
-        number: u64,
-    ) -> LogFuture<'_, Vec<TurnId>> {
-        let agent = agent.clone();
-        self.read(move |store| in_session(store, &agent, kind, number))
+    /// Returns the first `most` turns of a session after one. The others are not searched, because a session may be long.
+    pub fn turns_after(&self, id: TurnId, most: usize) -> LogFuture<'_, Vec<TurnId>> {
+        self.read(move |store| {
+            let next = keys::id(id.session, id.seq.saturating_add(1));
+            let later = keys::between(&keys::turn(next), &keys::turn(end_of(id.session)));
+            read::ids_in(store, later).take(most).collect()
+        })
+    }
+
+    /// Returns the last `most` turns of a session before one, the latest first.
+    pub fn turns_before(&self, id: TurnId, most: usize) -> LogFuture<'_, Vec<TurnId>> {
+        self.read(move |store| last_before(store, id).take(most).collect())
+    }
+
+    /// Returns the last `most` turns of a session, the latest first.
+    pub fn last_turns(&self, number: u64, most: usize) -> LogFuture<'_, Vec<TurnId>> {
+        self.turns_before(end_of(number), most)
     }
 
     /// Returns when the last main turn of any agent ended, in Unix milliseconds, or `None` if there was none recently.
@@ -190,6 +209,24 @@ pub(crate) fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> 
     let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
     let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
+}
+
+/// The place after all turns of a session.
+fn end_of(session: u64) -> TurnId {
+    keys::id(session, u32::MAX)
+}
+
+/// Returns the last turn of a session.
+pub(crate) fn last_turn(store: &Store, session: u64) -> Result<Option<TurnId>, TxnError> {
+    last_before(store, end_of(session)).next().transpose()
+}
+
+fn last_before(
+    store: &Store,
+    id: TurnId,
+) -> impl Iterator<Item = Result<TurnId, TxnError>> + use<> {
+    let earlier = keys::between(&keys::session(id.session), &keys::turn(id));
+    read::ids_in(store, earlier).rev()
 }
 
 /// Returns the turns of one of an agent's sessions, or those in one state.

@@ -1,5 +1,7 @@
 //! Reassembles turns from their records and the lines of their sessions.
 
+use std::ops::RangeBounds;
+
 use metaclaw_chat::{Message, TurnId};
 
 use crate::{
@@ -8,11 +10,11 @@ use crate::{
     record::{Record, Setup, damaged_turn},
     session::SessionRecord,
     state, step,
-    store::{Store, Table},
+    store::{Bytes, Store, Table},
     texts, tokens,
     turn::{Request, Turn},
     values::TxnError,
-    verdicts,
+    verdicts, work,
 };
 
 /// Returns one turn with everything that is stored about it.
@@ -64,9 +66,17 @@ pub(crate) fn reply(
 
 /// Returns the ids of a session's turns, in order.
 pub(crate) fn turn_ids(store: &Store, number: u64) -> Result<Vec<TurnId>, TxnError> {
-    let mut ids = Vec::new();
-    for pair in store.range(Table::Turns, keys::under(&keys::session(number))) {
-        ids.extend(keys::read_first_piece(&pair?.0));
-    }
-    Ok(ids)
+    ids_in(store, keys::under(&keys::session(number))).collect()
+}
+
+/// Returns the ids of turns whose keys are in a range. No key is read before its id is asked for.
+pub(crate) fn ids_in<R: RangeBounds<Bytes>>(
+    store: &Store,
+    range: R,
+) -> impl DoubleEndedIterator<Item = Result<TurnId, TxnError>> + use<R> {
+    let keys = store.range(Table::Turns, range).map(|pair| {
+        work::count(1);
+        Ok(keys::read_first_piece(&pair?.0))
+    });
+    keys.filter_map(Result::transpose)
 }

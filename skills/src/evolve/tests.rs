@@ -441,6 +441,9 @@ fn a_skill_that_is_no_longer_better_ages_out_and_can_be_put_back() {
     };
     assert_eq!(settle(tried(3, 1), 3_000).state, ProposalState::Accepted);
     assert!(due(3_000).is_empty() && due(3_001).len() == 1);
+    let ahead_ms = metaclaw_chat::now_ms() + 40 * 24 * 3_600_000;
+    settle(tried(3, 1), ahead_ms);
+    assert_eq!(due(3_001).len(), 1, "the clock was ahead");
     let few = TrialFigures::default();
     assert_eq!(settle(few, 3_500).state, ProposalState::Accepted);
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 
 use super::{
     figures::{TrialFigures, TrialVerdict},
@@ -216,10 +216,11 @@ impl Proposal {
             Reason::Tried { at_ms, .. } | Reason::TriedAgain { at_ms, .. } => Some(*at_ms),
             _ => None,
         });
-        tried_ms
-            .chain([self.in_force_ms()])
-            .max()
-            .unwrap_or_default()
+        // A time in the future was noted with a clock that was ahead.
+        let now_ms = now_ms();
+        let looked_at_ms = tried_ms.chain([self.in_force_ms()]);
+        let past = looked_at_ms.filter(|at_ms| *at_ms <= now_ms);
+        past.max().unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::regular;
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use tch::{Kind, TchError, Tensor};
@@ -179,7 +180,8 @@ pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
 /// # Errors
 /// [`FileError::Read`].
 pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
-    std::fs::read(file).map_err(|source| FileError::Read {
+    let read = regular(file).and_then(std::fs::read);
+    read.map_err(|source| FileError::Read {
         file: file.into(),
         source,
     })

@@ -6,6 +6,7 @@
 
 mod content;
 mod error;
+mod file;
 pub mod hub;
 pub mod served;
 pub mod stop;
@@ -13,4 +14,4 @@ pub mod template;
 pub mod testing;
 pub mod tokenizer;
 
-pub use self::error::TextLoadError;
+pub use self::{error::TextLoadError, file::regular};

@@ -24,6 +24,8 @@ use self::marks::TemplateInput;
 use crate::content::ControlTokens;
 
 const NAME: &str = "chat";
+/// A system prompt that is looked for in what a template prints.
+const MARK: &str = "metaclaw-system-mark";
 /// Variables that come from the request itself.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
@@ -176,45 +178,37 @@ impl ChatTemplate {
             .map_err(|error| refusal(&error))
     }
 
-    /// Renders a marked system message in the middle, which many templates refuse or leave out.
-    fn writes_late_system(&self) -> bool {
-        const MARK: &str = "metaclaw-system-mark";
-        let roles = ["system", "user", "assistant", "system", "user"];
-        let message = |(n, role): (usize, &str)| {
-            let content = if n == 3 { MARK } else { "x" };
-            serde_json::json!({"role": role, "content": content})
-        };
+    /// Renders a conversation of these roles and contents.
+    fn try_out(&self, messages: &[(&str, &str)]) -> Result<String, RenderError> {
+        let message =
+            |(role, content): &(&str, &str)| serde_json::json!({"role": role, "content": content});
         let given = TemplateInput {
-            messages: roles.into_iter().enumerate().map(message).collect(),
+            messages: messages.iter().map(message).collect(),
             tools: None,
             extra: Map::new(),
         };
         self.run(&given, false)
-            .is_ok_and(|text| text.contains(MARK))
+    }
+
+    /// Renders a marked system message in the middle, which many templates refuse or leave out.
+    fn writes_late_system(&self) -> bool {
+        let [system, user, assistant] = ["system", "user", "assistant"].map(|role| (role, "x"));
+        let text = self.try_out(&[system, user, assistant, ("system", MARK), user]);
+        text.is_ok_and(|text| text.contains(MARK))
     }
 
     /// Renders with a marked system prompt and without one. The text at the place of the mark is the default.
     fn find_default_system(&self) -> Option<String> {
-        const MARK: &str = "metaclaw-system-mark";
-        let message =
-            |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
-        let user = message("user", "metaclaw-user-mark");
-        let run = |messages: Vec<Value>| {
-            let given = TemplateInput {
-                messages,
-                tools: None,
-                extra: Map::new(),
-            };
-            self.run(&given, false)
-                .inspect_err(|error| {
-                    if let RenderError::Failed(why) = error {
-                        tracing::warn!("the chat template fails for a chat of one message: {why}");
-                    }
-                })
-                .ok()
+        let user = ("user", "metaclaw-user-mark");
+        let run = |messages: &[(&str, &str)]| {
+            let text = self.try_out(messages);
+            if let Err(RenderError::Failed(why)) = &text {
+                tracing::warn!("the chat template fails for a chat of one message: {why}");
+            }
+            text.ok()
         };
-        let with = run(vec![message("system", MARK), user.clone()])?;
-        let without = run(vec![user])?;
+        let with = run(&[("system", MARK), user])?;
+        let without = run(&[user])?;
         let (before, after) = with.split_once(MARK)?;
         let default = without.strip_prefix(before)?.strip_suffix(after)?;
         (!default.trim().is_empty()).then(|| default.to_owned())

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::future::BoxFuture;
@@ -43,7 +43,10 @@ pub fn run(
             loop {
                 tokio::time::sleep(pause).await;
                 pause = EVERY;
-                for day in due(day_of(now_ms(), &sources.zone), &folder, &done) {
+                let today = day_of(now_ms(), &sources.zone);
+                // A clock that was ahead ends no day early.
+                done.retain(|day| *day < today);
+                for day in due(today, &folder, &done) {
                     match write_one(&sources, &folder, day).await {
                         Ok(()) => {
                             done.insert(day);
@@ -63,7 +66,13 @@ fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
         return Vec::new();
     };
     let days = Period::until(yesterday, BEHIND).days();
-    let days = days.filter(|day| !done.contains(day) && !path(folder, *day, "md").exists());
+    // A digest of the future was written with a clock that was ahead, perhaps before its day was over.
+    let is_written = |day: &Date| {
+        let written = path(folder, *day, "md").metadata();
+        let at = written.and_then(|it| it.modified());
+        at.is_ok_and(|at| at <= SystemTime::now())
+    };
+    let days = days.filter(|day| !done.contains(day) && !is_written(day));
     days.collect()
 }
 
@@ -150,6 +159,13 @@ mod tests {
         assert_eq!(due(today, folder.path(), &done), []);
         let tomorrow = today.tomorrow().unwrap();
         assert_eq!(due(tomorrow, folder.path(), &done), [today]);
+        for (ahead, is_due) in [(3_600, true), (40 * 86_400, true), (0, false)] {
+            let file = fs::File::open(path(folder.path(), yesterday, "md")).unwrap();
+            let at = SystemTime::now() + Duration::from_secs(ahead);
+            file.set_modified(at).unwrap();
+            let days = due(today, folder.path(), &BTreeSet::new());
+            assert_eq!(days.contains(&yesterday), is_due, "{ahead}");
+        }
     }
 
     #[test]

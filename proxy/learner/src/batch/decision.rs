@@ -124,7 +124,8 @@ impl DecisionRules<'_> {
     }
 
     fn age(self, turn: &Turn) -> Duration {
-        Duration::from_millis(self.now_ms.saturating_sub(turn.meta.ended_ms))
+        // A turn of the future ended with a clock that was ahead.
+        Duration::from_millis(self.now_ms.abs_diff(turn.meta.ended_ms))
     }
 }
 

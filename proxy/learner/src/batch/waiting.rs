@@ -75,7 +75,7 @@ fn is_due<'a>(
     let (n_redo, n_rl) = (redo.clone().count(), own.clone().count());
     let ended = redo.chain(own).map(|turn| turn.meta.ended_ms);
     let oldest = ended.min();
-    let oldest = oldest.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms)));
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms.abs_diff(ms)));
     n_redo >= config.batch_size
         || n_rl >= config.batch_size
         || (n_redo + n_rl >= MIN_EARLY && oldest.is_some_and(|age| age >= config.max_wait.0))

@@ -40,12 +40,11 @@ pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTu
     }
     let mut found = FoundTurns::default();
     for (number, first) in first {
-        let all = shared.persist(|| shared.log.in_session(agent, None, number));
-        let mut ids = all.await?;
+        let last = shared.persist(|| shared.log.last_turns(number, LOOK_BACK));
+        let mut ids = last.await?;
         ids.retain(|id| *id >= first);
-        found.last.extend(ids.last());
-        let followers = ids.split_off(ids.len().saturating_sub(LOOK_BACK));
-        found.followers.extend(followers);
+        found.last.extend(ids.first());
+        found.followers.extend(ids.into_iter().rev());
     }
     Ok(found)
 }

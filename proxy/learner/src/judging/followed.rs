@@ -26,13 +26,14 @@ pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Foll
     let mut parent = turn.parent;
     for _ in 0..MOST_ERRANDS {
         let Some(id) = parent else { break };
-        let before = shared.persist(|| shared.log.get(id)).await?;
-        let Some(before) = before else { break };
-        if before.meta.kind == TurnKind::Main {
+        let before = shared.persist(|| shared.log.meta(id)).await?;
+        let Some((meta, earlier)) = before else { break };
+        if meta.kind == TurnKind::Main {
+            let before = shared.persist(|| shared.log.get(id)).await?;
             let new_from = turn.new_from;
-            return Ok(Some(Followed { before, new_from }));
+            return Ok(before.map(|before| Followed { before, new_from }));
         }
-        parent = before.parent;
+        parent = earlier;
     }
     summed_up(shared, turn).await
 }
@@ -42,24 +43,22 @@ async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, Log
     let Some(new_from) = new_words_behind_more(&turn.request.messages) else {
         return Ok(None);
     };
-    let all = shared.persist(|| {
-        let number = turn.id.session;
-        shared.log.in_session(&turn.agent, None, number)
-    });
-    let mut ids = all.await?;
-    ids.retain(|id| *id < turn.id);
+    let earlier = shared.persist(|| shared.log.turns_before(turn.id, MOST_ERRANDS));
     let mut has_errand = false;
-    for id in ids.into_iter().rev().take(MOST_ERRANDS) {
-        let before = shared.persist(|| shared.log.get(id)).await?;
-        let Some(before) = before else { continue };
-        if before.meta.kind != TurnKind::Main {
-            has_errand |= before.meta.kind == TurnKind::Side;
+    for id in earlier.await? {
+        let meta = shared.persist(|| shared.log.meta(id)).await?;
+        let Some((meta, _)) = meta else { continue };
+        if meta.kind != TurnKind::Main {
+            has_errand |= meta.kind == TurnKind::Side;
             continue;
         }
         // Without an errand between them, it is another conversation of the same name.
-        let is_said_anew = !said_before(&before, &turn.request.messages);
-        let followed = Followed { before, new_from };
-        return Ok((has_errand && is_said_anew).then_some(followed));
+        if !has_errand {
+            break;
+        }
+        let before = shared.persist(|| shared.log.get(id)).await?;
+        let before = before.filter(|it| !said_before(it, &turn.request.messages));
+        return Ok(before.map(|before| Followed { before, new_from }));
     }
     Ok(None)
 }

@@ -113,7 +113,10 @@ pub(super) async fn look_at_end(
     let Some((turn, is_last)) = last_main(shared, id).await? else {
         return Ok(LookResult::Done);
     };
-    let silent = Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms));
+    let now = now_ms();
+    let age = Duration::from_millis(now.saturating_sub(turn.meta.ended_ms));
+    // A turn of the future ended with a clock that was ahead.
+    let silent = Duration::from_millis(now.abs_diff(turn.meta.ended_ms));
     let idle = config.judge.session_idle.0;
     if !is_last && silent < idle {
         return Ok(LookResult::NotSilent(idle.saturating_sub(silent)));
@@ -123,7 +126,7 @@ pub(super) async fn look_at_end(
     } else {
         Price::Nothing
     };
-    let is_due = turn.state == TurnState::Captured && silent <= config.rl.max_age.0;
+    let is_due = turn.state == TurnState::Captured && age <= config.rl.max_age.0;
     if !is_due || !shared.judge.judges(worth) {
         return Ok(LookResult::Done);
     }
@@ -153,17 +156,15 @@ pub(super) async fn look_at_end(
 /// Returns the last main turn of a turn's session, and whether the client said that the session ends with it or after
 /// it.
 async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, LogError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
-        return Ok(None);
-    };
-    let all = shared.persist(|| shared.log.in_session(&turn.agent, None, id.session));
+    let last = shared.persist(|| shared.log.last_turns(id.session, MOST_ERRANDS));
     let mut is_last = false;
-    for id in all.await?.into_iter().rev().take(MOST_ERRANDS) {
-        let turn = shared.persist(|| shared.log.get(id)).await?;
-        let Some(turn) = turn else { continue };
-        is_last |= turn.meta.is_last;
-        if turn.meta.kind == TurnKind::Main {
-            return Ok(Some((turn, is_last)));
+    for id in last.await? {
+        let meta = shared.persist(|| shared.log.meta(id)).await?;
+        let Some((meta, _)) = meta else { continue };
+        is_last |= meta.is_last;
+        if meta.kind == TurnKind::Main {
+            let turn = shared.persist(|| shared.log.get(id)).await?;
+            return Ok(turn.map(|turn| (turn, is_last)));
         }
     }
     Ok(None)

@@ -177,17 +177,15 @@ async fn in_auto_rules_judge_as_turns_come() {
 
 /// Returns the verdicts of a session of three turns, in order.
 async fn verdicts(log: &TurnLog) -> Vec<Option<Verdict>> {
-    let agent = AgentId::default_agent();
     let mut verdicts = Vec::new();
-    for id in log.in_session(&agent, None, 1).await.unwrap() {
+    for id in log.last_turns(1, 9).await.unwrap().into_iter().rev() {
         verdicts.push(log.get(id).await.unwrap().unwrap().verdict);
     }
     verdicts
 }
 
 async fn last(log: &TurnLog) -> TurnId {
-    let all = log.in_session(&AgentId::default_agent(), None, 1).await;
-    *all.unwrap().last().unwrap()
+    log.last_turns(1, 1).await.unwrap()[0]
 }
 
 /// A session is silent at once, so that no test waits.

@@ -75,13 +75,13 @@ pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
 }
 
 async fn followers(shared: &Shared, turn: &Turn) -> Result<Vec<TurnId>, LogError> {
-    let all = || shared.log.in_session(&turn.agent, None, turn.id.session);
-    let ids = shared.persist(all).await?.into_iter();
-    Ok(ids.filter(|id| *id > turn.id).take(FOLLOWERS).collect())
+    let later = || shared.log.turns_after(turn.id, FOLLOWERS);
+    shared.persist(later).await
 }
 
 fn is_young(turn: &Turn, most: Duration) -> bool {
-    Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms)) < most
+    // A turn of the future ended with a clock that was ahead.
+    Duration::from_millis(now_ms().abs_diff(turn.meta.ended_ms)) < most
 }
 
 fn is_complaint(said: &str) -> bool {

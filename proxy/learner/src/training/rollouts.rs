@@ -75,6 +75,6 @@ impl NextBatch<'_> {
 fn are_due(groups: &[RolloutGroup], rl: &RlConfig) -> bool {
     let n: usize = groups.iter().map(RolloutGroup::n_rollouts).sum();
     let oldest = groups.iter().filter_map(RolloutGroup::ended_ms).min();
-    let oldest = oldest.map(|ms| Duration::from_millis(now_ms().saturating_sub(ms)));
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms().abs_diff(ms)));
     n >= rl.rollouts.batch_size || oldest.is_some_and(|age| age >= rl.max_wait.0)
 }

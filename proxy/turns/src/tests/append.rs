@@ -403,14 +403,12 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
     assert_eq!(log.last_main_ms().await.unwrap(), Some(main.meta.ended_ms));
 
     let agent = main.agent;
-    let captured = async |number| {
-        log.in_session(&agent, Some(StateKind::Captured), number)
-            .await
-            .unwrap()
-    };
-    assert_eq!(captured(ids[0].session).await, [ids[0]]);
-    assert_eq!(captured(ids[1].session).await, [ids[1]]);
-    assert!(captured(99).await.is_empty());
+    let captured = log.in_state(&agent, StateKind::Captured).await.unwrap();
+    assert_eq!(captured[..2], ids);
+    let last = |number| log.last_turns(number, 9);
+    assert_eq!(last(ids[0].session).await.unwrap(), [ids[0]]);
+    assert_eq!(last(ids[1].session).await.unwrap(), [ids[1]]);
+    assert!(last(99).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use metaclaw_chat::Message;
 use serde_json::json;
 
 use super::kit::{Client, Dice, new_log};
-use crate::{JsonText, NewTurn, TurnFilter, TurnLog, work};
+use crate::{JsonText, NewTurn, TurnFilter, TurnKind, TurnLog, work};
 
 /// Messages of the first request.
 const N_MESSAGES: usize = 800;
@@ -205,4 +205,39 @@ async fn a_turn_of_too_many_messages_is_refused_and_the_next_is_not() {
     let expected = "a turn of 250001 messages is not stored: at most 250000 messages are";
     assert_eq!(refused, expected);
     log.append(client.turn("yo", "yo")).await.unwrap();
+}
+
+#[tokio::test]
+async fn neighbours_of_a_turn_are_found_without_the_rest_of_its_session() {
+    let (_dir, log) = new_log();
+    let mut ids = Vec::new();
+    for session in ["s", "t"] {
+        let mut client = Client::new(session, "You are patient.");
+        for n in 0..60 {
+            ids.push(
+                log.append(client.turn(&format!("{n}"), "yo"))
+                    .await
+                    .unwrap(),
+            );
+        }
+    }
+    counted(&log).await;
+    let (first, last) = (ids[0], ids[59]);
+    for (found, expected) in [
+        (log.turns_after(first, 3).await, ids[1..4].to_vec()),
+        (log.turns_after(ids[58], 3).await, vec![last]),
+        (log.turns_after(last, 3).await, vec![]),
+        (log.turns_before(ids[3], 2).await, vec![ids[2], ids[1]]),
+        (log.turns_before(first, 3).await, vec![]),
+        (log.turns_before(ids[61], 3).await, vec![ids[60]]),
+        (log.last_turns(first.session, 2).await, vec![last, ids[58]]),
+        (log.last_turns(99, 2).await, vec![]),
+    ] {
+        assert_eq!(found.unwrap(), expected);
+    }
+    assert_eq!(counted(&log).await, 9, "only the keys that were found");
+    let (meta, parent) = log.meta(last).await.unwrap().unwrap();
+    assert_eq!((meta.kind, parent), (TurnKind::Main, Some(ids[58])));
+    let n_read = counted(&log).await;
+    assert!(n_read < 2_000, "{n_read}");
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::regular;
 use serde_json::{Map, Value};
 
 use super::error::ModelConfigError;
@@ -18,7 +19,8 @@ pub(super) struct ConfigFields {
 
 impl ConfigFields {
     pub(super) fn read(file: &Path) -> Result<Self, ModelConfigError> {
-        let text = std::fs::read_to_string(file).map_err(|source| ModelConfigError::Read {
+        let read = regular(file).and_then(std::fs::read_to_string);
+        let text = read.map_err(|source| ModelConfigError::Read {
             file: file.to_owned(),
             source,
         })?;

@@ -11,11 +11,12 @@ use std::fs::File;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap};
+use metaclaw_trainer_text::regular;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// Maps a file for the rest of the process.
 pub(super) fn map(file: &Path) -> std::io::Result<&'static [u8]> {
-    let opened = File::open(file)?;
+    let opened = regular(file).and_then(File::open)?;
     // SAFETY: the mapped bytes must not change while they are borrowed. Model files are written under another name and
     // renamed, never changed in place, by us and by every downloader that we know. Somebody who rewrites one under a
     // running process breaks only that process.

@@ -17,6 +17,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::regular;
 use sha2::{Digest, Sha256};
 
 use self::header::GgufHeader;
@@ -32,7 +33,8 @@ const VERSION: u32 = 3;
 /// # Errors
 /// [`LoadError`] naming the file and what it holds that cannot be used, or the folder that cannot be written.
 pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
-    let mut file = File::open(gguf).map_err(|e| unreadable(gguf, e))?;
+    let opened = regular(gguf).and_then(File::open);
+    let mut file = opened.map_err(|e| unreadable(gguf, e))?;
     let sha = sha256(&mut file).map_err(|e| unreadable(gguf, e))?;
     let folder = cache_dir.join("gguf");
     let unwritable = |source| LoadError::Write {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::regular;
 use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -230,7 +231,8 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
         file: index.clone(),
         detail,
     };
-    let text = std::fs::read_to_string(&index).map_err(|source| LoadError::Read {
+    let read = regular(&index).and_then(std::fs::read_to_string);
+    let text = read.map_err(|source| LoadError::Read {
         file: index.clone(),
         source,
     })?;

@@ -239,3 +239,21 @@ fn f16_weights_compute_nearly_what_f32_ones_do() {
     let distance = norm(&(&half - &full)) / norm(&full);
     assert!(distance < 1e-2, "{distance:e}");
 }
+
+#[test]
+fn only_regular_files_of_a_model_folder_are_read() {
+    let config = ModelConfig::read(model().path()).unwrap();
+    let index = "model.safetensors.index.json";
+    for name in ["model.safetensors", index, "config.json", "model.gguf"] {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let error = match name {
+            "config.json" => ModelConfig::read(dir.path()).unwrap_err().to_string(),
+            "model.gguf" => gguf::directory(&pipe, dir.path()).unwrap_err().to_string(),
+            _ => fingerprint(dir.path(), &config).unwrap_err().to_string(),
+        };
+        assert!(error.ends_with("it is no regular file"), "{error}");
+    }
+}

@@ -6,6 +6,7 @@ use reqwest::{Client, Method, Response, Url, header};
 use tokio::time::timeout;
 
 use super::{answer, error::HubError, place::home_dir};
+use crate::regular;
 
 /// The hub's address unless `HF_ENDPOINT` names another.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
@@ -37,7 +38,7 @@ impl HubServer {
         let kept = || {
             let own = set("HF_TOKEN_PATH").map(PathBuf::from);
             let file = own.or_else(|| Some(home_dir(set)?.join("token")))?;
-            std::fs::read_to_string(file).ok()
+            regular(&file).and_then(std::fs::read_to_string).ok()
         };
         let token = set("HF_TOKEN").or_else(kept);
         let token = token.map(|token| token.trim().to_owned());

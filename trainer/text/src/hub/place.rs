@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::regular;
+
 /// The default revision.
 pub const MAIN: &str = "main";
 
@@ -86,7 +88,8 @@ pub fn cached(cache: &Path, model: &HubName, file: &str) -> Option<PathBuf> {
 
 /// Returns the commit that `main` names in a model's folder.
 pub(super) fn commit(folder: &Path) -> Option<String> {
-    let commit = std::fs::read_to_string(folder.join("refs").join(MAIN)).ok()?;
+    let main = folder.join("refs").join(MAIN);
+    let commit = regular(&main).and_then(std::fs::read_to_string).ok()?;
     let commit = commit.trim();
     is_part(commit).then(|| commit.to_owned())
 }

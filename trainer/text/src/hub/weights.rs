@@ -14,6 +14,7 @@ use super::{
     fetching::{CONFIG, Fetching, Progress, TOKENIZERS},
     place::{HubName, commit, is_part},
 };
+use crate::regular;
 
 /// The file of weights that are in one file.
 const SINGLE: &str = "model.safetensors";
@@ -36,7 +37,7 @@ pub fn whole(cache: &Path, model: &HubName) -> Option<PathBuf> {
     let snapshot = folder.join("snapshots").join(commit(&folder)?);
     let has = |file: &str| snapshot.join(file).is_file();
     let has_text = has(CONFIG) && TOKENIZERS.iter().any(|file| has(file));
-    let files = match fs::read(snapshot.join(INDEX)) {
+    let files = match regular(&snapshot.join(INDEX)).and_then(fs::read) {
         Ok(bytes) => shards(&bytes).ok()?,
         Err(_) => BTreeSet::from([SINGLE.to_owned()]),
     };
@@ -111,10 +112,12 @@ impl Fetching<'_> {
             return Ok(BTreeSet::from([SINGLE.to_owned()]));
         }
         let path = self.path(INDEX);
-        let bytes = fs::read(&path).map_err(|source| HubError::File {
-            file: path.clone(),
-            source,
-        })?;
+        let bytes = regular(&path)
+            .and_then(fs::read)
+            .map_err(|source| HubError::File {
+                file: path.clone(),
+                source,
+            })?;
         shards(&bytes).map_err(|why| HubError::Unreadable {
             url: format!("{INDEX} of {}", self.model),
             why,

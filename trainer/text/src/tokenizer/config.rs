@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::TextLoadError;
 use crate::template::ChatTemplate;
+use crate::{TextLoadError, regular};
 
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, TextLoadError> {
-    std::fs::read(file).map_err(|source| TextLoadError::Read {
+    let read = regular(file).and_then(std::fs::read);
+    read.map_err(|source| TextLoadError::Read {
         file: file.to_owned(),
         source,
     })

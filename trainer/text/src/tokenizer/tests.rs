@@ -76,3 +76,21 @@ proptest! {
         prop_assert_eq!(tokenizer.decode(&ids), String::from_utf8_lossy(&bytes));
     }
 }
+
+#[test]
+fn only_regular_files_of_a_model_folder_are_read() {
+    for name in [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        write_tiny_text(dir.path()).unwrap();
+        let file = dir.path().join(name);
+        std::fs::remove_file(&file).ok();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        let error = ChatTokenizer::load(dir.path()).unwrap_err().to_string();
+        let expected = format!("{}: it is no regular file", file.display());
+        assert!(error.ends_with(&expected), "{error}");
+    }
+}
