@@ -5,6 +5,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeMap,
     io::{self, IsTerminal, Write},
 };
 
@@ -80,6 +81,38 @@ fn named(error: io::Error) -> io::Error {
 /// Prints JSON that a person can read too.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a command's answer as JSON, or in words.
+pub(crate) fn answer<T: Serialize>(
+    value: &T,
+    is_json: bool,
+    words: impl FnOnce(&T) -> String,
+) -> io::Result<()> {
+    if is_json {
+        json(value)
+    } else {
+        line(words(value))
+    }
+}
+
+/// Prints a list as JSON, or as a table with a row for each value.
+pub(crate) fn answer_table<T: Serialize>(
+    values: &[T],
+    is_json: bool,
+    head: &[&str],
+    row: impl FnMut(&T) -> Vec<String>,
+) -> io::Result<()> {
+    answer(&values, is_json, |values| {
+        let rows: Vec<Vec<String>> = values.iter().map(row).collect();
+        table(head, &rows)
+    })
+}
+
+/// Prints what was done, in one sentence.
+pub(crate) fn done(done: &str, is_json: bool) -> io::Result<()> {
+    let value = BTreeMap::from([("done", done)]);
+    answer(&value, is_json, |_| done.to_owned())
 }
 
 /// A writer for lines that come in pieces; on a terminal each is printed as [`line()`] prints it.

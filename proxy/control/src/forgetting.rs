@@ -7,14 +7,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    ops::Range,
+    fs, io, iter,
 };
 
 use anyhow::Context as _;
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_memory::{MEMORY_HEADING, Memory, MemoryStore};
-use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState, Skill, read_text};
+use metaclaw_memory::{MEMORY_HEADING, MemoryStore};
+use metaclaw_skills::{LessonState, Library, ProposalState, Skill, read_text};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -71,24 +70,17 @@ struct ForgetNote {
     n_made: usize,
 }
 
-/// A step of a deletion. They are made in this order.
-#[derive(Debug, Clone, Copy)]
-enum ForgetStep {
-    Turns,
-    /// Wishes, skills, memories, and their words in digests.
-    Lessons,
-    /// The words of lessons in the prompts of other sessions.
-    Prompts,
-    /// The bytes on the disk.
-    Disk,
+/// Something that was learned from sessions. Their turns may be gone already.
+struct LearnedItem {
+    agent: AgentId,
+    sessions: Vec<SessionId>,
+    at_ms: u64,
+    /// The words that may be in prompts and digests.
+    words: Vec<String>,
 }
 
-const STEPS: [ForgetStep; 4] = [
-    ForgetStep::Turns,
-    ForgetStep::Lessons,
-    ForgetStep::Prompts,
-    ForgetStep::Disk,
-];
+/// The number of steps of a deletion.
+const STEPS: usize = 4;
 
 // === impl ForgetNote ===
 
@@ -126,11 +118,11 @@ pub(crate) async fn forget(
 ) -> anyhow::Result<Forgotten> {
     let _one = FORGETTING.lock().await;
     let interrupted = match ForgetNote::read(home)? {
-        Some(note) => Some(finish(log, &kept, home, note, STEPS.len()).await?),
+        Some(note) => Some(finish(log, &kept, home, note, STEPS).await?),
         None => None,
     };
     match (noted(log, &kept, home, what).await?, interrupted) {
-        (Some(note), _) => finish(log, &kept, home, note, STEPS.len()).await,
+        (Some(note), _) => finish(log, &kept, home, note, STEPS).await,
         // Its deletion was interrupted, and is finished now.
         (None, Some(forgotten)) => Ok(forgotten),
         (None, None) => anyhow::bail!(
@@ -154,7 +146,7 @@ pub async fn finish_forgetting(
 ) -> anyhow::Result<Option<Forgotten>> {
     let _one = FORGETTING.lock().await;
     match ForgetNote::read(home)? {
-        Some(note) => finish(log, &kept, home, note, STEPS.len()).await.map(Some),
+        Some(note) => finish(log, &kept, home, note, STEPS).await.map(Some),
         None => Ok(None),
     }
 }
@@ -172,10 +164,13 @@ async fn noted(
     });
     let mut sessions = log.ended(within.clone()).await?;
     let agents = log.agents().await?;
-    let at = kept.clone();
+    let kept = kept.clone();
     // The journals are files.
-    let learned = move || learned_from(&at, &agents, &within);
-    sessions.extend(tokio::task::spawn_blocking(learned).await??);
+    let learned = tokio::task::spawn_blocking(move || learned(&kept, agents)).await??;
+    for item in learned.iter().filter(|it| within.contains(&it.at_ms)) {
+        let of_item = item.sessions.iter().cloned();
+        sessions.extend(of_item.map(|it| (item.agent.clone(), it)));
+    }
     sessions.retain(|(agent, session)| {
         what.agent.as_ref().is_none_or(|wanted| wanted == agent)
             && what.session.as_ref().is_none_or(|wanted| wanted == session)
@@ -187,13 +182,13 @@ async fn noted(
         sessions: sessions.into_iter().collect(),
         ..ForgetNote::default()
     };
-    let (kept, home) = (kept.clone(), home.clone());
-    let write = move || {
-        note.words = words_of(&kept, |agent, session| note.has(agent, session))?;
-        note.write(&home)?;
-        Ok(Some(note))
-    };
-    tokio::task::spawn_blocking(write).await?
+    for item in learned.into_iter().filter(|it| !it.words.is_empty()) {
+        if item.sessions.iter().any(|it| note.has(&item.agent, it)) {
+            note.words.entry(item.agent).or_default().extend(item.words);
+        }
+    }
+    note.write(home)?;
+    Ok(Some(note))
 }
 
 /// Makes the steps of a deletion up to the `n_steps`th. With the last one, its note is removed.
@@ -209,14 +204,16 @@ async fn finish(
         adapters: trained_on(log, &note.sessions).await?,
         ..Forgotten::default()
     };
-    for step in &STEPS[note.n_made.min(n_steps)..n_steps] {
-        match step {
-            ForgetStep::Turns => {
+    while note.n_made < n_steps {
+        match note.n_made {
+            // The turns.
+            0 => {
                 for (agent, session) in &note.sessions {
                     forgotten.n_turns += log.forget(agent, session).await?;
                 }
             }
-            ForgetStep::Lessons => {
+            // Wishes, skills, memories, and their words in digests.
+            1 => {
                 let (kept, home) = (kept.clone(), home.clone());
                 let lessons = move || {
                     let n_lessons = forget_lessons(&kept, &home, &note)?;
@@ -224,13 +221,15 @@ async fn finish(
                 };
                 (forgotten.n_lessons, note) = tokio::task::spawn_blocking(lessons).await??;
             }
-            ForgetStep::Prompts => mask(log, &note.words).await?,
-            ForgetStep::Disk => log.compact().await?,
+            // The words of lessons in the prompts of other sessions.
+            2 => mask(log, &note.words).await?,
+            // The bytes on the disk.
+            _ => log.compact().await?,
         }
         note.n_made += 1;
         note.write(home)?;
     }
-    if note.n_made == STEPS.len() {
+    if note.n_made >= STEPS {
         fs::remove_file(home.forgetting())?;
     }
     Ok(forgotten)
@@ -261,83 +260,48 @@ fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow:
     Ok(n_wishes + n_skills + n_memories)
 }
 
-/// Returns the sessions from which something was learned in a span of time. Their turns may be gone already.
-fn learned_from(
-    kept: &KeptLessons,
-    agents: &[AgentId],
-    within: &Range<u64>,
-) -> anyhow::Result<Vec<(AgentId, SessionId)>> {
+/// Returns everything that was learned from sessions and is not forgotten yet.
+fn learned(kept: &KeptLessons, agents: Vec<AgentId>) -> anyhow::Result<Vec<LearnedItem>> {
     let KeptLessons { library, memory } = kept;
     let mut found = Vec::new();
-    for Lesson { origin, state, .. } in library.journal()? {
-        if let Some(session) = origin.session.filter(|_| state != LessonState::Forgotten) {
-            found.push((origin.agent, session, origin.at_ms));
+    let mut add = |agent, sessions: Vec<SessionId>, at_ms, words| {
+        found.push(LearnedItem {
+            agent,
+            sessions,
+            at_ms,
+            words,
+        });
+    };
+    let one = |session: Option<SessionId>| session.into_iter().collect();
+    for it in memory.list(None, None)? {
+        let words = iter::once(it.content).chain(it.said).collect();
+        let origin = it.origin;
+        add(origin.agent, one(origin.session), origin.at_ms, words);
+    }
+    for it in library.journal()? {
+        if it.state != LessonState::Forgotten {
+            let (origin, words) = (it.origin, vec![it.heard, it.wish]);
+            add(origin.agent, one(origin.session), origin.at_ms, words);
         }
     }
-    for Proposal { source, state, .. } in library.proposals()? {
-        if state != ProposalState::Forgotten {
-            let sessions = source.sessions.into_iter();
-            found.extend(sessions.map(|it| (source.agent.clone(), it, source.at_ms)));
+    for it in library.proposals()? {
+        if it.state != ProposalState::Forgotten {
+            let (skill, source) = (Skill::parse(&it.text), it.source);
+            let words = skill.map(|it| vec![it.content, it.description, it.name.to_string()]);
+            let words = words.unwrap_or_default();
+            add(source.agent, source.sessions, source.at_ms, words);
         }
     }
-    for origin in memory.list(None, None)?.into_iter().map(|it| it.origin) {
-        found.extend(origin.session.map(|it| (origin.agent, it, origin.at_ms)));
-    }
-    for session in memory.buffered(|_| true)? {
-        let last_ms = session.last_ms();
-        found.push((session.agent, session.session, last_ms));
+    for it in memory.buffered(|_| true)? {
+        let at_ms = it.last_ms();
+        add(it.agent, vec![it.session], at_ms, vec![]);
     }
     for agent in agents {
-        let host = library.host(agent);
-        found.extend(host.map(|it| (agent.clone(), it.session.clone(), it.at_ms)));
-    }
-    found.retain(|(.., at_ms)| within.contains(at_ms));
-    Ok(found.into_iter().map(|it| (it.0, it.1)).collect())
-}
-
-/// Returns the words of the lessons that came from some sessions, by agent.
-fn words_of(
-    kept: &KeptLessons,
-    is_gone: impl Fn(&AgentId, &SessionId) -> bool,
-) -> anyhow::Result<BTreeMap<AgentId, Vec<String>>> {
-    let KeptLessons { library, memory } = kept;
-    let mut words: BTreeMap<AgentId, Vec<String>> = BTreeMap::new();
-    for Memory {
-        origin,
-        content,
-        said,
-        ..
-    } in memory.list(None, None)?
-    {
-        let session = origin.session.as_ref();
-        if session.is_some_and(|session| is_gone(&origin.agent, session)) {
-            let words = words.entry(origin.agent).or_default();
-            words.push(content);
-            words.extend(said);
+        if let Some(it) = library.host(&agent) {
+            add(agent, vec![it.session], it.at_ms, vec![]);
         }
     }
-    for lesson in library.journal()? {
-        let Lesson {
-            origin,
-            heard,
-            wish,
-            ..
-        } = lesson;
-        let session = origin.session.as_ref();
-        if session.is_some_and(|session| is_gone(&origin.agent, session)) {
-            words.entry(origin.agent).or_default().extend([heard, wish]);
-        }
-    }
-    for Proposal { source, text, .. } in library.proposals()? {
-        let mut sessions = source.sessions.iter();
-        let skill = Skill::parse(&text).ok();
-        let skill = skill.filter(|_| sessions.any(|session| is_gone(&source.agent, session)));
-        if let Some(skill) = skill {
-            let words = words.entry(source.agent).or_default();
-            words.extend([skill.content, skill.description, skill.name.to_string()]);
-        }
-    }
-    Ok(words)
+    Ok(found)
 }
 
 /// Returns what was added to a prompt without the words of deleted lessons, or `None` for any other text.
@@ -356,7 +320,7 @@ async fn trained_on(
     log: &TurnLog,
     sessions: &BTreeSet<(AgentId, SessionId)>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut adapters = BTreeSet::new();
+    let mut numbers = BTreeSet::new();
     for (agent, session) in sessions {
         let filter = TurnFilter {
             agent: Some(agent.clone()),
@@ -364,24 +328,17 @@ async fn trained_on(
             limit: 1,
             ..TurnFilter::default()
         };
-        let numbers: BTreeSet<u64> = log
-            .list(filter)
-            .await?
-            .iter()
-            .map(|it| it.id.session)
-            .collect();
-        for step in log.steps(agent).await? {
-            let is_of = step
-                .begun
-                .turns
-                .iter()
-                .any(|id| numbers.contains(&id.session));
-            if let Some(
-                StepOutcome::Trained { adapter, .. } | StepOutcome::Declined { adapter, .. },
-            ) = step.outcome.filter(|_| is_of)
-            {
-                adapters.insert(adapter);
-            }
+        let turns = log.list(filter).await?;
+        numbers.extend(turns.iter().map(|it| it.id.session));
+    }
+    let mut adapters = BTreeSet::new();
+    for step in log.all_steps().await? {
+        let mut turns = step.begun.turns.iter();
+        let is_of = turns.any(|id| numbers.contains(&id.session));
+        if let Some(StepOutcome::Trained { adapter, .. } | StepOutcome::Declined { adapter, .. }) =
+            step.outcome.filter(|_| is_of)
+        {
+            adapters.insert(adapter);
         }
     }
     Ok(adapters.into_iter().collect())

@@ -187,13 +187,10 @@ impl ProcessStatus {
     /// were none.
     pub fn unread(&self) -> Option<String> {
         let routes = self.passed.iter().map(|(it, n)| format!("{it} {n}"));
-        let (routes, n) = (
-            routes.collect::<Vec<_>>().join(", "),
-            self.passed.values().sum::<u64>(),
-        );
-        let passed = (n > 0).then(|| format!("{n} passed as they came: {routes}"));
-        let n = self.counts.unread;
-        let chats = (n > 0).then(|| format!("chats that could not be read: {n}"));
+        let routes: Vec<String> = routes.collect();
+        let (n, n_chats) = (self.passed.values().sum::<u64>(), self.counts.unread);
+        let passed = (n > 0).then(|| format!("{n} passed as they came: {}", routes.join(", ")));
+        let chats = (n_chats > 0).then(|| format!("chats that could not be read: {n_chats}"));
         let said: Vec<String> = passed.into_iter().chain(chats).collect();
         (!said.is_empty()).then(|| said.join("; "))
     }

@@ -57,25 +57,19 @@ pub(super) async fn open(
 
 /// Says what a start found in the lessons and mended. Words of lessons do not belong into a log that may be kept.
 fn log_settled(settled: Result<SettledLessons, LearnError>) {
-    let SettledLessons {
-        n_finished,
-        found,
-        n_drafts,
-    } = match settled {
-        Ok(settled) => settled,
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            warn!("the history of lessons and WISHES.md were not compared: {error:#}");
-            return;
-        }
-    };
+    let settled = settled.unwrap_or_else(|error| {
+        let error = anyhow::Error::from(error);
+        warn!("the history of lessons and WISHES.md were not compared: {error:#}");
+        SettledLessons::default()
+    });
+    let (n_finished, n_drafts) = (settled.n_finished, settled.n_drafts);
     if n_finished > 0 {
         info!(
             n_finished,
             "changes of wishes that had been interrupted are made now"
         );
     }
-    for lesson in found {
+    for lesson in settled.found {
         let (agent, n) = (&lesson.origin.agent, lesson.n);
         info!(%agent, "a wish in force was not in the history of lessons. It is now: `metaclaw undo {n}` takes it back");
     }

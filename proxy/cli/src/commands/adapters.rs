@@ -80,11 +80,7 @@ impl AdaptersArgs {
             AdaptersCommand::List { json } => list(context, json).await?,
             AdaptersCommand::Show { name, json } => {
                 let adapter = one(&call(context, "adapters", ListAdapters).await?, &name)?;
-                if json {
-                    out::json(&adapter)?;
-                } else {
-                    out::line(show::text(&adapter))?;
-                }
+                out::answer(&adapter, json, show::text)?;
             }
             AdaptersCommand::Diff {
                 one: name,
@@ -93,11 +89,7 @@ impl AdaptersArgs {
             } => {
                 let all = call(context, "adapters", ListAdapters).await?;
                 let difference = Difference::of(&one(&all, &name)?, &one(&all, &other)?);
-                if json {
-                    out::json(&difference)?;
-                } else {
-                    out::line(difference.text())?;
-                }
+                out::answer(&difference, json, Difference::text)?;
             }
             AdaptersCommand::Rollback { agent } => {
                 let choice = call(context, "adapters rollback", RollBack(agent)).await?;
@@ -128,9 +120,6 @@ fn one(all: &[AdapterDetail], name: &str) -> anyhow::Result<AdapterDetail> {
 async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
     let adapters = call(context, "adapters", ListAdapters).await?;
     let adapters: Vec<AdapterView> = adapters.into_iter().map(|it| it.view).collect();
-    if json {
-        return Ok(out::json(&adapters)?);
-    }
     let row = |it: &AdapterView| {
         let ago = |ms: u64| out::span(now_ms().saturating_sub(ms));
         vec![
@@ -142,9 +131,8 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
             it.parent.clone().unwrap_or_default(),
         ]
     };
-    let rows: Vec<Vec<String>> = adapters.iter().map(row).collect();
     let head = ["adapter", "serves", "held by", "steps", "ago", "from"];
-    Ok(out::line(out::table(&head, &rows))?)
+    Ok(out::answer_table(&adapters, json, &head, row)?)
 }
 
 /// What was done for one agent.

@@ -92,17 +92,12 @@ impl ConfigArgs {
 fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
     let loaded = context.settings(file, Vec::new())?;
     let effective = loaded.effective();
-    if json {
-        out::json(&effective)?;
-    } else {
-        let row = |it: &Effective| {
-            let origin = it.origin.clone().unwrap_or_else(|| "default".to_owned());
-            // The value last: one may be long, and the others stay below one another.
-            vec![it.key.clone(), origin, one_line(&it.value)]
-        };
-        let rows: Vec<Vec<String>> = effective.iter().map(row).collect();
-        out::line(out::table(&["key", "from", "value"], &rows))?;
-    }
+    let row = |it: &Effective| {
+        let origin = it.origin.clone().unwrap_or_else(|| "default".to_owned());
+        // The value last: one may be long, and the others stay below one another.
+        vec![it.key.clone(), origin, one_line(&it.value)]
+    };
+    out::answer_table(&effective, json, &["key", "from", "value"], row)?;
     for unknown in &loaded.unknown {
         out::aside(format!("warning: {unknown}"));
     }
@@ -115,12 +110,7 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
 fn get(context: &Context, file: Option<PathBuf>, key: &str, json: bool) -> anyhow::Result<()> {
     let loaded = context.settings(file, Vec::new())?;
     let one = loaded.get(key).map_err(|message| anyhow!(message))?;
-    if json {
-        out::json(&one)?;
-    } else {
-        out::line(one_line(&one.value))?;
-    }
-    Ok(())
+    Ok(out::answer(&one, json, |it| one_line(&it.value))?)
 }
 
 fn set(context: &Context, file: Option<PathBuf>, key: &str, value: &str) -> anyhow::Result<()> {

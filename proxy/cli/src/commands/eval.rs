@@ -86,11 +86,7 @@ impl EvalArgs {
         let report = caller.call_within(wanted, deadline).await;
         caller.close().await;
         let report = report?;
-        if self.json {
-            out::json(&report)?;
-        } else {
-            out::line(text::text(&report))?;
-        }
+        out::answer(&report, self.json, text::text)?;
         Ok(ExitCode::SUCCESS)
     }
 

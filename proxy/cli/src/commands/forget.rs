@@ -39,11 +39,7 @@ impl ForgetArgs {
             since_ms: self.since.map(|span| now_ms().saturating_sub(ago_ms(span))),
         };
         let forgotten = call(context, "forget", what).await?;
-        if self.json {
-            out::json(&forgotten)?;
-        } else {
-            out::line(told(&forgotten))?;
-        }
+        out::answer(&forgotten, self.json, told)?;
         Ok(ExitCode::SUCCESS)
     }
 }

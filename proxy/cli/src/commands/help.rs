@@ -1,27 +1,21 @@
 //! Help that teaches: examples for each command.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use clap::Command;
 
-use self::examples::EXAMPLES;
 use super::exit;
 
-mod examples;
 #[cfg(test)]
 mod page;
 
 /// The command with examples below the help of each subcommand, and exit codes below its own.
-pub(crate) fn taught(mut command: Command) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|it| it.get_name().to_owned())
-        .collect();
-    for name in names {
-        if let Some(text) = examples(&name) {
-            command = command.mut_subcommand(name, |it| it.after_help(text));
-        }
-    }
+pub(crate) fn taught(command: Command) -> Command {
+    let examples: BTreeMap<&str, &str> = examples().collect();
+    let command = command.mut_subcommands(|it| match examples.get(it.get_name()) {
+        Some(text) => it.after_help(format!("Examples:\n{text}")),
+        None => it,
+    });
     let mut codes = "Exit codes:".to_owned();
     for (code, meaning) in exit::CODES {
         let _ = write!(codes, "\n  {code:<4} {meaning}");
@@ -29,13 +23,11 @@ pub(crate) fn taught(mut command: Command) -> Command {
     command.after_help(codes)
 }
 
-fn examples(name: &str) -> Option<String> {
-    let (_, examples) = EXAMPLES.iter().find(|(of, _)| *of == name)?;
-    let mut text = "Examples:".to_owned();
-    for (line, does) in *examples {
-        let _ = write!(text, "\n  {line}\n      {does}");
-    }
-    Some(text)
+/// Returns each command with its examples as its help shows them: a line to type, and below it what that line does.
+fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let blocks = include_str!("../../data/examples.txt").trim_end();
+    let blocks = blocks.split("\n\n");
+    blocks.filter_map(|block| block.split_once('\n'))
 }
 
 #[cfg(test)]

@@ -123,15 +123,12 @@ fn list(keys: &BTreeMap<String, KeyConfig>, json: bool) -> anyhow::Result<()> {
         agents: key.agents.clone(),
     };
     let keys: Vec<KeyView> = keys.iter().map(view).collect();
-    if json {
-        return Ok(out::json(&keys)?);
-    }
     let row = |it: &KeyView| {
         let agents: Vec<&str> = it.agents.iter().map(AgentId::as_str).collect();
         vec![it.name.clone(), it.key.clone(), agents.join(", ")]
     };
-    let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
-    Ok(out::line(out::table(&["name", "key", "agents"], &rows))?)
+    let head = ["name", "key", "agents"];
+    Ok(out::answer_table(&keys, json, &head, row)?)
 }
 
 async fn add(

@@ -33,11 +33,7 @@ impl LessonsArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let agent = agent(context, self.agent.as_ref()).await?;
         let list = call(context, "lessons", ListLessons(agent)).await?;
-        if self.json {
-            out::json(&list)?;
-        } else {
-            out::line(text(&list, now_ms()))?;
-        }
+        out::answer(&list, self.json, |it| text(it, now_ms()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

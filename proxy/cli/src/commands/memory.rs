@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::operations::memory::{ListMemories, MemoryChange};
 use metaclaw_memory::{Memory, MemoryKind, MemoryScope, MemoryState};
-use serde::Serialize;
 
 use super::{
     calling::{agent, call},
@@ -60,12 +59,6 @@ enum MemoryCommand {
     },
 }
 
-/// What was done, as `--json` prints it.
-#[derive(Serialize)]
-struct MemoryDone<'a> {
-    done: &'a str,
-}
-
 // === impl MemoryArgs ===
 
 impl MemoryArgs {
@@ -98,11 +91,7 @@ impl MemoryArgs {
             MemoryCommand::Forget { id } => MemoryChange::Forget { id },
         };
         let done = call(context, "memory", change).await?;
-        if self.json {
-            out::json(&MemoryDone { done: &done })?;
-        } else {
-            out::line(done)?;
-        }
+        out::done(&done, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -56,11 +56,7 @@ impl MigrateArgs {
         let report = migrate(&request, &context.home, &instance).await;
         instance.close().await;
         let report = report?;
-        if json {
-            out::json(&report)?;
-        } else {
-            out::line(text(&report))?;
-        }
+        out::answer(&report, json, text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

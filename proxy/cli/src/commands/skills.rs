@@ -101,9 +101,6 @@ impl SkillsArgs {
 
 async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
-    if json {
-        return Ok(out::json(&skills)?);
-    }
     let row = |it: &SkillView| {
         let [served, with, without] = counted(&it.counts);
         vec![
@@ -114,12 +111,8 @@ async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::
             it.description.clone(),
         ]
     };
-    let rows: Vec<Vec<String>> = skills.iter().map(row).collect();
-    out::line(out::table(
-        &["skill", "given", "with", "without", "for"],
-        &rows,
-    ))?;
-    Ok(())
+    let head = ["skill", "given", "with", "without", "for"];
+    Ok(out::answer_table(&skills, json, &head, row)?)
 }
 
 async fn show(

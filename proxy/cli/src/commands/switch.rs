@@ -32,11 +32,8 @@ impl SwitchArgs {
         };
         let caller = caller(context, "off").await?;
         let now = caller.call(change.clone()).await?;
-        if self.json {
-            out::json(&now)?;
-        } else {
-            out::line(text(&change, &now, caller.is_process()))?;
-        }
+        let runs = caller.is_process();
+        out::answer(&now, self.json, |now| text(&change, now, runs))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -143,16 +143,10 @@ impl TurnsArgs {
 
 async fn list(context: &Context, query: TurnsQuery, json: bool) -> anyhow::Result<()> {
     let turns = call(context, "turns", query).await?;
-    if json {
-        out::json(&turns)?;
-    } else {
-        let rows: Vec<Vec<String>> = turns.iter().map(row).collect();
-        let head = [
-            "turn", "ago", "agent", "session", "state", "score", "asked", "answered",
-        ];
-        out::line(out::table(&head, &rows))?;
-    }
-    Ok(())
+    let head = [
+        "turn", "ago", "agent", "session", "state", "score", "asked", "answered",
+    ];
+    Ok(out::answer_table(&turns, json, &head, row)?)
 }
 
 fn row(turn: &TurnSummary) -> Vec<String> {

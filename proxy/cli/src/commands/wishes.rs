@@ -10,7 +10,6 @@ use metaclaw_control::{
 };
 use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::LessonCounts;
-use serde::Serialize;
 
 use super::{
     calling::{agent, call},
@@ -117,7 +116,7 @@ impl WishesArgs {
             WishChange::Accept { .. } | WishChange::Dismiss { .. }
         );
         let done = call(context, "lessons", change).await?;
-        said(&if is_numbered { done } else { whose + &done }, self.json)?;
+        out::done(&if is_numbered { done } else { whose + &done }, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -128,7 +127,7 @@ impl UndoArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let done = call(context, "lessons", WishChange::Undo { n: self.n }).await?;
-        said(&done, self.json)?;
+        out::done(&done, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -188,21 +187,6 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
         ))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What was done, as `--json` prints it.
-#[derive(Serialize)]
-struct WishDone<'a> {
-    done: &'a str,
-}
-
-/// Prints what was done, in words.
-fn said(done: &str, json: bool) -> std::io::Result<()> {
-    if json {
-        out::json(&WishDone { done })
-    } else {
-        out::line(done)
-    }
 }
 
 /// A wish of another person, whose effect is not counted.

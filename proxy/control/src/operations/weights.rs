@@ -74,11 +74,9 @@ impl Operation for ListSteps {
         };
         let all = log.all_steps().await;
         let mut steps = all.map_err(OperationFailure::unavailable)?;
-        steps.retain(|step| {
-            self.0
-                .as_ref()
-                .is_none_or(|agent| *agent == step.begun.agent)
-        });
+        if let Some(agent) = self.0 {
+            steps.retain(|step| step.begun.agent == agent);
+        }
         Ok(steps)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, builder::PossibleValue};
 
-use super::{super::exit, examples::EXAMPLES};
+use super::{super::exit, examples};
 
 /// Returns docs/using/commands.md: every command with its flags.
 pub(super) fn page(mut command: Command) -> String {
@@ -16,13 +16,13 @@ pub(super) fn page(mut command: Command) -> String {
     for it in command.get_subcommands().filter(|it| is_shown(it)) {
         let _ = write!(page, "\n## metaclaw {}\n\n", it.get_name());
         page.push_str(&about(it));
-        for line in EXAMPLES.iter().filter(|(of, _)| *of == it.get_name()) {
-            let told = line
-                .1
-                .iter()
-                .map(|(line, does)| format!("    {line}    # {does}\n"));
+        for (_, text) in examples().filter(|(of, _)| *of == it.get_name()) {
             page.push('\n');
-            page.extend(told);
+            page.extend(
+                pairs(text)
+                    .iter()
+                    .map(|(line, does)| format!("    {line}    # {does}\n")),
+            );
         }
         page.push_str(&arguments(it, |_| true));
         for below in it.get_subcommands().filter(|it| is_shown(it)) {
@@ -37,6 +37,24 @@ pub(super) fn page(mut command: Command) -> String {
         }
     }
     page
+}
+
+/// Returns the lines to type of a command's examples, each with what it does. They are indented by 2 and by 6 spaces.
+pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
+    fn below<'a>(line: &'a str, indent: &str) -> &'a str {
+        let words = line.strip_prefix(indent);
+        let words = words.filter(|it| !it.is_empty() && it.trim() == *it);
+        words.unwrap_or_else(|| panic!("not indented by {} spaces: {line}", indent.len()))
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines.len().is_multiple_of(2),
+        "an example without what it does: {text}"
+    );
+    let pairs = lines.chunks_exact(2);
+    pairs
+        .map(|it| (below(it[0], "  "), below(it[1], "      ")))
+        .collect()
 }
 
 pub(super) fn is_shown(command: &Command) -> bool {

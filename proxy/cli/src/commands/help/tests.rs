@@ -2,7 +2,7 @@ use clap::CommandFactory as _;
 
 use super::{
     super::Cli,
-    page::{is_shown, page},
+    page::{is_shown, page, pairs},
     *,
 };
 
@@ -11,20 +11,21 @@ fn every_command_has_examples_and_every_example_is_of_a_command() {
     let command = Cli::command();
     let shown = command.get_subcommands().filter(|it| is_shown(it));
     let names: Vec<&str> = shown.map(Command::get_name).collect();
-    let told: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+    let told: Vec<&str> = examples().map(|(name, _)| name).collect();
     let without: Vec<&&str> = names.iter().filter(|it| !told.contains(it)).collect();
     assert!(
         without.is_empty(),
-        "no examples in commands/help/examples.rs: {without:?}"
+        "no examples in data/examples.txt: {without:?}"
     );
-    for name in told {
-        assert!(names.contains(&name), "{name} is no command");
+    for name in &told {
+        assert!(names.contains(name), "{name} is no command");
     }
+    assert_eq!(told.len(), names.len(), "a command is there twice");
 }
 
 #[test]
 fn every_example_is_a_command_line_that_is_understood() {
-    for (line, _) in EXAMPLES.iter().flat_map(|(_, lines)| *lines) {
+    for (line, _) in examples().flat_map(|(_, text)| pairs(text)) {
         let line = line.rsplit("&& ").next().unwrap_or(line);
         let typed = line.split(['|', '>']).next().unwrap_or(line);
         let mut words = Vec::new();

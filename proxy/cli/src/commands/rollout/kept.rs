@@ -65,15 +65,10 @@ impl ListArgs {
             limit: self.limit,
         };
         let listed = call(context, "rollout", query).await?;
-        if self.json {
-            out::json(&listed)?;
-        } else {
-            let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
-            let head = [
-                "rollout", "ago", "agent", "task", "group", "try", "ended", "turns",
-            ];
-            out::line(out::table(&head, &rows))?;
-        }
+        let head = [
+            "rollout", "ago", "agent", "task", "group", "try", "ended", "turns",
+        ];
+        out::answer_table(&listed, self.json, &head, row)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -111,11 +106,7 @@ impl ShowArgs {
         let Some(shown) = call(context, "rollout", GetRollout(id.clone())).await? else {
             bail!("there is no rollout {id}: `metaclaw rollout list` shows what there is");
         };
-        if self.json {
-            out::json(&shown)?;
-        } else {
-            out::line(text(&shown, self.full))?;
-        }
+        out::answer(&shown, self.json, |it| text(it, self.full))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -55,11 +55,7 @@ impl TrainerStatusArgs {
             }
         });
         let is_usable = seen.as_ref().is_some_and(|it| it.why_not.is_none());
-        if self.json {
-            out::json(&seen)?;
-        } else {
-            out::line(text(seen.as_ref()))?;
-        }
+        out::answer(&seen, self.json, |it| text(it.as_ref()))?;
         Ok(if is_usable {
             ExitCode::SUCCESS
         } else {

@@ -45,10 +45,7 @@ pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow
     read(from, &mut first).with_context(cannot_read)?;
     let import = RolloutImport::read(&name, &first, now_ms())?;
     let imported = call(context, "turns import", import).await?;
-    if json {
-        return Ok(out::json(&imported)?);
-    }
-    Ok(out::line(told(&name, &imported))?)
+    Ok(out::answer(&imported, json, |it| told(&name, it))?)
 }
 
 fn is_stdin(file: &Path) -> bool {
