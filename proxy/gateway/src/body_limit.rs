@@ -1,6 +1,7 @@
 //! Reads bodies of requests completely. Each is limited by `proxy.max_body`, and all together by `proxy.body_memory`.
-//! Both limits count received bytes, and then those of a compressed body that was decompressed. A length that a client announces takes nothing from the others. A body that only
-//! passes is not held, and has only a time limit (`timed_body`).
+//! Both limits count received bytes, and then those of a compressed body that was decompressed. A length that a client
+//! announces takes nothing from the others. A body that only passes is not held, and has only a time limit
+//! (`timed_body`).
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -13,13 +14,14 @@ use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use metaclaw_capture::{Budget, Encoding, Held};
+use metaclaw_capture::{Budget, Held};
 use metaclaw_chat::{Size, excerpt};
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tower::service_fn;
 
 use crate::{
+    body::decoded,
     config::ProxyConfig,
     handler::{Answer, Handler},
     metrics::{Metrics, RequestMetrics},
@@ -132,32 +134,19 @@ impl Bounds {
         Ok(Bytes::from_owner(growing))
     }
 
-    /// Decompresses a body where this may take its time, and removes the header that says how.
+    /// Decompresses a body, and removes the header that says how.
     async fn decoded(
         self: Arc<Self>,
         headers: &mut HeaderMap,
-        mut body: Bytes,
+        body: Bytes,
     ) -> Result<Bytes, BodyError> {
         let given = headers.get_all(header::CONTENT_ENCODING).iter();
         let given = given.map(|it| String::from_utf8_lossy(it.as_bytes()));
         let given = excerpt(&given.collect::<Vec<_>>().join(", ")).into_owned();
         let (limit, memory) = (self.max_body, self.memory);
-        // One that is not supported is refused by its decoder.
-        let encodings = Encoding::all(headers).unwrap_or_else(|| vec![Encoding::Unsupported]);
-        if encodings.is_empty() {
-            return Ok(body);
-        }
-        let undoing = spawn_blocking(move || -> io::Result<Bytes> {
-            for encoding in encodings.into_iter().rev() {
-                let mut growing = self.growing();
-                encoding.decode(&body, limit.0, &mut growing)?;
-                body = Bytes::from_owner(growing);
-            }
-            Ok(body)
-        });
-        let undone = undoing.await.map_err(|end| BodyError::Cut(end.into()))?;
+        let decoded = decoded(headers, body, limit.0, move || self.growing()).await;
         headers.remove(header::CONTENT_ENCODING);
-        undone.map_err(|error| match error.kind() {
+        decoded.map_err(|error| match error.kind() {
             ErrorKind::FileTooLarge => BodyError::TooLarge { limit, given: None },
             ErrorKind::OutOfMemory => BodyError::NoRoom { limit: memory },
             _ => BodyError::Encoding { given, error },

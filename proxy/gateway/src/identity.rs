@@ -24,7 +24,7 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Rollout, TurnKind};
 
 pub(crate) use self::{
-    claims::{Claims, OWN_HEADERS, agent_of, may_speak_for, named_agent},
+    claims::{Claims, OWN_HEADERS, admitted, agent_of, may_speak_for, named_agent},
     delegations::Delegations,
     error::IdentityError,
     lineage::Lineage,
@@ -285,11 +285,7 @@ impl Identifier {
         let Some(told) = told else {
             return Ok(plain);
         };
-        let may_be = match claims.caller {
-            Caller::Any | Caller::Anyone(_) => true,
-            Caller::Of(agents) => agents.contains(&told.agent),
-        };
-        if claims.names_agent() || !may_be {
+        if claims.names_agent() || !claims.caller.may_be(&told.agent) {
             return Ok(plain);
         }
         if !told.by_system && self.route(&told.agent) != self.route(&plain) {

@@ -20,7 +20,7 @@ use crate::{
     metrics::RequestMetrics,
     relay::Relay,
     respond::GatewayError,
-    route::{RouteError, below_v1, is_models},
+    route::{MODELS, RouteError, below_v1, is_at},
     routing::{self, Upstreams},
     timed_body::TimedBody,
     upstream::{Outgoing, Sent, Upstream, UpstreamBody},
@@ -69,7 +69,7 @@ pub(crate) async fn pass(
     } = Asked::new(request)?;
     let target = target(&upstreams, &agent, &head.method, &route)?;
     metrics.passed(&head.method, route.path());
-    let body = if head.method == Method::GET && is_models(route.path()) {
+    let body = if head.method == Method::GET && is_at(route.path(), MODELS) {
         // It has no body, so that a redirect can be followed.
         Sent::Chat(Vec::new())
     } else {
@@ -120,7 +120,7 @@ fn target(
     method: &Method,
     route: &PathAndQuery,
 ) -> Result<Arc<Upstream>, GatewayError> {
-    let is_models = is_models(route.path()) && *method == Method::GET;
+    let is_models = is_at(route.path(), MODELS) && *method == Method::GET;
     let targets = upstreams.targets(agent);
     let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
     let mut able = targets.iter().filter(takes);

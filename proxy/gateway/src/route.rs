@@ -29,10 +29,16 @@ const EXACT: [&str; 7] = [
 /// How often a path is decoded. A server behind the upstream may decode it again.
 const DECODINGS: usize = 3;
 
-/// What each key of the proxy opens besides chats, which are POST requests of [`Api::of_path`](metaclaw_dialects::Api).
-const FOR_EVERY_KEY: [(&str, &str); 2] = [("GET", "/v1/models"), ("POST", COUNT_TOKENS)];
-/// What a key of some agents opens besides: routes that take a text, answer it, and keep nothing at the provider.
-const FOR_AGENTS: [&str; 3] = ["/v1/completions", "/v1/embeddings", "/v1/moderations"];
+/// What the key of a rollout opens besides chats, which are POST requests of [`Api::of_path`].
+const FOR_ROLLOUTS: &[(&str, &str)] = &[("POST", COUNT_TOKENS), ("GET", MODELS)];
+/// The same for a key of some agents: routes too that take a text, answer it, and keep nothing at the provider.
+const FOR_AGENTS: &[(&str, &str)] = &[
+    ("POST", COUNT_TOKENS),
+    ("GET", MODELS),
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/v1/moderations"),
+];
 
 /// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +48,12 @@ pub(crate) enum RouteError {
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },
     #[error(
-        "{method} {path} is for the owner's key (proxy.api_key) alone, because it may reach what is stored in the account at the provider. This key opens chats, POST /v1/messages/count_tokens, GET /v1/models{more}"
+        "{method} {path} is for the owner's key (proxy.api_key) alone, because it may reach what is stored in the account at the provider. This key opens chats{opened}"
     )]
     OwnerOnly {
         method: String,
         path: String,
-        more: String,
+        opened: String,
     },
     #[error("{path} takes {allowed}, not {method}")]
     Method {
@@ -67,30 +73,15 @@ impl RouteError {
 }
 
 /// Returns whether a path is this route, or below it.
-fn is_at(path: &str, route: &str) -> bool {
+pub(crate) fn is_at(path: &str, route: &str) -> bool {
     let below = path.strip_prefix(route);
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Returns whether a path is that of rollouts.
-pub(crate) fn is_rollouts(path: &str) -> bool {
-    is_at(path, ROLLOUTS)
-}
-
-/// Returns whether a path is that of the memory API.
-pub(crate) fn is_memory(path: &str) -> bool {
-    is_at(path, MEMORY)
-}
-
-/// Returns whether a path is that of the list of models or of one model.
-pub(crate) fn is_models(path: &str) -> bool {
-    is_at(path, MODELS)
 }
 
 /// Returns the route of ours that a path means in another spelling: with `//`, a slash at the end, `/v1` twice, encoded
 /// or large letters. Returns `None` for a path that is such a route as it is, or means none.
 pub(crate) fn respelled(path: &str) -> Option<String> {
-    if EXACT.contains(&path) || is_rollouts(path) || is_memory(path) {
+    if EXACT.contains(&path) || [ROLLOUTS, MEMORY].iter().any(|it| is_at(path, it)) {
         return None;
     }
     let segments = segments(path);
@@ -139,15 +130,21 @@ pub(crate) fn refuse_owners_routes<B>(
     is_in_rollout: bool,
 ) -> Result<(), RouteError> {
     let (method, path) = (request.method().as_str(), request.uri().path());
-    let for_agents: &[&str] = if is_in_rollout { &[] } else { &FOR_AGENTS };
-    if FOR_EVERY_KEY.contains(&(method, path)) || (method == "POST" && for_agents.contains(&path)) {
+    let opened = if is_in_rollout {
+        FOR_ROLLOUTS
+    } else {
+        FOR_AGENTS
+    };
+    if opened.contains(&(method, path)) {
         return Ok(());
     }
-    let more = for_agents.iter().map(|path| format!(", POST {path}"));
+    let opened = opened
+        .iter()
+        .map(|(method, path)| format!(", {method} {path}"));
     Err(RouteError::OwnerOnly {
         method: method.to_owned(),
         path: path.to_owned(),
-        more: more.collect(),
+        opened: opened.collect(),
     })
 }
 

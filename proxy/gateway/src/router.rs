@@ -14,8 +14,8 @@ use crate::{
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, ROLLOUTS, RouteError, TRAIN_STEP, allow, ends_like_a_chat,
-        is_memory, is_rollouts, refuse_owners_routes,
+        COUNT_TOKENS, FEEDBACK, MEMORY, ROLLOUTS, RouteError, TRAIN_STEP, allow, ends_like_a_chat,
+        is_at, refuse_owners_routes,
     },
 };
 
@@ -23,29 +23,24 @@ use crate::{
 enum Route {
     Chat,
     Service,
-    Rollouts,
     CountTokens,
     Passthrough,
 }
 
 /// The handlers of the routes.
 #[derive(Clone)]
-pub(crate) struct Routes<C, S, R, T, P> {
+pub(crate) struct Routes<C, S, T, P> {
     pub chat: C,
     pub services: S,
-    pub rollouts: R,
     pub count_tokens: T,
     pub passthrough: P,
 }
 
 /// Makes the router for chats, routes of other crates, and everything that passes.
-pub(crate) fn router<C, S, R, T, P>(
-    mut to: Routes<C, S, R, T, P>,
-) -> impl Handler<Incoming, GatewayError>
+pub(crate) fn router<C, S, T, P>(mut to: Routes<C, S, T, P>) -> impl Handler<Incoming, GatewayError>
 where
     C: Handler<Incoming, GatewayError>,
     S: Handler<Incoming, GatewayError>,
-    R: Handler<Incoming, GatewayError>,
     T: Handler<Incoming, GatewayError>,
     P: Handler<Incoming, GatewayError>,
 {
@@ -53,7 +48,6 @@ where
         match route(&request) {
             Ok(Route::Chat) => to.chat.call(request),
             Ok(Route::Service) => to.services.call(request),
-            Ok(Route::Rollouts) => to.rollouts.call(request),
             Ok(Route::CountTokens) => to.count_tokens.call(request),
             Ok(Route::Passthrough) => to.passthrough.call(request),
             Err(error) => Box::pin(ready(Err(error.into()))),
@@ -77,11 +71,11 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
     if is_in_rollout {
         refuse_owners_routes(request, is_in_rollout)?;
     }
-    if is_rollouts(path) {
+    if is_at(path, ROLLOUTS) {
         allow(request, if path == ROLLOUTS { "POST" } else { "GET" })?;
-        return Ok(Route::Rollouts);
+        return Ok(Route::Service);
     }
-    if is_memory(path) {
+    if is_at(path, MEMORY) {
         return Ok(Route::Service);
     }
     if matches!(path, FEEDBACK | TRAIN_STEP) {

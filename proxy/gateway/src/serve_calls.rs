@@ -13,8 +13,8 @@ use crate::{
     identity,
     memory_calls::serve_memory,
     respond::{GatewayError, json_response},
-    rollouts::{RolloutError, Rollouts, close_rollout, is_about_rollout},
-    route::{FEEDBACK, is_memory},
+    rollouts::{RolloutError, Rollouts, close_rollout, is_about_rollout, serve_rollouts},
+    route::{FEEDBACK, MEMORY, ROLLOUTS, is_at},
     services::{Call, ServiceError, Services},
 };
 
@@ -24,8 +24,12 @@ pub(crate) async fn serve_call(
     rollouts: Option<Arc<Rollouts>>,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, GatewayError> {
-    if is_memory(request.uri().path()) {
+    let path = request.uri().path();
+    if is_at(path, MEMORY) {
         return serve_memory(services, request).await;
+    }
+    if is_at(path, ROLLOUTS) {
+        return serve_rollouts(rollouts, services, request).await;
     }
     let (head, raw) = request.into_parts();
     let caller = Caller::from_extensions(&head.extensions)?;

@@ -21,7 +21,7 @@ use crate::{
     passthrough::pass,
     probes::{ProbesLayer, is_probe},
     respond::{GatewayError, respond},
-    rollouts::{Rollouts, serve_rollouts, strip_path},
+    rollouts::{Rollouts, strip_path},
     router::{Routes, router},
     routing::Upstreams,
     serve_calls::serve_call,
@@ -135,16 +135,8 @@ fn routes(body_limit: BodyLimitLayer, served: Served) -> impl Handler<Incoming, 
     let chat = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(Arc::clone(&chat).serve(request))
     });
-    let (for_rollouts, for_feedback) = (services.clone(), rollouts.clone());
-    let rollouts = service_fn(move |request| -> Answer<GatewayError> {
-        Box::pin(serve_rollouts(
-            rollouts.clone(),
-            for_rollouts.clone(),
-            request,
-        ))
-    });
     let services = service_fn(move |request| -> Answer<GatewayError> {
-        Box::pin(serve_call(services.clone(), for_feedback.clone(), request))
+        Box::pin(serve_call(services.clone(), rollouts.clone(), request))
     });
     let counting = Arc::clone(&upstreams);
     let count_tokens = service_fn(move |request| -> Answer<GatewayError> {
@@ -156,7 +148,6 @@ fn routes(body_limit: BodyLimitLayer, served: Served) -> impl Handler<Incoming, 
     let to = Routes {
         chat: body_limit.clone().around(chat),
         services: body_limit.clone().around(services),
-        rollouts: body_limit.clone().around(rollouts),
         count_tokens: body_limit.around(count_tokens),
         passthrough,
     };

@@ -171,13 +171,11 @@ impl Sandbox {
             let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
             let limit = limit.saturating_mul(2 << 20);
             let script = "tar --create --file=- --sparse --no-wildcards \"$@\" .";
-            let mut pack = Exec::script(script).within(COPY).with_max_output(limit);
-            pack = pack.with_args(&["bash", "--anchored"]);
-            pack.argv
-                .extend(without.map(|it| format!("--exclude=./{it}")));
-            pack = pack.with_args(&["--no-anchored"]);
-            let named = without_named.iter();
-            pack.argv.extend(named.map(|it| format!("--exclude={it}")));
+            let pack = Exec::script(script).within(COPY).with_max_output(limit);
+            let pack = pack.with_args(["bash", "--anchored"]);
+            let pack = pack.with_args(without.map(|it| format!("--exclude=./{it}")));
+            let pack = pack.with_args(["--no-anchored"]);
+            let pack = pack.with_args(without_named.iter().map(|it| format!("--exclude={it}")));
             let outcome = self.exec(&pack).await?;
             let is_whole = outcome.omitted == 0 && outcome.succeeded();
             Ok(is_whole.then(|| [outcome.head, outcome.tail].concat()))

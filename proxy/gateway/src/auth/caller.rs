@@ -50,6 +50,14 @@ impl Caller {
         extensions.get().cloned().ok_or(AuthError::NoKey)
     }
 
+    /// Returns whether it may speak for an agent.
+    pub(crate) fn may_be(&self, agent: &AgentId) -> bool {
+        match self {
+            Self::Anyone(_) | Self::Any => true,
+            Self::Of(agents) => agents.contains(agent),
+        }
+    }
+
     /// Returns the agent as which an agent counts that this caller names.
     pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
         match self {

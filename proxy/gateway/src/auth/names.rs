@@ -7,13 +7,12 @@
 use std::{
     collections::BTreeSet,
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use arc_swap::ArcSwap;
 use metaclaw_capture::Counter;
 use metaclaw_chat::AgentId;
-
-use crate::lock::lock;
 
 /// The most names, besides those that the settings contain.
 const MAX_NAMES: usize = 256;
@@ -26,7 +25,8 @@ pub(crate) struct AgentNames(Arc<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    known: Mutex<BTreeSet<AgentId>>,
+    /// Every request reads it, and few add to it.
+    known: ArcSwap<BTreeSet<AgentId>>,
     /// How many may be known.
     limit: usize,
     /// Requests that counted as those of another agent.
@@ -51,7 +51,7 @@ impl AgentNames {
             }
         }
         Self(Arc::new(Names {
-            known: Mutex::new(known),
+            known: ArcSwap::from_pointee(known),
             limit,
             n_others,
         }))
@@ -59,18 +59,28 @@ impl AgentNames {
 
     /// Returns the agent as which this one counts.
     pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
-        let mut known = lock(&self.0.known);
-        let is_new = !known.contains(&agent);
-        if is_new && known.len() < self.0.limit {
-            known.insert(agent.clone());
-        } else if is_new && let Ok(others) = OTHERS.parse() {
-            if self.0.n_others.get() == 0 {
+        let Names {
+            known,
+            limit,
+            n_others,
+        } = &*self.0;
+        let may_add = |known: &BTreeSet<_>| known.len() < *limit && !known.contains(&agent);
+        if may_add(&known.load()) {
+            known.rcu(|known| {
+                let added = may_add(known).then(|| agent.clone());
+                known.iter().cloned().chain(added).collect::<BTreeSet<_>>()
+            });
+        }
+        if !known.load().contains(&agent)
+            && let Ok(others) = OTHERS.parse()
+        {
+            if n_others.get() == 0 {
                 tracing::warn!(
                     %agent,
                     "requests without a key have named {MAX_NAMES} agents, so this agent and further ones count as agent {OTHERS}: to tell them apart, name them in the settings (agents.NAME), or set a key (proxy.api_key)"
                 );
             }
-            self.0.n_others.inc();
+            n_others.inc();
             return others;
         }
         agent
@@ -120,5 +130,22 @@ mod tests {
         let counted: BTreeSet<_> = (0..1_000).map(|n| fresh.counted(agent(n))).collect();
         assert_eq!(counted.len(), MAX_NAMES + 1);
         assert_eq!(fresh.counted(agent(0)), agent(0));
+    }
+
+    #[test]
+    fn requests_at_the_same_time_use_no_more_names_than_one_after_the_other() {
+        let names = AgentNames::new([].into_iter(), [].into_iter(), Arc::default());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let names = &names;
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        names.counted(agent(thread * 100 + n));
+                    }
+                });
+            }
+        });
+        let counted: BTreeSet<_> = (0..500).map(|n| names.counted(agent(n))).collect();
+        assert_eq!(counted.len(), MAX_NAMES + 1);
     }
 }

@@ -111,31 +111,30 @@ pub(crate) fn named_agent(
     let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
     let field = "X-Agent-Id";
     let named: Option<AgentId> = named.map_err(|source| IdentityError::Name { field, source })?;
-    // Its wishes would apply to every agent.
-    if named.as_ref().is_some_and(AgentId::is_shared) {
-        return Err(IdentityError::SharedAgent);
+    match (named, caller) {
+        (Some(agent), _) => admitted(agent, caller).map(Some),
+        (None, Caller::Of(agents)) => Ok(agents.first().cloned()),
+        (None, Caller::Any | Caller::Anyone(_)) => Ok(None),
     }
-    match (caller, named) {
-        (Caller::Of(agents), Some(agent)) if !agents.contains(&agent) => {
-            Err(IdentityError::ForeignAgent { agent })
-        }
-        (Caller::Of(agents), None) => Ok(agents.first().cloned()),
-        (_, named) => Ok(named.map(|agent| caller.counted(agent))),
-    }
+}
+
+/// Returns the agent as which an agent counts, if the caller may speak for it.
+pub(crate) fn admitted(agent: AgentId, caller: &Caller) -> Result<AgentId, IdentityError> {
+    may_speak_for(&agent, caller)?;
+    Ok(caller.counted(agent))
 }
 
 /// Checks that a caller may speak for an agent.
 pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), IdentityError> {
+    // Its wishes would apply to every agent.
     if agent.is_shared() {
         return Err(IdentityError::SharedAgent);
     }
-    match caller {
-        Caller::Of(agents) if !agents.contains(agent) => {
-            let agent = agent.clone();
-            Err(IdentityError::ForeignAgent { agent })
-        }
-        Caller::Of(_) | Caller::Any | Caller::Anyone(_) => Ok(()),
+    if !caller.may_be(agent) {
+        let agent = agent.clone();
+        return Err(IdentityError::ForeignAgent { agent });
     }
+    Ok(())
 }
 
 /// Returns a header as text, or `None` for an empty one.

@@ -80,7 +80,7 @@ pub(crate) async fn serve_rollouts(
     let id = below.trim_start_matches('/');
     if id == "wanted" {
         let agent = match query(head.uri.query(), "agent") {
-            Some(name) => allowed(name.parse().map_err(invalid("agent"))?, &caller)?,
+            Some(name) => identity::admitted(name.parse().map_err(invalid("agent"))?, &caller)?,
             None => identity::agent_of(&head.headers, &caller)?,
         };
         let nothing = json!({"adapter": null, "held_out": 0});
@@ -113,7 +113,7 @@ fn new_rollout(
         RolloutError::Invalid(format!("the body is no new rollout: {error}; {shape}"))
     })?;
     let agent = match new.agent {
-        Some(agent) => caller.counted(allowed(agent, caller)?),
+        Some(agent) => identity::admitted(agent, caller)?,
         None => agent,
     };
     if !(1..=MAX_GROUP).contains(&new.group_size) || new.attempt >= new.group_size {
@@ -168,12 +168,6 @@ fn new_rollout(
     Ok((rollout, key.expose().to_owned()))
 }
 
-/// Returns the agent, if the caller may speak for it.
-fn allowed(agent: AgentId, caller: &Caller) -> Result<AgentId, GatewayError> {
-    identity::may_speak_for(&agent, caller)?;
-    Ok(agent)
-}
-
 fn invalid<E: std::fmt::Display>(field: &'static str) -> impl Fn(E) -> RolloutError {
     move |error| RolloutError::Invalid(format!("{field}: {error}"))
 }
@@ -185,7 +179,7 @@ async fn existing(rollouts: &Rollouts, id: &str, caller: &Caller) -> Result<Valu
     let log = rollouts.log();
     let rollout = log.rollout(&id).await.map_err(RolloutError::from)?;
     let rollout = rollout.ok_or_else(unknown)?;
-    allowed(rollout.agent.clone(), caller)?;
+    identity::may_speak_for(&rollout.agent, caller)?;
     let turns = log.rollout_turns(vec![id.clone()]).await;
     let turns = turns.map_err(RolloutError::from)?.remove(&id);
     let mut answer = shown(&rollout)?;

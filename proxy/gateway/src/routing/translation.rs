@@ -4,8 +4,6 @@
 //! with a model that writes tool calls and thinking as text, as our own policy model may. From a reply of vLLM, only
 //! the token ids are removed that the proxy requested. The log gets the upstream's own reply.
 
-use std::io;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_capture::Encoding;
@@ -20,10 +18,10 @@ use metaclaw_dialects::{
     vllm,
 };
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 
 use super::chat::RoutedChat;
 use crate::{
+    body::decoded,
     headers,
     histories::Mending,
     upstream::{Upstream, UpstreamBody, UpstreamError, Variant},
@@ -154,24 +152,12 @@ impl Translation {
         if !self.is_other() || Encoding::from_headers(reply.headers()) == Encoding::Identity {
             return Ok(());
         }
-        let encodings = Encoding::all(reply.headers());
-        let encodings = encodings.unwrap_or_else(|| vec![Encoding::Unsupported]);
-        let whole = reply.body_mut().read_whole(MAX_REPLY, upstream.idle);
-        let mut whole = whole
-            .await
-            .map_err(|why| unreadable(upstream, why))?
-            .to_vec();
-        let undoing = spawn_blocking(move || -> io::Result<Vec<u8>> {
-            for encoding in encodings.into_iter().rev() {
-                let given = std::mem::take(&mut whole);
-                encoding.decode(&given, MAX_REPLY as u64, &mut whole)?;
-            }
-            Ok(whole)
-        });
-        match undoing.await.unwrap_or_else(|end| Err(end.into())) {
+        let whole = reply.body_mut().read_whole(MAX_REPLY, upstream.idle).await;
+        let whole = whole.map_err(|why| unreadable(upstream, why))?;
+        match decoded(reply.headers(), whole, MAX_REPLY as u64, Vec::<u8>::new).await {
             Ok(whole) => {
                 headers::rewritten(reply.headers_mut());
-                reply.body_mut().replace(whole);
+                reply.body_mut().replace(whole.into());
             }
             Err(error) if reply.status().is_success() => {
                 let given = reply.headers().get(header::CONTENT_ENCODING);

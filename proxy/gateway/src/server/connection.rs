@@ -26,7 +26,8 @@ use crate::{body::BoxError, timed_stream::TimedStream};
 
 /// The largest head of a request, and the largest amount that hyper reads ahead of a body. For more, the answer is 431.
 const MAX_HEAD: usize = 64 << 10;
-/// The most fields in it. For more, the answer is 431 too.
+/// The most fields in it. For more, the answer is 431 too. hyper allocates the room for them for each head, which takes
+/// 30 ns, because it does not fill it.
 const MAX_HEADERS: usize = 1_024;
 /// The same for HTTP/2, which counts 32 more bytes for each header.
 const MAX_HEAD_H2: u32 = 64 << 10;

@@ -6,10 +6,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -31,12 +28,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection, which gives up its place if it has no request.
 #[derive(Default)]
 struct LocalConnection {
-    n_requests: AtomicUsize,
+    /// Each request holds a copy until its reply has ended.
+    requests: Arc<()>,
     given_up: CancellationToken,
 }
-
-/// A request whose reply has not ended.
-struct RunningRequest(Arc<LocalConnection>);
 
 /// Serves at most `n_connections` at once until `stop`, and then the running requests to their end.
 pub fn serve_local<S, B>(
@@ -63,8 +58,7 @@ where
             drop(others);
             let (given_up, inner) = (this.given_up.clone(), service.clone());
             let service = service_fn(move |request| {
-                this.n_requests.fetch_add(1, Ordering::Relaxed);
-                let running = RunningRequest(Arc::clone(&this));
+                let running = Arc::clone(&this.requests);
                 let reply = inner.clone().call(request);
                 async move {
                     let reply = reply.await?;
@@ -88,16 +82,10 @@ where
 fn give_up_oldest(all: &Mutex<Vec<Weak<LocalConnection>>>) -> bool {
     let all = lock(all);
     let is_idle = |it: &Arc<LocalConnection>| {
-        it.n_requests.load(Ordering::Relaxed) == 0 && !it.given_up.is_cancelled()
+        Arc::strong_count(&it.requests) == 1 && !it.given_up.is_cancelled()
     };
     let oldest = all.iter().filter_map(Weak::upgrade).find(is_idle);
     oldest.inspect(|it| it.given_up.cancel()).is_some()
-}
-
-impl Drop for RunningRequest {
-    fn drop(&mut self) {
-        self.0.n_requests.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -152,15 +152,10 @@ impl Client {
             return Ok(reply);
         }
         // The caller would follow it past this proxy. A query may be a signature.
-        let to = reply
-            .headers()
-            .get(header::LOCATION)
-            .map_or(&[][..], HeaderValue::as_bytes);
-        let to = String::from_utf8_lossy(to.split(|b| *b == b'?').next().unwrap_or_default());
-        Err(SendError::Redirected(
-            status.as_u16(),
-            excerpt(&to).into_owned(),
-        ))
+        let to = reply.headers().get(header::LOCATION);
+        let to = String::from_utf8_lossy(to.map_or(&[][..], HeaderValue::as_bytes));
+        let to = excerpt(to.split('?').next().unwrap_or_default()).into_owned();
+        Err(SendError::Redirected(status.as_u16(), to))
     }
 
     async fn once(

@@ -198,21 +198,9 @@ fn etc() -> Result<TempDir, SandboxError> {
 /// `has_folders` says that the folders in memory are there, each in its place.
 fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsString> {
     let mut given = Arguments::default();
-    given.add(&["--unshare-all", "--uid", "1000", "--gid", "1000"]);
-    given.add(&[
-        "--hostname",
-        "sandbox",
-        "--new-session",
-        "--die-with-parent",
-    ]);
-    given.add(&[
-        "--as-pid-1",
-        "--clearenv",
-        "--setenv",
-        "PATH",
-        "/usr/bin:/bin",
-    ]);
-    given.add(&["--info-fd", "3", "--ro-bind", "/usr", "/usr"]);
+    given.words("--unshare-all --uid 1000 --gid 1000 --hostname sandbox --new-session");
+    given.words("--die-with-parent --as-pid-1 --clearenv --setenv PATH /usr/bin:/bin");
+    given.words("--info-fd 3 --ro-bind /usr /usr");
     for folder in SYSTEM_FOLDERS {
         given.system_folder(folder);
     }
@@ -223,7 +211,7 @@ fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsStr
         let target = Path::new("/etc").join(file);
         given.bind("--ro-bind", &etc.join(file), &target);
     }
-    given.add(&["--proc", "/proc", "--tmpfs", "/dev"]);
+    given.words("--proc /proc --tmpfs /dev");
     for device in DEVICES {
         given.add(&["--dev-bind", device, device]);
     }
@@ -238,7 +226,7 @@ fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsStr
             given.add(&["--size", &size, "--tmpfs", folder]);
         }
     }
-    given.add(&["--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    given.words("--dir /run --symlink /tmp /var/tmp");
     for folder in &limits.folders {
         given.bind("--ro-bind", folder, folder);
     }
@@ -258,6 +246,10 @@ impl Arguments {
         self.0.extend([how.into(), source.into(), target.into()]);
     }
 
+    fn words(&mut self, given: &str) {
+        self.0.extend(given.split(' ').map(OsString::from));
+    }
+
     fn add(&mut self, given: &[&str]) {
         self.0.extend(given.iter().map(OsString::from));
     }
@@ -265,11 +257,7 @@ impl Arguments {
     /// `/bin` is a link to `usr/bin` on most systems, and a folder on others.
     fn system_folder(&mut self, folder: &str) {
         match fs::read_link(folder) {
-            Ok(target) => {
-                self.add(&["--symlink"]);
-                self.0.push(target.into());
-                self.0.push(folder.into());
-            }
+            Ok(target) => self.bind("--symlink", &target, Path::new(folder)),
             Err(_) => self.add(&["--ro-bind-try", folder, folder]),
         }
     }

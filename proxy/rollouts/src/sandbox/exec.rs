@@ -87,8 +87,8 @@ impl Exec {
     }
 
     #[must_use]
-    pub fn with_args(mut self, args: &[&str]) -> Self {
-        self.argv.extend(args.iter().map(|it| (*it).to_owned()));
+    pub fn with_args(mut self, args: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.argv.extend(args.into_iter().map(Into::into));
         self
     }
 

@@ -225,7 +225,7 @@ async fn assert_that_hogs_fail(group: impl Fn() -> Option<MemoryGroup>, hogs: &[
             backend: SandboxBackend::Bubblewrap(begun.unwrap()),
         };
         let program = format!("import ctypes, mmap, os\n{hog}\nprint('unbounded')");
-        let exec = Exec::script("python3 -c \"$1\"").with_args(&["bash", &program]);
+        let exec = Exec::script("python3 -c \"$1\"").with_args(["bash", &program]);
         let outcome = sandbox.exec(&exec).await.unwrap();
         println!("{kind}: {outcome:?}");
         assert!(!outcome.succeeded(), "{kind}");

@@ -128,9 +128,8 @@ impl<'a> CheckPlace<'a> {
         time: Duration,
     ) -> Result<ExecOutcome, AgentError> {
         self.sandbox.kill_all().await?;
-        let mut exec = Exec::script(script).within(time);
-        exec.argv.push("bash".to_owned());
-        exec.argv.extend_from_slice(args);
+        let exec = Exec::script(script).within(time).with_args(["bash"]);
+        let mut exec = exec.with_args(args.iter());
         let tool = |name| self.tools.join(name).into();
         exec.env = vec![
             ("HOME", "/tmp".into()),

@@ -123,9 +123,9 @@ async fn prepare(task: &SweTask, settings: &AgentSettings) -> Result<PreparedTas
     let place = task.repository.as_ref().map(Into::into);
     let place = place.or(known.repository);
     let place = place.ok_or_else(|| AgentError::Field("repository is missing".to_owned()))?;
-    let test_command = task.test_command.clone().or(known.test_command);
-    let test_command =
-        test_command.ok_or_else(|| AgentError::Field("test_command is missing".to_owned()))?;
+    let command = task.test_command.clone().or(known.test_command);
+    let missing = || AgentError::Field("test_command is missing".to_owned());
+    let test_command = command.ok_or_else(missing)?;
     if task.fail_to_pass.is_empty() {
         let words = "fail_to_pass is empty: name at least one test";
         return Err(AgentError::Field(words.to_owned()));
@@ -159,10 +159,8 @@ async fn mend(
     }
     check_command(task, prepared, sandbox).await?;
     let names = prepared.tests.names();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let hide = Exec::script(HIDE_HISTORY)
-        .with_args(&["bash"])
-        .with_args(&names);
+    let hide = Exec::script(HIDE_HISTORY).with_args(["bash"]);
+    let hide = hide.with_args(names);
     sandbox.exec(&hide.within(options.check_time())).await?;
     let policy = PolicyClient::new(http, settings, options);
     let mut shell = SandboxShell::new(sandbox, options);
@@ -170,13 +168,8 @@ async fn mend(
     let dialogue = Dialogue::new(&system, &options.earlier, task.prompt.as_str());
     let turns = options.turns(settings);
     dialogue.run(&policy, &mut shell, turns).await?;
-    Ok(sandbox
-        .pack(
-            prepared.limits.disk_mb,
-            prepared.tests.names().iter(),
-            &NOT_COPIED,
-        )
-        .await?)
+    let pack = sandbox.pack(prepared.limits.disk_mb, names.iter(), &NOT_COPIED);
+    Ok(pack.await?)
 }
 
 /// Runs the tests on the model's files.
@@ -212,7 +205,7 @@ async fn check_command(
     sandbox: &Sandbox,
 ) -> Result<(), AgentError> {
     let missing = missing_test(task);
-    let run = Exec::script(&prepared.test_command).with_args(&["bash", &missing]);
+    let run = Exec::script(&prepared.test_command).with_args(["bash", &missing]);
     let mut run = run.within(task.options.check_time());
     run.env = vec![("PYTHONDONTWRITEBYTECODE", "1".into())];
     if sandbox.exec(&run).await?.succeeded() {
