@@ -389,3 +389,58 @@ fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
         assert!(error.contains(said), "{text}: {error}");
     }
 }
+
+#[test]
+fn an_unknown_provider_is_refused_with_the_nearest_name() {
+    for (text, said) in [
+        (
+            "llm: {provider: opnai}",
+            "llm.provider in config.yaml: \"opnai\" is not allowed: did you mean openai? One of openai, anthropic,",
+        ),
+        ("llm: {provider: OpenAI}", "did you mean openai?"),
+        (
+            "llm: {provider: opnai, api_base: 'http://h/v1', api_key: k}",
+            "did you mean openai?",
+        ),
+        ("llm: {provider: deepsek}", "did you mean deepseek?"),
+        ("llm: {provider: bedrok}", "did you mean bedrock?"),
+        (
+            "llm: {provider: somebody}",
+            "\"somebody\" is not allowed: openai, anthropic,",
+        ),
+        (
+            "llm: {provider: somebody}",
+            "for another server, set llm.api_base to its address",
+        ),
+        (
+            "judge: {provider: antropic, key: k}",
+            "judge.provider in config.yaml: \"antropic\" is not allowed: did you mean anthropic?",
+        ),
+        ("evolver: {provider: olama}", "did you mean ollama?"),
+        (
+            "judge: {provider: somebody}",
+            "set judge.url to its address",
+        ),
+        ("rl: {prm_provider: opnai}", "judge.provider in config.yaml"),
+        ("llm: {provider: openai-codex}", ""),
+        ("llm: {provider: custom}", ""),
+        ("llm: {provider: bedrock}", ""),
+        ("llm: {provider: mine, api_base: 'http://h/v1'}", ""),
+        ("judge: {provider: mine, url: 'http://h/v1'}", ""),
+    ] {
+        let layer = Layer::text("config.yaml".into(), text).unwrap();
+        let told = Loaded::new(vec![layer]).err();
+        let told = told.map_or_else(String::new, |it| it.to_string());
+        assert!(
+            told.contains(said) && told.is_empty() == said.is_empty(),
+            "{text}: {told}"
+        );
+    }
+    let mut environment = Layer::empty(Origin::Environment);
+    environment.set("llm.provider", &"opnai".into());
+    let told = Loaded::new(vec![environment]).unwrap_err().to_string();
+    assert!(
+        told.starts_with("llm.provider in the environment: \"opnai\""),
+        "{told}"
+    );
+}

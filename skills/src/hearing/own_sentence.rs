@@ -104,7 +104,7 @@ mod tests {
             ("Please start with \"Hello!\"", Remark::Whole),
             (
                 "She wrote \"no, that is wrong, it was never like that, and you know it very well\".",
-                part("She wrote"),
+                part("She wrote [quoted] ."),
             ),
             ("No.\n> That is right.", part("No.")),
             ("Translate this: that is wrong.", part("Translate this:")),

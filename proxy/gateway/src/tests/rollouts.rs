@@ -273,8 +273,10 @@ async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_prov
         let mut client = it.harness.client().await;
         let models = request(("GET", "/v1/models"), prefix, key);
         client.send(models.as_bytes()).await;
-        it.policy.next().await.answer("{}").await;
-        assert_eq!(client.read().await.status(), 200);
+        let list = r#"{"object":"list","data":[]}"#;
+        it.policy.next().await.answer(list).await;
+        let answer = client.read().await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
     }
     let owner = (("DELETE", "/v1/files/file-1"), "sk-proxy");
     for (route, key) in [(("POST", "/v1/embeddings"), "sk-phone"), owner] {
