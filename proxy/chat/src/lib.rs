@@ -13,11 +13,13 @@ mod mode;
 mod names;
 mod own_words;
 mod secret;
+mod stop_reason;
 mod thinking;
 mod units;
 mod utterance;
 mod variables;
 mod verdict;
+mod words;
 
 pub use self::{
     call_texts::CallTexts,
@@ -30,9 +32,11 @@ pub use self::{
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,
+    stop_reason::{StopReason, breaks_off, finish_reason},
     thinking::without_thinking,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},
     variables::{is_variable, substituted},
     verdict::{JudgedBy, Score, Verdict, Vote},
+    words::{thinking, token_count},
 };

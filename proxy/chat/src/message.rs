@@ -5,7 +5,10 @@ use std::{borrow::Cow, sync::Arc};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
+use crate::{
+    utterance::{OPENCLAW_INTERNAL, Utterance},
+    words::token_count,
+};
 
 /// Fields of a user message that is not the owner's: OpenAI's name of a participant, and the id of the tool call that it
 /// answers.
@@ -70,14 +73,26 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
+/// More tokens than a model can have.
+const MOST_TOKENS: u64 = 1 << 32;
+
 // === impl Usage ===
 
 impl Usage {
     /// Reads one count. A larger one than a model can have is cut to 2^32, so that no sum of counts overflows; what is
     /// no count is 0.
     pub fn count(value: &Value) -> u64 {
-        const MOST: u64 = 1 << 32;
-        value.as_u64().unwrap_or(0).min(MOST)
+        value.as_u64().unwrap_or(0).min(MOST_TOKENS)
+    }
+
+    /// Reads a `usage`, by any server's names of the counts, or returns `None` if it is no object.
+    pub fn read(usage: &Value) -> Option<Self> {
+        let count = |kind| token_count(usage, kind).min(MOST_TOKENS);
+        usage.is_object().then(|| Self {
+            prompt_tokens: count("prompt"),
+            completion_tokens: count("completion"),
+            cached_tokens: count("cached"),
+        })
     }
 }
 

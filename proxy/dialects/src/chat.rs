@@ -3,15 +3,13 @@
 pub mod form;
 mod stream;
 mod thinking;
-mod usage;
 
 use std::borrow::Cow;
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, Usage, finish_reason};
 
-use self::usage::usage;
 pub(crate) use self::{stream::ChatAccumulator, thinking::thought};
-use crate::{fields::JsonFields, reply::Reply, stop_reason::finish_reason};
+use crate::{fields::JsonFields, reply::Reply};
 
 /// Reads an unstreamed reply. A body that is not JSON, or not a completion, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
@@ -28,7 +26,7 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         model: text(&body, "model"),
         message: message.and_then(|message| Message::try_from(message).ok()),
         finish_reason: choice.text("finish_reason").map(|it| finish_reason(&it)),
-        usage: usage(&body),
+        usage: body.value("usage").as_ref().and_then(Usage::read),
         error: body.value("error"),
         ..Reply::default()
     }

@@ -27,14 +27,12 @@ pub mod request;
 mod responses;
 pub mod rewrite;
 pub mod sse;
-mod stop_reason;
 mod tail;
 #[cfg(test)]
 mod testing;
 pub mod toolcalls;
 pub mod translate;
 pub mod vllm;
-mod words;
 
 pub use self::{
     api::Api,

@@ -8,7 +8,7 @@ mod request;
 mod stream;
 mod usage;
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, finish_reason};
 use serde_json::Value;
 
 use self::usage::Tokens;
@@ -19,7 +19,6 @@ pub(crate) use self::{
 use crate::{
     json,
     reply::{Reply, error, text},
-    stop_reason::finish_reason,
 };
 
 /// Reads an unstreamed reply. A body that is not JSON, or not a message, gives an empty reply.

@@ -1,12 +1,11 @@
 //! A model's reply in one type for all APIs.
 
-use metaclaw_chat::{Message, Usage};
+use metaclaw_chat::{Message, StopReason, Usage, breaks_off};
 use serde_json::Value;
 
 use crate::{
     fields::JsonFields,
     sse::{SseEvent, SseReader},
-    stop_reason::{StopReason, breaks_off},
     tail::last_event,
 };
 

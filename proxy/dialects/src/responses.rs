@@ -10,10 +10,11 @@ mod request;
 mod status;
 mod stream;
 
+use metaclaw_chat::Usage;
 use serde_json::Value;
 
 pub use self::id::reply_id;
-use self::status::{finish_reason, is_over, usage};
+use self::status::{finish_reason, is_over};
 pub(crate) use self::{
     items::{item, join},
     request::{system, tools},
@@ -40,7 +41,7 @@ pub(crate) fn read_json(bytes: &[u8]) -> Reply {
         model: text(&response["model"]),
         finish_reason: finish_reason(status, &response, message.as_ref()),
         message,
-        usage: usage(&response["usage"]),
+        usage: Usage::read(&response["usage"]),
         error: error(&response),
         ..Reply::default()
     }

@@ -42,6 +42,7 @@ mod wire;
 
 use std::borrow::Cow;
 
+use metaclaw_chat::breaks_off;
 use serde_json::Value;
 
 use self::chat_blocks::ChatBlocks;
@@ -61,7 +62,6 @@ use crate::{
     failure::ErrorText,
     json,
     rewrite::{Events, Rewrite},
-    stop_reason::breaks_off,
 };
 
 /// An unstreamed reply in the format of the request's API.

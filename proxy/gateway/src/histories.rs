@@ -474,4 +474,21 @@ mod tests {
         let (history, ()) = tokio::join!(look, hear);
         assert!(history.has_call("b"));
     }
+
+    #[test]
+    fn a_call_is_found_whether_its_id_got_a_suffix_or_not() {
+        for (logged, asked, expected) in [
+            ("call_0", "call_0", true),
+            ("call_0", "call_0_mc2", true),
+            ("call_0_mc2", "call_0_mc2", true),
+            ("call_0_mc2", "call_0_mc3", true),
+            ("", "call_0_mc2", true),
+            ("call_0", "call_1_mc2", false),
+            ("call_0", "call_0_mcx", false),
+        ] {
+            let mut history = History::default();
+            history.note_calls([logged.to_owned()]);
+            assert_eq!(history.has_call(asked), expected, "{logged} {asked}");
+        }
+    }
 }

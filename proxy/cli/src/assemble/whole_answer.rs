@@ -51,3 +51,76 @@ fn whole(answer: &Answer) -> Option<String> {
     }
     without_thinking(&answer.text)
 }
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_llm::{LlmConfig, loopback_client};
+    use metaclaw_test_kit::{Reply, Request, Server};
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(text: &str, reason: &str) -> Reply {
+        let message = json!({ "role": "assistant", "content": text });
+        let choice = json!({ "message": message, "finish_reason": reason });
+        Reply::json(&json!({ "choices": [choice] }).to_string())
+    }
+
+    #[tokio::test]
+    async fn a_cut_answer_is_asked_for_once_more_with_more_room() {
+        for (first, second, expected, n_asked) in [
+            (("verdict: 1", "stop"), ("", "stop"), "verdict: 1", 1),
+            (
+                ("verdict: -1", "length"),
+                ("verdict: 1", "stop"),
+                "verdict: 1",
+                2,
+            ),
+            (
+                ("verdict: -1", "MAX_TOKENS"),
+                ("verdict: 1", "end_turn"),
+                "verdict: 1",
+                2,
+            ),
+            (
+                ("verdict: -1", "length"),
+                ("verdict: 1", "model_length"),
+                "",
+                2,
+            ),
+            (("verdict: -1", "abort"), ("verdict: 1", "error"), "", 2),
+            (
+                ("<think>verdict: 1", "stop"),
+                ("<think>verdict: 1", "length"),
+                "",
+                2,
+            ),
+        ] {
+            let server = Server::scripted([answer(first.0, first.1), answer(second.0, second.1)]);
+            let config = LlmConfig {
+                url: format!("{}/v1", server.url()),
+                model: "judge".to_owned(),
+                ..LlmConfig::default()
+            };
+            let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
+            let params = AskParams {
+                max_tokens: Some(64),
+                ..AskParams::default()
+            };
+            let asked = ask(&client, &[Message::user("?")], &params).await;
+            let (answers, said) = asked.unwrap();
+            assert_eq!(
+                (said.as_str(), answers.len()),
+                (expected, n_asked),
+                "{first:?}"
+            );
+            let asked: Vec<String> = server.asked().iter().map(Request::text).collect();
+            let rooms = ["\"max_tokens\":64", "\"max_tokens\":256"];
+            assert_eq!(asked.len(), n_asked, "{first:?}");
+            assert!(
+                asked.iter().zip(rooms).all(|(it, room)| it.contains(room)),
+                "{asked:?}"
+            );
+        }
+    }
+}

@@ -2,16 +2,15 @@
 
 use std::borrow::Cow;
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, Usage, finish_reason};
 use serde_json::{Map, Value};
 
-use super::{thinking::thought, usage::usage};
+use super::thinking::thought;
 use crate::{
     calls::CallPlaces,
     fields::{JsonFields, append_raw, value},
     grow::{append, keep_first},
     reply::{Accumulate, Reply},
-    stop_reason::finish_reason,
 };
 
 /// Assembles the chunks of a stream.
@@ -35,7 +34,8 @@ impl Accumulate for ChatAccumulator {
         reply.id = reply.id.take().or_else(|| field("id"));
         reply.model = reply.model.take().or_else(|| field("model"));
         // Some upstreams send a running count in every chunk. The last one is the total.
-        reply.usage = usage(chunk).or(reply.usage);
+        let usage = chunk.value("usage");
+        reply.usage = usage.as_ref().and_then(Usage::read).or(reply.usage);
         reply.error = chunk.value("error").or_else(|| reply.error.take());
         for choice in chunk.objects("choices") {
             if choice.number("index").unwrap_or(0) == 0 {
@@ -62,7 +62,8 @@ impl Accumulate for ChatAccumulator {
 impl ChatAccumulator {
     fn choice(&mut self, choice: &JsonFields<'_>, reply: &mut Reply) {
         // Moonshot has it here.
-        reply.usage = usage(choice).or(reply.usage);
+        let usage = choice.value("usage");
+        reply.usage = usage.as_ref().and_then(Usage::read).or(reply.usage);
         if let Some(reason) = choice.text("finish_reason") {
             reply.finish_reason = Some(finish_reason(&reason));
         }

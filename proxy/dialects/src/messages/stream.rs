@@ -1,6 +1,6 @@
 //! Assembles a streamed message block by block.
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, finish_reason};
 use serde_json::{Map, Value, json};
 
 use super::{blocks, usage::Tokens};
@@ -8,7 +8,6 @@ use crate::{
     fields::{JsonFields, append_raw, value},
     grow::append,
     reply::{Accumulate, Reply},
-    stop_reason::finish_reason,
 };
 
 /// The largest number of blocks of one message that are kept, because a broken upstream may send any number.

@@ -1,9 +1,7 @@
-//! How a response ended, and its token counts.
+//! How a response ended.
 
-use metaclaw_chat::{Message, Usage};
+use metaclaw_chat::Message;
 use serde_json::Value;
-
-use crate::stop_reason;
 
 /// Returns whether the model is done, so that even an empty reply is a reply.
 pub(super) fn is_over(status: &str) -> bool {
@@ -22,20 +20,11 @@ pub(super) fn finish_reason(
         "completed" => "stop",
         "incomplete" => {
             let reason = response["incomplete_details"]["reason"].as_str();
-            return Some(stop_reason::finish_reason(reason.unwrap_or(status)));
+            return Some(metaclaw_chat::finish_reason(reason.unwrap_or(status)));
         }
         "cancelled" => "cancelled",
         // It failed, or runs in the background, and nothing has stopped it yet.
         _ => return None,
     };
     Some(reason.to_owned())
-}
-
-pub(super) fn usage(value: &Value) -> Option<Usage> {
-    value.as_object()?;
-    Some(Usage {
-        prompt_tokens: Usage::count(&value["input_tokens"]),
-        completion_tokens: Usage::count(&value["output_tokens"]),
-        cached_tokens: Usage::count(&value["input_tokens_details"]["cached_tokens"]),
-    })
 }

@@ -1,10 +1,11 @@
 //! Assembles a streamed response item by item.
 
+use metaclaw_chat::Usage;
 use serde_json::{Map, Value};
 
 use super::{
     items,
-    status::{finish_reason, is_over, usage},
+    status::{finish_reason, is_over},
 };
 use crate::{
     fields::JsonFields,
@@ -133,7 +134,7 @@ impl ResponsesAccumulator {
     fn end(&mut self, status: &str, data: &JsonFields<'_>, reply: &mut Reply) {
         let mut response = data.value("response").unwrap_or_default();
         reply.begin(&response);
-        reply.usage = usage(&response["usage"]).or(reply.usage);
+        reply.usage = Usage::read(&response["usage"]).or(reply.usage);
         reply.error = error(&response).or_else(|| reply.error.take());
         if let Some(Value::Array(output)) = response.get_mut("output").map(Value::take) {
             self.replace_items(output);

@@ -1,10 +1,11 @@
 //! One call in a model's notation.
 
+use metaclaw_chat::StopReason;
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{mend, names, options::ToolCallOptions};
-use crate::{calls::function_call, stop_reason::StopReason};
+use crate::calls::function_call;
 
 /// The marker between Kimi's name and arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";

@@ -30,16 +30,14 @@ impl CallIds {
         fn list(value: &Value) -> impl Iterator<Item = &Value> {
             value.as_array().into_iter().flatten()
         }
-        let mut ids = HashMap::new();
-        for item in list(&body["messages"]).chain(list(&body["input"])) {
+        fn ids(item: &Value) -> impl Iterator<Item = (String, u64)> {
             let blocks = list(&item["content"]).filter(|block| block["type"] == "tool_use");
-            let calls = list(&item["tool_calls"])
-                .chain(blocks)
-                .map(|call| &call["id"]);
-            let of_item = calls.chain([&item["call_id"]]).filter_map(filled);
-            ids.extend(of_item.map(|id| (id.to_owned(), 1)));
+            let calls = list(&item["tool_calls"]).chain(blocks);
+            let ids = calls.map(|call| &call["id"]).chain([&item["call_id"]]);
+            ids.filter_map(filled).map(|id| (id.to_owned(), 1))
         }
-        Self(ids)
+        let items = list(&body["messages"]).chain(list(&body["input"]));
+        Self(items.flat_map(ids).collect())
     }
 
     /// Returns the id of call `n` of a reply: the `given` one, or a new one if there is none.

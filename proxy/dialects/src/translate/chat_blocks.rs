@@ -6,6 +6,7 @@
 
 use std::{fmt::Debug, mem};
 
+use metaclaw_chat::breaks_off;
 use serde_json::Value;
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     failure::ErrorText,
     rewrite::{EventRewrite, RawEvent},
-    stop_reason::breaks_off,
 };
 
 /// The largest amount of text and thinking that waits for the end of a call, in bytes.

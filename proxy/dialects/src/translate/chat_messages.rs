@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use super::names;
+
 /// Joins a content's parts.
 type Join = fn(Vec<Value>) -> Value;
 
@@ -36,6 +38,16 @@ pub(super) fn add_user(messages: &mut Vec<Value>, mut parts: Vec<Value>, join: J
     };
     before.append(&mut parts);
     last["content"] = join(before);
+}
+
+/// Makes the message with a tool's result. Parts that are no text are added to `images`, because servers accept only
+/// text in it.
+pub(super) fn tool_message(id: &str, parts: Vec<Value>, images: &mut Vec<Value>) -> Value {
+    let (texts, others): (Vec<_>, Vec<_>) =
+        parts.into_iter().partition(|it| it["text"].is_string());
+    images.extend(others);
+    let texts: Vec<&str> = texts.iter().filter_map(|it| it["text"].as_str()).collect();
+    json!({ "role": "tool", "tool_call_id": names::chat_id(id), "content": texts.join("\n") })
 }
 
 pub(super) fn text_part(text: &str) -> Value {

@@ -1,5 +1,6 @@
 //! Converts an Anthropic stream to chat chunks, event by event.
 
+use metaclaw_chat::breaks_off;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
 use crate::{
     failure::ErrorText,
     rewrite::{EventRewrite, RawEvent},
-    stop_reason::breaks_off,
 };
 
 /// The largest size of one block's thinking, and of its signature, that is repeated at its end, in bytes. A longer

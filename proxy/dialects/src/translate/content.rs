@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     at::{CHAT, MESSAGES, PathValue},
+    chat_messages::text_part,
     error::TranslateError,
     wire::given,
 };
@@ -114,9 +115,8 @@ fn new_parts(block: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
         Some("text") => Ok(vec![text_part(block.field("text").string()?)]),
         Some("image") => {
             let url = source_url(&block.field("source"))?;
-            Ok(vec![
-                json!({ "type": "image_url", "image_url": { "url": url } }),
-            ])
+            let image = json!({ "type": "image_url", "image_url": { "url": url } });
+            Ok(vec![image])
         }
         Some("document") => document_parts(block),
         Some("search_result") => {
@@ -135,10 +135,6 @@ fn new_parts(block: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
             Err(block.field("type").unsayable_kind(CHAT, allowed))
         }
     }
-}
-
-fn text_part(text: &str) -> Value {
-    json!({ "type": "text", "text": text })
 }
 
 fn image_block(image: &PathValue<'_>) -> Result<Value, TranslateError> {
@@ -260,9 +256,8 @@ fn media_type<'a>(given: &'a str, data: &str) -> Cow<'a, str> {
 
 /// Returns the address of an image or a file with its right media type. Other addresses are unchanged.
 pub(super) fn typed_url(url: &str) -> String {
-    let data = data_url(url);
-    data.map_or_else(
-        || url.to_owned(),
-        |(kind, data)| format!("data:{kind};base64,{data}"),
-    )
+    match data_url(url) {
+        Some((kind, data)) => format!("data:{kind};base64,{data}"),
+        None => url.to_owned(),
+    }
 }

@@ -28,29 +28,25 @@ const TABLE: &str = include_str!("efforts.tsv");
 pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) {
     let model = body["model"].as_str().unwrap_or_default().to_lowercase();
     let (vendor, name) = model.rsplit_once('/').unwrap_or(("", &model));
-    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-    let rows = lines.map(|line| line.split('\t').collect::<Vec<_>>());
-    let rows = rows.filter(|row| row.first().is_some_and(|model| name.starts_with(model)));
-    let row = rows.max_by_key(|row| row.first().map_or(0, |model| model.len()));
-    let Some([_, words, with_tools, ..]) = row.as_deref() else {
+    let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let rows =
+        rows.filter_map(|row| <[&str; 4]>::try_from(row.split('\t').collect::<Vec<_>>()).ok());
+    let rows = rows.filter(|[begins, ..]| name.starts_with(begins));
+    let Some([_, words, with_tools, _]) = rows.max_by_key(|[begins, ..]| begins.len()) else {
         return;
     };
+    let words = || words.split_whitespace();
+    let nearest = |level| words().rfind(|word| position(word) <= Some(level));
+    let mut word = asked(body).and_then(|level| nearest(level).or_else(|| words().next()));
     // Routers that name the vendor use another API of OpenAI's.
-    let with_tools = Some(*with_tools).filter(|it| !it.is_empty() && vendor.is_empty());
-    let words: Vec<&str> = words.split(' ').collect();
-    let word = match with_tools.filter(|_| out.contains_key("tools")) {
-        Some(only) => Some(only).filter(|word| LEVELS.contains(word)),
-        None => asked(body).and_then(|level| {
-            let fits = |word: &&&str| position(word).is_some_and(|it| it <= level);
-            words
-                .iter()
-                .rev()
-                .find(fits)
-                .or_else(|| words.first())
-                .copied()
-        }),
-    };
-    if let Some(word) = word.filter(|word| !word.is_empty()) {
+    if vendor.is_empty() && out.contains_key("tools") {
+        word = match with_tools {
+            "" => word,
+            "-" => word.filter(|word| *word == LEVELS[0]),
+            only => Some(only),
+        };
+    }
+    if let Some(word) = word {
         out.insert("reasoning_effort".into(), word.into());
     }
 }
@@ -119,12 +115,8 @@ fn reasoning_tokens(body: &Value) -> Option<u64> {
 }
 
 fn of_budget(tokens: u64) -> usize {
-    match tokens {
-        0 => 0,
-        1..=2048 => LOW,
-        2049..=8192 => LOW + 1,
-        _ => HIGH,
-    }
+    let below = BUDGETS[LOW..HIGH].iter().filter(|most| tokens > **most);
+    if tokens == 0 { 0 } else { LOW + below.count() }
 }
 
 fn position(word: &str) -> Option<usize> {

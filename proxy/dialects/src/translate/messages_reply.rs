@@ -1,9 +1,10 @@
 //! Converts an unstreamed chat completion to an Anthropic reply.
 
+use metaclaw_chat::thinking;
 use serde_json::{Value, json};
 
 use super::{at::PathValue, context::ReplyContext, error::TranslateError, usage, wire::input};
-use crate::{chat::thought, words};
+use crate::chat::thought;
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
@@ -12,7 +13,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     let id = context.reply_id("msg_", body);
     let mut calls = calls(context, &id, &message)?;
     let mut text = content_text(&message.field("content"))?;
-    let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
+    let mut finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
     let mut matched = choice["stop_reason"].clone();
     let mut stops = context.stops.clone();
     let said = stops.feed(&text) + &stops.flush();
@@ -20,12 +21,8 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
         matched = stop.into();
         text = said;
         calls.clear();
+        finish_reason = "stop";
     }
-    let finish_reason = if stops.met().is_some() {
-        "stop"
-    } else {
-        finish_reason
-    };
     let has_calls = !calls.is_empty();
     let (stop_reason, stop_sequence) =
         usage::stop_reason(context, finish_reason, &matched, has_calls);
@@ -56,7 +53,7 @@ fn content(message: &PathValue<'_>, text: &str, calls: Vec<Value>) -> Vec<Value>
 
 /// Returns the thinking that chat servers separate from the reply. Mistral's is in the content.
 pub(super) fn reasoning(message: &Value) -> Option<String> {
-    let named = words::thinking(message).map(str::to_owned);
+    let named = thinking(message).map(str::to_owned);
     let parts = message["content"].as_array().into_iter().flatten();
     let thought: String = parts.filter_map(thought).collect();
     named.or_else(|| Some(thought).filter(|thought| !thought.is_empty()))

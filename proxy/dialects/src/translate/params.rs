@@ -14,6 +14,9 @@ use super::{
 /// OpenAI's limit for `user`, in characters.
 const MAX_USER: usize = 64;
 
+/// Returns whether a field's value says nothing.
+pub(super) type Says = fn(&Value) -> bool;
+
 // === towards messages ===
 
 pub(super) fn to_messages(
@@ -61,8 +64,7 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
     };
     let is_one = |value: &Value| value.as_u64() == Some(1);
     let is_text = |value: &Value| *value == json!(["text"]);
-    type ParamRule = fn(&Value) -> bool;
-    let fields: [(&str, ParamRule, &str); 10] = [
+    let fields: [(&str, Says, &str); 10] = [
         ("n", is_one, "1"),
         ("frequency_penalty", is_zero, "0"),
         ("presence_penalty", is_zero, "0"),
@@ -74,10 +76,19 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
         ("function_call", is_empty, "\"tool_choice\" instead"),
         ("web_search_options", Value::is_null, "none"),
     ];
+    refuse(body, MESSAGES, &fields)
+}
+
+/// Refuses fields of which each says something: its name, a value that says nothing, and the words for that.
+pub(super) fn refuse(
+    body: &Value,
+    api: &'static str,
+    fields: &[(&'static str, Says, &'static str)],
+) -> Result<(), TranslateError> {
     for (field, says_nothing, allowed) in fields {
         let value = PathValue::top(body, field).given();
         if let Some(value) = value.filter(|value| !says_nothing(value)) {
-            return Err(value.unsayable(MESSAGES, allowed));
+            return Err(value.unsayable(api, allowed));
         }
     }
     Ok(())
@@ -139,29 +150,19 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     if let Some(servers) = servers.filter(|servers| *servers.value != json!([])) {
         return Err(servers.unsayable(CHAT, "none"));
     }
-    // OpenAI's reasoning models refuse sampling parameters and `max_tokens`. Most other servers know no other name.
-    let (limit, params): (_, &[&str]) = if reasons(&body["model"]) {
-        ("max_completion_tokens", &["stream"])
-    } else {
-        ("max_tokens", &["temperature", "top_p", "top_k", "stream"])
-    };
-    copy(body, "max_tokens", out, limit);
-    for name in params {
-        copy(body, name, out, name);
-    }
-    if body["stream"].as_bool() == Some(true) {
-        // Without it no usage is sent, and Anthropic's streams always have it.
-        out.insert("stream_options".into(), json!({ "include_usage": true }));
-    }
+    let user = filled(&body["metadata"]["user_id"]);
+    shared_to_chat(
+        body,
+        "max_tokens",
+        &["temperature", "top_p", "top_k"],
+        user,
+        out,
+    );
     // The proxy watches for the others.
     let stops = PathValue::top(body, "stop_sequences").list()?;
     let (stops, _) = stops::for_chat(&body["model"], stops);
     if !stops.is_empty() {
         out.insert("stop".into(), stops.into());
-    }
-    let user = filled(&body["metadata"]["user_id"]);
-    if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
-        out.insert("user".into(), user.into());
     }
     format_to_chat(&PathValue::top(body, "output_config").field("format"), out)?;
     let tools = PathValue::top(body, "tools");
@@ -174,6 +175,31 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     }
     effort::to_chat(body, out);
     Ok(())
+}
+
+/// Sets what both other APIs have: the limit on tokens by its name, sampling parameters, the stream and the user.
+pub(super) fn shared_to_chat(
+    body: &Value,
+    limit: &str,
+    samplers: &[&str],
+    user: Option<&str>,
+    out: &mut Map<String, Value>,
+) {
+    // OpenAI's reasoning models refuse sampling parameters and `max_tokens`. Most other servers know no other name.
+    if reasons(&body["model"]) {
+        copy(body, limit, out, "max_completion_tokens");
+    } else {
+        copy(body, limit, out, "max_tokens");
+        samplers.iter().for_each(|name| copy(body, name, out, name));
+    }
+    copy(body, "stream", out, "stream");
+    if body["stream"].as_bool() == Some(true) {
+        // Without it no usage is sent, and both other APIs' streams always have it.
+        out.insert("stream_options".into(), json!({ "include_usage": true }));
+    }
+    if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
+        out.insert("user".into(), user.into());
+    }
 }
 
 fn format_to_chat(

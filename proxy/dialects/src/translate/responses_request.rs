@@ -13,20 +13,19 @@ use serde_json::{Map, Value, json};
 use super::{
     accounting,
     at::{CHAT, PathValue},
-    chat_messages::{add_system, add_user, text_part},
+    chat_messages::{add_system, add_user, text_part, tool_message},
     content::{Place, as_text, typed_url},
     effort,
     error::TranslateError,
-    names, own_reasoning, responses_tools,
-    wire::{copy, filled, reasons},
+    names, own_reasoning,
+    params::{self, Says},
+    responses_tools,
+    wire::{copy, filled},
 };
 use crate::calls::{arguments_text, function_call};
 
 /// The result of a call that has none.
 const NO_RESULT: &str = "(no result)";
-/// OpenAI's limit on `user`, in characters.
-const MAX_USER: usize = 64;
-
 /// A conversation as chat has it.
 #[derive(Default)]
 struct Conversation<'a> {
@@ -54,8 +53,8 @@ struct ResponsesReply {
     /// Blocks as Anthropic signed them.
     signed: Vec<Value>,
     texts: Vec<String>,
-    /// Id, name and arguments of each.
-    calls: Vec<(String, String, String)>,
+    /// The calls, each with the id by which its result is found.
+    calls: Vec<(String, Value)>,
 }
 
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
@@ -172,18 +171,15 @@ impl Conversation<'_> {
         let texts = parts.iter().filter_map(|part| part["text"].as_str());
         let texts = texts.map(accounting::without).filter(|it| !it.is_empty());
         let text = texts.collect::<Vec<_>>().join("\n\n");
-        if !text.is_empty() && !self.messages.is_empty() {
-            self.flush_images();
-        }
+        self.flush_images();
         add_system(&mut self.messages, &text, flat);
         Ok(())
     }
 
-    fn user(&mut self, mut parts: Vec<Value>) -> Result<(), TranslateError> {
+    fn user(&mut self, parts: Vec<Value>) -> Result<(), TranslateError> {
         self.end_reply()?;
-        let mut said = mem::take(&mut self.images);
-        said.append(&mut parts);
-        add_user(&mut self.messages, said, flat);
+        self.flush_images();
+        add_user(&mut self.messages, parts, flat);
         Ok(())
     }
 
@@ -206,9 +202,8 @@ impl Conversation<'_> {
         match (filled(&item["call_id"]), filled(&item["name"])) {
             (Some(id), Some(name)) => {
                 let name = responses_tools::sent_name(item["namespace"].as_str(), name);
-                self.reply
-                    .calls
-                    .push((id.to_owned(), name, arguments.to_owned()));
+                let call = function_call(&names::chat_id(id).into(), &name.into(), arguments);
+                self.reply.calls.push((id.to_owned(), call));
             }
             _ => self.reply.texts.push(as_text(item)),
         }
@@ -238,42 +233,22 @@ impl Conversation<'_> {
             message["thinking_blocks"] = signed.into();
         }
         if !calls.is_empty() {
-            let calls = calls.iter().map(|(id, name, arguments)| {
-                function_call(&names::chat_id(id).into(), &name.as_str().into(), arguments)
-            });
-            message["tool_calls"] = calls.collect();
+            message["tool_calls"] = calls.iter().map(|(_, call)| call.clone()).collect();
         }
         self.messages.push(message);
         for (id, ..) in &calls {
-            let text = match self.results.take(id) {
-                Some(result) => self.result(&result)?,
-                None => NO_RESULT.to_owned(),
+            let result = match self.results.take(id) {
+                Some(result) => parts(&result.field("output"), Place::History)?,
+                None => vec![text_part(NO_RESULT)],
             };
-            let id = names::chat_id(id);
             self.messages
-                .push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
+                .push(tool_message(id, result, &mut self.images));
         }
         Ok(())
     }
 
-    /// The text of what a tool returned; images wait for the user's next words.
-    fn result(&mut self, item: &PathValue<'_>) -> Result<String, TranslateError> {
-        let mut texts = Vec::new();
-        for part in parts(&item.field("output"), Place::History)? {
-            match part["text"].as_str() {
-                Some(text) => texts.push(text.to_owned()),
-                None => self.images.push(part),
-            }
-        }
-        Ok(texts.join("\n"))
-    }
-
     fn flush_images(&mut self) {
-        let images = mem::take(&mut self.images);
-        if !images.is_empty() {
-            self.messages
-                .push(json!({ "role": "user", "content": images }));
-        }
+        add_user(&mut self.messages, mem::take(&mut self.images), flat);
     }
 
     fn finish(mut self) -> Result<Vec<Value>, TranslateError> {
@@ -384,54 +359,28 @@ fn flat(parts: Vec<Value>) -> Value {
 // === all else ===
 
 fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
-    let is_false = |value: &Value| value.as_bool() == Some(false);
-    let is_zero = |value: &Value| value.as_u64() == Some(0);
-    type Says = fn(&Value) -> bool;
-    let fields: [(&str, Says, &str); 4] = [
+    let is_false: Says = |value| value.as_bool() == Some(false);
+    let is_zero: Says = |value| value.as_u64() == Some(0);
+    let items = "the items themselves in \"input\"";
+    let text = "its text in \"instructions\" or \"input\"";
+    let fields = [
         ("background", is_false, "false"),
-        (
-            "conversation",
-            Value::is_null,
-            "the items themselves in \"input\"",
-        ),
-        (
-            "prompt",
-            Value::is_null,
-            "its text in \"instructions\" or \"input\"",
-        ),
+        ("conversation", Value::is_null, items),
+        ("prompt", Value::is_null, text),
         ("top_logprobs", is_zero, "0"),
     ];
-    for (field, says_nothing, allowed) in fields {
-        let value = PathValue::top(body, field).given();
-        if let Some(value) = value.filter(|value| !says_nothing(value)) {
-            return Err(value.unsayable(CHAT, allowed));
-        }
-    }
-    Ok(())
+    params::refuse(body, CHAT, &fields)
 }
 
 fn params(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
-    // OpenAI's reasoning models refuse samplers and `max_tokens`; most other servers know no other name.
-    let is_reasoning = reasons(&body["model"]);
-    let limit = if is_reasoning {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
-    };
-    copy(body, "max_output_tokens", out, limit);
-    if !is_reasoning {
-        copy(body, "temperature", out, "temperature");
-        copy(body, "top_p", out, "top_p");
-    }
-    copy(body, "stream", out, "stream");
-    if body["stream"].as_bool() == Some(true) {
-        // Without it no usage comes, and Responses' streams always say it.
-        out.insert("stream_options".into(), json!({ "include_usage": true }));
-    }
     let user = filled(&body["safety_identifier"]).or_else(|| filled(&body["user"]));
-    if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
-        out.insert("user".into(), user.into());
-    }
+    params::shared_to_chat(
+        body,
+        "max_output_tokens",
+        &["temperature", "top_p"],
+        user,
+        out,
+    );
     format(&PathValue::top(body, "text").field("format"), out)?;
     responses_tools::to_chat(body, out)?;
     effort::to_chat(body, out);

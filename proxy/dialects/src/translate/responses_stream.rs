@@ -3,6 +3,7 @@
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>. The last event repeats the whole response, so
 //! a reply is kept until its end.
 
+use metaclaw_chat::StopReason;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     usage,
     wire::{KEEP_ALIVE, put_event},
 };
-use crate::{failure::ErrorText, stop_reason::StopReason};
+use crate::failure::ErrorText;
 
 /// The longest reply in bytes.
 const MAX_REPLY: usize = 32 << 20;

@@ -10,6 +10,7 @@ mod properties;
 mod replies;
 mod requests;
 mod responses;
+mod stop_words;
 mod streams;
 
 use std::sync::LazyLock;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     accounting,
     at::{CHAT, PathValue},
-    chat_messages::{add_system, add_user, text_part},
+    chat_messages::{add_system, add_user, text_part, tool_message},
     content::{Place, as_text, parts},
     error::TranslateError,
     names, params,
@@ -61,7 +61,12 @@ fn user(content: &PathValue<'_>, place: Place, out: &mut Vec<Value>) -> Result<(
     let mut said = Vec::new();
     for block in content.items()? {
         if block["type"] == "tool_result" {
-            out.push(tool_message(&block, &mut images)?);
+            let id = block.field("tool_use_id").string()?;
+            out.push(tool_message(
+                id,
+                result(&block.field("content"))?,
+                &mut images,
+            ));
         } else {
             said.extend(parts(&block, place)?);
         }
@@ -79,24 +84,12 @@ fn flat(parts: Vec<Value>) -> Value {
     }
 }
 
-fn tool_message(block: &PathValue<'_>, images: &mut Vec<Value>) -> Result<Value, TranslateError> {
-    let id = block.field("tool_use_id").string()?;
-    let content = block.field("content");
-    let mut texts = Vec::new();
+fn result(content: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     if let Value::String(text) = content.value {
-        texts.push(text.clone());
-    } else {
-        let blocks = content.items()?;
-        let blocks = blocks.map(|block| parts(&block, Place::History));
-        for part in blocks.collect::<Result<Vec<_>, _>>()?.concat() {
-            match part["text"].as_str() {
-                Some(text) => texts.push(text.to_owned()),
-                None => images.push(part),
-            }
-        }
+        return Ok(vec![text_part(text)]);
     }
-    let id = names::chat_id(id);
-    Ok(json!({ "role": "tool", "tool_call_id": id, "content": texts.join("\n") }))
+    let blocks = content.items()?.map(|block| parts(&block, Place::History));
+    Ok(blocks.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// Joins an assistant's blocks to the form of chat completions. Blocks of the provider's own tools, and unknown ones,

@@ -1,9 +1,9 @@
 //! Translates token counts and stop reasons in both directions.
 
+use metaclaw_chat::{StopReason, token_count as count};
 use serde_json::{Map, Value, json};
 
 use super::{context::ReplyContext, wire::copy};
-use crate::{stop_reason::StopReason, words::count};
 
 /// Anthropic's counts that chat completions can express.
 const COUNTS: [&str; 5] = [
@@ -102,12 +102,9 @@ pub(super) fn stop_reason(
 /// Converts Anthropic's `stop_reason` to chat's `finish_reason`. Servers with Anthropic's API may send `end_turn` after
 /// tool calls, for which chat clients expect `tool_calls`.
 pub(super) fn finish_reason(stop_reason: &str, has_calls: bool) -> &'static str {
-    match StopReason::of(stop_reason) {
-        Some(StopReason::Length | StopReason::Window) => "length",
-        Some(StopReason::Filtered) => "content_filter",
-        Some(StopReason::Called) => "tool_calls",
-        _ if has_calls => "tool_calls",
-        _ => "stop",
+    match StopReason::of(stop_reason).and_then(StopReason::in_chat) {
+        Some("stop") | None if has_calls => "tool_calls",
+        reason => reason.unwrap_or("stop"),
     }
 }
 

@@ -27,6 +27,9 @@ fn a_chat_model_gets_the_nearest_word_that_it_has() {
     let budget = |n: u64| json!({ "max_tokens": 40_000, "thinking": { "type": "enabled", "budget_tokens": n } });
     let off = json!({ "max_tokens": 9, "thinking": { "type": "disabled" }, "output_config": { "effort": "high" } });
     let tool = json!({ "max_tokens": 9, "output_config": { "effort": "low" }, "tools": [{ "name": "f", "input_schema": {} }] });
+    let unasked = json!({ "max_tokens": 9, "tools": tool["tools"] });
+    let tool_off =
+        json!({ "max_tokens": 9, "thinking": { "type": "disabled" }, "tools": tool["tools"] });
     for (model, more, expected) in [
         ("gpt-5.2", effort("low"), Some("low")),
         ("gpt-5.2", effort("HIGH"), Some("high")),
@@ -61,7 +64,14 @@ fn a_chat_model_gets_the_nearest_word_that_it_has() {
         ("llama3.1:8b", effort("high"), None),
         ("gpt-5.2", tool.clone(), Some("low")),
         ("gpt-5.4", tool.clone(), None),
+        ("gpt-5.5", tool.clone(), None),
+        ("gpt-5.7", tool.clone(), None),
+        ("gpt-5.5", unasked.clone(), None),
+        ("gpt-5.2", unasked.clone(), None),
+        ("gpt-5.5", tool_off.clone(), Some("none")),
+        ("gpt-5.4", tool_off, Some("none")),
         ("gpt-5.6-terra", tool.clone(), Some("none")),
+        ("gpt-5.6", unasked, Some("none")),
         ("openai/gpt-5.6", tool, Some("low")),
     ] {
         let sent = sent(&[MessagesToChat], model, &more, &["reasoning_effort"]);

@@ -20,19 +20,16 @@ pub(crate) fn words(kind: &str) -> &'static [&'static str] {
     TABLE.get(kind).map_or(&[], Vec::as_slice)
 }
 
-/// Returns a token count of a chat completion's `usage`, by any server's name. Servers that have several names repeat
-/// the same count.
-pub(crate) fn count(usage: &Value, kind: &str) -> u64 {
-    let counts = words(kind)
-        .iter()
-        .filter_map(|path| usage.pointer(path)?.as_u64());
+/// Returns a token count in a `usage`, by any server's name: `prompt`, `completion`, `cached`, `written` or
+/// `reasoning`. Servers that have several names repeat the same count.
+pub fn token_count(usage: &Value, kind: &str) -> u64 {
+    let counts = words(kind).iter();
+    let counts = counts.filter_map(|path| usage.pointer(path)?.as_u64());
     counts.max().unwrap_or(0)
 }
 
 /// Returns the thinking in a field of a chat message or a delta, by any server's name.
-pub(crate) fn thinking(message: &Value) -> Option<&str> {
-    let texts = words("thinking")
-        .iter()
-        .filter_map(|name| message[*name].as_str());
-    texts.into_iter().find(|text| !text.is_empty())
+pub fn thinking(message: &Value) -> Option<&str> {
+    let mut texts = words("thinking").iter();
+    texts.find_map(|name| message[*name].as_str().filter(|text| !text.is_empty()))
 }

@@ -6,7 +6,7 @@ use crate::words::words;
 
 /// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopReason {
+pub enum StopReason {
     /// The model was done, or met a stop text.
     Done,
     /// It called tools.
@@ -42,15 +42,20 @@ const PREFIXES: [&str; 3] = ["finishreason", "stopreason", "reason"];
 
 impl StopReason {
     /// Returns the meaning of a server's word, whatever its case and its separators, or `None` if it is unknown.
-    pub(crate) fn of(word: &str) -> Option<Self> {
+    pub fn of(word: &str) -> Option<Self> {
         let word = plain(word);
         let mut prefixes = PREFIXES.iter();
         let rest = prefixes.find_map(|prefix| word.strip_prefix(prefix));
         REASONS.get(rest.unwrap_or(&word)).copied()
     }
 
+    /// Returns whether the server says that the reply is not whole: it was cut at a limit, or the server broke off.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::Length | Self::Window | Self::Broken)
+    }
+
     /// Returns OpenAI's word, if it has one.
-    fn in_chat(self) -> Option<&'static str> {
+    pub fn in_chat(self) -> Option<&'static str> {
         match self {
             Self::Done => Some("stop"),
             Self::Called => Some("tool_calls"),
@@ -62,13 +67,13 @@ impl StopReason {
 }
 
 /// Returns OpenAI's word for a server's word. A word without one is unchanged.
-pub(crate) fn finish_reason(word: &str) -> String {
+pub fn finish_reason(word: &str) -> String {
     let known = StopReason::of(word).and_then(StopReason::in_chat);
     known.unwrap_or(word).to_owned()
 }
 
 /// Returns whether a server's word says that it broke off.
-pub(crate) fn breaks_off(word: &str) -> bool {
+pub fn breaks_off(word: &str) -> bool {
     StopReason::of(word) == Some(StopReason::Broken)
 }
 
