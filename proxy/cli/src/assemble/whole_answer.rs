@@ -63,7 +63,7 @@ mod tests {
     fn answer(text: &str, reason: &str) -> Reply {
         let message = json!({ "role": "assistant", "content": text });
         let choice = json!({ "message": message, "finish_reason": reason });
-        Reply::json(&json!({ "choices": [choice] }).to_string())
+        Reply::json(json!({ "choices": [choice] }).to_string())
     }
 
     #[tokio::test]

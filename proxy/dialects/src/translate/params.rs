@@ -190,7 +190,9 @@ pub(super) fn shared_to_chat(
         copy(body, limit, out, "max_completion_tokens");
     } else {
         copy(body, limit, out, "max_tokens");
-        samplers.iter().for_each(|name| copy(body, name, out, name));
+        for name in samplers {
+            copy(body, name, out, name);
+        }
     }
     copy(body, "stream", out, "stream");
     if body["stream"].as_bool() == Some(true) {

@@ -52,10 +52,17 @@ const KINDS: [(&str, [&str; 2], [&str; 2], &str); 7] = [
 const SAID: [Option<&str>; 3] = [None, Some("{\"x\":1}"), Some("{\"x\":")];
 
 fn events(events: &[Value]) -> String {
-    events
+    let lines: Vec<String> = events
         .iter()
-        .map(|data| format!("data: {data}\n\n"))
-        .collect()
+        .map(|data| {
+            format!(
+                "data: {data}
+
+"
+            )
+        })
+        .collect();
+    lines.concat()
 }
 
 fn chat(arguments: Option<&str>, word: &str, is_stream: bool) -> String {
