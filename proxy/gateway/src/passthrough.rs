@@ -69,13 +69,14 @@ pub(crate) async fn pass(
     } = Asked::new(request)?;
     let target = target(&upstreams, &agent, &head.method, &route)?;
     metrics.passed(&head.method, route.path());
+    let mut headers = head.headers;
     let body = if head.method == Method::GET && is_at(route.path(), MODELS) {
-        // It has no body, so that a redirect can be followed.
+        // It is sent without a body, so that a redirect can be followed.
+        headers.remove(header::CONTENT_LENGTH);
         Sent::Chat(Vec::new())
     } else {
         Sent::Stream(TimedBody::new(body).map_err(Into::into).boxed_unsync())
     };
-    let mut headers = head.headers;
     if let Some(api) = target.headers_of(&route) {
         headers::addressed(&mut headers, api);
     }

@@ -180,8 +180,7 @@ pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
 /// # Errors
 /// [`FileError::Read`].
 pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
-    let read = regular(file).and_then(std::fs::read);
-    read.map_err(|source| FileError::Read {
+    std::fs::read(file).map_err(|source| FileError::Read {
         file: file.into(),
         source,
     })

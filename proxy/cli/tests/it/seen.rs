@@ -15,11 +15,9 @@ async fn taught(upstream: &Upstream) -> (Home, crate::harness::Running) {
     let proxy = home.start().await;
     proxy.chat("s-1", &["What is rain, and where from?"]).await;
     proxy.chat("s-2", &["Hello", "answer to 1", WISH]).await;
-    // The lesson is written after the wish itself.
-    home.json_until(&["wishes", "list", "--json"], |it| {
-        it["lessons"][0]["wish"] == WISH
-    })
-    .await;
+    // The lesson is written a moment before the wish itself.
+    home.json_until(&["wishes", "list", "--json"], |it| it["wishes"][0] == WISH)
+        .await;
     (home, proxy)
 }
 

@@ -276,7 +276,7 @@ async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_prov
         let list = r#"{"object":"list","data":[]}"#;
         it.policy.next().await.answer(list).await;
         let answer = client.read().await;
-        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert_eq!(answer.status(), 200, "{prefix}: {}", answer.text());
     }
     let owner = (("DELETE", "/v1/files/file-1"), "sk-proxy");
     for (route, key) in [(("POST", "/v1/embeddings"), "sk-phone"), owner] {
