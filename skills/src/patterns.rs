@@ -5,7 +5,7 @@ use regex::{Regex, RegexSet};
 /// Compiles a built-in pattern.
 #[expect(
     clippy::expect_used,
-    reason = "it stands in the code or in a table, and tests compile every one: no input reaches it"
+    reason = "all patterns are in the code or in tables, and tests compile each one: no input reaches it"
 )]
 pub(crate) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern of ours")

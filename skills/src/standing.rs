@@ -2,7 +2,7 @@
 //!
 //! WISHES.md decides which wishes are in force, because people edit it too. The history says where they come from. A
 //! change is first written into the history, then made in the file. After a kill in between, it is made at the next
-//! start. A line of the file that the history does not have gets an entry, whoever wrote it, so that it can be undone.
+//! start. A line of the file without an entry in the history gets one, so that it can be undone.
 
 use std::{
     collections::{HashMap, HashSet},

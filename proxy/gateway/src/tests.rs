@@ -5,6 +5,7 @@ mod answers;
 mod any_reply;
 mod apis;
 mod bedrock;
+mod compressed;
 mod corpus;
 mod count_tokens;
 mod errands;

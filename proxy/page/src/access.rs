@@ -97,8 +97,8 @@ pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery)
     .into_response()
 }
 
-/// Ends the cookies of all browsers. A cookie contains all that is known of its browser, so none can be ended alone, and
-/// one that this browser only forgot would stay valid for whoever copied it.
+/// Ends the cookies of all browsers. The server keeps no list of cookies, so it cannot end a single one. If only this
+/// browser deleted its cookie, a copy of it would stay valid.
 pub(crate) fn sign_out(state: &PageState, headers: &HeaderMap) -> Result<Response, PageFailure> {
     let ended = state.logins().end_all().context("nobody was signed out");
     ended.map_err(OperationFailure::unavailable)?;

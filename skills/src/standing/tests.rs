@@ -133,7 +133,7 @@ fn a_change_is_finished_after_a_kill_at_any_step() {
                 assert_eq!(now, after, "{what}");
                 break;
             }
-            // What is asked for again is done, unless it is done already. A complaint that is said twice is a wish.
+            // The action is tried again, and succeeds or is already done. A second complaint would become a wish.
             if what == "a complaint" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! How hard a model shall think, in each API's words.
+//! How much effort a model is to spend on thinking, in each API's words.
 //!
 //! Chat completions say `reasoning_effort` (OpenRouter: `reasoning`), Responses `reasoning.effort`, Anthropic
 //! `output_config.effort` and `thinking`, with a budget before Claude 4.6. A server answers a word that its model does

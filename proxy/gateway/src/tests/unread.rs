@@ -1,13 +1,6 @@
-//! Tests that no conversation passes unread: compressed, under another spelling of its route, or by a redirect. Also of
-//! what does pass, and is counted.
+//! Tests that no conversation passes unread: under another spelling of its route, or by a redirect. Also of what does
+//! pass, and is counted.
 
-use std::io::Write;
-
-use flate2::{
-    Compression,
-    write::{DeflateEncoder, GzEncoder, ZlibEncoder},
-};
-use metaclaw_chat::Size;
 use metaclaw_dialects::Api;
 
 use super::harness::{
@@ -15,60 +8,13 @@ use super::harness::{
     post_chat,
 };
 use crate::{Provider, UpstreamConfig};
-
 const WISH: (&str, &str) = ("_shared/WISHES.md", "- Answer in French.\n");
 /// A chat with Messages and a request with Responses.
-const MESSAGES: &str =
+pub(super) const MESSAGES: &str =
     r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
-const RESPONSES: &str = r#"{"model":"m","input":"hi"}"#;
-/// `CHAT` by Brotli, made by Python's brotli 1.1.
-const BROTLI: &[u8] = b"\x1bb\x00\x00\x1c\x07v\x8c\xe3\xc5#\x08\xf6\xe7\xb5\xc8\xde\xd6\xcf\xeck\xeb*\x16\x1d\xc78p\x99\x97\xed\x1ad\x1eh\xf0\x14\x9f\x13*\xd9\x14\xddjt\x91\xfb\x13n}\xb0\xad\xe4\xc0 \xba\x9e\xf3\xdd\x81\xd1\x11";
+pub(super) const RESPONSES: &str = r#"{"model":"m","input":"hi"}"#;
 
-type Packer = fn(&[u8]) -> Vec<u8>;
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
-}
-
-fn zlib(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
-}
-
-fn deflate(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = DeflateEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
-}
-
-fn zstd(bytes: &[u8]) -> Vec<u8> {
-    zstd::encode_all(bytes, 3).unwrap()
-}
-
-/// Makes a request with any bytes as its body, announced or in pieces of so many bytes.
-fn packed(path: &str, encoding: &str, body: &[u8], piece: Option<usize>) -> Vec<u8> {
-    let encodings = encoding.split('|');
-    let encodings = encodings.map(|it| format!("content-encoding: {it}\r\n"));
-    let encodings: String = encodings.collect();
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{encodings}");
-    let Some(piece) = piece else {
-        let length = format!("content-length: {}\r\n\r\n", body.len());
-        return [head.as_bytes(), length.as_bytes(), body].concat();
-    };
-    head.push_str("transfer-encoding: chunked\r\n\r\n");
-    let mut request = head.into_bytes();
-    for piece in body.chunks(piece) {
-        request.extend(format!("{:x}\r\n", piece.len()).bytes());
-        request.extend([piece, b"\r\n"].concat());
-    }
-    request.extend(b"0\r\n\r\n");
-    request
-}
-
-async fn before_chat_alone() -> Harness {
+pub(super) async fn before_chat_alone() -> Harness {
     let mut set_up = SetUp {
         lessons: vec![WISH],
         ..SetUp::default()
@@ -80,143 +26,10 @@ async fn before_chat_alone() -> Harness {
 }
 
 /// Returns why a request was refused.
-fn refusal(seen: &Seen) -> (u16, String) {
+pub(super) fn refusal(seen: &Seen) -> (u16, String) {
     let body: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
     let message = body["error"]["message"].as_str().unwrap();
     (seen.status(), message.to_owned())
-}
-
-#[tokio::test]
-async fn a_compressed_chat_is_read_like_any_other() {
-    let mut harness = before_chat_alone().await;
-    let (chat, mut n_turns) = (CHAT.as_bytes(), 0);
-    for (encoding, body) in [
-        ("gzip", gzip(chat)),
-        ("x-gzip", gzip(chat)),
-        ("GZip ", gzip(chat)),
-        ("deflate", zlib(chat)),
-        ("deflate", deflate(chat)),
-        ("br", BROTLI.to_vec()),
-        ("zstd", zstd(chat)),
-        ("identity", chat.to_vec()),
-        ("gzip, zstd", zstd(&gzip(chat))),
-        ("gzip|identity|deflate", zlib(&gzip(chat))),
-    ] {
-        for piece in [None, Some(7), Some(1)] {
-            let request = packed("/v1/chat/completions", encoding, &body, piece);
-            let reply = json_reply(&completion("x"));
-            let (exchange, seen) = harness.exchange(&request, &reply).await;
-            assert_eq!(seen.status(), 200, "{encoding}");
-            let sent = exchange.body();
-            assert!(sent.contains("capital of France"), "{encoding}: {sent}");
-            assert!(sent.contains("Answer in French."), "{encoding}: {sent}");
-            let named = exchange.header("content-encoding");
-            assert!(named.is_none_or(|it| it == "identity"), "{encoding}");
-            let length = exchange.header("content-length").unwrap();
-            assert_eq!(length, exchange.body.len().to_string(), "{encoding}");
-            assert_eq!(exchange.header("transfer-encoding"), None);
-            n_turns += 1;
-        }
-    }
-    assert_eq!(harness.log.wait(n_turns).await.len(), n_turns);
-    // The other two APIs are translated, and tokens are counted.
-    for (path, body) in [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)] {
-        let request = packed(path, "zstd", &zstd(body.as_bytes()), None);
-        let (exchange, seen) = harness
-            .exchange(&request, &json_reply(&completion("x")))
-            .await;
-        assert_eq!(seen.status(), 200, "{path}");
-        assert!(exchange.body().contains("Answer in French."), "{path}");
-    }
-    let counted = packed(
-        "/v1/messages/count_tokens",
-        "gzip",
-        &gzip(MESSAGES.as_bytes()),
-        None,
-    );
-    let counted = harness.refused(&counted).await;
-    assert_eq!(counted.status(), 200, "{}", counted.text());
-    assert!(harness.metrics.passed().is_empty());
-}
-
-#[tokio::test]
-async fn a_body_that_is_not_what_its_encoding_says_is_refused_in_words() {
-    let harness = before_chat_alone().await;
-    let chat = CHAT.as_bytes();
-    let whole = gzip(chat);
-    let whole_zstd = zstd(chat);
-    let (chats, cut) = ("/v1/chat/completions", |bytes: &[u8]| {
-        bytes[..bytes.len() - 3].to_vec()
-    });
-    for (path, encoding, body, status) in [
-        (chats, "zstd", b"\x28\xb5\x2f\xfdgarbage".to_vec(), 400),
-        (chats, "gzip", chat.to_vec(), 400),
-        (chats, "deflate", b"\x78\x9cnothing".to_vec(), 400),
-        (chats, "br", b"plain".to_vec(), 400),
-        (chats, "br", [BROTLI, b"more"].concat(), 400),
-        (chats, "gzip", cut(&whole), 400),
-        (chats, "deflate", cut(&zlib(chat)), 400),
-        (chats, "zstd", cut(&whole_zstd), 400),
-        (chats, "gzip, zstd", whole_zstd, 400),
-        (chats, "gzip", Vec::new(), 400),
-        (chats, "lzma", chat.to_vec(), 415),
-        ("/v1/messages", "compress", chat.to_vec(), 415),
-        ("/v1/responses", "gzip|aws-chunked", whole, 415),
-        (chats, "br,br,br,br", chat.to_vec(), 415),
-    ] {
-        for piece in [None, Some(5)] {
-            let seen = harness.refused(&packed(path, encoding, &body, piece)).await;
-            let (given, message) = refusal(&seen);
-            assert_eq!(given, status, "{encoding}: {message}");
-            assert!(message.contains("gzip, deflate, br, zstd"), "{message}");
-            assert!(message.contains(encoding.split(['|', ',']).next().unwrap()));
-            let names = seen.header("accept-encoding");
-            assert_eq!(names.as_deref(), Some("gzip, deflate, br, zstd"));
-        }
-    }
-    let own = harness
-        .refused(&packed("/v1/feedback", "gzip", &gzip(b"{}"), None))
-        .await;
-    assert_eq!(
-        own.status(),
-        503,
-        "our own routes read them too: {}",
-        own.text()
-    );
-}
-
-#[tokio::test]
-async fn a_bomb_is_refused_when_it_is_too_long() {
-    let mut set_up = SetUp::default();
-    set_up.config.proxy.max_body = Size(1 << 20);
-    let mut harness = Harness::with(set_up).await;
-    let zeros = vec![b' '; 64 << 20];
-    let empty = gzip(b"").repeat(200_000);
-    for (encoding, bomb) in [
-        ("gzip", gzip(&zeros)),
-        ("zstd", zstd(&zeros)),
-        ("deflate", deflate(&zeros)),
-        ("zstd, gzip", gzip(&zstd(&zeros))),
-        ("gzip, zstd", zstd(&empty)),
-    ] {
-        assert!(bomb.len() < 1 << 20, "{encoding}: {}", bomb.len());
-        let request = packed("/v1/chat/completions", encoding, &bomb, None);
-        let (status, message) = refusal(&harness.refused(&request).await);
-        assert_eq!(status, 413, "{encoding}: {message}");
-        assert!(message.contains("proxy.max_body, 1 MiB"), "{message}");
-    }
-    // Bytes that decompress to nothing are bounded too, and what fits is read.
-    let nothing = packed("/v1/chat/completions", "gzip", &empty, Some(60_000));
-    assert_eq!(harness.refused(&nothing).await.status(), 413);
-    let fits = format!("{CHAT}{}", " ".repeat((1 << 20) - CHAT.len()));
-    let request = packed("/v1/chat/completions", "gzip", &gzip(fits.as_bytes()), None);
-    let (_, seen) = harness
-        .exchange(&request, &json_reply(&completion("x")))
-        .await;
-    assert_eq!(seen.status(), 200);
-    while harness.metrics.counts().body_bytes > 0 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -574,96 +387,6 @@ async fn lists_of_models_have_the_headers_of_their_servers_api() {
         exchange.header("authorization").as_deref(),
         Some("Bearer own")
     );
-}
-
-/// Makes a reply with an encoding, in pieces of so many bytes.
-fn encoded(kind: &str, encoding: &str, body: &[u8], piece: usize) -> Vec<u8> {
-    let mut reply = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-encoding: {encoding}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
-    .into_bytes();
-    for piece in body.chunks(piece) {
-        reply.extend(format!("{:x}\r\n", piece.len()).bytes());
-        reply.extend([piece, b"\r\n"].concat());
-    }
-    reply.extend(b"0\r\n\r\n");
-    reply
-}
-
-#[tokio::test]
-async fn a_compressed_reply_that_was_not_asked_for_is_translated() {
-    let mut harness = before_chat_alone().await;
-    let whole = completion("bonjour");
-    let stream = format!("{}{}data: [DONE]\n\n", delta("bon"), delta("jour"));
-    let streamed = MESSAGES.replacen('{', r#"{"stream":true,"#, 1);
-    let packers: [(&str, Packer); 5] = [
-        ("gzip", gzip),
-        ("deflate", zlib),
-        ("deflate", deflate),
-        ("zstd", zstd),
-        ("gzip, zstd", |bytes| zstd(&gzip(bytes))),
-    ];
-    let mut n_turns = 0;
-    for (encoding, pack) in packers {
-        for piece in [1, 11, 4_096] {
-            for (body, kind, reply) in [
-                (MESSAGES, "application/json", &whole),
-                (&streamed, "text/event-stream", &stream),
-                (&streamed, "application/json", &whole),
-            ] {
-                let (mut client, mut exchange) = harness.ask(&post("/v1/messages", "", body)).await;
-                let reply = encoded(kind, encoding, &pack(reply.as_bytes()), piece);
-                exchange.send(&reply).await;
-                let seen = client.read().await;
-                assert_eq!((seen.status(), seen.is_whole), (200, true), "{encoding}");
-                assert_eq!(seen.header("content-encoding"), None);
-                let text = seen.text();
-                let is_said = text.contains("bonjour") || text.contains(r#""bon""#);
-                assert!(is_said, "{encoding} {kind}: {text}");
-                n_turns += 1;
-            }
-        }
-    }
-    let turns = harness.log.wait(n_turns).await;
-    assert!(
-        turns
-            .iter()
-            .all(|turn| turn.reply.as_ref().unwrap().text() == "bonjour")
-    );
-    for (encoding, body, why) in [
-        ("x-own", &b"?"[..], "x-own"),
-        ("gzip", b"not gzip at all", "gzip header"),
-    ] {
-        let (mut client, mut exchange) = harness.ask(&post("/v1/messages", "", MESSAGES)).await;
-        exchange
-            .send(&encoded("application/json", encoding, body, 9))
-            .await;
-        let (status, message) = refusal(&client.read().await);
-        assert_eq!(status, 502, "{message}");
-        assert!(message.contains(why), "{message}");
-    }
-}
-
-#[tokio::test]
-async fn an_error_that_came_compressed_is_understood() {
-    let mut set_up = SetUp::default();
-    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.keys = vec!["k1".into(), "k2".into()];
-    set_up.config.routing.fail_over = vec![crate::Failure::Billing];
-    let mut harness = Harness::with(set_up).await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
-    let error = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
-    let reply = encoded("application/json", "gzip", &gzip(error.as_bytes()), 4_096);
-    let reply = String::from_utf8_lossy(&reply[..15])
-        .replace("200 OK", "429 No")
-        .into_bytes()
-        .into_iter()
-        .chain(reply[15..].iter().copied());
-    first.send(&reply.collect::<Vec<u8>>()).await;
-    let mut second = harness.upstream.next().await;
-    assert_eq!(second.header("authorization").as_deref(), Some("Bearer k2"));
-    second.say("x").await;
-    assert_eq!(client.read().await.status(), 200);
 }
 
 #[tokio::test]

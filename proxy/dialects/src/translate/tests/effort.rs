@@ -1,4 +1,4 @@
-//! How hard a model shall think: what is asked in one API, and what the other one gets.
+//! Tests of the effort that a caller asks for in one API, and of the one that the server gets in another.
 
 use serde_json::{Value, json};
 
