@@ -62,8 +62,11 @@ async fn the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page() {
     };
     until(Duration::from_secs(60), is_heard).await.unwrap();
     assert!(bash(&asks).await.contains("chat.completion"));
+    // The turn is written after its answer has ended.
+    let is_recorded = async || home.turns().await.len() == 2;
+    until(Duration::from_secs(60), is_recorded).await.unwrap();
     let turns = home.turns().await;
-    let added = turns.last().unwrap().served.user_line.as_deref();
+    let added = turns[1].served.user_line.as_deref();
     assert!(added.is_some_and(|it| it.contains(WISH)), "{added:?}");
     let link = bash(&ui).await;
     let (origin, _) = link.split_once("/ui/login").unwrap();
