@@ -7,7 +7,9 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
 };
 use memchr::memmem;
-use metaclaw_capture::{CapturedRequest, Encoding, Format, Parent, Recorder, ResponseMeta};
+use metaclaw_capture::{
+    CapturedRequest, Encoding, Format, OnCalls, Parent, Recorder, ResponseMeta,
+};
 use metaclaw_chat::{ChainHash, Message, SenderId, now_ms};
 use metaclaw_dialects::{
     Api,
@@ -35,6 +37,7 @@ use crate::{
     respond::GatewayError,
     route::{RouteError, below_v1},
     routing::{self, Answer, Upstreams},
+    session_key::SessionKey,
     sessions::{SessionContext, SessionContexts},
     upstream::Upstream,
 };
@@ -428,7 +431,18 @@ impl ChatTurn {
                 }
             }
         });
-        let on_calls = identifier.on_calls(&self.caller, &who);
+        let note_calls = identifier.on_calls(&self.caller, &who);
+        let on_calls: OnCalls = match &server.histories {
+            Some(histories) if matches!(self.keeping, Keeping::Kept) => {
+                let histories = Arc::clone(histories);
+                let key = SessionKey::new(&who.agent, &who.session);
+                Box::new(move |chat, reply| {
+                    note_calls(chat, reply);
+                    histories.expect(key, reply);
+                })
+            }
+            _ => note_calls,
+        };
         let traceparent = self.headers.get("traceparent");
         CapturedRequest {
             agent: who.agent,

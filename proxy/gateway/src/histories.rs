@@ -14,7 +14,7 @@ use std::{
 use lru::LruCache;
 use memchr::memmem;
 use metaclaw_capture::{Appending, TurnSink};
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, Message, SessionId};
 use metaclaw_dialects::{
     Api,
     mend::{self, Demands, Mended, PastReply},
@@ -51,6 +51,9 @@ pub(crate) struct Histories {
 struct Known {
     sessions: LruCache<SessionKey, History>,
     n_bytes: usize,
+    /// The ids of the calls of replies with attached fields that the client has, or is about to have, and that have
+    /// not arrived here yet.
+    expected: LruCache<SessionKey, Vec<String>>,
 }
 
 /// The replies of one session that have attached fields, the oldest first.
@@ -85,6 +88,7 @@ impl Histories {
         let known = Known {
             sessions: LruCache::new(SESSIONS),
             n_bytes: 0,
+            expected: LruCache::new(SESSIONS),
         };
         Self {
             past,
@@ -94,7 +98,8 @@ impl Histories {
     }
 
     /// Returns the attached fields of a session. `last_call` returns the id of the request's last call. The reply with
-    /// that call may not have arrived here yet. If the session has attached fields, this waits for it.
+    /// that call may not have arrived here yet. If the session has attached fields, or a reply with some is expected,
+    /// this waits for it.
     pub(crate) async fn of(
         &self,
         agent: &AgentId,
@@ -105,12 +110,16 @@ impl Histories {
         let until = Instant::now() + HEARD_WITHIN;
         let mut last = None;
         loop {
-            let known = lock(&self.known).sessions.get(&key).cloned();
+            let (known, expects) = {
+                let mut known = lock(&self.known);
+                let expects = known.expected.contains(&key);
+                (known.sessions.get(&key).cloned(), expects)
+            };
             let history = match known.filter(|history| history.is_whole) {
                 Some(history) => history,
                 None => self.read(&key).await,
             };
-            if history.is_empty() || Instant::now() >= until {
+            if history.is_empty() && !expects || Instant::now() >= until {
                 return history;
             }
             let last = last.get_or_insert_with(last_call).as_deref();
@@ -182,6 +191,18 @@ impl Histories {
         lock(&self.refused).put(key, demands);
     }
 
+    /// Notes that the log will soon have this reply. The client has not got the end of it, so a request that repeats
+    /// its calls comes later.
+    pub(crate) fn expect(&self, key: SessionKey, reply: &Message) {
+        if !mend::has_own_fields(reply) {
+            return;
+        }
+        let ids = reply.tool_calls().into_iter().map(|call| call.id);
+        let mut known = lock(&self.known);
+        let expected = known.expected.get_or_insert_mut(key, Vec::new);
+        push_ids(expected, ids);
+    }
+
     /// Copies a turn that goes to the log.
     fn hear(&self, turn: &NewTurn) {
         let Some(reply) = &turn.reply else {
@@ -206,6 +227,12 @@ impl Histories {
             ..History::default()
         });
         history.add(&Arc::new(replied));
+        if let Some(expected) = known.expected.get_mut(&key) {
+            expected.retain(|id| !history.calls.contains(id));
+            if expected.is_empty() {
+                known.expected.pop(&key);
+            }
+        }
         known.put(key, history);
     }
 }
@@ -252,10 +279,7 @@ impl History {
     }
 
     fn note_calls(&mut self, ids: impl IntoIterator<Item = String>) {
-        self.calls
-            .extend(ids.into_iter().map(|id| start(&id).to_owned()));
-        let n_too_many = self.calls.len().saturating_sub(CALLS);
-        self.calls.drain(..n_too_many);
+        push_ids(&mut self.calls, ids);
     }
 
     /// Returns whether the reply with this call has arrived. A call without an id from the server may be any, because
@@ -270,6 +294,13 @@ impl History {
     fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
+}
+
+/// Adds ids of calls, and keeps the newest.
+fn push_ids(calls: &mut Vec<String>, ids: impl IntoIterator<Item = String>) {
+    calls.extend(ids.into_iter().map(|id| start(&id).to_owned()));
+    let n_too_many = calls.len().saturating_sub(CALLS);
+    calls.drain(..n_too_many);
 }
 
 /// Returns the part of a call's id that is remembered.
@@ -337,7 +368,6 @@ impl Mending<'_> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use metaclaw_chat::Message;
     use metaclaw_turns::LogError;
     use serde_json::json;
 
@@ -473,6 +503,22 @@ mod tests {
         };
         let (history, ()) = tokio::join!(look, hear);
         assert!(history.has_call("b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_reply_with_fields_is_waited_for_too() {
+        let (_, histories) = histories(&[]);
+        let SessionKey { agent, session } = key();
+        histories.begin(&agent, &session);
+        histories.expect(key(), &reply("a"));
+        let last_call = || Some("a".to_owned());
+        let hear = async {
+            sleep(HEARD_WITHIN / 2).await;
+            histories.add(key(), || true, replied("a"));
+        };
+        let (history, ()) = tokio::join!(histories.of(&agent, &session, &last_call), hear);
+        assert_eq!(history.replies.len(), 1);
+        assert!(lock(&histories.known).expected.is_empty());
     }
 
     #[test]
