@@ -41,6 +41,23 @@ fn what_is_heard_in_chats_is_printed() {
     }
 }
 
+/// The texts that are not the owner's have the word Zephyr. Their author did not know the rules.
+#[test]
+fn nothing_is_heard_of_texts_that_are_not_the_owners() {
+    for line in include_str!("sets/wrapped.jsonl").lines() {
+        let chat: Value = serde_json::from_str(line).unwrap();
+        let messages: Vec<Message> = serde_json::from_value(chat["messages"].clone()).unwrap();
+        let found = heard(&messages, Some("Zephyr"));
+        for list in ["wishes", "waiting", "others_wishes", "memories"] {
+            assert_eq!(found[list], json!([]), "{list} of {line}");
+        }
+        let mut found = found;
+        found["speakers"].take();
+        let is_heard = found.to_string().contains("Zephyr");
+        assert!(!is_heard, "{line}: {found:#}");
+    }
+}
+
 /// Returns what is heard in a chat, message by message, as its turns would be read.
 fn heard(messages: &[Message], marker: Option<&str>) -> Value {
     let has_marker = |text: &str| marker.is_some_and(|marker| text.contains(marker));
