@@ -51,6 +51,15 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
     let add = |out: &mut Value, list: &str, text: String| {
         out[list].as_array_mut().unwrap().push(text.into());
     };
+    let answer_to = |out: &mut Value, asked: Option<Vec<Message>>, form: &str| {
+        let prompt = asked.map(|it| it[1].text().into_owned());
+        let prompt = prompt.unwrap_or_default();
+        let answer = believed(&prompt, form);
+        if has_marker(&prompt) {
+            add(out, "prompts_with_marker", prompt);
+        }
+        answer
+    };
     for at in 0..messages.len() {
         if messages[at].role() == Role::Assistant {
             let following = messages.get(at + 1..).unwrap_or_default();
@@ -79,14 +88,8 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             add(&mut out, list, text);
         }
         let question = Question::of(&said.text);
-        let prompt = question
-            .as_ref()
-            .map(|it| it.messages()[1].text().into_owned());
-        let prompt = prompt.unwrap_or_default();
-        if has_marker(&prompt) {
-            add(&mut out, "prompts_with_marker", prompt.clone());
-        }
-        let answer = believed(&prompt, "wish N:");
+        let asked = question.as_ref().map(Question::messages);
+        let answer = answer_to(&mut out, asked, "wish N:");
         for heard in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_wishes", listed(heard).1);
         }
@@ -97,14 +100,8 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             add(&mut out, "memories", fact.content);
         }
         let question = FactQuestion::of([&*said.text]);
-        let prompt = question
-            .as_ref()
-            .map(|it| it.messages()[1].text().into_owned());
-        let prompt = prompt.unwrap_or_default();
-        if has_marker(&prompt) {
-            add(&mut out, "prompts_with_marker", prompt.clone());
-        }
-        let answer = believed(&prompt, "fact N semantic:");
+        let asked = question.as_ref().map(FactQuestion::messages);
+        let answer = answer_to(&mut out, asked, "fact N semantic:");
         for fact in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_memories", fact.content);
         }
