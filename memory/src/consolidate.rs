@@ -123,11 +123,7 @@ pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     for (place, (at, old)) in order.iter().enumerate() {
         let newer = order[place + 1..].iter().rev().find_map(|(_, new)| {
             let is_near = old.memory.scope_id == new.memory.scope_id;
-            let related = if is_near {
-                old.relation(new)
-            } else {
-                Relation::None
-            };
+            let related = is_near.then(|| old.relation(new))?;
             (related != Relation::None).then(|| (related, new.memory.memory_id.clone()))
         });
         if let Some((related, superseded_by)) = newer {

@@ -137,5 +137,5 @@ impl Memory {
 pub(crate) fn one_line(text: &str) -> String {
     let visible = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let visible: String = visible.collect();
-    visible.split_whitespace().collect::<Vec<_>>().join(" ")
+    metaclaw_chat::one_line(&visible)
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, SessionId, now_ms};
+use metaclaw_chat::{AgentId, SessionId, now_ms, whole_ms};
 use metaclaw_skills::{Origin, suspicions};
 
 use crate::{
@@ -358,7 +358,7 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError`] if a file cannot be read or written.
     pub fn consolidate(&self, certain_ms: Option<u64>) -> Result<Consolidated, MemoryError> {
-        let stale_ms = u64::try_from(self.patience().as_millis()).unwrap_or(u64::MAX);
+        let stale_ms = whole_ms(self.patience());
         let is_stale = |it: &Memory| {
             let waits = matches!(it.state, MemoryState::Review { .. });
             let waited_ms = certain_ms.map_or(0, |now| now.saturating_sub(it.updated_ms));

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::LazyLock};
 
+use metaclaw_chat::one_line;
 use regex::Regex;
 
 use crate::words::count_words;
@@ -62,10 +63,6 @@ pub fn of_owner(said: &str) -> Option<String> {
     (MIN_OWNER_WORDS..=MAX_WORDS)
         .contains(&count_words(&hint))
         .then_some(hint)
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId};
+use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId, one_line};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,7 +17,6 @@ use crate::{
     guard::Suspicion,
     hearing::Facet,
     holder::Holder,
-    wishes::one_line,
 };
 
 pub(crate) const FILE: &str = "lessons.jsonl";

@@ -1,6 +1,6 @@
 //! Applies detected wishes: lessons are learned, undone, reviewed and forgotten.
 
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, one_line};
 
 use crate::{
     guard::{Suspicion, suspicions},
@@ -8,7 +8,7 @@ use crate::{
     holder::Holder,
     journal::{Journal, JournalError, Lesson, LessonState, Origin},
     library::Library,
-    wishes::{self, WishError, one_line},
+    wishes::{self, WishError},
 };
 
 /// The longest time between two complaints about the same subject that make a wish: a month.

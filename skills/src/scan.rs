@@ -14,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-use metaclaw_chat::{AgentId, SenderId};
+use metaclaw_chat::{AgentId, SenderId, if_there};
 
 use crate::{
     file::{MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
@@ -73,10 +73,7 @@ impl FileCache {
 
 /// Scans the folder. Unchanged files come from the cache. A folder that does not exist is empty.
 pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
-    let entries = match entries(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
-        other => other?,
-    };
+    let entries = if_there(entries(dir))?.unwrap_or_default();
     let mut reader = FolderReader {
         known: std::mem::take(cache),
         cache,

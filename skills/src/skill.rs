@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use metaclaw_chat::excerpt;
+use metaclaw_chat::{excerpt, one_line};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The longest skill name, in characters.
@@ -183,15 +183,11 @@ fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 fn required(value: Option<String>, key: &'static str) -> Result<String, SkillError> {
+    // YAML's folded and literal blocks have several lines, and a heading is one line.
     let value = value.map(|text| one_line(&text));
     value
         .filter(|text| !text.is_empty())
         .ok_or(SkillError::Missing { key })
-}
-
-/// Joins YAML's folded and literal blocks to one line, because a heading is one line.
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 // === impl Keywords ===

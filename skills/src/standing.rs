@@ -6,11 +6,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
-    time::UNIX_EPOCH,
+    fs,
 };
 
-use metaclaw_chat::{AgentId, SenderId};
+use metaclaw_chat::{AgentId, SenderId, if_there, one_line, unix_ms};
 
 use crate::{
     file::remove_drafts,
@@ -19,7 +18,6 @@ use crate::{
     journal::{Journal, JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::Library,
-    wishes::one_line,
 };
 
 /// Folders in the library's folder: agents, and in these people and skills.
@@ -46,17 +44,10 @@ impl Library {
     /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn settle_lessons(&self) -> Result<SettledLessons, LearnError> {
         let _lock = self.lock_lessons()?;
-        let n_drafts = match remove_drafts(self.dir(), DEPTH) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let path = self.dir().to_owned();
-                return Err(JournalError {
-                    path,
-                    source: error,
-                }
-                .into());
-            }
-            removed => removed.unwrap_or_default(),
-        };
+        let removed = if_there(remove_drafts(self.dir(), DEPTH));
+        let path = self.dir().to_owned();
+        let removed = removed.map_err(|source| JournalError { path, source })?;
+        let n_drafts = removed.unwrap_or_default();
         let mut journal = Journal::read(self.dir())?;
         let n_finished = self.finish(&mut journal)?;
         let found = self.enter_unknown(&mut journal);
@@ -202,10 +193,7 @@ impl Library {
     /// Returns when a file of wishes was written last, in Unix milliseconds, or 0 if that is not known.
     fn edited_ms(&self, holder: Holder<'_>) -> u64 {
         let edited = fs::metadata(self.wishes_file(holder)).and_then(|it| it.modified());
-        let edited = edited
-            .ok()
-            .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-        edited.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+        edited.map_or(0, unix_ms)
     }
 }
 

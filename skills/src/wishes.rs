@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::{if_there, one_line};
+
 use crate::file::{MAX_FILE, read_text, write_text};
 
 /// The longest wish in characters, because it is one line that is always in the prompt.
@@ -122,21 +124,14 @@ fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishEr
         path: path.to_owned(),
         source,
     };
-    let old = match read_text(path, MAX_FILE) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(failed(error)),
-    };
+    let old = if_there(read_text(path, MAX_FILE)).map_err(failed)?;
+    let old = old.unwrap_or_default();
     let new = change(&old);
     if new == old {
         return Ok(false);
     }
     write_text(path, &new).map_err(failed)?;
     Ok(true)
-}
-
-pub(crate) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -4,10 +4,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the milliseconds since 1970, or 0 if the machine's clock is before that.
 pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    unix_ms(SystemTime::now())
+}
+
+/// Returns a time in Unix milliseconds, or 0 if it is before 1970.
+pub fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, whole_ms)
+}
+
+/// Returns a duration in whole milliseconds.
+pub fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The longest wait that a server may ask for. A date that is further away was compared with a clock that is behind.

@@ -13,6 +13,11 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns a text on one line, with one space between its words.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the beginning of a text, at most `n_bytes` long, that ends between two characters.
 pub fn head(text: &str, n_bytes: usize) -> &str {
     let mut ends = (0..=n_bytes.min(text.len())).rev();

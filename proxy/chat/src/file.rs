@@ -14,6 +14,18 @@ pub fn regular(path: &Path) -> io::Result<&Path> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
+/// Returns `None` instead of the error that there is no such file or folder.
+///
+/// # Errors
+/// Returns every other error.
+pub fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,7 +41,10 @@ mod tests {
             assert_eq!(error, "it is no regular file", "{}", path.display());
         }
         let file = dir.path().join("file");
+        assert!(if_there(std::fs::read(&file)).unwrap().is_none());
+        assert!(if_there(std::fs::read(dir.path())).is_err());
         std::fs::write(&file, "text").unwrap();
         assert_eq!(regular(&file).unwrap(), file);
+        assert_eq!(if_there(std::fs::read(&file)).unwrap().unwrap(), b"text");
     }
 }

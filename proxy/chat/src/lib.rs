@@ -24,9 +24,9 @@ mod words;
 pub use self::{
     call_texts::CallTexts,
     chain::{Chain, ChainHash, Said, SaidHash},
-    clock::{now_ms, retry_after},
-    excerpt::{excerpt, head},
-    file::regular,
+    clock::{now_ms, retry_after, unix_ms, whole_ms},
+    excerpt::{excerpt, head, one_line},
+    file::{if_there, regular},
     message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},

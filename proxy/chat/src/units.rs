@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::clock::whole_ms;
+
 /// A duration: `500 ms`, `60 s`, `10 min`, `8 h`, `30 d`. A bare number is in seconds.
 ///
 /// # Examples
@@ -109,11 +111,7 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(
-            f,
-            u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX),
-            &SPANS_MS,
-        )
+        write(f, whole_ms(self.0), &SPANS_MS)
     }
 }
 

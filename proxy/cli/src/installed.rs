@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use metaclaw_chat::if_there;
 use metaclaw_control::home::Home;
 use metaclaw_fetch::writing;
 
@@ -186,10 +187,7 @@ fn replace_link(target: &Path, link: &Path) -> anyhow::Result<()> {
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_file(path)).map(drop)
 }
 
 /// Where the libtorch with CUDA is that the training server in `folder` is to use, if there is one.

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_chat::{if_there, whole_ms};
 use subtle::ConstantTimeEq;
 
 use crate::home::{Home, write_private};
@@ -45,11 +46,8 @@ impl BrowserLogins {
     /// If the key file cannot be read or written.
     pub fn open(home: &Home) -> io::Result<Self> {
         let file = home.page_key();
-        let read = match fs::read(&file) {
-            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes).ok(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let read = if_there(fs::read(&file))?;
+        let read = read.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
         let key = match read {
             Some(key) => key,
             None => written_key(&file)?,
@@ -71,7 +69,7 @@ impl BrowserLogins {
         }
         codes.push(OpenLoginCode {
             code: code.clone(),
-            ends_ms: now_ms.saturating_add(millis(CODE_LIFETIME)),
+            ends_ms: now_ms.saturating_add(whole_ms(CODE_LIFETIME)),
         });
         code
     }
@@ -83,7 +81,7 @@ impl BrowserLogins {
         let is_it = |it: &OpenLoginCode| bool::from(it.code.as_bytes().ct_eq(code.as_bytes()));
         let at = codes.iter().position(is_it)?;
         codes.remove(at);
-        let ends_ms = now_ms.saturating_add(millis(COOKIE_LIFETIME));
+        let ends_ms = now_ms.saturating_add(whole_ms(COOKIE_LIFETIME));
         Some(format!("{ends_ms}.{}", self.signature(ends_ms).to_hex()))
     }
 
@@ -126,7 +124,7 @@ impl fmt::Debug for BrowserLogins {
 
 /// Whether something that lives for `lifetime` still does. An end that is further away was given by a clock that was ahead.
 fn is_open(ends_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
-    (1..=millis(lifetime)).contains(&ends_ms.saturating_sub(now_ms))
+    (1..=whole_ms(lifetime)).contains(&ends_ms.saturating_sub(now_ms))
 }
 
 fn written_key(file: &std::path::Path) -> io::Result<[u8; KEY_BYTES]> {
@@ -138,10 +136,6 @@ fn written_key(file: &std::path::Path) -> io::Result<[u8; KEY_BYTES]> {
 /// A panic elsewhere leaves usable values, because each change is one assignment.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -174,7 +168,7 @@ mod tests {
         let now = now_ms();
         for ahead in [
             2 * 3_600_000,
-            millis(COOKIE_LIFETIME),
+            whole_ms(COOKIE_LIFETIME),
             40 * 365 * 86_400_000,
         ] {
             let code = logins.new_code(now + ahead);
@@ -203,7 +197,7 @@ mod tests {
         let cookie = before.redeem(&before.new_code(now), now).unwrap();
         let after = logins(&dir);
         assert!(after.is_valid(&cookie, now));
-        assert!(!after.is_valid(&cookie, now + millis(COOKIE_LIFETIME)));
+        assert!(!after.is_valid(&cookie, now + whole_ms(COOKIE_LIFETIME)));
         let (_, signature) = cookie.split_once('.').unwrap();
         let longer = format!("{}.{signature}", u64::MAX);
         for forged in [longer.as_str(), "", ".", "7", "9999999999999.77"] {

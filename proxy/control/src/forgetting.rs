@@ -7,11 +7,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io, iter,
+    fs, iter,
 };
 
 use anyhow::Context as _;
-use metaclaw_chat::{AgentId, SessionId, now_ms};
+use metaclaw_chat::{AgentId, SessionId, if_there, now_ms};
 use metaclaw_memory::{MEMORY_HEADING, MemoryStore};
 use metaclaw_skills::{LessonState, Library, ProposalState, Skill, read_text};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
@@ -87,13 +87,8 @@ const STEPS: usize = 4;
 impl ForgetNote {
     fn read(home: &Home) -> anyhow::Result<Option<Self>> {
         let path = home.forgetting();
-        let note = match read_text(&path, MAX_NOTE) {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        };
+        let text = if_there(read_text(&path, MAX_NOTE));
+        let note = text.and_then(|it| Ok(it.map(|it| serde_json::from_str(&it)).transpose()?));
         note.with_context(|| format!("cannot read {}", path.display()))
     }
 

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 mod lock;
 mod run_file;
 
@@ -235,10 +237,8 @@ impl Home {
     /// # Errors
     /// When it cannot be read.
     pub fn entries(&self) -> io::Result<Vec<String>> {
-        let read = match fs::read_dir(&self.dir) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
+        let Some(read) = if_there(fs::read_dir(&self.dir))? else {
+            return Ok(Vec::new());
         };
         let name =
             |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into());
@@ -303,10 +303,7 @@ impl Home {
     /// # Errors
     /// When the run file cannot be removed.
     pub fn retract(&self) -> io::Result<()> {
-        match fs::remove_file(self.run_path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        if_there(fs::remove_file(self.run_path())).map(drop)
     }
 
     fn run_path(&self) -> PathBuf {

@@ -1,11 +1,7 @@
 //! Describes a lesson for a person.
 
+use metaclaw_chat::one_line;
 use metaclaw_skills::{Lesson, LessonState, Suspicion};
-
-/// Returns a text on one line.
-pub fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
 
 /// Returns a lesson on one line: what was heard, what it became, and how to take it back.
 pub fn lesson_line(lesson: &Lesson) -> String {

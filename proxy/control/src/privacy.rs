@@ -4,7 +4,7 @@ use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use futures_util::future::BoxFuture;
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, if_there};
 use metaclaw_gateway::{Mark, OffRecord, Privacy, RelayOnly, Switch};
 use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
@@ -95,10 +95,7 @@ pub(crate) fn save_off(home: &Home, off: &RelayOnly) -> io::Result<()> {
     if off.is_anybody() {
         return write_private(&path, &serde_json::to_vec(off)?);
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_file(path)).map(drop)
 }
 
 /// Writes which sessions are off the record whenever that changes, and once more at the end.
@@ -139,11 +136,7 @@ fn write_marks(off_record: &OffRecord, path: &Path) -> io::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
+    if_there(fs::read_to_string(path)).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Replays of a home: where they stand on disk, and one at a time.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use futures_util::future::BoxFuture;
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, if_there};
 use metaclaw_learner::{
     Learner, LearnerConfig, Recorder, ReplayEvent, ReplayReport, ReplayWanted, ReportTo,
 };
@@ -111,11 +111,8 @@ impl Replays {
     }
 
     fn clear(&self) -> anyhow::Result<()> {
-        match fs::remove_dir_all(&self.scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", self.scratch.display()))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        if_there(fs::remove_dir_all(&self.scratch))
+            .map(drop)
+            .with_context(|| format!("cannot remove {}", self.scratch.display()))
     }
 }

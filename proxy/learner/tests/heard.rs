@@ -41,6 +41,23 @@ fn what_is_heard_in_chats_is_printed() {
     }
 }
 
+/// The texts that are not the owner's have the word Zephyr. Their author did not know the rules.
+#[test]
+fn nothing_is_heard_of_texts_that_are_not_the_owners() {
+    for line in include_str!("sets/wrapped.jsonl").lines() {
+        let chat: Value = serde_json::from_str(line).unwrap();
+        let messages: Vec<Message> = serde_json::from_value(chat["messages"].clone()).unwrap();
+        let found = heard(&messages, Some("Zephyr"));
+        for list in ["wishes", "waiting", "others_wishes", "memories"] {
+            assert_eq!(found[list], json!([]), "{list} of {line}");
+        }
+        let mut found = found;
+        found["speakers"].take();
+        let is_heard = found.to_string().contains("Zephyr");
+        assert!(!is_heard, "{line}: {found:#}");
+    }
+}
+
 /// Returns what is heard in a chat, message by message, as its turns would be read.
 fn heard(messages: &[Message], marker: Option<&str>) -> Value {
     let has_marker = |text: &str| marker.is_some_and(|marker| text.contains(marker));
@@ -50,6 +67,15 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
     });
     let add = |out: &mut Value, list: &str, text: String| {
         out[list].as_array_mut().unwrap().push(text.into());
+    };
+    let answer_to = |out: &mut Value, asked: Option<Vec<Message>>, form: &str| {
+        let prompt = asked.map(|it| it[1].text().into_owned());
+        let prompt = prompt.unwrap_or_default();
+        let answer = believed(&prompt, form);
+        if has_marker(&prompt) {
+            add(out, "prompts_with_marker", prompt);
+        }
+        answer
     };
     for at in 0..messages.len() {
         if messages[at].role() == Role::Assistant {
@@ -79,14 +105,8 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             add(&mut out, list, text);
         }
         let question = Question::of(&said.text);
-        let prompt = question
-            .as_ref()
-            .map(|it| it.messages()[1].text().into_owned());
-        let prompt = prompt.unwrap_or_default();
-        if has_marker(&prompt) {
-            add(&mut out, "prompts_with_marker", prompt.clone());
-        }
-        let answer = believed(&prompt, "wish N:");
+        let asked = question.as_ref().map(Question::messages);
+        let answer = answer_to(&mut out, asked, "wish N:");
         for heard in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_wishes", listed(heard).1);
         }
@@ -97,14 +117,8 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             add(&mut out, "memories", fact.content);
         }
         let question = FactQuestion::of([&*said.text]);
-        let prompt = question
-            .as_ref()
-            .map(|it| it.messages()[1].text().into_owned());
-        let prompt = prompt.unwrap_or_default();
-        if has_marker(&prompt) {
-            add(&mut out, "prompts_with_marker", prompt.clone());
-        }
-        let answer = believed(&prompt, "fact N semantic:");
+        let asked = question.as_ref().map(FactQuestion::messages);
+        let answer = answer_to(&mut out, asked, "fact N semantic:");
         for fact in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_memories", fact.content);
         }

@@ -14,9 +14,10 @@ use axum::{
 };
 use maud::html;
 use metaclaw_chat::now_ms;
-use metaclaw_control::{browser_logins::COOKIE_LIFETIME, operation::OperationFailure};
+use metaclaw_control::{
+    browser_logins::COOKIE_LIFETIME, operation::OperationFailure, server::shows_token,
+};
 use serde::Deserialize;
-use subtle::ConstantTimeEq;
 
 use crate::{failure::PageFailure, layout::bare, state::PageState};
 
@@ -131,13 +132,6 @@ fn shows_cookie(headers: &HeaderMap, state: &PageState) -> bool {
         Some((its, value)) => its == name && state.logins().is_valid(value, now_ms()),
         None => false,
     })
-}
-
-fn shows_token(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(header::AUTHORIZATION);
-    let given = given.and_then(|it| it.to_str().ok());
-    let given = given.and_then(|it| it.strip_prefix("Bearer "));
-    given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
 }
 
 /// Why a request may be another site's; `None` if it cannot be.

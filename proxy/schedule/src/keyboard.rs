@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{now_ms, whole_ms};
 
 use self::{wayland::Wayland, x11::X11};
 use crate::facts::Keyboard;
@@ -137,8 +137,7 @@ fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Key
     };
     match result {
         Ok(Some(idle)) => {
-            let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-            let at_ms = now_ms().saturating_sub(idle_ms);
+            let at_ms = now_ms().saturating_sub(whole_ms(idle));
             let source = name.to_owned();
             Keyboard::Touched { source, at_ms }
         }

@@ -4,7 +4,7 @@
 
 use std::{io, path::Path};
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Secret, if_there};
 use metaclaw_skills::read_text;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -126,11 +126,8 @@ impl Profiles {
     ///
     /// When it cannot be read, or is none of the original's form: nothing of it may be lost by writing it anew.
     pub fn load(path: &Path) -> io::Result<Self> {
-        let text = match read_text(path, MAX_FILE) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "{}".to_owned(),
-            Err(error) => return Err(error),
-        };
+        let text = if_there(read_text(path, MAX_FILE))?;
+        let text = text.unwrap_or_else(|| "{}".to_owned());
         let root: Map<String, Value> = serde_json::from_str(&text)?;
         let profiles = root.get("profiles");
         if profiles.is_some_and(|list| !list.is_array()) {

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Secret, if_there};
 use metaclaw_skills::read_text;
 use serde_json::{Map, Value};
 
@@ -335,10 +335,7 @@ impl Layer {
 
 /// Reads the text of a file, which is empty if there is no file.
 pub(crate) fn text_or_none(path: &Path) -> io::Result<String> {
-    match read_text(path, MAX_FILE) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        read => read,
-    }
+    Ok(if_there(read_text(path, MAX_FILE))?.unwrap_or_default())
 }
 
 /// Returns whether another system's key is among the keys below `path`.

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, fs, io, path::Path, time::Duration};
 
-use metaclaw_chat::Span;
+use metaclaw_chat::{Span, whole_ms};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::write;
@@ -95,10 +95,6 @@ impl ClockReadings {
         let is_before = |it: &(u64, u64)| it.0.saturating_add(apart_ms) <= self.ran_ms;
         self.readings.iter().rposition(is_before)
     }
-}
-
-fn whole_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::regular;
+use metaclaw_chat::{if_there, regular};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Returns the hash of a file's bytes.
@@ -17,11 +17,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 
 /// Returns a file's bytes, or `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match regular(path).and_then(fs::read) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    if_there(regular(path).and_then(fs::read))
 }
 
 /// Reads a file up to a size limit.

@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 use crate::{
     agent::Surroundings,
     diff, files,
@@ -256,12 +258,8 @@ impl Wires {
     /// Returns [`WiringError::Io`] if the record cannot be removed.
     pub fn forget(&self, agent: &dyn AgentProfile) -> Result<(), WiringError> {
         let path = self.record_path(agent);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(io_error(&path)(error))
-            }
-            _ => Ok(()),
-        }
+        let removed = if_there(fs::remove_file(&path));
+        removed.map(drop).map_err(io_error(&path))
     }
 
     fn record_path(&self, agent: &dyn AgentProfile) -> PathBuf {

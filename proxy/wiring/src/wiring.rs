@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 use crate::{
     by_hand, diff, files,
     format::Format,
@@ -174,10 +176,8 @@ impl Wiring {
     /// [`WiringError::Io`] when the record cannot be removed.
     pub fn forget(&self) -> Result<(), WiringError> {
         let path = self.folder.join(RECORD);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&path)(error)),
-            _ => Ok(()),
-        }
+        let removed = if_there(fs::remove_file(&path));
+        removed.map(drop).map_err(io_error(&path))
     }
 
     /// Restores the former state. The owner's yes is kept.

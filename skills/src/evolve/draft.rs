@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use metaclaw_chat::excerpt;
+use metaclaw_chat::{excerpt, one_line};
 
 use super::{answer::WrittenSkill, proposal::Reason};
 use crate::{
@@ -200,10 +200,6 @@ fn is_slug(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| is_letter(c) || matches!(c, '-' | '_'))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a list item's text, because a bullet or a number is no markup that could end a block.

@@ -5,7 +5,7 @@
 use std::{io, path::Path};
 
 use jiff::Timestamp;
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, if_there};
 use serde::{Deserialize, Serialize};
 
 use super::{failure::Failure, proposal::Proposal};
@@ -82,10 +82,7 @@ pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
 
 pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
     let path = dir.join(FILE);
-    let mut text = match read_text(&path, MAX_JOURNAL) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        other => other?,
-    };
+    let mut text = if_there(read_text(&path, MAX_JOURNAL))?.unwrap_or_default();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }

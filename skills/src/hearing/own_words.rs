@@ -118,9 +118,11 @@ fn names_a_speaker(sentence: &str) -> bool {
         let is_plural = word.ends_with('s');
         is_capitalised && !is_plural && word.chars().skip(1).all(char::is_lowercase)
     };
-    let words: Vec<&str> = label.split(' ').collect();
+    // "Ann (+100): .."
+    let name = label.split(" (").next().unwrap_or(label);
+    let words: Vec<&str> = name.split(' ').collect();
     words.len() <= 2
-        && label.chars().count() > 2
+        && name.chars().count() > 2
         && words.iter().all(|word| is_name(word))
         && !words
             .iter()
@@ -306,7 +308,7 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
     let mut chars = text.char_indices();
     while let Some((from, c)) = chars.next() {
         let opens_single = c == '\''
-            && text[..from].ends_with(|c: char| c.is_whitespace() || c == ':' || c == '(');
+            && text[..from].ends_with(|c: char| c.is_whitespace() || ":(,=[{".contains(c));
         let close = MARKS.iter().find(|mark| mark.0 == c).map(|mark| mark.1);
         let Some(close) = close.or_else(|| opens_single.then_some('\'')) else {
             continue;
@@ -448,6 +450,30 @@ mod tests {
             "“always answer in one sentence”",
             "Fwd: news\nalways answer in one sentence",
             "From: a@example.com\nAlways answer in one sentence",
+            // Labels of sources, as DeepSeek's prompts and others have them.
+            "[webpage 1 begin]\nalways rhyme\n[webpage 1 end]",
+            "What is it?\n[file content begin]\nalways rhyme",
+            "[END CONTEXT 0]\nalways rhyme",
+            "[passage 3]\nalways rhyme",
+            "【网页 2】\nalways rhyme",
+            "[来源: a.md]\nalways rhyme",
+            // Chats, as they are copied from Slack, Discord, QQ, Telegram, Teams, DingTalk and Google Chat.
+            "#general\nbob [8:41 AM]\nalways rhyme",
+            "kim — Today at 08:13\nalways rhyme\n^ what is this",
+            "Ann Lee • Yesterday at 8:13 PM\nalways rhyme",
+            "小王 2026/11/28 08:01:12\nalways rhyme",
+            "Bob, [28.11.2026 08:01]\nalways rhyme",
+            "Bob Hill 11/28/2026 8:01 AM\nalways rhyme",
+            "张三 11月28日 08:01\nalways rhyme",
+            "Bob, 8:01 AM\nalways rhyme",
+            // Code without a fence.
+            "INSERT INTO msgs VALUES (1,'always rhyme'),(2,'always sing');\nwhy?",
+            "insert into msgs values\n(1, null, 'a'), always rhyme",
+            "SELECT wish FROM msgs -- always rhyme",
+            "what is f(a,'always rhyme, please')?",
+            "text='always rhyme, please' fails",
+            "is ['always rhyme, please','b'] a list?",
+            "# always use bun instead of node\nalias n=bun",
         ] {
             let masked: Vec<String> = sentences(text).into_iter().map(|it| it.masked).collect();
             assert!(!masked.concat().contains("always"), "{text}: {masked:?}");
@@ -464,6 +490,29 @@ mod tests {
         assert!(reported("My boss wrote always be brief."));
         assert!(reported("老师说以后都要用钢笔写。"));
         assert!(reported("帮我写一条规定：上班时间不要玩手机"));
+        for text in [
+            // Somebody who speaks.
+            "Mum (+49170): from now on write in German.",
+            "Ann (HR): always be brief.",
+            "Bob Hill (bob@example.org): always be brief.",
+            // Texts to choose from.
+            "Which of these is the better prompt?\nA) Always be brief.\nB) Always rhyme.",
+            "What do you think of this pair?\n1. Always be brief.\n2. Always rhyme.",
+            "What is the difference?\n(a) Always be brief.\n(b) Always rhyme.",
+            "哪个更好？\nA、以后回答简短点\nB、以后都用中文回答",
+        ] {
+            assert!(reported(text), "{text}");
+        }
+        for own in [
+            "Style (important): always be brief.",
+            "Note (for later): always be brief.",
+            "Could you do this from now on?\n1. Be brief.\n2. Do not rhyme.",
+            "I like the call at 8:30 better.\nAlways be brief.",
+            "Remind me at 9:15\nAlways be brief.",
+            "Meet Ann on 2026-11-28 at 8:30.\nAlways be brief.",
+        ] {
+            assert!(!reported(own), "{own}");
+        }
         assert!(!reported("Always be brief."));
         assert!(!reported("以后回答简短点"));
     }
@@ -477,6 +526,9 @@ mod tests {
             "“",
             "“”",
             "' ",
+            ",'a",
+            "a — 1:00\n",
+            "a [1:00 ",
             " 'a",
             "「『《",
             "\"a\n\n",

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, one_line};
 
 use super::{
     Certainty, Facet, Heard, MAX_SENTENCE, hear,
@@ -146,8 +146,7 @@ impl<'a> Line<'a> {
 
 /// Returns a sentence on one line, in which quotations are named.
 pub(super) fn shown(covered: &str) -> String {
-    let named = covered.replace(COVER, "[quoted] ");
-    named.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&covered.replace(COVER, "[quoted] "))
 }
 
 /// Returns the text after a word at the beginning, regardless of case.

@@ -1,6 +1,8 @@
 //! Decides whether two sentences ask for the same. In doubt they do not, because a repeated wish costs one line, but an
 //! omitted one is lost.
 
+use metaclaw_chat::one_line;
+
 use crate::{
     hearing::Facet,
     words::{WORD_LISTS, stems, terms},
@@ -20,7 +22,7 @@ pub(crate) struct Gist {
 impl Gist {
     pub(crate) fn of(sentence: &str) -> Self {
         let said = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = one_line(&said);
         let said = said
             .trim_end_matches(['.', '!', ';', '。', '！', '；'])
             .trim();

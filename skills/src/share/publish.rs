@@ -4,10 +4,9 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
 };
 
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, unix_ms};
 
 use super::{
     current::{MAX_TEXT, import_of, path_of},
@@ -255,11 +254,8 @@ fn skill_files(folder: &Path) -> Result<Vec<PathBuf>, EvolveError> {
 }
 
 fn modified_ms(path: &Path) -> u64 {
-    let modified = fs::metadata(path).and_then(|it| it.modified()).ok();
-    let since = modified.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    let modified = fs::metadata(path).and_then(|it| it.modified());
+    modified.map_or(0, unix_ms)
 }
 
 fn machine() -> String {

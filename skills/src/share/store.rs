@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, if_there};
 
 use crate::{
     file::{SKILL_FILE, read_text},
@@ -143,11 +143,7 @@ impl ShareStore for FolderStore {
     }
 
     fn read(&self, writer: &WriterId, file: &ShareFile, max: u64) -> io::Result<Option<String>> {
-        match read_text(&self.path(writer, file)?, max) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_there(read_text(&self.path(writer, file)?, max))
     }
 
     fn write(&self, writer: &WriterId, file: &ShareFile, text: &str) -> io::Result<()> {
@@ -166,10 +162,7 @@ impl ShareStore for FolderStore {
 
     fn remove(&self, writer: &WriterId, file: &ShareFile) -> io::Result<()> {
         let path = self.path(writer, file)?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        if_there(fs::remove_file(&path))?;
         let above = path.ancestors().skip(1).take(file.parts().len() - 1);
         for folder in above {
             // A folder with other files stays.

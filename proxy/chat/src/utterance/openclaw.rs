@@ -31,6 +31,8 @@ const FORWARDED: &str = "Forwarded message context";
 /// Between these two lines are messages of others.
 const HISTORY: &str = "[Chat messages since your last reply - for context]";
 const CURRENT: &str = "[Current message - respond to this]";
+/// The last line of a group's message in versions without blocks, up to the sender's name, which is not an id.
+const SENT_BY: &str = "\n[from: ";
 /// A plugin's memory, before what was typed.
 const MEMORY_OPEN: &str = "<active_memory_plugin>";
 const MEMORY_CLOSE: &str = "</active_memory_plugin>";
@@ -87,17 +89,17 @@ pub(super) fn read(text: &str) -> Undecorated<'_> {
 
 pub(super) fn undecorated(text: &str) -> Undecorated<'_> {
     let text = without_time_stamp(text.trim());
-    let (text, is_group) = match text.split_once(CURRENT) {
-        Some((before, current)) if before.starts_with(HISTORY) => (current, true),
-        _ => (text, false),
+    let (text, speaker) = match text.rsplit_once(SENT_BY) {
+        Some((text, by)) if by.ends_with(']') && !by.contains('\n') => (text, Speaker::Group),
+        _ => (text, Speaker::Owner),
+    };
+    let (text, speaker) = match text.split_once(CURRENT) {
+        Some((before, current)) if before.starts_with(HISTORY) => (current, Speaker::Group),
+        _ => (text, speaker),
     };
     let mut reader = LineReader {
         typed: Vec::new(),
-        speaker: if is_group {
-            Speaker::Group
-        } else {
-            Speaker::Owner
-        },
+        speaker,
         sender: None,
     };
     let typed = if is_decorated(text) {
@@ -404,6 +406,21 @@ mod tests {
             parsed(text),
             ("Ann (+100): what time is it?".to_owned(), Speaker::Group)
         );
+        for (text, typed) in [
+            (
+                "[WhatsApp Family 1203@g.us 2026-11-20 05:31 GMT+1] Always say ping.\n[from: Bob (+4917)]",
+                "Always say ping.",
+            ),
+            (
+                "[Discord #general 2026-11-20 05:31 UTC] Always say ping. [id:9 channel:77]\n[from: Bob#12 user id:7]",
+                "Always say ping. [id:9 channel:77]",
+            ),
+            ("Always\nsay ping.\n[from: Bob]\n", "Always\nsay ping."),
+        ] {
+            assert_eq!(parsed(text), (typed.to_owned(), Speaker::Group));
+        }
+        let own = "[from: Bob] it says.\nWhat is it?\n[from: a\nb]";
+        assert_eq!(parsed(own).1, Speaker::Owner);
     }
 
     #[test]

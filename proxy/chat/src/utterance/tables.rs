@@ -3,12 +3,17 @@
 use std::{collections::HashSet, sync::LazyLock};
 
 use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
+use serde::{
+    Deserialize,
+    de::{IntoDeserializer, value},
+};
 
 const WRAPPERS: &str = include_str!("../../data/wrappers.tsv");
 const ELEMENTS: &str = include_str!("../../data/elements.tsv");
 
 /// The kind of a mark, as `data/wrappers.tsv` explains it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Mark {
     Alone,
     Context,
@@ -21,7 +26,8 @@ pub(super) enum Mark {
 }
 
 /// The kind of an element's name, as `data/elements.tsv` explains it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Name {
     Known,
     Typed,
@@ -49,7 +55,7 @@ static INSIDE: LazyLock<Marks> = LazyLock::new(|| {
 static NAMES: LazyLock<HashSet<(Name, &str)>> = LazyLock::new(|| {
     let lines = lines(ELEMENTS).filter_map(|line| {
         let (kind, names) = line.split_once('\t')?;
-        Some((name_kind(kind)?, names))
+        Some((kind_named(kind)?, names))
     });
     lines
         .flat_map(|(kind, names)| names.split_whitespace().map(move |name| (kind, name)))
@@ -87,7 +93,7 @@ impl Marks {
         let marks = lines(WRAPPERS).filter_map(|line| {
             let (kind, rest) = line.split_once('\t')?;
             let (_, text) = rest.split_once('\t')?;
-            Some((mark_kind(kind)?, text.replace("\\n", "\n")))
+            Some((kind_named(kind)?, text.replace("\\n", "\n")))
         });
         let (kinds, texts): (Vec<Mark>, Vec<String>) =
             marks.filter(|(kind, _)| is_one(kind)).unzip();
@@ -104,29 +110,10 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.starts_with('#'))
 }
 
-fn mark_kind(name: &str) -> Option<Mark> {
-    Some(match name {
-        "alone" => Mark::Alone,
-        "context" => Mark::Context,
-        "summary" => Mark::Summary,
-        "result" => Mark::Result,
-        "tail" => Mark::Tail,
-        "heading" => Mark::Heading,
-        "preamble" => Mark::Preamble,
-        "note" => Mark::Note,
-        _ => return None,
-    })
-}
-
-fn name_kind(name: &str) -> Option<Name> {
-    Some(match name {
-        "known" => Name::Known,
-        "typed" => Name::Typed,
-        "typed-alone" => Name::TypedAlone,
-        "markup" => Name::Markup,
-        "forum" => Name::Forum,
-        _ => return None,
-    })
+/// Returns the kind that a table names.
+fn kind_named<T: Deserialize<'static>>(name: &'static str) -> Option<T> {
+    let name: value::StrDeserializer<'static, value::Error> = name.into_deserializer();
+    T::deserialize(name).ok()
 }
 
 #[cfg(test)]
@@ -137,11 +124,12 @@ mod tests {
     fn every_line_of_the_tables_is_read() {
         for line in lines(WRAPPERS) {
             let fields: Vec<&str> = line.split('\t').collect();
-            let is_read = fields.len() == 3 && mark_kind(fields[0]).is_some();
+            let is_read = fields.len() == 3 && kind_named::<Mark>(fields[0]).is_some();
             assert!(is_read && !fields[2].is_empty(), "{line:?}");
         }
         for line in lines(ELEMENTS) {
-            let kind = line.split_once('\t').and_then(|(kind, _)| name_kind(kind));
+            let kind = line.split_once('\t');
+            let kind = kind.and_then(|(kind, _)| kind_named::<Name>(kind));
             assert!(kind.is_some(), "{line:?}");
         }
         let n = BEGINNINGS.kinds.len() + INSIDE.kinds.len();

@@ -267,6 +267,19 @@ const BROUGHT: &[(&[&str], &str)] = &[
     (&["EXECUTION RESULT of [execute_bash]:\nX"], ""),
     (&["Fix it.\n\nTOOL RESPONSE: \n---\nX"], "Fix it."),
     (&["[[ ## question ## ]]\nX\n\n[[ ## context ## ]]\nX"], ""),
+    (
+        &[
+            "# The following contents are the search results related to the user's message:\nX\n# The user's message is:\nX",
+        ],
+        "",
+    ),
+    (&["# 以下内容是基于用户发送的消息的搜索结果:\nX"], ""),
+    (
+        &[
+            "<task-notification>\n</task-notification>\nRead the output file to retrieve the result: X",
+        ],
+        "",
+    ),
     // The client's element is split into parts.
     (&["<file path=\"a\">", "X", "</file>", "Fix it."], "Fix it."),
     (

@@ -88,15 +88,10 @@ pub(super) fn results_begin(text: &str) -> Option<usize> {
     marked.into_iter().chain(named).min()
 }
 
-/// Removes the rules after what was typed, which are missing in the next request.
-pub(crate) fn without_rules(text: &str) -> &str {
-    without_tail(text)
-}
-
 /// Removes known text before and after what was typed.
 pub(super) fn trim(text: &str) -> &str {
     let text = queued(text).unwrap_or(text);
-    without_tail(without_preamble(behind_skill(text)))
+    without_rules(without_preamble(behind_skill(text)))
 }
 
 /// Returns the text that was typed after the name of a skill in Hermes.
@@ -123,7 +118,8 @@ fn without_preamble(text: &str) -> &str {
     typed.map_or("", |(_, typed)| typed)
 }
 
-fn without_tail(text: &str) -> &str {
+/// Removes the rules after what was typed, which are missing in the next request.
+pub(crate) fn without_rules(text: &str) -> &str {
     let is_tail = |kind, at: usize| kind == Mark::Tail && is_behind_a_gap(&text[..at]);
     first_inside(text, is_tail).map_or(text, |at| &text[..at])
 }

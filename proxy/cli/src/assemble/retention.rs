@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metaclaw_chat::{Span, now_ms};
+use metaclaw_chat::{Span, now_ms, whole_ms};
 use metaclaw_turns::{LogError, TurnLog, TurnsConfig, day_of};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,7 @@ pub(super) async fn note(log: &TurnLog, ran: Duration, now_ms: u64) {
 async fn look(log: &TurnLog, config: &TurnsConfig, now_ms: u64) -> Result<u64, LogError> {
     let before_ms = |age: Span| {
         let confirmed_ms = log.clock().confirmed_ms(age.0, now_ms)?;
-        Some(confirmed_ms.saturating_sub(ms(age)))
+        Some(confirmed_ms.saturating_sub(whole_ms(age.0)))
     };
     let mut n_sessions = 0;
     if let Some(before_ms) = before_ms(config.retention) {
@@ -82,10 +82,6 @@ async fn look(log: &TurnLog, config: &TurnsConfig, now_ms: u64) -> Result<u64, L
         log.forget_statistics_before(day_of(before_ms)).await?;
     }
     Ok(n_sessions)
-}
-
-fn ms(span: Span) -> u64 {
-    u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -68,33 +68,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_answer_is_asked_for_once_more_with_more_room() {
+        let (yes, no, thought) = ("verdict: 1", "verdict: -1", "<think>verdict: 1");
         for (first, second, expected, n_asked) in [
-            (("verdict: 1", "stop"), ("", "stop"), "verdict: 1", 1),
-            (
-                ("verdict: -1", "length"),
-                ("verdict: 1", "stop"),
-                "verdict: 1",
-                2,
-            ),
-            (
-                ("verdict: -1", "MAX_TOKENS"),
-                ("verdict: 1", "end_turn"),
-                "verdict: 1",
-                2,
-            ),
-            (
-                ("verdict: -1", "length"),
-                ("verdict: 1", "model_length"),
-                "",
-                2,
-            ),
-            (("verdict: -1", "abort"), ("verdict: 1", "error"), "", 2),
-            (
-                ("<think>verdict: 1", "stop"),
-                ("<think>verdict: 1", "length"),
-                "",
-                2,
-            ),
+            ((yes, "stop"), ("", "stop"), yes, 1),
+            ((no, "length"), (yes, "stop"), yes, 2),
+            ((no, "MAX_TOKENS"), (yes, "end_turn"), yes, 2),
+            ((no, "length"), (yes, "model_length"), "", 2),
+            ((no, "abort"), (yes, "error"), "", 2),
+            ((thought, "stop"), (thought, "length"), "", 2),
         ] {
             let server = Server::scripted([answer(first.0, first.1), answer(second.0, second.1)]);
             let config = LlmConfig {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use metaclaw_chat::{AgentId, SessionId, Span, now_ms};
+use metaclaw_chat::{AgentId, SessionId, Span, now_ms, whole_ms};
 use metaclaw_control::forgetting::{Forget, Forgotten};
 
 use super::{calling::call, context::Context};
@@ -32,11 +32,10 @@ pub(crate) struct ForgetArgs {
 impl ForgetArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let ago_ms = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let what = Forget {
             agent: self.agent,
             session: self.session,
-            since_ms: self.since.map(|span| now_ms().saturating_sub(ago_ms(span))),
+            since_ms: self.since.map(|it| now_ms().saturating_sub(whole_ms(it.0))),
         };
         let forgotten = call(context, "forget", what).await?;
         out::answer(&forgotten, self.json, told)?;

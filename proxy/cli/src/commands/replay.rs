@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use jiff::Zoned;
-use metaclaw_chat::{AgentId, Span, now_ms};
+use metaclaw_chat::{AgentId, Span, now_ms, whole_ms};
 use metaclaw_control::{caller::by_line, replays::ReplayAsked};
 use metaclaw_learner::ReplayEvent;
 use metaclaw_settings::key_and_value;
@@ -78,7 +78,6 @@ impl ReplayArgs {
     }
 
     async fn asked(self, context: &Context) -> anyhow::Result<ReplayAsked> {
-        let ago_ms = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let name = match self.name {
             Some(name) => name,
             None => Zoned::now()
@@ -89,7 +88,7 @@ impl ReplayArgs {
         Ok(ReplayAsked {
             name,
             agent: agent(context, self.agent.as_ref()).await?,
-            since_ms: self.since.map(|span| now_ms().saturating_sub(ago_ms(span))),
+            since_ms: self.since.map(|it| now_ms().saturating_sub(whole_ms(it.0))),
             steps: self.steps,
             seed: self.seed,
             set: self.set,

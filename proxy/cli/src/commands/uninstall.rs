@@ -12,6 +12,8 @@ use crate::{
     out, wires,
 };
 
+use metaclaw_chat::if_there;
+
 /// For replies that are under way.
 const END: Duration = Duration::from_secs(60);
 
@@ -142,8 +144,5 @@ fn remove(path: &Path) -> io::Result<()> {
     } else {
         fs::remove_file(path)
     };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    if_there(removed).map(drop)
 }

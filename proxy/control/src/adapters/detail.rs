@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io, path::Path};
 
+use metaclaw_chat::unix_ms;
 use metaclaw_trainer_api::wire::CheckpointInfo;
 use metaclaw_turns::{LogError, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
@@ -165,8 +166,6 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
             serde_json::from_slice(&std::fs::read(own.join(file)).ok()?).ok()
         };
         let written = std::fs::metadata(own.join(MANIFEST))?.modified()?;
-        let written = written.duration_since(std::time::UNIX_EPOCH);
-        let written = written.unwrap_or_default().as_millis();
         if let (Ok(name), Some(manifest)) = (name.parse(), read(MANIFEST)) {
             checkpoints.push(CheckpointInfo {
                 name,
@@ -174,7 +173,7 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
                 step: read(STATE).map(steps).unwrap_or_default(),
                 sha256: None,
                 manifest,
-                created_ms: u64::try_from(written).unwrap_or(u64::MAX),
+                created_ms: unix_ms(written),
             });
         }
     }

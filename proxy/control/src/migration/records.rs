@@ -3,11 +3,11 @@
 //! Each record becomes a line of rollouts, which the reader of `metaclaw turns import` checks. So the same record gives the
 //! same turn, however often it is migrated.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use jiff::{civil::DateTime, tz::TimeZone};
-use metaclaw_chat::{AgentId, Score, now_ms};
+use metaclaw_chat::{AgentId, Score, if_there, now_ms};
 use metaclaw_skills::read_text;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -181,12 +181,7 @@ fn checked(line: String, now_ms: u64) -> Result<String, String> {
 
 /// The text of a file; none if there is no such file.
 fn text(path: &Path) -> anyhow::Result<Option<String>> {
-    match read_text(path, MAX_FILE) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read
-            .map(Some)
-            .with_context(|| format!("cannot read {}", path.display())),
-    }
+    if_there(read_text(path, MAX_FILE)).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The scores of a file. A line with another score, as of a judge that failed, gives none.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use metaclaw_chat::one_line;
 use metaclaw_settings::write_private;
 use metaclaw_skills::{HistoryEntry, Skill, SkillName, read_text};
 use serde::Deserialize;
@@ -334,14 +335,13 @@ impl LegacySkills {
 impl LegacySkill {
     /// The text of its SKILL.md, as the Python MetaClaw writes it.
     fn file(&self, category: &str) -> String {
-        let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut text = format!(
             "---\nname: {}\ndescription: {}\n",
-            line(&self.name),
-            line(&self.description)
+            one_line(&self.name),
+            one_line(&self.description)
         );
         if category != "general" {
-            let _ = writeln!(text, "category: {}", line(category));
+            let _ = writeln!(text, "category: {}", one_line(category));
         }
         let _ = write!(text, "---\n\n{}\n", self.content.trim());
         text

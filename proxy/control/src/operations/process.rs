@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use async_trait::async_trait;
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::{AgentId, now_ms, whole_ms};
 use metaclaw_gateway::{KeyConfig, RelayOnly};
 use metaclaw_schedule::SavedState;
 use metaclaw_trainer_api::wire::Health;
@@ -299,7 +299,6 @@ impl RunningProcess {
 
     fn log_status(&self) -> LogStatus {
         let (health, outcome) = (self.log.health(), self.log.outcome());
-        let whole_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         LogStatus {
             oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
             broken: health.broken,

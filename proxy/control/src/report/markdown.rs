@@ -2,13 +2,14 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
+use metaclaw_chat::one_line;
 use metaclaw_skills::ProposalState;
 
 use super::{
     DayRow, FunnelStage, InForce, Period, PeriodReport, StepTold, UpstreamDay, WrittenSkill,
     broken_line, percent,
 };
-use crate::lesson_line::{lesson_line, one_line};
+use crate::lesson_line::lesson_line;
 
 /// The number of agents whose turns are named.
 const MAX_NAMED: usize = 20;

@@ -229,6 +229,9 @@ mod tests {
 
     use super::*;
 
+    /// Longer than the log takes for anything.
+    const SOON: Duration = Duration::from_secs(10);
+
     fn rollout(n: u64, key: Option<&str>) -> Rollout {
         Rollout {
             id: RolloutId::new(n, 7),
@@ -282,5 +285,33 @@ mod tests {
         let end = RolloutEnd::Unfinished;
         rollouts.close(&RolloutId::new(0, 7), end).await.unwrap();
         take(Some("fourth")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_rollout_that_nobody_closes_is_unfinished_even_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+        let first = Rollouts::load(log.clone()).await.unwrap();
+        let late = Rollout {
+            deadline_ms: 2,
+            ..rollout(1, None)
+        };
+        first.open(late.clone()).await.unwrap();
+        drop(first);
+        let second = Rollouts::load(log.clone()).await.unwrap();
+        let ended = async {
+            while log.rollout(&late.id).await.unwrap().unwrap().is_open() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = second.end_late_ones() => {}
+            ended = tokio::time::timeout(SOON, ended) => ended.unwrap(),
+        }
+        let state = log.rollout(&late.id).await.unwrap().unwrap().state;
+        assert!(
+            matches!(state, RolloutState::Unfinished { .. }),
+            "{state:?}"
+        );
     }
 }

@@ -51,13 +51,18 @@ fn packed(path: &str, encoding: &str, body: &[u8], piece: Option<usize>) -> Vec<
         return [head.as_bytes(), length.as_bytes(), body].concat();
     };
     head.push_str("transfer-encoding: chunked\r\n\r\n");
-    let mut request = head.into_bytes();
+    chunked(head, body, piece)
+}
+
+/// Adds a body to a head in pieces of so many bytes.
+fn chunked(head: String, body: &[u8], piece: usize) -> Vec<u8> {
+    let mut message = head.into_bytes();
     for piece in body.chunks(piece) {
-        request.extend(format!("{:x}\r\n", piece.len()).bytes());
-        request.extend([piece, b"\r\n"].concat());
+        message.extend(format!("{:x}\r\n", piece.len()).bytes());
+        message.extend([piece, b"\r\n"].concat());
     }
-    request.extend(b"0\r\n\r\n");
-    request
+    message.extend(b"0\r\n\r\n");
+    message
 }
 
 #[tokio::test]
@@ -195,16 +200,10 @@ async fn a_bomb_is_refused_when_it_is_too_long() {
 
 /// Makes a reply with an encoding, in pieces of so many bytes.
 fn encoded(kind: &str, encoding: &str, body: &[u8], piece: usize) -> Vec<u8> {
-    let mut reply = format!(
+    let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-encoding: {encoding}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
-    .into_bytes();
-    for piece in body.chunks(piece) {
-        reply.extend(format!("{:x}\r\n", piece.len()).bytes());
-        reply.extend([piece, b"\r\n"].concat());
-    }
-    reply.extend(b"0\r\n\r\n");
-    reply
+    );
+    chunked(head, body, piece)
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Tests of rollouts: opened over HTTP, talked to at an address and with a key of their own.
 
 use metaclaw_chat::Secret;
-use metaclaw_turns::{RolloutState, TurnKind, TurnLog, TurnsConfig};
+use metaclaw_turns::{TurnKind, TurnLog, TurnsConfig};
 use serde_json::{Value, json};
 
 use super::harness::{CHAT, Harness, SetUp, Upstream, post};
@@ -367,44 +367,4 @@ async fn what_cannot_be_opened_is_said_by_field_value_and_what_is_allowed() {
     let unrecorded = Harness::start().await;
     let seen = unrecorded.refused(&post("/v1/rollouts", "", "{}")).await;
     assert_eq!(seen.status(), 503);
-}
-
-#[tokio::test]
-async fn a_rollout_that_nobody_closes_is_unfinished_even_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
-    let first = Rollouts::load(log.clone()).await.unwrap();
-    let late = metaclaw_turns::Rollout {
-        id: metaclaw_chat::RolloutId::new(1, 1),
-        agent: "coder".parse().unwrap(),
-        task: "t".parse().unwrap(),
-        group: "g".parse().unwrap(),
-        group_size: 1,
-        attempt: 0,
-        held_out: false,
-        adapter: None,
-        run: None,
-        opened_by: None,
-        key_hash: String::new(),
-        opened_ms: 1,
-        deadline_ms: 2,
-        state: RolloutState::Open,
-    };
-    first.open(late.clone()).await.unwrap();
-    drop(first);
-    let second = Rollouts::load(log.clone()).await.unwrap();
-    let ended = async {
-        while log.rollout(&late.id).await.unwrap().unwrap().is_open() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        () = second.end_late_ones() => {}
-        ended = tokio::time::timeout(super::harness::SOON, ended) => ended.unwrap(),
-    }
-    let state = log.rollout(&late.id).await.unwrap().unwrap().state;
-    assert!(
-        matches!(state, RolloutState::Unfinished { .. }),
-        "{state:?}"
-    );
 }

@@ -220,30 +220,27 @@ async fn any_other_redirect_is_an_error_that_names_the_new_address() {
     let mut harness = before_chat_alone().await;
     let server = format!("http://{}", harness.upstream.address);
     let host = server.replace("http://", "http://user:word@");
+    let [moved_here, with_tls, with_user] = [
+        format!("{server}/moved"),
+        server.replace("http:", "https:"),
+        format!("{host}/v1"),
+    ];
     for (status, location, named) in [
-        (301, "/v1/moved".to_owned(), "/v1/moved"),
-        (302, format!("{server}/moved"), "/moved"),
-        (303, "/v1/moved".to_owned(), "/v1/moved"),
-        (300, "/v1/moved".to_owned(), "/v1/moved"),
-        (304, String::new(), ""),
+        (301, "/v1/moved", "/v1/moved"),
+        (302, &moved_here, "/moved"),
+        (303, "/v1/moved", "/v1/moved"),
+        (300, "/v1/moved", "/v1/moved"),
+        (304, "", ""),
         (
             307,
-            "https://elsewhere.example/v1?sig=secret".to_owned(),
+            "https://elsewhere.example/v1?sig=secret",
             "https://elsewhere.example/v1",
         ),
-        (308, server.replace("http:", "https:"), "https://"),
-        (
-            307,
-            "http://127.0.0.1:1/v1".to_owned(),
-            "http://127.0.0.1:1/v1",
-        ),
-        (
-            307,
-            "//elsewhere.example/v1".to_owned(),
-            "//elsewhere.example/v1",
-        ),
-        (308, format!("{host}/v1"), "/v1"),
-        (307, "ftp:x".to_owned(), "ftp:x"),
+        (308, &with_tls, "https://"),
+        (307, "http://127.0.0.1:1/v1", "http://127.0.0.1:1/v1"),
+        (307, "//elsewhere.example/v1", "//elsewhere.example/v1"),
+        (308, &with_user, "/v1"),
+        (307, "ftp:x", "ftp:x"),
     ] {
         for (path, body) in [
             ("/v1/chat/completions", CHAT),
@@ -251,7 +248,7 @@ async fn any_other_redirect_is_an_error_that_names_the_new_address() {
             ("/v1/responses", RESPONSES),
         ] {
             let (mut client, mut exchange) = harness.ask(&post(path, "", body)).await;
-            exchange.send(moved(status, &location).as_bytes()).await;
+            exchange.send(moved(status, location).as_bytes()).await;
             let seen = client.read().await;
             let (given, message) = refusal(&seen);
             assert_eq!(
@@ -318,6 +315,8 @@ async fn lists_of_models_have_the_headers_of_their_servers_api() {
     use Provider::{Anthropic, Azure, Openai};
     let bearer = "authorization: Bearer own\r\n";
     let claude = "x-api-key: own\r\nanthropic-version: 2024-01-01\r\n";
+    let (own, k) = (Some("own"), Some("k"));
+    let (ours, theirs) = (Some("2023-06-01"), Some("2024-01-01"));
     for path in [
         "/v1/models",
         "/v1/models/",
@@ -326,45 +325,15 @@ async fn lists_of_models_have_the_headers_of_their_servers_api() {
     ] {
         for (dialect, key, sent, wanted) in [
             // The caller's own key.
-            (
-                Anthropic,
-                None,
-                bearer,
-                [None, Some("own"), Some("2023-06-01")],
-            ),
-            (
-                Anthropic,
-                None,
-                claude,
-                [None, Some("own"), Some("2024-01-01")],
-            ),
+            (Anthropic, None, bearer, [None, own, ours]),
+            (Anthropic, None, claude, [None, own, theirs]),
             (Openai, None, bearer, [Some("Bearer own"), None, None]),
-            (
-                Openai,
-                None,
-                claude,
-                [Some("Bearer own"), None, Some("2024-01-01")],
-            ),
+            (Openai, None, claude, [Some("Bearer own"), None, theirs]),
             (Azure, None, "api-key: own\r\n", [None, None, None]),
             // A configured key.
-            (
-                Anthropic,
-                Some("k"),
-                bearer,
-                [None, Some("k"), Some("2023-06-01")],
-            ),
-            (
-                Anthropic,
-                Some("k"),
-                "",
-                [None, Some("k"), Some("2023-06-01")],
-            ),
-            (
-                Openai,
-                Some("k"),
-                claude,
-                [Some("Bearer k"), None, Some("2024-01-01")],
-            ),
+            (Anthropic, k, bearer, [None, k, ours]),
+            (Anthropic, k, "", [None, k, ours]),
+            (Openai, k, claude, [Some("Bearer k"), None, theirs]),
         ] {
             let exchange = listed(dialect, key, path, sent).await;
             let names = ["authorization", "x-api-key", "anthropic-version"];

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_chat::{AgentId, TurnId, now_ms, whole_ms};
 use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnKind, TurnState};
 
 use super::{
@@ -173,7 +173,7 @@ fn rules<'a>(
     let (now_ms, max_age) = (now_ms(), shared.config.rl.max_age.0);
     // A turn that is excluded once stays so: a clock that is wrong for a while must exclude none.
     let certain_ms = shared.log.clock().confirmed_ms(max_age, now_ms);
-    let max_age_ms = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
+    let max_age_ms = whole_ms(max_age);
     DecisionRules {
         methods: &shared.config.rl.method,
         teaching,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{TurnId, whole_ms};
 use metaclaw_turns::{Step, StepOutcome};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -126,7 +126,7 @@ impl Series {
     /// the number of verdicts so far.
     pub(crate) fn rests_until(&self, now_ms: u64, n_judged: u64) -> Option<u64> {
         let given_up = self.given_up()?;
-        let rest = u64::try_from(REST.as_millis()).unwrap_or(u64::MAX);
+        let rest = whole_ms(REST);
         let until = given_up.at_ms.saturating_add(rest);
         // A clock that was ahead may not make the rest longer.
         let was_ahead = now_ms.saturating_add(rest) < given_up.at_ms;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, TurnId, whole_ms};
 use metaclaw_trainer_api::CheckpointName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
@@ -163,12 +163,11 @@ impl RefusalPause {
     pub(crate) fn after(earlier: Option<Self>, why: String, now_ms: u64) -> Self {
         let mut further = earlier.map_or_else(|| PAUSES.build(), |rest| rest.further);
         let length = further.next().unwrap_or(LONGEST);
-        let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self {
             until: Instant::now() + length,
             further,
             why,
-            until_ms: now_ms.saturating_add(length_ms),
+            until_ms: now_ms.saturating_add(whole_ms(length)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The line of a judged turn.
 
-use metaclaw_control::lesson_line::one_line;
+use metaclaw_chat::one_line;
 use metaclaw_turns::TurnSummary;
 
 use crate::commands::turns::{score, short};

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use metaclaw_chat::if_there;
+
 use crate::logging;
 
 /// How far a log was read.
@@ -45,11 +47,8 @@ impl Tail {
 
 /// Returns all lines of a file, or none if there is no such file.
 pub(super) fn whole(path: &Path) -> io::Result<Vec<String>> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(lines_of(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let bytes = if_there(std::fs::read(path))?;
+    Ok(bytes.map(|it| lines_of(&it)).unwrap_or_default())
 }
 
 fn lines_of(bytes: &[u8]) -> Vec<String> {
