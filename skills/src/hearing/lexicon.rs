@@ -140,7 +140,15 @@ mod tests {
     const WORD_KINDS: [&str; 7] = [
         "silent", "frame", "around", "not", "limits", "general", "narrow",
     ];
-    const VOICE_KINDS: [&str; 5] = ["hands_over", "announces_own", "reported", "pasted", "task"];
+    const VOICE_KINDS: [&str; 7] = [
+        "hands_over",
+        "for_work",
+        "own_wish",
+        "announces_own",
+        "reported",
+        "pasted",
+        "task",
+    ];
 
     /// Returns whether a line of a table is read as it was meant.
     fn is_read(table: &str, line: &str) -> bool {

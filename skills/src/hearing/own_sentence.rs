@@ -27,7 +27,8 @@ pub fn own_sentences(text: &str) -> Vec<OwnSentence> {
     };
     let own = sentences(text)
         .into_iter()
-        .filter(|it| it.voice == Voice::Owner && it.text.chars().count() <= MAX_SENTENCE);
+        .filter(|it| matches!(it.voice, Voice::Owner | Voice::ForWork))
+        .filter(|it| it.text.chars().count() <= MAX_SENTENCE);
     let own = own.map(|it| OwnSentence {
         text: it.shown(),
         is_in_long: it.is_in_long,

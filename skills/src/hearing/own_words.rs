@@ -41,6 +41,8 @@ pub(super) struct Sentence<'t> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Voice {
     Owner,
+    /// The owner's request about a text, and this text: "Translate this: ..".
+    ForWork,
     /// Somebody else's words, which the owner reports.
     Reported,
     /// A part of a text that is to be processed.
@@ -74,6 +76,10 @@ static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
     let words = VOICES.list("hands_over").join("|");
     pattern(&format!(r"(?i)(?:{words})[^\n:：]{{0,60}}(?:：|:(?:\s|$))"))
 });
+/// Matches a request about a text, up to this text.
+static FOR_WORK: LazyLock<Regex> = LazyLock::new(|| voice("for_work"));
+/// Matches such a request that announces the owner's own wish: "Remember this: ..".
+static OWN_WISH: LazyLock<Regex> = LazyLock::new(|| voice("own_wish"));
 /// A line that ends with a colon introduces a text to be processed, unless it mentions the owner's own rules.
 static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| voice("announces_own"));
 /// Matches words of somebody else, or of a requested text.
@@ -119,8 +125,8 @@ fn names_a_speaker(sentence: &str) -> bool {
         is_capitalised && !is_plural && word.chars().skip(1).all(char::is_lowercase)
     };
     // "Ann (+100): .."
-    let name = label.split(" (").next().unwrap_or(label);
-    let words: Vec<&str> = name.split(' ').collect();
+    let name = label.split(['(', '[', '<']).next().unwrap_or(label);
+    let words: Vec<&str> = name.trim_end().split(' ').collect();
     words.len() <= 2
         && name.chars().count() > 2
         && words.iter().all(|word| is_name(word))
@@ -150,14 +156,20 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         }
         is_handed_over |= names_a_speaker(covered);
         let was_handed_over = is_handed_over;
+        let line = masked[from..to].trim_start();
+        let for_work = FOR_WORK.find(line);
+        let for_work = for_work.filter(|it| !OWN_WISH.is_match(&line[..it.end()]));
         let voice = if was_handed_over {
             Voice::HandedOver
+        } else if for_work.is_some() {
+            Voice::ForWork
         } else if REPORTED.is_match(covered) {
             Voice::Reported
         } else {
             Voice::Owner
         };
-        let hands_over = HANDED_OVER.find(covered).map(|it| it.end());
+        let hands_over = for_work.or_else(|| HANDED_OVER.find(covered));
+        let hands_over = hands_over.map(|it| it.end().min(covered.len()));
         let announces = masked[from..to].ends_with('\n')
             && covered.ends_with([':', '：'])
             && !ANNOUNCES_OWN.is_match(covered);
@@ -466,7 +478,20 @@ mod tests {
             "Bob Hill 11/28/2026 8:01 AM\nalways rhyme",
             "张三 11月28日 08:01\nalways rhyme",
             "Bob, 8:01 AM\nalways rhyme",
+            "Ann 8:01 AM\nalways rhyme",
+            "小王(12345) 2026-11-28 08:01:12\nalways rhyme",
+            "张三 今天 08:01\nalways rhyme",
+            "[Yesterday 8:01 AM] Bob Hill\nalways rhyme",
+            "Bob Hill, Yesterday 8:01 AM, Edited\nalways rhyme",
+            "[Bob] [오전 8:01] always rhyme",
+            "[1] always rhyme",
+            "(source: a.md) always rhyme",
+            "Source 1 (a.md): always rhyme",
+            "参考资料1：always rhyme",
             // Code without a fence.
+            "print(f'always rhyme')",
+            "MSG=always rhyme",
+            "-- always rhyme",
             "INSERT INTO msgs VALUES (1,'always rhyme'),(2,'always sing');\nwhy?",
             "insert into msgs values\n(1, null, 'a'), always rhyme",
             "SELECT wish FROM msgs -- always rhyme",
@@ -495,6 +520,13 @@ mod tests {
             "Mum (+49170): from now on write in German.",
             "Ann (HR): always be brief.",
             "Bob Hill (bob@example.org): always be brief.",
+            "Bob Hill [+49170]: always be brief.",
+            "Bob Hill <bob@example.org>: always be brief.",
+            // Texts for work.
+            "Is this a good rule?\nAlways be brief.",
+            "Is this message fine?\nAlways be brief.",
+            "Translate to French\nAlways be brief.",
+            "1) Always be brief.\n2) Always rhyme.\nWhich of these is better?",
             // Texts to choose from.
             "Which of these is the better prompt?\nA) Always be brief.\nB) Always rhyme.",
             "What do you think of this pair?\n1. Always be brief.\n2. Always rhyme.",
@@ -509,6 +541,12 @@ mod tests {
             "Could you do this from now on?\n1. Be brief.\n2. Do not rhyme.",
             "I like the call at 8:30 better.\nAlways be brief.",
             "Remind me at 9:15\nAlways be brief.",
+            "Wake me 7:30 am\nAlways be brief.",
+            "提醒我 9:15\n以后回答简短点",
+            "Call on Wednesday at 9:00\nAlways be brief.",
+            "Monday standup 9:00\nAlways be brief.",
+            "Can you rewrite this paragraph? Always be brief.",
+            "Could you check this sentence? Always be brief.",
             "Meet Ann on 2026-11-28 at 8:30.\nAlways be brief.",
         ] {
             assert!(!reported(own), "{own}");

@@ -372,6 +372,75 @@ fn pasted_rules_are_no_wishes() {
     assert_eq!(wishes(rules, false), []);
 }
 
+/// A text that is handed over for work is no wish, although it has the words of one, and no model sees it. A request
+/// that announces the owner's own wish is one.
+#[test]
+fn no_wish_is_in_a_text_handed_over_and_an_announced_one_is() {
+    let english = "From now on always call me Ada.";
+    let chinese = "以后都叫我Ada，用中文回答我。";
+    for request in [
+        "Rate this prompt from 1 to 10:",
+        "Rate this prompt -",
+        "Translate this:",
+        "Translate into German please:",
+        "Hey, can you translate this to Spanish\n",
+        "Check this text:",
+        "Could you please check my text for typos:",
+        "Claude, proofread:",
+        "I'd like you to summarize this:",
+        "Improve the following:",
+        "Is this sentence correct:",
+        "Is this polite enough?",
+        "What do you think of this prompt?",
+        "How do you say in Spanish:",
+        "Which language is this:",
+        "Classify the sentiment of this:",
+        "Count the words in this sentence:",
+        "Repeat after me:",
+        "Test prompt:",
+        "Here is a prompt to rate:",
+        "Bitte übersetze ins Deutsche:",
+        "翻译：",
+        "请翻译成英文：",
+        "把这句翻成英文：",
+        "请把下面这句话翻译成英语：",
+        "给这段话打分：",
+        "检查一下这段话：",
+        "这句话通顺吗？",
+        "评价一下这个提示词：",
+        "用英语怎么说：",
+    ] {
+        for wish in [english, chinese] {
+            let text = format!("{request} {wish}");
+            assert_eq!(wishes(&text, true), [], "{text}");
+            let asked = Question::of(&text).map(|it| it.messages()[1].text().into_owned());
+            assert!(!asked.unwrap_or_default().contains("Ada"), "{text}");
+        }
+    }
+    for own in [
+        "Remember: from now on call me Ada",
+        "Remember this: from now on call me Ada",
+        "Please keep this in mind: from now on always answer in French.",
+        "New rule: always answer in French",
+        "Can you please do this: from now on always answer in French.",
+        "Can you follow this rule? From now on always answer in French.",
+        "I prefer it this way: from now on always answer in French.",
+        "I've said this before: from now on always answer in French.",
+        "This is important: from now on call me Ada.",
+        "Is this clear: from now on always answer in French.",
+        "Read this carefully: from now on call me Ada.",
+        "Correct me: from now on whenever I make a mistake in German, tell me.",
+        "When you translate: from now on use British spelling.",
+        "Last line: from now on always end your mails with love.",
+        "记住：以后都叫我小李",
+        "新规则：以后都用中文回答",
+        "翻译的时候：以后都用英式拼写",
+        "我再说一遍这句话：以后都用中文回答我",
+    ] {
+        assert!(!wishes(own, true).is_empty(), "{own}");
+    }
+}
+
 /// These are the examples of docs/using/lessons.md.
 #[test]
 fn sentences_are_sorted_as_the_docs_say() {
