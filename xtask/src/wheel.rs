@@ -49,10 +49,8 @@ pub(crate) fn take(
         .collect();
 
     let mut copy = archive.into_inner();
-    copy.fetch(
-        missing.iter().map(|member| member.bytes.clone()).collect(),
-        &wheel.requirement,
-    )?;
+    let ranges: Vec<_> = missing.iter().map(|member| member.bytes.clone()).collect();
+    copy.fetch(&ranges, &wheel.requirement)?;
     copy.check_if_whole()?;
     let mut archive = open(copy, wheel)?;
     for member in missing {
