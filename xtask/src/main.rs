@@ -26,7 +26,6 @@ mod report;
 mod screenshots;
 mod setup;
 mod soak;
-mod sources;
 mod start;
 mod test;
 mod tools;
