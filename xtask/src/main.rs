@@ -15,8 +15,6 @@ mod dist;
 mod docs;
 mod fuzz;
 mod golden;
-mod gpu;
-mod laptop;
 mod libtorch;
 mod lint;
 mod model;
@@ -25,7 +23,6 @@ mod places;
 mod report;
 mod screenshots;
 mod setup;
-mod soak;
 mod start;
 mod test;
 mod tools;
@@ -85,12 +82,12 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "bare-roots" => bare_roots::run(&places, args),
         "clients" => setup::clients(&places),
         "agents" => wired::run(&places),
-        "laptop" => laptop::run(&places, args),
+        "laptop" => bench::laptop(&places, args),
         "bench" => bench::run(&places, args),
-        "soak" => soak::run(&places, args),
+        "soak" => bench::soak(&places, args),
         "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
-        "gpu" => gpu::run(&places, args),
+        "gpu" => bench::gpu(&places, args),
         "screenshots" => screenshots::run(&places),
         "circles" => circles::run(&places),
         "fmt" => cargo::fmt(&places),
