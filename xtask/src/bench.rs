@@ -23,37 +23,11 @@ use crate::vllm;
 const NAMES: &str = "cookbook, engine, episodes, learn, relay, sft, size, tinker-peer";
 
 /// The packages that `metaclaw train` is compared with.
-const SFT: [&str; 7] = [
-    "torch==2.11.0",
-    "accelerate",
-    "datasets",
-    "peft",
-    "safetensors",
-    "transformers",
-    "trl",
-];
+const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
 /// The packages that the cookbook's recipes import, and PEFT, which reads the saved adapter.
-const COOKBOOK_NEEDS: [&str; 19] = [
-    "torch==2.11.0",
-    "tinker==0.38.0",
-    "aiohttp",
-    "antlr4-python3-runtime>=4.11,<4.14",
-    "blobfile",
-    "chz",
-    "cloudpickle",
-    "datasets",
-    "math-verify",
-    "peft",
-    "pillow",
-    "pylatexenc",
-    "rich",
-    "safetensors",
-    "sympy",
-    "termcolor",
-    "tiktoken",
-    "tqdm",
-    "transformers",
-];
+const COOKBOOK_NEEDS: &str = "torch==2.11.0 tinker==0.38.0 aiohttp antlr4-python3-runtime>=4.11,<4.14 \
+    blobfile chz cloudpickle datasets math-verify peft pillow pylatexenc rich safetensors sympy termcolor tiktoken \
+    tqdm transformers";
 /// It is installed without its own requirements, because these contain packages that no recipe here imports and that
 /// some indexes lack.
 const COOKBOOK: &str = "tinker-cookbook==0.6.1";
@@ -72,11 +46,11 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         }
         "relay" => relay::run(places, args),
         "tinker-peer" => skyrl::run(places, args),
-        "sft" => script(places, "sft/sft.py", &SFT, &[], args),
+        "sft" => script(places, "sft/sft.py", SFT, &[], args),
         "cookbook" => script(
             places,
             "tinker/cookbook.py",
-            &COOKBOOK_NEEDS,
+            COOKBOOK_NEEDS,
             &[COOKBOOK],
             args,
         ),
@@ -119,16 +93,22 @@ fn with_model(
 fn script(
     places: &Places,
     path: &str,
-    packages: &[&str],
+    packages: &str,
     alone: &[&str],
     args: &[String],
 ) -> Result<()> {
     let file = Path::new(path).file_stem().unwrap_or_default();
     let mut report = StageReport::default();
     let python = report.stage("packages", |stage| {
-        stage.note = [alone, packages].concat().join(", ");
+        let packages: Vec<&str> = packages.split_whitespace().collect();
+        stage.note = [alone, &packages].concat().join(", ");
         let _lock = places.lock()?;
-        pip::environment_with(&places.cache.join(file), packages, alone)
+        pip::environment_with(
+            "python3".as_ref(),
+            &places.cache.join(file),
+            &packages,
+            alone,
+        )
     })?;
     let model = prepare(places, report, BOTH)?;
     let program = if path.starts_with("tinker") {

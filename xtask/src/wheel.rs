@@ -186,17 +186,14 @@ fn read_record(
     let names = archive
         .file_names()
         .collect::<zip::result::ZipResult<Vec<_>>>()?;
-    let name = names
-        .iter()
-        .find(|name| is_record(name))
-        .map(ToString::to_string);
-    drop(names);
-    let Some(name) = name else {
-        bail!(
+    let found = names.iter().find(|name| is_record(name));
+    let name = found.map(ToString::to_string).with_context(|| {
+        format!(
             "the wheel of {} has no RECORD, so nothing in it can be checked",
             wheel.requirement
-        );
-    };
+        )
+    })?;
+    drop(names);
     let mut text = String::new();
     archive
         .by_name(&name)?

@@ -40,7 +40,7 @@ pub(super) fn run(places: &Places, args: &[String]) -> Result<()> {
             let python = python()?;
             let _lock = places.lock()?;
             let folder = places.cache.join("skyrl");
-            pip::environment_by(&python, &folder, &PACKAGES)?;
+            pip::environment_with(&python, &folder, &PACKAGES, &[])?;
             Ok(folder)
         })?
     };
