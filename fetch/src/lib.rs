@@ -3,14 +3,11 @@
 //! A file gets its name only when it is complete and checked. An interrupted download is continued.
 
 mod archive;
-mod bar;
 pub mod command;
 mod disk;
 mod hash;
-mod notes;
 pub mod pip;
 mod remote;
-mod spans;
 mod sparse;
 #[cfg(test)]
 mod testing;

@@ -98,27 +98,15 @@ fn parse_report(requirement: &str, report: &str) -> Result<Wheel> {
 /// # Errors
 /// Fails if there is no Python, pip or venv, no connection, or no such package.
 pub fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
-    environment_with(folder, requirements, &[])
+    environment_with(Path::new("python3"), folder, requirements, &[])
 }
 
-/// Makes such an environment and also installs the packages `alone` without their own requirements. Those of them that
-/// are needed are in `requirements`.
+/// Makes such an environment with the Python `by`, and also installs the packages `alone` without their own requirements.
+/// Those of them that are needed are in `requirements`.
 ///
 /// # Errors
 /// Fails like [`environment`].
-pub fn environment_with(folder: &Path, requirements: &[&str], alone: &[&str]) -> Result<PathBuf> {
-    environment_of(Path::new("python3"), folder, requirements, alone)
-}
-
-/// Makes such an environment with another Python than `python3`.
-///
-/// # Errors
-/// Fails like [`environment`].
-pub fn environment_by(by: &Path, folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
-    environment_of(by, folder, requirements, &[])
-}
-
-fn environment_of(
+pub fn environment_with(
     by: &Path,
     folder: &Path,
     requirements: &[&str],

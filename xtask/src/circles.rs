@@ -15,13 +15,17 @@
 
 mod graph;
 mod imports;
+mod modules;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use metaclaw_fetch::command;
+use serde_json::Value;
 
+use self::modules::Modules;
+use crate::cargo::cargo;
 use crate::places::Places;
-use crate::sources::{self, Modules};
 
 /// Prints every circle of every crate in the workspace.
 ///
@@ -29,7 +33,7 @@ use crate::sources::{self, Modules};
 /// At least one circle.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut n_circles = 0;
-    for root in sources::roots(places)? {
+    for root in roots(places)? {
         let folder = root.parent().unwrap_or(&places.root);
         for circle in find(folder, &root)? {
             let shown = folder.strip_prefix(&places.root).unwrap_or(folder);
@@ -44,6 +48,22 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The first files of all libraries, programs, test binaries, benchmarks and examples of the workspace, in order.
+fn roots(places: &Places) -> Result<Vec<PathBuf>> {
+    let args = ["metadata", "--no-deps", "--format-version=1"];
+    let text = command::output(&mut cargo(places, &args))?;
+    let metadata: Value =
+        serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
+    let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
+    let mut roots: Vec<PathBuf> = list(&metadata, "packages")
+        .iter()
+        .flat_map(|package| list(package, "targets"))
+        .filter_map(|target| Some(PathBuf::from(target["src_path"].as_str()?)))
+        .collect();
+    roots.sort();
+    Ok(roots)
 }
 
 /// The circles of the crate whose first file is `root`, each as `a.rs -> b.rs (names of b) -> a.rs (names of a)`,

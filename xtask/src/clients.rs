@@ -17,19 +17,8 @@ const PYTHON: [&str; 3] = [
     "openai-agents==0.24.0",
 ];
 /// The imports of Tinker's SDK except transformers, which reads tokenizers and has 160 MB. Our tests send ids.
-const TINKER_NEEDS: [&str; 11] = [
-    "click==8.5.1",
-    "distro==1.9.0",
-    "httpx[http2]==0.28.1",
-    "numpy==2.4.6",
-    "orjson==3.13.0",
-    "protobuf==7.36.2",
-    "pydantic==2.14.4",
-    "pyqwest==0.12.0",
-    "rich==15.0.0",
-    "sniffio==1.3.1",
-    "zstandard==0.25.0",
-];
+const TINKER_NEEDS: &str = "click==8.5.1 distro==1.9.0 httpx[http2]==0.28.1 numpy==2.4.6 orjson==3.13.0 protobuf==7.36.2 \
+    pydantic==2.14.4 pyqwest==0.12.0 rich==15.0.0 sniffio==1.3.1 zstandard==0.25.0";
 const TINKER: &str = "tinker==0.38.0";
 /// A logger, which no request needs. Without it one test is left out.
 const WANDB: &str = "wandb==0.31.0";
@@ -52,7 +41,13 @@ pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVar
     })?;
     let tinker = report.stage("Tinker's SDK", |stage| {
         TINKER.clone_into(&mut stage.note);
-        pip::environment_with(&cache("tinker-client"), &TINKER_NEEDS, &[TINKER])
+        let needs: Vec<&str> = TINKER_NEEDS.split_whitespace().collect();
+        pip::environment_with(
+            "python3".as_ref(),
+            &cache("tinker-client"),
+            &needs,
+            &[TINKER],
+        )
     })?;
     let node = report.stage("Node", |stage| {
         NODE.clone_into(&mut stage.note);

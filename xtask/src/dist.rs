@@ -5,24 +5,21 @@
 //! has a line for each file, and a bill of materials lies beside each program.
 
 mod binary;
-mod build;
-mod notices;
-mod npm_package;
-mod openclaw_extension;
-mod sbom;
-mod wheel;
+mod licences;
+mod packages;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use indicatif::DecimalBytes;
 use metaclaw_fetch::{Packed, pack, sha256_of, unpacked_size, writing};
 
 use crate::places::Places;
 use crate::report::StageReport;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What the two programs run on.
 const PLATFORM: &str = "x86_64-linux";
 /// The most that the proxy's archive may take.
@@ -36,9 +33,7 @@ const LIBTORCH: [&str; 6] = [
     "libcudart.so.13",
     "libcupti.so.13",
 ];
-/// What goes from the checkout into both.
-const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
-/// Files of an example that go into the training server's archive, and where.
+/// Files of an example that go into the training server's archive.
 const SCRIPTS: [&str; 4] = [
     "start_training_server.sh",
     "training_server.env",
@@ -48,18 +43,23 @@ const SCRIPTS: [&str; 4] = [
 const PROXY_README: &str = include_str!("dist/README-proxy.md");
 const TRAINER_README: &str = include_str!("dist/README-trainer.md");
 
-/// What is to be made.
-#[derive(Debug, PartialEq, Eq)]
-struct DistOptions {
-    profile: &'static str,
-    proxy: bool,
-    trainer: bool,
-}
-
 /// Builds and packs into `target/dist`: `proxy`, `trainer`, or both where none is named; `--quick` without the pass over all
 /// crates at once, which takes long.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let options = DistOptions::from_args(args)?;
+    let named = |name: &str| args.iter().any(|arg| arg == name);
+    let known = ["--quick", "proxy", "trainer"];
+    let stray = args.iter().find(|arg| !known.contains(&arg.as_str()));
+    ensure!(
+        stray.is_none(),
+        "takes proxy, trainer and --quick, was given `{}`",
+        stray.map_or("", String::as_str)
+    );
+    let both = named("proxy") == named("trainer");
+    let profile = if named("--quick") {
+        "release"
+    } else {
+        "archive"
+    };
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "archives are made on Linux on x86-64, for that alone"
@@ -67,16 +67,16 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let _lock = places.lock()?;
     let out = Dist::new(places)?;
-    if options.proxy {
-        let built = report.stage("build proxy", |_| build::proxy(places, options.profile))?;
+    if both || named("proxy") {
+        let built = report.stage("build proxy", |_| binary::build_proxy(places, profile))?;
         report.stage("pack proxy", |stage| {
             stage.note = out.proxy(&built)?;
             Ok(())
         })?;
     }
-    if options.trainer {
+    if both || named("trainer") {
         report.stage("libtorch", |stage| crate::libtorch::ensure(places, stage))?;
-        let built = report.stage("build trainer", |_| build::trainer(places, options.profile))?;
+        let built = report.stage("build trainer", |_| binary::build_trainer(places, profile))?;
         report.stage("pack trainer", |stage| {
             stage.note = out.trainer(&built)?;
             Ok(())
@@ -86,30 +86,6 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     report.print();
     println!("{}", out.folder.display());
     Ok(())
-}
-
-// === impl Options ===
-
-impl DistOptions {
-    fn from_args(args: &[String]) -> Result<Self> {
-        let named = |name: &str| args.iter().any(|it| it == name);
-        if let Some(stray) = args
-            .iter()
-            .find(|it| !["--quick", "proxy", "trainer"].contains(&it.as_str()))
-        {
-            bail!("takes proxy, trainer and --quick, was given `{stray}`");
-        }
-        let all = !named("proxy") && !named("trainer");
-        Ok(Self {
-            profile: if named("--quick") {
-                "release"
-            } else {
-                "archive"
-            },
-            proxy: all || named("proxy"),
-            trainer: all || named("trainer"),
-        })
-    }
 }
 
 /// The folder of archives that is being filled.
@@ -125,8 +101,8 @@ impl<'a> Dist<'a> {
         let folder = places.target.join("dist");
         let stage = folder.join("stage");
         if stage.exists() {
-            let removed = fs::remove_dir_all(&stage);
-            removed.with_context(|| format!("cannot remove {}", stage.display()))?;
+            fs::remove_dir_all(&stage)
+                .with_context(|| format!("cannot remove {}", stage.display()))?;
         }
         writing(fs::create_dir_all(&stage), &stage)?;
         Ok(Self {
@@ -136,79 +112,59 @@ impl<'a> Dist<'a> {
         })
     }
 
-    /// Packs the proxy; what is to be said of it.
+    /// Packs the proxy three times, and OpenClaw's extension. Returns what is to be said of it.
     fn proxy(&self, built: &Path) -> Result<String> {
         let program = self.stripped(built, "metaclaw")?;
         let glibc = binary::glibc(&program)?;
         ensure!(
-            glibc <= build::GLIBC,
+            glibc <= binary::GLIBC,
             "{} needs glibc {glibc}, and {} is promised",
             built.display(),
-            build::GLIBC
+            binary::GLIBC
         );
         let mut files = self.common("metaclaw", PROXY_README, glibc)?;
-        files.push(Packed::program(program.clone(), "metaclaw"));
+        files.push(Packed::program(program, "metaclaw"));
         files.push(self.of_checkout("config.example.yaml"));
-        let (archive, size) = self.pack("metaclaw", &files)?;
-        let wheel = self.wheel(&program, glibc)?;
-        let npm = npm_package::write(&self.folder, &self.stage, glibc, files)?;
-        let extension = openclaw_extension::write(&self.folder, &self.places.root)?;
+        let archive = self.pack("metaclaw", &files)?;
+        let size = fs::metadata(self.folder.join(&archive))?.len();
         ensure!(
             size <= PROXY_BYTES,
             "{archive} has {}, more than {}",
             DecimalBytes(size),
             DecimalBytes(PROXY_BYTES)
         );
+        let wheel = packages::wheel(&self.folder, glibc, &files)?;
+        let npm = packages::npm(&self.folder, &self.stage, glibc, &files)?;
+        let extension = packages::openclaw_extension(&self.folder, &self.places.root)?;
         Ok(format!(
             "{archive}, {}, for glibc {glibc}; {wheel}; {npm}; {extension}",
             DecimalBytes(size)
         ))
     }
 
-    /// Packs the proxy for pip.
-    fn wheel(&self, program: &Path, glibc: binary::Version) -> Result<String> {
-        let readme = self.stage.join("metaclaw-README.md");
-        let readme = fs::read_to_string(&readme)
-            .with_context(|| format!("cannot read {}", readme.display()))?;
-        let licences: Vec<PathBuf> = LICENCES
-            .iter()
-            .map(|name| self.places.root.join(name))
-            .chain([self.stage.join("metaclaw-THIRD-PARTY.txt")])
-            .collect();
-        let licences: Vec<&Path> = licences.iter().map(PathBuf::as_path).collect();
-        wheel::write(&self.folder, program, glibc, &readme, &licences)
-    }
-
-    /// Packs the training server; what is to be said of it.
+    /// Packs the training server. Returns what is to be said of it.
     fn trainer(&self, built: &Path) -> Result<String> {
-        let names = ["metaclaw-trainer", "metaclaw-trainer-engine"];
-        let programs = names.map(|name| self.stripped(&built.join(name), name));
         let mut files = Vec::new();
         let mut glibc = binary::Version::default();
-        for (program, name) in programs.into_iter().zip(names) {
-            let program = program?;
+        for name in ["metaclaw-trainer", "metaclaw-trainer-engine"] {
+            let program = self.stripped(&built.join(name), name)?;
             binary::check_run_path(&program)?;
             glibc = glibc.max(binary::glibc(&program)?);
             files.push(Packed::program(program, name));
         }
         files.extend(self.common("metaclaw-trainer", TRAINER_README, glibc)?);
         let libtorch = self.places.libtorch_link();
-        files.extend(
-            LIBTORCH
-                .map(|name| Packed::file(libtorch.join("lib").join(name), format!("lib/{name}"))),
-        );
-        files.extend(notices::of_libtorch(&libtorch)?);
-        files.extend(SCRIPTS.map(|name| {
-            let from = self.places.root.join("examples/two-machines").join(name);
-            let to = format!("scripts/{name}");
-            if Path::new(name).extension().is_some_and(|it| it == "sh") {
-                Packed::program(from, to)
-            } else {
-                Packed::file(from, to)
-            }
+        let library = |name| Packed::file(libtorch.join("lib").join(name), format!("lib/{name}"));
+        files.extend(LIBTORCH.map(library));
+        files.extend(licences::of_libtorch(&libtorch)?);
+        let examples = self.places.root.join("examples/two-machines");
+        files.extend(SCRIPTS.map(|name| Packed {
+            is_program: Path::new(name).extension().is_some_and(|end| end == "sh"),
+            ..Packed::file(examples.join(name), format!("scripts/{name}"))
         }));
-        let (archive, size) = self.pack("metaclaw-trainer", &files)?;
-        let unpacked = unpacked_size(&self.folder.join(&archive))?;
+        let archive = self.pack("metaclaw-trainer", &files)?;
+        let path = self.folder.join(&archive);
+        let (size, unpacked) = (fs::metadata(&path)?.len(), unpacked_size(&path)?);
         Ok(format!(
             "{archive}, {}, {} unpacked, for glibc {glibc}",
             DecimalBytes(size),
@@ -232,89 +188,58 @@ impl<'a> Dist<'a> {
             Ok(Packed::file(path, name))
         };
         let readme = readme
-            .replace("{version}", env!("CARGO_PKG_VERSION"))
+            .replace("{version}", VERSION)
             .replace("{glibc}", &glibc.to_string());
-        let metadata = notices::metadata(self.places)?;
-        let crates = notices::compiled_in(&metadata, package);
-        let bill = self.folder.join(bill_of(package));
-        writing(
-            fs::write(&bill, format!("{:#}\n", sbom::of(package, &crates))),
-            &bill,
-        )?;
-        let mut files = vec![
+        let metadata = licences::metadata(self.places)?;
+        let crates = licences::compiled_in(&metadata, package);
+        let bill = self.folder.join(format!("{}.cdx.json", top(package)));
+        let text = format!("{:#}\n", licences::bill(package, &crates));
+        writing(fs::write(&bill, text), &bill)?;
+        Ok(vec![
             write("README.md", readme)?,
-            write("THIRD-PARTY.txt", notices::of_crates(&crates))?,
-        ];
-        files.extend(LICENCES.map(|name| self.of_checkout(name)));
-        Ok(files)
+            write("THIRD-PARTY.txt", licences::of_crates(&crates))?,
+            self.of_checkout("LICENSE-APACHE"),
+            self.of_checkout("LICENSE-MIT"),
+        ])
     }
 
     fn of_checkout(&self, name: &str) -> Packed {
         Packed::file(self.places.root.join(name), name)
     }
 
-    /// The archive's name and size.
-    fn pack(&self, package: &str, files: &[Packed]) -> Result<(String, u64)> {
+    /// Returns the archive's name.
+    fn pack(&self, package: &str, files: &[Packed]) -> Result<String> {
         let top = top(package);
         let archive = format!("{top}.tar.gz");
-        let path = self.folder.join(&archive);
-        pack(&top, files, &path)?;
-        let size = fs::metadata(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?
-            .len();
-        Ok((archive, size))
+        pack(&top, files, &self.folder.join(&archive))?;
+        Ok(archive)
     }
 
     /// Lists the files of this version, made now or before, as `sha256sum -c SHA256SUMS` reads them.
     fn sums(&self) -> Result<()> {
-        let list = fs::read_dir(&self.folder)
+        let mut lines = Vec::new();
+        let entries = fs::read_dir(&self.folder)
             .with_context(|| format!("cannot list {}", self.folder.display()))?;
-        let version = format!("-{}", env!("CARGO_PKG_VERSION"));
-        let mut files: Vec<PathBuf> = list
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_file() && file_name(path).contains(&version))
-            .collect();
-        files.sort();
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_file() && name.contains(&format!("-{VERSION}")) {
+                let sum =
+                    sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                lines.push((name.into_owned(), sum));
+            }
+        }
+        lines.sort();
         let mut text = String::new();
-        for path in files {
-            let sum =
-                sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let _ = writeln!(text, "{sum}  {}", file_name(&path));
+        for (name, sum) in lines {
+            let _ = writeln!(text, "{sum}  {name}");
         }
         let path = self.folder.join("SHA256SUMS");
         writing(fs::write(&path, text), &path)
     }
 }
 
-fn file_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-/// The file name of a package's bill of materials.
-fn bill_of(package: &str) -> String {
-    format!("{}.cdx.json", top(package))
-}
-
 /// The folder that an archive holds.
 fn top(package: &str) -> String {
-    format!("{package}-{}-{PLATFORM}", env!("CARGO_PKG_VERSION"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_are_made_unless_one_is_named() {
-        let options = |args: &[&str]| {
-            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-            DistOptions::from_args(&args).map(|it| (it.profile, it.proxy, it.trainer))
-        };
-        assert_eq!(options(&[]).unwrap(), ("archive", true, true));
-        let quick = options(&["trainer", "--quick"]).unwrap();
-        assert_eq!(quick, ("release", false, true));
-        assert!(options(&["--fast"]).is_err());
-    }
+    format!("{package}-{VERSION}-{PLATFORM}")
 }

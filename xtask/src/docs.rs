@@ -1,159 +1,383 @@
-//! `cargo xtask docs` runs the commands of README, CONTRIBUTING.md and docs/ in a scratch home with a scripted upstream.
+//! `cargo xtask docs` checks the commands of README, CONTRIBUTING.md, docs/ and the pages beside examples and packages.
 //!
-//! [`table::RUN`] says for each command what it should do; [`elsewhere::ELSEWHERE`] says which test runs it, or why it
-//! cannot be run here. A command without an entry and an entry without a command are errors, which `cargo xtask lint` finds too.
+//! Each `metaclaw` command of a page must name a subcommand and flags that docs/using/commands.md has, which is made from
+//! the program's help, and each `cargo xtask` command one of ours. Those of `docs/commands.txt` are also run, in a scratch
+//! home with a scripted upstream.
 
-mod elsewhere;
-mod entry;
-mod pages;
-mod script;
-mod table;
-mod upstream;
-
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use metaclaw_fetch::command;
 
-use self::elsewhere::ELSEWHERE;
-use self::entry::{CommandGroup, Coverage, DocEntry};
-use self::pages::{DocCommand, commands, sources, unknown_subcommands};
-use self::table::RUN;
 use crate::cargo::cargo;
 use crate::places::Places;
+use crate::upstream;
 
-/// Checks the table, then runs the commands. `--check` only checks the table.
+/// Our own commands.
+const USAGE: &str = include_str!("usage.txt");
+/// What is run; the format is described there.
+const COMMANDS: &str = include_str!("docs/commands.txt");
+/// The page whose tables name commands of other systems too.
+const OTHER_SYSTEMS: &str = "docs/using/coming-from-elsewhere.md";
+/// Commands that docs/using/commands.md lists under another name.
+const ALIASES: [&str; 1] = ["metaclaw adapters promote"];
+
+/// A command of `commands.txt`.
+#[derive(Debug, Default, PartialEq)]
+struct DocCommand<'a> {
+    /// As it stands on a page; `None` if it only prepares what follows.
+    on_page: Option<&'a str>,
+    run: &'a str,
+    exit: i32,
+    /// Words of its output.
+    prints: Vec<&'a str>,
+}
+
+/// Checks the pages, then runs the commands. `--check` runs nothing.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    check(places)?;
     match args {
+        [only] if only == "--check" => return Ok(()),
         [] => {}
-        [only] if only == "--check" => return check(places),
         _ => bail!("it takes only --check"),
     }
-    check(places)?;
     let bin_dir = if let Some(given) = std::env::var_os("METACLAW_TEST_BIN_DIR") {
         PathBuf::from(given)
     } else {
         command::run(&mut cargo(places, &["build", "-p", "metaclaw"]))?;
         places.target.join("debug")
     };
-    for DocEntry { command, how } in elsewhere() {
-        if let Coverage::Excused(why) = how {
-            println!("not run {command}: {why}");
-        }
-    }
     run_commands(places, &bin_dir)
 }
 
-/// Returns the commands that tests run, and those that cannot be run here.
-fn elsewhere() -> Vec<DocEntry> {
-    ELSEWHERE.iter().flat_map(CommandGroup::entries).collect()
-}
-
-/// Runs the commands with the programs of a folder.
-pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
-    script::run(&places.root, bin_dir)
-}
-
-/// Checks that the table fits the pages. This runs nothing and takes less than a second.
+/// Checks the commands of the pages, which takes less than a second.
 pub(crate) fn check(places: &Places) -> Result<()> {
-    let commands = commands(&places.root)?;
-    let entries = [RUN, &elsewhere()].concat();
-    let mut gaps = gaps(&commands, &entries, &test_names(&places.root)?);
-    gaps.extend(unknown_subcommands(&places.root)?);
-    if !gaps.is_empty() {
-        bail!(
-            "xtask/src/docs/table.rs and elsewhere.rs do not fit the pages, or they are wrong:\n{}",
-            gaps.join("\n")
-        );
-    }
-    println!("{}", summary(&commands, &entries));
+    let wrong = find_wrong(&places.root)?;
+    ensure!(
+        wrong.is_empty(),
+        "the pages and the commands do not fit:\n{}",
+        wrong.join("\n")
+    );
     Ok(())
 }
 
-/// Returns what does not fit: commands without an entry, entries without a command, tests that do not exist.
-fn gaps(commands: &[DocCommand], entries: &[DocEntry], tests: &BTreeSet<String>) -> Vec<String> {
-    let mut gaps = Vec::new();
-    let documented: BTreeSet<&str> = commands.iter().map(|it| it.text.as_str()).collect();
-    let mut covered = BTreeSet::new();
-    for DocEntry { command, how } in entries {
-        if matches!(how, Coverage::Preparation) {
+/// Runs the commands of `commands.txt` with the programs of a folder.
+///
+/// # Errors
+/// The commands whose exit code or output is another.
+pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(&places.root, bin_dir)?;
+    let mut failed = Vec::new();
+    for command in read_commands(COMMANDS)? {
+        let (code, printed) = scratch.run(command.run)?;
+        let is_well =
+            code == command.exit && command.prints.iter().all(|words| printed.contains(words));
+        if !is_well {
+            println!("FAILED  {command:?}\nexit code {code}\n{printed}");
+            failed.push(command.run);
+        } else if command.on_page.is_some() {
+            println!("ok      {}", command.run);
+        }
+    }
+    // The proxy may still run if a command failed.
+    scratch.run("metaclaw stop")?;
+    ensure!(
+        failed.is_empty(),
+        "these commands do not do what xtask/src/docs/commands.txt says: {}; the home is kept: {}",
+        failed.join(" | "),
+        scratch.folder.display()
+    );
+    fs::remove_dir_all(&scratch.folder).ok();
+    Ok(())
+}
+
+/// Reads the format of `commands.txt`.
+fn read_commands(text: &str) -> Result<Vec<DocCommand<'_>>> {
+    let mut commands = Vec::new();
+    for block in text.split("\n\n").filter(|block| !block.starts_with('#')) {
+        let mut lines = block.trim().lines();
+        let first = lines.next().context("an empty command")?;
+        let mut command = match first.split_once(' ') {
+            Some(("$", text)) => DocCommand {
+                on_page: Some(text),
+                run: text,
+                ..DocCommand::default()
+            },
+            Some(("!", run)) => DocCommand {
+                run,
+                ..DocCommand::default()
+            },
+            _ => bail!("`{first}` begins with neither `$` nor `!`"),
+        };
+        for line in lines {
+            match line.split_once(' ') {
+                Some(("as", run)) => command.run = run,
+                Some(("exit", code)) => command.exit = code.parse()?,
+                _ => command.prints.push(line),
+            }
+        }
+        commands.push(command);
+    }
+    Ok(commands)
+}
+
+/// Returns each command of the pages that does not exist, and each of `commands.txt` that no page has.
+fn find_wrong(root: &Path) -> Result<Vec<String>> {
+    let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    for folder in ["docs", "examples/rollouts", "packages"] {
+        collect_pages(&root.join(folder), &mut pages)?;
+    }
+    let help = fs::read_to_string(root.join("docs/using/commands.md"))?;
+    let sections = read_help(&help);
+    let mut wrong = Vec::new();
+    let mut unseen: Vec<&str> = read_commands(COMMANDS)?
+        .into_iter()
+        .filter_map(|command| command.on_page)
+        .collect();
+    for path in pages {
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for (line, code) in find_code(&text) {
+            unseen.retain(|command| *command != code);
+            if path.ends_with(OTHER_SYSTEMS) {
+                continue;
+            }
+            let complaints = invocations(&code).filter_map(|words| complaint(&sections, &words));
+            let page = path.strip_prefix(root).unwrap_or(&path).display();
+            wrong.extend(complaints.map(|why| format!("{page}:{line}: {why}")));
+        }
+    }
+    wrong.extend(
+        unseen.iter().map(|command| {
+            format!("no page has `{command}`, which xtask/src/docs/commands.txt runs")
+        }),
+    );
+    Ok(wrong)
+}
+
+/// Adds the Markdown files below a folder, without what builds leave.
+fn collect_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+            collect_pages(&path, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns each line of a code block, without its comment and with the lines that continue it, and each piece of code in
+/// a paragraph; with the number of its line.
+fn find_code(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut is_fenced, mut is_continued) = (false, false);
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if is_fenced || line.starts_with("    ") {
+            let code = line
+                .split_once("  #")
+                .map_or(line, |(code, _)| code)
+                .trim()
+                .trim_start_matches("$ ");
+            // README names the program where the build leaves it.
+            let code = code.replace("target/release/metaclaw", "metaclaw");
+            let whole = code.trim_end_matches('\\').trim_end();
+            match found.last_mut() {
+                Some((_, first)) if is_continued => {
+                    first.push(' ');
+                    first.push_str(whole);
+                }
+                _ => found.push((number, whole.to_owned())),
+            }
+            is_continued = code.ends_with('\\');
+        } else {
+            let pieces = line.split('`').skip(1).step_by(2);
+            found.extend(pieces.map(|code| (number, code.to_owned())));
+        }
+    }
+    found
+}
+
+/// Returns the words of each call of `metaclaw` or `cargo xtask` in a line of shell, from the program on.
+fn invocations(code: &str) -> impl Iterator<Item = Vec<&str>> {
+    let calls = code.split(['|', ';']).flat_map(|part| part.split("&&"));
+    calls.filter_map(|call| {
+        let is_assignment = |word: &&str| {
+            word.split_once('=').is_some_and(|(name, _)| {
+                name.chars()
+                    .all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
+            })
+        };
+        let words: Vec<&str> = call.split_whitespace().skip_while(is_assignment).collect();
+        let is_ours = matches!(words[..], ["metaclaw", ..] | ["cargo", "xtask", ..]);
+        is_ours.then_some(words)
+    })
+}
+
+/// Returns the section of each command in docs/using/commands.md, without those of its subcommands.
+fn read_help(help: &str) -> BTreeMap<&str, &str> {
+    let headings = help.split("\n##").skip(1);
+    let sections = headings.map(|section| section.split_once('\n').unwrap_or((section, "")));
+    let named = sections.map(|(heading, text)| (heading.trim_start_matches('#').trim(), text));
+    named.chain(ALIASES.map(|alias| (alias, ""))).collect()
+}
+
+/// Says what is wrong with a call, by the help of all commands.
+fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> {
+    if let ["cargo", "xtask", command, ..] = words {
+        let is_known = USAGE.lines().any(|line| {
+            line.strip_prefix("  ")
+                .is_some_and(|line| line.split(' ').next() == Some(command))
+        });
+        let is_flag = command.starts_with('-') || *command == "help";
+        return (!is_known && !is_flag).then(|| format!("there is no `cargo xtask {command}`"));
+    }
+    let is_name = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let (mut name, mut help) = ("metaclaw".to_owned(), "");
+    let mut allowed = String::from("`--help` `--version` `--home`");
+    for word in words.iter().skip(1) {
+        if let Some(flag) = word.strip_prefix("--") {
+            let flag = flag.split(['=', '`']).next().unwrap_or_default();
+            let is_listed = [' ', '`', ',', '<', '[']
+                .iter()
+                .any(|after| allowed.contains(&format!("--{flag}{after}")));
+            if !flag.is_empty() && !is_listed {
+                return Some(format!("`{name}` has no --{flag}"));
+            }
             continue;
         }
-        if !covered.insert(*command) {
-            gaps.push(format!("the entry `{command}` occurs twice"));
-        }
-        if !documented.contains(command) {
-            gaps.push(format!("no page has the command of the entry `{command}`"));
-        }
-        if let Coverage::Test(name) = how
-            && !tests.contains(*name)
-        {
-            gaps.push(format!(
-                "no test has the name {name}, which the entry `{command}` gives"
-            ));
+        let longer = format!("{name} {word}");
+        if let Some(&section) = sections.get(longer.as_str()) {
+            (name, help) = (longer, section);
+            allowed.push_str(section);
+        } else if is_name(word) && !help.contains("| `<") && !help.contains("| `[") {
+            let has_subcommands = name == "metaclaw"
+                || sections
+                    .keys()
+                    .any(|other| other.starts_with(&format!("{name} ")));
+            if has_subcommands && !word.starts_with('-') {
+                return Some(format!("there is no `{longer}`"));
+            }
+            break;
+        } else if !word.starts_with('-') {
+            help = "| `<";
         }
     }
-    let missing = commands.iter().filter(|it| !covered.contains(&*it.text));
-    gaps.extend(missing.map(|it| format!("{}:{}: no entry for `{}`", it.page, it.line, it.text)));
-    gaps
+    None
 }
 
-fn summary(commands: &[DocCommand], entries: &[DocEntry]) -> String {
-    let n = |of: fn(&Coverage) -> bool| entries.iter().filter(|it| of(&it.how)).count();
-    format!(
-        "{} commands on the pages, {} different ones: {} are run by `cargo xtask docs`, {} by tests, {} cannot be run here",
-        commands.len(),
-        n(|how| !matches!(how, Coverage::Preparation)),
-        n(|how| matches!(how, Coverage::Run { .. })),
-        n(|how| matches!(how, Coverage::Test(_))),
-        n(|how| matches!(how, Coverage::Excused(_)))
-    )
+/// The scratch home, and the variables of the commands.
+struct Scratch {
+    folder: PathBuf,
+    path: String,
+    proxy: String,
+    upstream: String,
 }
 
-/// Returns the names of all functions in the workspace's Rust files.
-fn test_names(root: &Path) -> Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    for path in sources(root, "rs")? {
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let functions = text.lines().filter_map(|line| {
-            let line = line.trim_start();
-            let line = line.strip_prefix("async ").unwrap_or(line);
-            line.strip_prefix("fn ")?.split_once('(')
-        });
-        names.extend(functions.map(|(name, _)| name.to_owned()));
+impl Scratch {
+    /// Makes a home whose settings ask the scripted upstream.
+    fn new(root: &Path, bin_dir: &Path) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("metaclaw-docs-{}", std::process::id()));
+        let home = folder.join(".metaclaw");
+        fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o700))?;
+        symlink(root.join("examples"), folder.join("examples"))?;
+        let upstream = upstream::start()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let config = home.join("config.yaml");
+        let settings = format!(
+            "mode: skills_only\nproxy: {{port: {port}}}\nllm: {{api_base: '{upstream}', model_id: demo, api_key: k}}\n"
+        );
+        fs::write(&config, settings)?;
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600))?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        Ok(Self {
+            path: format!("{}:{path}", bin_dir.display()),
+            proxy: format!("127.0.0.1:{port}"),
+            upstream,
+            folder,
+        })
     }
-    Ok(names)
+
+    /// Runs a command by bash. Returns its exit code, -1 after a signal, and its output and errors together.
+    fn run(&self, text: &str) -> Result<(i32, String)> {
+        let log = self.folder.join("output");
+        let output = fs::File::create(&log)?;
+        let mut bash = Command::new("bash");
+        bash.args(["-o", "pipefail", "-c", text])
+            .env_clear()
+            .current_dir(&self.folder)
+            .env("HOME", &self.folder)
+            .env("PATH", &self.path)
+            .env("PROXY", &self.proxy)
+            .env("UPSTREAM", &self.upstream)
+            .env("OPENAI_API_KEY", "sk-of-the-docs")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        // A file and no pipe, because a program in the background keeps its output open.
+        let code = bash.status().context("cannot run bash")?.code();
+        let printed = fs::read(&log)?;
+        Ok((
+            code.unwrap_or(-1),
+            String::from_utf8_lossy(&printed).into_owned(),
+        ))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn root() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .unwrap()
-            .to_owned()
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
     }
 
     #[test]
-    fn every_command_of_the_docs_has_an_entry() {
-        let commands = commands(&root()).unwrap();
-        let gaps = gaps(
-            &commands,
-            &[RUN, &elsewhere()].concat(),
-            &test_names(&root()).unwrap(),
-        );
-        assert_eq!(gaps, Vec::<String>::new());
-        assert_eq!(unknown_subcommands(&root()).unwrap(), Vec::<String>::new());
+    fn every_command_of_the_pages_exists() {
+        assert_eq!(find_wrong(root()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn commands_are_found_in_blocks_and_paragraphs_and_what_does_not_exist_is_said() {
+        let help = "\n## metaclaw turns\n### metaclaw turns list\n| `-n, --limit <N>` | how many |\n## metaclaw undo\n\
+                    | `[WHICH]` | which |\n## metaclaw config\n| `[KEY]` | a key |\n### metaclaw config set\n";
+        let sections = read_help(help);
+        let page = "Text with `metaclaw turns fly` and `cargo xtask fly`.\n\n    \
+                    KEY=x metaclaw turns list --json  # comment\n    metaclaw undo last \\\n      --flag=2\n\n\
+                    ``` sh\n$ cat file | metaclaw fly && metaclaw config mode auto\n```\n    metaclaw turns list --limit 3\n";
+        let found: Vec<(usize, String)> = find_code(page)
+            .iter()
+            .flat_map(|(line, code)| {
+                let complaints = invocations(code).filter_map(|words| complaint(&sections, &words));
+                complaints.map(|why| (*line, why)).collect::<Vec<_>>()
+            })
+            .collect();
+        let expected = [
+            (1, "there is no `metaclaw turns fly`"),
+            (1, "there is no `cargo xtask fly`"),
+            (3, "`metaclaw turns list` has no --json"),
+            (4, "`metaclaw undo` has no --flag"),
+            (8, "there is no `metaclaw fly`"),
+        ];
+        assert_eq!(found, expected.map(|(line, why)| (line, why.to_owned())));
     }
 
     #[test]
     fn ci_runs_the_test_that_the_readme_names() {
         let last = |file| {
-            let text = std::fs::read_to_string(root().join(file)).unwrap();
+            let text = fs::read_to_string(root().join(file)).unwrap();
             text.lines().last().unwrap().to_owned()
         };
         assert_eq!(last(".ci/run"), "exec cargo xtask test");
@@ -165,31 +389,9 @@ mod tests {
     #[test]
     fn readme_and_contributing_need_the_same_packages() {
         for page in ["README.md", "CONTRIBUTING.md"] {
-            let text = std::fs::read_to_string(root().join(page)).unwrap();
+            let text = fs::read_to_string(root().join(page)).unwrap();
             let needed = "`apt install g++ python3-pip python3-venv npm`";
             assert_eq!(text.matches(needed).count(), 1, "{page}");
         }
-    }
-
-    #[test]
-    fn a_command_without_an_entry_and_an_entry_without_a_command_are_found() {
-        let command = DocCommand {
-            page: "README.md".to_owned(),
-            line: 7,
-            text: "metaclaw fly".to_owned(),
-        };
-        let walk = entry::tested("a_test", &["metaclaw walk"]);
-        let run = entry::excused("it needs legs", &["metaclaw run"]);
-        let entries: Vec<DocEntry> = walk.entries().chain(run.entries()).collect();
-        let tests = BTreeSet::from(["another_test".to_owned()]);
-        assert_eq!(
-            gaps(&[command], &entries, &tests),
-            [
-                "no page has the command of the entry `metaclaw walk`",
-                "no test has the name a_test, which the entry `metaclaw walk` gives",
-                "no page has the command of the entry `metaclaw run`",
-                "README.md:7: no entry for `metaclaw fly`",
-            ]
-        );
     }
 }

@@ -15,8 +15,6 @@ mod dist;
 mod docs;
 mod fuzz;
 mod golden;
-mod gpu;
-mod laptop;
 mod libtorch;
 mod lint;
 mod model;
@@ -25,11 +23,10 @@ mod places;
 mod report;
 mod screenshots;
 mod setup;
-mod soak;
-mod sources;
 mod start;
 mod test;
 mod tools;
+mod upstream;
 mod vllm;
 mod wheel;
 mod wired;
@@ -40,49 +37,7 @@ use anyhow::{Result, bail};
 
 use crate::places::Places;
 
-const USAGE: &str = "\
-usage: cargo xtask <command> [arguments]
-
-  start [args]    fetch what is missing, build, and run the proxy with the demo model in a home of its own;
-                  arguments go to `metaclaw start` (--port N, --mode M, ..)
-  test            fetch what is missing, then what a change must pass before it is pushed: format, clippy, all unit,
-                  property, snapshot and doc tests, and an end-to-end test of each main path
-  test --all      everything, as it runs at night: documentation and all end-to-end tests as well (3 GB are fetched)
-
-  setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
-                  to fetch, 8 GB of disk)
-  dist [proxy|trainer] [--quick]
-                  release archives in target/dist: the proxy for old systems, the training server with its libtorch;
-                  --quick without the optimising pass over all crates at once
-  bare-roots [NAME..]
-                  install what `dist` made on Debian systems without a compiler, and relay a first turn there; needs
-                  root and debootstrap; transcripts in target/dist
-  clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw,
-                  other agents, Chromium)
-  agents          wire every agent that can be installed, one tool call through the proxy, and put it back (4 GB more are
-                  fetched)
-  bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)
-  bench episodes  agents that do tasks: how much better the demo model gets at tool calls and at commands (60 minutes)
-  bench learn     scripted owners teach the demo model: what it learns, what it keeps, what passes the gate (90 minutes)
-  bench relay     the proxy beside nginx and LiteLLM: requests a second, delays, CPU, memory
-  bench size      what the turn log takes on disk beside storing each request whole
-  soak [--minutes N]
-                  an hour of chat, training and new adapters: memory, disk, threads; goes on where it was interrupted
-  fuzz [--minutes N] [TARGET..]
-                  look for inputs that break the relay's parsers, 10 minutes a target; goes on where it was stopped
-  laptop [args]   the script of 40 conversations that shows the model learn to be brief
-  screenshots     take the pictures of the page at /ui in docs/using/gallery anew (Chromium)
-  golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
-  gpu [args]      what the engine does on a GPU: golden values, speed, gaps, memory; writes a report (--help)
-  circles         list the files of a crate that import each other in a circle
-  fmt             format the code
-  lint            check for circles of files, unused dependencies and licences, and run clippy
-                  with every feature
-  doc             the documentation, warnings refused
-  docs [--check]  run the commands of README, CONTRIBUTING.md and docs/ in a scratch home; --check only checks that
-                  each has an entry in table.rs or elsewhere.rs of xtask/src/docs
-
-Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
+const USAGE: &str = include_str!("usage.txt");
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -98,23 +53,12 @@ fn main() -> ExitCode {
 
 fn run(command: &str, args: &[String]) -> Result<()> {
     if matches!(command, "help" | "-h" | "--help") {
-        println!("{USAGE}");
+        print!("{USAGE}");
         return Ok(());
     }
-    let takes_arguments = matches!(
-        command,
-        "setup"
-            | "start"
-            | "test"
-            | "dist"
-            | "bare-roots"
-            | "laptop"
-            | "bench"
-            | "soak"
-            | "fuzz"
-            | "gpu"
-            | "docs"
-    );
+    let mut with_arguments =
+        "setup start test dist bare-roots laptop bench soak fuzz gpu docs".split(' ');
+    let takes_arguments = with_arguments.any(|name| name == command);
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
@@ -127,12 +71,12 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "bare-roots" => bare_roots::run(&places, args),
         "clients" => setup::clients(&places),
         "agents" => wired::run(&places),
-        "laptop" => laptop::run(&places, args),
+        "laptop" => bench::laptop(&places, args),
         "bench" => bench::run(&places, args),
-        "soak" => soak::run(&places, args),
+        "soak" => bench::soak(&places, args),
         "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
-        "gpu" => gpu::run(&places, args),
+        "gpu" => bench::gpu(&places, args),
         "screenshots" => screenshots::run(&places),
         "circles" => circles::run(&places),
         "fmt" => cargo::fmt(&places),

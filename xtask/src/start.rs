@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Result, anyhow};
 
-pub(crate) use self::build::build_release;
+use self::build::build_release;
 use crate::places::Places;
 use crate::report::StageReport;
 

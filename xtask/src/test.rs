@@ -4,11 +4,10 @@
 //! all that is tested. A separate clippy command would have to check all dependencies and crates again (193 s of two
 //! cores).
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use metaclaw_fetch::command;
 
 use crate::bubblewrap;
@@ -143,13 +142,6 @@ fn nextest_calls(extent: Extent) -> Vec<Vec<&'static str>> {
     }
 }
 
-/// Tests of all test binaries together.
-#[derive(Debug, Default)]
-struct TestCounts {
-    n_passed: u64,
-    n_failed: u64,
-}
-
 /// By cargo's own runner: first what needs nothing, then, one test at a time, what has the machine for itself.
 fn plain_tests(
     places: &Places,
@@ -162,56 +154,14 @@ fn plain_tests(
         Extent::All => &all[..],
         Extent::Short => &short,
     };
-    let mut counts = TestCounts::default();
-    let mut failures = Vec::new();
+    let mut outcome = Ok(());
     for args in [&[][..], last] {
-        if let Err(error) = plain_round(places, variables, args, &mut counts) {
-            failures.push(error);
-        }
+        let call = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
+        let args = [&call[..], &ALL_FEATURES, &["--"], args].concat();
+        let tests = command::run(cargo_with_clippy(places, &args).envs(variables.iter().cloned()));
+        outcome = outcome.and(tests);
     }
-    println!("{} passed, {} failed", counts.n_passed, counts.n_failed);
-    failures.pop().map_or(Ok(()), Err)
-}
-
-/// The runner prints a summary for each binary, so xtask computes the sum.
-fn plain_round(
-    places: &Places,
-    variables: &[(&'static str, PathBuf)],
-    args: &[&str],
-    counts: &mut TestCounts,
-) -> Result<()> {
-    let cargo_args = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
-    let cargo_args = [&cargo_args[..], &ALL_FEATURES, &["--"], args].concat();
-    let mut tests = cargo_with_clippy(places, &cargo_args);
-    tests.envs(variables.iter().cloned()).stdout(Stdio::piped());
-    let mut child = tests.spawn().context("cannot start cargo")?;
-    for line in child
-        .stdout
-        .take()
-        .into_iter()
-        .flat_map(|out| BufReader::new(out).lines())
-    {
-        let line = line.context("cannot read what the tests print")?;
-        println!("{line}");
-        if let Some((passed, failed)) = parse_summary(&line) {
-            counts.n_passed += passed;
-            counts.n_failed += failed;
-        }
-    }
-    let status = child.wait().context("cannot wait for the tests")?;
-    if !status.success() {
-        bail!("the tests failed ({status})");
-    }
-    Ok(())
-}
-
-/// "test result: ok. 3 passed; 0 failed; …": returns the two numbers.
-fn parse_summary(line: &str) -> Option<(u64, u64)> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let mut parts = counts.split("; ");
-    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
-    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some((passed, failed))
+    outcome
 }
 
 /// Downloads the clients that the chosen tests need, and returns the environment variables that name them.
@@ -257,14 +207,6 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_the_summary_of_a_test_binary() {
-        let line =
-            "test result: FAILED. 23 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(parse_summary(line), Some((23, 3)));
-        assert_eq!(parse_summary("test a::b ... ok"), None);
-    }
 
     #[test]
     fn takes_all_or_nothing() {

@@ -49,10 +49,8 @@ pub(crate) fn take(
         .collect();
 
     let mut copy = archive.into_inner();
-    copy.fetch(
-        missing.iter().map(|member| member.bytes.clone()).collect(),
-        &wheel.requirement,
-    )?;
+    let ranges: Vec<_> = missing.iter().map(|member| member.bytes.clone()).collect();
+    copy.fetch(&ranges, &wheel.requirement)?;
     copy.check_if_whole()?;
     let mut archive = open(copy, wheel)?;
     for member in missing {
@@ -188,17 +186,14 @@ fn read_record(
     let names = archive
         .file_names()
         .collect::<zip::result::ZipResult<Vec<_>>>()?;
-    let name = names
-        .iter()
-        .find(|name| is_record(name))
-        .map(ToString::to_string);
-    drop(names);
-    let Some(name) = name else {
-        bail!(
+    let found = names.iter().find(|name| is_record(name));
+    let name = found.map(ToString::to_string).with_context(|| {
+        format!(
             "the wheel of {} has no RECORD, so nothing in it can be checked",
             wheel.requirement
-        );
-    };
+        )
+    })?;
+    drop(names);
     let mut text = String::new();
     archive
         .by_name(&name)?

@@ -9,8 +9,6 @@
 mod content;
 mod curves;
 mod judge;
-mod limits;
-mod line;
 mod measure;
 mod owner;
 mod play;
@@ -45,7 +43,6 @@ use tokio::{
 use self::{
     content::Content,
     judge::{Function, Judge, JudgeKind, Owners},
-    limits::{Promise, Results},
     record::Records,
     reference::References,
     rows::{Row, Selection},
@@ -56,9 +53,6 @@ use self::{
 /// Test questions, and with `--quick`.
 const N_TEST: usize = 60;
 const N_TEST_QUICK: usize = 20;
-/// Minutes of the whole bench, and with `--quick`.
-const MINUTES: f64 = 90.0;
-const MINUTES_QUICK: f64 = 10.0;
 /// How often the time that it took is put by.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -119,8 +113,8 @@ async fn main() -> Result<ExitCode> {
     if !flags.show {
         unsound = run(&out, &rows, &content, &flags).await?;
     }
-    let is_kept = report(&out, &content, &flags, &unsound)?;
-    Ok(if is_kept {
+    let is_sound = report(&out, &content, &flags, &unsound)?;
+    Ok(if is_sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -156,8 +150,7 @@ async fn run(out: &Path, rows: &[Row], content: &Content, flags: &Flags) -> Resu
     }
 }
 
-/// Prints and writes all results in the folder; returns whether every promise that was measured is kept and no run
-/// failed.
+/// Prints and writes all results in the folder; returns whether every run ended as it should.
 fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> Result<bool> {
     let records = Records::new(out).read();
     let references = References::read(&out.join("references.json"))?;
@@ -171,38 +164,14 @@ fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> 
     for row in unsound {
         let _ = writeln!(text, "{row}");
     }
-    let mut promises = limits::promises(Results {
-        records: &records,
-        references: &references,
-        content,
-    });
-    promises.extend(time(out, flags));
-    let whole = flags.is_whole();
-    let (summary, is_kept) = limits::summary(&promises, whole && !flags.quick);
-    text.push('\n');
-    text.push_str(&summary);
     println!("{text}");
     println!(
         "replies.txt, curves.svg and runs.jsonl are in {}",
         out.display()
     );
     write(&out.join("table.txt"), text.as_bytes())?;
-    let is_unsound = |it: &Unsound| whole || it.is_failure();
-    Ok(is_kept && !unsound.iter().any(is_unsound))
-}
-
-/// Checks the duration, which is promised for the whole default bench and for the quick one.
-fn time(out: &Path, flags: &Flags) -> Option<Promise> {
-    if flags.full || !flags.is_whole() {
-        return None;
-    }
-    let settings = Settings::read(out).ok()?;
-    let most = if flags.quick { MINUTES_QUICK } else { MINUTES };
-    Some(Promise::at_most(
-        "minutes of the whole bench".to_owned(),
-        most,
-        Some(settings.minutes),
-    ))
+    let whole = flags.is_whole();
+    Ok(!unsound.iter().any(|row| whole || row.is_failure()))
 }
 
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {

@@ -20,9 +20,6 @@ pub struct Scored {
     pub relevance: f64,
     /// Its mean negative log-probability per token after its question with the wish, in nats.
     pub nll: f64,
-    /// How much more probable it is after its question with the wish than without, in nats per token.
-    #[serde(default)]
-    pub gain: f64,
 }
 
 /// Figures of some replies.
@@ -76,13 +73,6 @@ impl Figures {
         self.right.get(wish).map_or(f64::NAN, |n| share(*n, self.n))
     }
 
-    /// Returns the 95 % interval of the rate (Wilson).
-    pub fn interval(&self, wish: &str) -> (f64, f64) {
-        self.right
-            .get(wish)
-            .map_or((0.0, 1.0), |n| wilson(*n, self.n))
-    }
-
     /// Returns the relevance as a fraction of the reference's.
     pub fn relevance_of(&self, reference: &Self) -> f64 {
         self.relevance / reference.relevance
@@ -131,19 +121,6 @@ pub fn share(n: usize, of: usize) -> f64 {
     n as f64 / of as f64
 }
 
-/// Returns Wilson's 95 % interval of `n` in `of`.
-pub fn wilson(n: usize, of: usize) -> (f64, f64) {
-    const Z: f64 = 1.96;
-    if of == 0 {
-        return (0.0, 1.0);
-    }
-    let (p, of) = (share(n, of), of as f64);
-    let middle = p + Z * Z / (2.0 * of);
-    let half = Z * (p * (1.0 - p) / of + Z * Z / (4.0 * of * of)).sqrt();
-    let scale = 1.0 + Z * Z / of;
-    ((middle - half) / scale, (middle + half) / scale)
-}
-
 /// Returns the seed for a test question, which is the same for every adapter.
 pub fn test_seed(index: usize) -> u64 {
     7_000 + index as u64
@@ -161,7 +138,6 @@ mod tests {
             ended: true,
             relevance,
             nll: 1.0,
-            gain: 0.0,
         }
     }
 
@@ -198,18 +174,6 @@ mod tests {
         assert_eq!(row("xx.x.xxxx"), Some(8));
         assert_eq!(row("xx.xx"), None);
         assert_eq!(row(""), None);
-    }
-
-    #[test]
-    fn intervals_are_wilsons() {
-        // Computed by hand for 51 of 60.
-        let (low, high) = wilson(51, 60);
-        assert!(
-            (low - 0.739).abs() < 2e-3 && (high - 0.919).abs() < 2e-3,
-            "{low} {high}"
-        );
-        assert_eq!(wilson(0, 0), (0.0, 1.0));
-        assert!(wilson(0, 60).1 < 0.07);
     }
 
     #[test]

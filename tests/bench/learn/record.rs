@@ -175,25 +175,6 @@ impl Records {
 #[cfg(test)]
 pub mod testing {
     use super::*;
-    use crate::{content::Content, measure::Scored};
-
-    /// Returns an adapter that served, and gives the same reply to every test question.
-    pub fn served(text: &str, relevance: f64, content: &Content) -> Served {
-        let reply = |question: &String| Scored {
-            question: question.clone(),
-            text: text.to_owned(),
-            ended: true,
-            relevance,
-            nll: 1.0,
-            gain: 0.0,
-        };
-        Served {
-            after: 12,
-            adapter: "a-1".to_owned(),
-            wish: "hello".to_owned(),
-            replies: content.test.iter().map(reply).collect(),
-        }
-    }
 
     /// Returns a run with only the final measurement.
     pub fn record(row: &str, wish: &str, seed: u64) -> Record {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     content::{Content, Wish},
-    measure::{Figures, Probed, Scored, mean},
+    measure::{Figures, Probed, Scored},
     score::{BASE, Scorer},
 };
 
@@ -19,9 +19,6 @@ pub struct References {
     pub probed: Probed,
     /// Its replies with each wish as a paragraph after the question.
     pub told: BTreeMap<String, Vec<Scored>>,
-    /// How much likelier its plain replies are with each wish in its prompt than without: nat a token, on average.
-    #[serde(default)]
-    pub gains: BTreeMap<String, f64>,
 }
 
 // === impl References ===
@@ -46,13 +43,6 @@ impl References {
                     .test(BASE, Some(wish), |question| wish.told(question))
                     .await?;
                 references.told.insert(wish.name.clone(), told);
-                references.write(file)?;
-            }
-            if !references.gains.contains_key(&wish.name) {
-                // The same replies as the plain ones, whose ids are not kept.
-                let plain = scorer.test(BASE, Some(wish), str::to_owned).await?;
-                let gain = mean(plain.iter().map(|it| it.gain));
-                references.gains.insert(wish.name.clone(), gain);
                 references.write(file)?;
             }
         }
@@ -83,43 +73,5 @@ impl References {
     pub fn of(&self, wish: &str, content: &Content) -> Option<Figures> {
         let told = self.told.get(wish)?;
         Some(Figures::of(told, content.wishes.iter().map(|it| &**it)))
-    }
-}
-
-#[cfg(test)]
-pub mod testing {
-    use super::*;
-
-    /// The base: 5 % obey, 100 words, relevance 0.9; told: 90 %, 20 words, relevance 1.5, likelihood 1.
-    pub fn references(wishes: &[&str], content: &Content) -> References {
-        let replies = |n_right: usize, wish: Option<&str>| -> Vec<Scored> {
-            let text = |i: usize| match wish {
-                Some("hello") if i < n_right => format!("Hello! {}", "word ".repeat(19)),
-                Some("numbered") if i < n_right => format!("1. take it {}", "word ".repeat(17)),
-                Some("terse") if i < n_right => "word ".repeat(20),
-                _ => "word ".repeat(100),
-            };
-            let reply = |i: usize| Scored {
-                question: content.test[i].clone(),
-                text: text(i),
-                ended: true,
-                relevance: if wish.is_some() { 1.5 } else { 0.9 },
-                nll: 1.0,
-                gain: 0.0,
-            };
-            (0..60).map(reply).collect()
-        };
-        References {
-            plain: replies(3, None),
-            probed: Probed {
-                known: 58,
-                hidden: 58,
-            },
-            told: wishes
-                .iter()
-                .map(|wish| ((*wish).to_owned(), replies(54, Some(wish))))
-                .collect(),
-            gains: BTreeMap::new(),
-        }
     }
 }

@@ -85,13 +85,11 @@ impl<'a> Scorer<'a> {
                 ended: reply.ended,
                 relevance: 0.0,
                 nll: 0.0,
-                gain: 0.0,
             })
             .collect();
         for (at, means) in with_ids.into_iter().zip(means.chunks_exact(4)) {
             scored[at].relevance = means[0] - f64::midpoint(means[1], means[2]);
             scored[at].nll = -means[3];
-            scored[at].gain = means[3] - means[0];
         }
         Ok(scored)
     }

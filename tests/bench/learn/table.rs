@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     content::Content,
-    line::{Held, OnLine},
-    measure::{share, three_in_a_row},
+    measure::{Figures, share, three_in_a_row},
     record::Record,
     reference::References,
 };
@@ -97,33 +96,34 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
     text
 }
 
-/// Prints each adapter that served: its figures with their limits, and the figures of the gate.
+/// Prints each adapter that served: its figures beside those of the base model and the reference, and the gate's own.
 pub fn served(records: &[Record], references: &References, content: &Content) -> String {
     let mut text = String::from(
-        "\nWhat served, on the test questions. kept: how much of the wish, by rules or likelihood; of relevance at least so\n\
-         much is asked, of surprise at most (base and told: between which figures).\n",
+        "\nWhat served, on the test questions, beside the base model and the base model with the wish in its prompt:\n",
     );
+    let base = references.base(content);
     for record in records {
         for served in &record.adapters {
-            let Some(line) = OnLine::of(served, references, content) else {
+            let (Some(told), Ok(wish)) = (
+                references.of(&served.wish, content),
+                content.wish(&served.wish),
+            ) else {
                 continue;
             };
-            let by = if line.by_rules { "rules" } else { "likelihood" };
-            let held = |it: Held| {
-                format!(
-                    "{:.2}, asked {:.2} (base {:.2}, told {:.2})",
-                    it.own, it.asked, it.base, it.told
-                )
+            let own = Figures::of(&served.replies, [&**wish]);
+            let beside = |of: &dyn Fn(&Figures) -> f64| {
+                format!("{:.2} ({:.2}, {:.2})", of(&own), of(&base), of(&told))
             };
             let _ = writeln!(
                 text,
-                "  {} after {}, {}: kept {:.2} ({by}); relevance {}; surprise {}",
+                "  {} after {}, {}: rate {}; relevance {}; nll {:.2} (told {:.2})",
                 record.id,
                 served.after,
                 served.adapter,
-                line.kept,
-                held(line.relevance),
-                held(line.surprise)
+                beside(&|figures| figures.rate(&served.wish)),
+                beside(&|figures| figures.relevance),
+                own.nll,
+                told.nll,
             );
             for test in ["relevance", "fluency"] {
                 if let Some(said) = record.gate_said(&served.adapter, test) {
@@ -188,7 +188,6 @@ mod tests {
             ended: true,
             relevance: 1.0,
             nll: 1.0,
-            gain: 0.0,
         }
     }
 

@@ -6,7 +6,6 @@
 //! peer, repeat) is one file; what is there is not run again. Nothing is pinned to a CPU.
 
 mod cell;
-mod limits;
 mod load;
 mod long_replies;
 mod measure;
@@ -131,10 +130,7 @@ fn main() -> Result<()> {
         runtime.block_on(run(&flags))?;
     }
     let cells = read_all(&flags.out)?;
-    let mut text = table::table(&cells);
-    if !flags.by_wrk {
-        text = format!("{text}\n{}", limits::summary(&cells));
-    }
+    let text = table::table(&cells);
     println!("{text}");
     fs::write(flags.out.join("table.txt"), text)?;
     fs::write(

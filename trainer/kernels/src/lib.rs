@@ -8,7 +8,7 @@
 //! rows of the input at the same time.
 //!
 //! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work; another
-//! run than the table of `trainer/engine/bench/README.md`, which has other figures for the same machine):
+//! run than the table of `tests/bench/engine/README.md`, which has other figures for the same machine):
 //!
 //! | input rows | dtype | libtorch | here |
 //! |---|---|---|---|

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use metaclaw_fetch::{command, pip, writing};
 
-use super::program::{build, program, quick_or};
+use super::program::{PROXY, build, program, quick_or};
 use crate::places::Places;
 use crate::report::{Stage, StageReport};
 
@@ -29,13 +29,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         })?;
         (nginx, litellm)
     };
-    report.stage("build", |_| {
-        build(
-            places,
-            &["metaclaw", "metaclaw-tests"],
-            &["metaclaw", "relay"],
-        )
-    })?;
+    report.stage("build", |_| build(places, &[PROXY, &["relay"]].concat()))?;
     report.print();
     let mut bench = program(places, "relay", &quick_or("relay", args), args);
     for (variable, peer) in [

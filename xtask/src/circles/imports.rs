@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::{Modules, UseImport};
+use super::modules::{Modules, UseImport};
 
 /// From file, to file: the names that are imported.
 pub(super) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
@@ -35,8 +35,7 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
         }
     };
     for (from, module) in modules.all.iter().enumerate() {
-        let scope = &module.scope;
-        for import in &scope.imports {
+        for import in &module.imports {
             match follow(modules, from, &import.path, 0) {
                 Some(PathTarget::Item(item)) => {
                     if import.is_reexport && modules.is_below(item.named, from) {
@@ -54,8 +53,9 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
                 Some(PathTarget::Module(_)) | None => {}
             }
         }
-        let words = scope.words.iter().map(std::slice::from_ref);
-        for path in words.chain(scope.paths.iter().map(Vec::as_slice)) {
+        // A path also imports what its first word is.
+        let words = module.paths.iter().map(|path| &path[..1]);
+        for path in words.chain(module.paths.iter().map(Vec::as_slice)) {
             if let Some(PathTarget::Item(item)) = follow(modules, from, path, 0) {
                 add(from, item.named, item.name.clone());
                 add(from, item.defined, item.name);
@@ -98,13 +98,13 @@ fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<P
     if let Some(child) = module.children.get(name) {
         return Some(PathTarget::Module(*child));
     }
-    if module.scope.defines.contains(name) {
+    if module.defines.contains(name) {
         return Some(PathTarget::Item(Item::defined(at, name)));
     }
     if n_steps == MOST_STEPS {
         return None;
     }
-    let imports = &module.scope.imports;
+    let imports = &module.imports;
     let is_it = |import: &&UseImport| import.name.as_deref() == Some(name) && import.path != [name];
     if let Some(import) = imports.iter().find(is_it) {
         let target = follow(modules, at, &import.path, n_steps + 1)?;

@@ -1,11 +1,20 @@
-//! Checks built programs, and makes them small.
+//! Builds the programs of a release, checks them, and makes them small.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use metaclaw_fetch::command;
+use metaclaw_fetch::{command, pip};
+
+use crate::cargo::cargo;
+use crate::places::Places;
+
+/// The C library that the proxy is linked with: that of Debian 10 and of all systems of the last years.
+pub(super) const GLIBC: Version = Version(2, 28);
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// A linker and a C compiler that know old C libraries.
+const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
 /// A version of the C library.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +24,39 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
     }
+}
+
+/// Builds the proxy; returns the program's path.
+pub(super) fn build_proxy(places: &Places, profile: &str) -> Result<PathBuf> {
+    let python = pip::environment(&places.cache.join("dist-tools"), &TOOLS)?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let tools = python.parent().map(Path::to_owned);
+    let folders = tools.into_iter().chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders).context("a folder of PATH has a colon in its name")?;
+    let target = format!("{TARGET}.{GLIBC}");
+    let mut build = cargo(places, &["zigbuild", "--profile", profile]);
+    build
+        .args(["--target", &target, "-p", "metaclaw", "--bin", "metaclaw"])
+        .args(["--features", "metaclaw/jemalloc"])
+        .env("PATH", path);
+    command::run(&mut build)?;
+    Ok(places.target.join(TARGET).join(profile).join("metaclaw"))
+}
+
+/// Builds the training server's two programs, which search libtorch only next to themselves; returns their folder.
+///
+/// They are linked with the C library of this machine, because libtorch uses GCC's C++ library, which zig's cannot
+/// replace.
+pub(super) fn build_trainer(places: &Places, profile: &str) -> Result<PathBuf> {
+    // It has a folder of its own, so that the same programs linked for this checkout stay as they are.
+    let target = places.target.join("portable");
+    let mut build = cargo(places, &["build", "--profile", profile]);
+    build
+        .args(["-p", "metaclaw-trainer", "--bins"])
+        .args(["--features", "metaclaw-trainer/portable"])
+        .env("CARGO_TARGET_DIR", &target);
+    command::run(&mut build)?;
+    Ok(target.join(profile))
 }
 
 /// Copies a program without its symbols.

@@ -27,7 +27,7 @@ struct BuildProgress {
 }
 
 /// Builds the proxy and the trainer as a user runs them.
-pub(crate) fn build_release(places: &Places) -> Result<()> {
+pub(super) fn build_release(places: &Places) -> Result<()> {
     let mut progress = BuildProgress::new(places)?;
     let mut build = cargo(places, &["build", "--release", "--quiet"]);
     build

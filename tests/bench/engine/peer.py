@@ -1,7 +1,7 @@
 """The other side of `cargo xtask bench engine`: a cell with transformers and PEFT, once after a warm-up.
 
-`peer.py INPUT.json` prints a line of JSON. Settings are the fastest that were found on two cores (`SETTINGS` in
-the xtask has those of a cell): sdpa, which is flash attention where there is no padding; logits of those
+`peer.py INPUT.json` prints a line of JSON. Settings are the fastest that were found on two cores (`peer` in
+the input has those of a cell): sdpa, which is flash attention where there is no padding; logits of those
 positions alone that have a loss; fused AdamW; no gradient checkpointing but where memory asks for it; samples of one length
 in one batch, others one by one (padded they take the longest one's time, and a mask, which is slower than none).
 """
@@ -112,6 +112,28 @@ def decode(task: dict, peer: dict) -> dict:
     return {**figures(clock), "new_tokens": n_tokens}
 
 
+def bandwidth(task: dict, _: dict) -> dict:
+    """Reading a gigabyte, the best of five. Decoding cannot be faster."""
+    numbers = torch.ones(1 << 27, dtype=torch.int64)
+    clock, best = start(), min(timed(numbers.sum) for _ in range(5))
+    return {**figures(clock), "read_bytes_per_s": (1 << 30) / best}
+
+
+def peak(task: dict, _: dict) -> dict:
+    """Floating-point operations a second, the best of five products."""
+    side = task["side"]
+    one = torch.ones(side, side, dtype={"bf16": torch.bfloat16, "f32": torch.float32}[task["dtype"]], device=device(task))
+    clock, best = start(), min(timed(lambda: one @ one) for _ in range(5))
+    return {**figures(clock), "flops_per_s": 2 * side**3 / best}
+
+
+def timed(work) -> float:
+    wall, _ = start()
+    work()
+    wait()
+    return time.perf_counter() - wall
+
+
 def wait() -> None:
     """A GPU does what it is given later."""
     if torch.cuda.is_available():
@@ -138,7 +160,7 @@ def main() -> None:
     task = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(task["threads"])
     torch.manual_seed(1)
-    found = {"train": train, "decode": decode}[task["kind"]](task, task.get("peer", {}))
+    found = {"train": train, "decode": decode, "bandwidth": bandwidth, "peak": peak}[task["kind"]](task, task.get("peer", {}))
     print(json.dumps({**found, "peak_bytes": peak_bytes(), "torch": torch.__version__}))
 
 
