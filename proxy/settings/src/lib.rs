@@ -156,8 +156,14 @@ impl Loaded {
         if !problems.is_empty() {
             return Err(SettingsError::Values(problems));
         }
+        let tree = read::laid_on(Map::new().into(), &layers);
+        let config = Config {
+            gateway: read::read(&tree, &layers)?,
+            learner: read::read(&tree, &layers)?,
+            ..read::read(&tree, &layers)?
+        };
         let mut loaded = Self {
-            config: read::read(Map::new().into(), &layers, Config::from_value)?,
+            config,
             unknown,
             inert,
             notices: Vec::new(),

@@ -6,7 +6,7 @@ use metaclaw_learner::LearnerConfig;
 use super::{
     error::SettingsError,
     layer::{Layer, Origin},
-    read::read,
+    read::{laid_on, read},
 };
 
 /// The sections that determine how a step is made.
@@ -41,7 +41,8 @@ pub fn overridden(
     if let Some(inert) = layer.inert.first() {
         bail!("--set {}: {}", inert.key, inert.reason);
     }
-    Ok(read(known, &[layer], LearnerConfig::from_value)?)
+    let layers = [layer];
+    Ok(read(&laid_on(known, &layers), &layers)?)
 }
 
 /// Splits `KEY=VALUE`.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     key::{Key, KeyState},
-    kind::ValueKind,
+    kind::{ValueForm, ValueKind},
     sections::Config,
     unsupported_keys,
 };
@@ -19,13 +19,17 @@ const LEAST_PLAIN: f64 = 1e-4;
 /// All keys that work, in the order of their fields.
 pub(crate) fn keys() -> Vec<Key> {
     let mut keys = Vec::new();
-    for schema in [of::<Config>(), of::<GatewayConfig>(), of::<LearnerConfig>()] {
+    for schema in [
+        schema_of::<Config>(),
+        schema_of::<GatewayConfig>(),
+        schema_of::<LearnerConfig>(),
+    ] {
         collect("", &schema, &mut keys);
     }
     keys
 }
 
-fn of<T: JsonSchema>() -> Value {
+fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<T>().into()
 }
@@ -48,8 +52,8 @@ fn collect(prefix: &str, schema: &Value, keys: &mut Vec<Key>) {
 
 fn key(path: String, property: &Value) -> Key {
     let values = unsupported_keys::values(&path);
-    let mut kind = kind(property);
-    if let ValueKind::OneOf(words) = &mut kind {
+    let mut kind = ValueKind::from_schema(property);
+    if let ValueKind::One(ValueForm::Word(words)) = &mut kind {
         words.extend(values.keys().cloned());
     }
     let help = property["description"].as_str().unwrap_or_default();
@@ -63,82 +67,13 @@ fn key(path: String, property: &Value) -> Key {
     }
 }
 
-/// What values a property takes.
-fn kind(property: &Value) -> ValueKind {
-    let shown = without_null(property);
-    let text = |name: &str| shown[name].as_str().unwrap_or_default();
-    let is_filled = shown["minItems"] == 1 || shown["minLength"] == 1;
-    let bound = |name: &str, none: f64| shown[name].as_f64().unwrap_or(none);
-    let count = |name: &str, none: u64| shown[name].as_u64().unwrap_or(none);
-    let (least, most) = (count("minimum", 0), count("maximum", u64::MAX));
-    match (type_of(shown), text("format")) {
-        ("boolean", _) => ValueKind::Bool,
-        ("integer", "minutes") => ValueKind::Minutes(least, most),
-        ("integer", _) => ValueKind::Count(least, most),
-        ("number", _) => ValueKind::Number(bound("minimum", f64::MIN), bound("maximum", f64::MAX)),
-        ("array", "calendars") => ValueKind::Calendars,
-        ("array", _) => list(shown, is_filled),
-        (_, "words") => ValueKind::SomeOf(words(shown)),
-        (_, "secret") if is_filled => ValueKind::CallersKey,
-        (_, "secret") => ValueKind::Secret,
-        (_, "uri") => ValueKind::Url,
-        (_, "ip") => ValueKind::Host,
-        (_, "path") => ValueKind::Path,
-        (_, "span") => ValueKind::Span,
-        (_, "size") => ValueKind::Size,
-        (_, "time") => ValueKind::Time,
-        _ if words(shown).is_empty() => ValueKind::Text,
-        _ => ValueKind::OneOf(words(shown)),
-    }
-}
-
-/// What a list takes; `is_filled` where it has at least one item.
-fn list(list: &Value, is_filled: bool) -> ValueKind {
-    let items = without_null(&list["items"]);
-    let words = words(items);
-    match (type_of(items), items["format"].as_str(), is_filled) {
-        ("object", ..) => ValueKind::Tree(list["shape"].as_str().unwrap_or("a tree").to_owned()),
-        (_, Some("secret"), _) => ValueKind::Secrets,
-        (_, _, true) if words.is_empty() => ValueKind::OneOrMore,
-        (_, _, false) if words.is_empty() => ValueKind::Texts,
-        (_, _, true) => ValueKind::Among(words),
-        (_, _, false) => ValueKind::AnyOf(words),
-    }
-}
-
-/// The schema of a value that is there.
-fn without_null(schema: &Value) -> &Value {
-    let either = schema["anyOf"].as_array();
-    let other = either.and_then(|all| all.iter().find(|it| it["type"] != "null"));
-    other.unwrap_or(schema)
-}
-
-/// The type, without `null`.
-fn type_of(schema: &Value) -> &str {
-    let name = match &schema["type"] {
-        Value::Array(types) => types.iter().find(|it| **it != "null"),
-        one => Some(one),
-    };
-    name.and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The words that an enum takes; those with a doc comment stand each in a schema of its own.
-fn words(schema: &Value) -> Vec<String> {
-    let plain = schema["enum"].as_array().into_iter().flatten();
-    let each = schema["oneOf"].as_array().into_iter().flatten();
-    let documented = each.flat_map(|it| {
-        let several = it["enum"].as_array().into_iter().flatten();
-        it.get("const").into_iter().chain(several)
-    });
-    let all = plain.chain(documented).filter_map(Value::as_str);
-    all.map(str::to_owned).collect()
-}
-
 /// The default as it stands in YAML; empty where there is none.
 fn default(property: &Value, kind: &ValueKind) -> String {
     match &property["default"] {
         Value::Null => String::new(),
-        Value::Array(items) if items.is_empty() && *kind == ValueKind::OneOrMore => String::new(),
+        Value::Array(items) if items.is_empty() && matches!(kind, ValueKind::List(_, 1)) => {
+            String::new()
+        }
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(|it| scalar(it, property)).collect();
             format!("[{}]", items.join(", "))

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::{
     Loaded,
     key::{Key, KeyState},
-    kind::ValueKind,
     table, unsupported_keys, yaml,
 };
 
@@ -75,7 +74,7 @@ impl Loaded {
 fn masked(key: &Key, value: Value) -> Value {
     match (&key.kind, value) {
         (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
-        (ValueKind::Secrets | ValueKind::Calendars, Value::Array(keys)) => {
+        (kind, Value::Array(keys)) if kind.is_secret() => {
             keys.into_iter().map(|each| masked(key, each)).collect()
         }
         (_, value) => value,

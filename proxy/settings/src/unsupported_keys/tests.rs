@@ -1,5 +1,5 @@
 use super::*;
-use crate::table;
+use crate::{kind::ValueForm, table};
 
 #[test]
 fn what_readme_says_is_left_out_is_answered_in_words() {
@@ -61,7 +61,7 @@ fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
     }
     let groups = read.without_effect.iter().chain(&read.refused_keys);
     for (path, kind) in groups.flat_map(|it| &it.keys) {
-        let is_text = ValueKind::named(kind) == ValueKind::Text;
+        let is_text = ValueKind::named(kind) == ValueKind::One(ValueForm::Text);
         assert_eq!(is_text, kind == "text", "{path}: {kind} is no kind");
     }
     for path in read.values.keys() {
