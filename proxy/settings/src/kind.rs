@@ -5,10 +5,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use metaclaw_chat::{Size, Span};
+use metaclaw_chat::{Size, Span, is_variable};
 use serde_json::Value;
 
-use crate::{environment, yaml};
+use crate::yaml;
+
+/// How other systems write that a secret is in a variable of the environment.
+const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
+    os.environ/NAME os.environ[NAME] os.getenv(NAME) process.env.NAME";
+/// How other systems write that a secret is elsewhere.
+const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
 
 /// What values a key takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,26 +66,6 @@ pub(crate) enum ValueForm {
 // === impl ValueKind ===
 
 impl ValueKind {
-    /// The kind by its name in `unsupported_keys.yaml`: a word, or the words of a choice with `|` between them.
-    pub(crate) fn named(name: &str) -> Self {
-        Self::One(match name {
-            "tree" => return Self::Tree("a tree".to_owned()),
-            "bool" => ValueForm::Bool,
-            "count" => ValueForm::Count(0, u64::MAX),
-            "number" => ValueForm::Number(0.0, f64::MAX),
-            "secret" => ValueForm::Secret,
-            "span" => ValueForm::Span,
-            "url" => ValueForm::Url,
-            choice if choice.contains('|') => ValueForm::Word(
-                choice
-                    .split('|')
-                    .map(|word| word.trim().to_owned())
-                    .collect(),
-            ),
-            _ => ValueForm::Text,
-        })
-    }
-
     /// The kind of a property by its schema.
     pub(crate) fn from_schema(property: &Value) -> Self {
         let schema = without_null(property);
@@ -317,7 +303,22 @@ fn words(schema: &Value) -> Vec<String> {
 
 /// Returns whether a text can be in a header and be compared there, and is no other system's way to name a variable.
 fn is_header_text(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_graphic()) && !environment::is_foreign(text)
+    text.bytes().all(|b| b.is_ascii_graphic()) && !is_foreign(text)
+}
+
+/// Returns whether a text is another system's way to say that a secret is in a variable or elsewhere. No provider may get
+/// such a text as a key.
+fn is_foreign(text: &str) -> bool {
+    let names = |form: &str| {
+        let (before, behind) = form.split_once("NAME")?;
+        let inside = text.strip_prefix(before)?.strip_suffix(behind)?;
+        let name = inside.trim_matches(['"', '\'']);
+        // A key may begin with one of the short signs.
+        let is_name = is_variable(name) || before.len() > 2 && is_variable(&name.to_uppercase());
+        Some(is_name || is_foreign(name))
+    };
+    let is_elsewhere = ELSEWHERE.iter().any(|it| text.starts_with(it));
+    is_elsewhere || FOREIGN.split_whitespace().any(|it| names(it) == Some(true))
 }
 
 fn is_url(text: &str) -> bool {
@@ -425,6 +426,18 @@ mod tests {
             let parsed = kind.parse(&serde_json::from_str(given).unwrap());
             let shown = parsed.map_or_else(String::new, |value| value.to_string());
             assert_eq!(shown, normal, "{kind:?} {given}");
+        }
+    }
+
+    #[test]
+    fn other_systems_ways_to_name_a_variable_are_known_and_keys_are_none() {
+        let foreign = r#"$MY_KEY|%MY_KEY%|<YOUR_KEY>|$(MY_KEY)|{{MY_KEY}}|{{env.MY_KEY}}|$env:MY_KEY|env:MY_KEY|env:my_key|env.MY_KEY|{env:MY_KEY}|os.environ/MY_KEY|os.environ['MY_KEY']|os.getenv("MY_KEY")|process.env.MY_KEY|{file:~/.key}|op://vault/item/key"#;
+        for text in foreign.split('|') {
+            assert!(is_foreign(text), "{text}");
+        }
+        let keys = "|$|%|<>|sk-0123|$ecret|EMPTY|key|sk-$HOME|a%B%|${MY_KEY}|env|env:|AKIA0123|eyJhbGciOi.x.y";
+        for key in keys.split('|') {
+            assert!(!is_foreign(key), "{key}");
         }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::address::user_folder;
 
 use super::{
-    environment,
+    environment::{self, ENV_PREFIX},
     error::{InertUse, Problem, SettingsError, Unknown},
     key::{Key, KeyState},
     kind::{self, ValueForm, ValueKind},
@@ -25,8 +25,6 @@ use super::{
 
 /// The largest file that is read.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
-/// The prefix of every environment variable that stands for a key.
-pub const ENV_PREFIX: &str = "METACLAW__";
 /// The key that `metaclaw auth` may keep.
 const LLM_KEY: &str = "llm.api_key";
 /// What a name means: a file, or a name at a server.
@@ -149,18 +147,24 @@ impl Layer {
                 Value::Array(items) => items.iter().map(put_in).collect(),
                 one => put_in(one),
             };
-            let own = path.to_uppercase().replace('.', "__");
+            let own = environment::variable_of(&path);
             let auth = if path == LLM_KEY {
                 ", or keep the key with `metaclaw auth`"
             } else {
                 ""
             };
-            let whole =
-                whole.map_err(|why| format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
-            match whole.and_then(|it| key.kind.parse(&it).ok_or_else(|| key.allowed())) {
-                Ok(whole) if whole == "" => self.values.retain(|it, _| *it != path),
-                Ok(whole) => self.insert(&path, whole),
-                Err(reason) => self.problem(&path, &shown(key, &before), reason),
+            match whole {
+                Ok(text) => match key.kind.parse(&text) {
+                    Some(value) if value == "" => {
+                        self.values.remove(&path);
+                    }
+                    Some(value) => self.insert(&path, value),
+                    None => self.problem(&path, &shown(key, &before), key.allowed()),
+                },
+                Err(why) => {
+                    let reason = format!("{why}: set it, or set {own}{auth}");
+                    self.problem(&path, &shown(key, &before), reason);
+                }
             }
         }
     }
