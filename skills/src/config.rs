@@ -5,21 +5,25 @@ use std::path::PathBuf;
 use metaclaw_chat::{AgentId, Secret, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 /// `skills.*` of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SkillsConfig {
     /// Adds matching skills to the system text of requests.
+    #[default(true)]
     pub enabled: bool,
     /// The folder of skills. Without it, skills in the home folder.
     #[schemars(extend("format" = "path"))]
     pub dir: Option<PathBuf>,
     /// The token budget for all skills of one request, by estimate.
     #[schemars(range(max = 100_000))]
+    #[default(1_500)]
     pub budget_tokens: usize,
     /// The most skills in one request. Beyond the third, skills are hardly ever useful.
     #[schemars(range(max = 1_000))]
+    #[default(3)]
     pub top_k: usize,
     /// The most skills among these that have a category other than general. Without it, skills.top_k is their only bound.
     #[schemars(range(max = 1_000))]
@@ -27,18 +31,21 @@ pub struct SkillsConfig {
     /// When the skills of a session are chosen: once a session, which keeps prompt caches valid, or at each turn.
     pub refresh: Refresh,
     /// Has a model write skills from turns that went wrong.
+    #[default(true)]
     pub auto_evolve: bool,
     /// After how many turns of an agent the model is asked for skills. 0 means never.
+    #[default(10)]
     pub evolution_every_n_turns: u64,
     /// Holds each skill that the model writes until you accept it. With false, only skills that may hold other people's
     /// words or look dangerous are held.
+    #[default(true)]
     pub review: bool,
     /// Shares skills with other machines and people.
     pub share: ShareConfig,
 }
 
 /// `skills.share.*`: skills that are shared between machines and people through a folder or a bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareConfig {
     /// A folder that something else synchronises: Syncthing, Dropbox, NFS, a git checkout. Skills of this home are
@@ -61,6 +68,7 @@ pub struct ShareConfig {
     /// The environment variable with that key, if skills.share.key is not set.
     pub key_env: Option<String>,
     /// How often skills are shared.
+    #[default(Span::secs(30))]
     pub interval: Span,
     /// Your name, as the other people see it.
     pub name: Option<String>,
@@ -81,10 +89,11 @@ pub enum Refresh {
 }
 
 /// `wishes.*` of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WishesConfig {
     /// Adds the owner's standing wishes to requests.
+    #[default(true)]
     pub enabled: bool,
     /// The ids by which the agents' hosts name the owner in groups and channels. If some are given, every other named
     /// sender is another person, whose wishes apply to her own messages alone.
@@ -93,6 +102,7 @@ pub struct WishesConfig {
     pub place: WishPlace,
     /// The token budget for wishes, by estimate. Beyond it, the oldest wishes are left out.
     #[schemars(range(max = 4_000))]
+    #[default(300)]
     pub max_tokens: usize,
 }
 
@@ -105,74 +115,4 @@ pub enum WishPlace {
     System,
     /// As a line after every message of the owner. Small models need that.
     User,
-}
-
-// === impl SkillsConfig ===
-
-impl SkillsConfig {
-    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-}
-
-impl Default for SkillsConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            dir: None,
-            budget_tokens: 1_500,
-            top_k: 3,
-            task_specific_top_k: None,
-            refresh: Refresh::default(),
-            auto_evolve: true,
-            evolution_every_n_turns: 10,
-            review: true,
-            share: ShareConfig::default(),
-        }
-    }
-}
-
-// === impl ShareConfig ===
-
-impl Default for ShareConfig {
-    fn default() -> Self {
-        Self {
-            folder: None,
-            bucket: None,
-            endpoint: None,
-            region: None,
-            key: None,
-            key_env: None,
-            interval: Span::secs(30),
-            name: None,
-            agents: Vec::new(),
-        }
-    }
-}
-
-// === impl WishesConfig ===
-
-impl WishesConfig {
-    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-}
-
-impl Default for WishesConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            owners: Vec::new(),
-            place: WishPlace::default(),
-            max_tokens: 300,
-        }
-    }
 }

@@ -12,6 +12,7 @@ use metaclaw_aws::CredentialSource;
 use metaclaw_chat::{AgentId, Mode, Secret, Size, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use smart_default::SmartDefault;
 
 pub use self::{
     openrouter::{DataPolicy, OpenRouterConfig, OpenRouterRoute},
@@ -57,28 +58,35 @@ pub struct GatewayConfig {
 }
 
 /// `proxy.*`: the address for agents, and limits on requests and memory.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProxyConfig {
     /// The IP address that the proxy listens on. An address that other machines can reach needs proxy.api_key or
     /// proxy.keys.
+    #[default(IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
     /// The port that the proxy listens on. 0 takes a free port, which the banner shows.
+    #[default(30_000)]
     pub port: u16,
     /// The key that callers of any agent must show. Without it, callers on this machine need no key.
     #[schemars(length(min = 1))]
     pub api_key: Option<Secret>,
     /// The largest request body that the proxy reads as a whole. Bodies that only pass through have no limit.
+    #[default(Size::mib(32))]
     pub max_body: Size,
     /// Memory for all request bodies together. Beyond it, the proxy answers 503.
+    #[default(Size::mib(256))]
     pub body_memory: Size,
     /// How many replies may run at once. Beyond it, the proxy answers 503.
     #[schemars(range(min = 1))]
+    #[default(2_000)]
     pub max_streams: usize,
     /// Memory for all captured requests and replies together. Beyond it, a reply is relayed and MetaClaw does not
     /// learn from it.
+    #[default(Size::mib(64))]
     pub capture_memory: Size,
     /// How long running replies may continue after the order to stop.
+    #[default(Span::secs(30))]
     pub drain: Span,
     /// Web sites whose pages may call the proxy, as in `https://chat.example` or 'null'. Pages of this machine may
     /// always, and so may any page that shows a key.
@@ -110,10 +118,11 @@ pub struct CompatConfig {
 }
 
 /// `serving.*`: how the policy model serves.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServingConfig {
     /// How long an idle session keeps its adapter and its lessons.
+    #[default(Span::mins(10))]
     pub pin_idle: Span,
     /// The temperature of chats with the policy model that name none: 0, or 0.001 to 2. Without it, the server's own
     /// holds, which is 0.7 at our trainer. Verdicts train only on replies sampled at 0.3 to 1.2.
@@ -214,14 +223,6 @@ impl ConfigError {
 // === impl GatewayConfig ===
 
 impl GatewayConfig {
-    /// Reads the settings of this crate from the root of all. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-
     /// Checks values that depend on each other, and values that their types cannot exclude.
     ///
     /// # Errors
@@ -262,23 +263,6 @@ impl GatewayConfig {
 }
 
 // === impl ProxyConfig ===
-
-impl Default for ProxyConfig {
-    fn default() -> Self {
-        Self {
-            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 30_000,
-            api_key: None,
-            keys: BTreeMap::new(),
-            max_body: Size::mib(32),
-            body_memory: Size::mib(256),
-            max_streams: 2_000,
-            capture_memory: Size::mib(64),
-            drain: Span::secs(30),
-            allow_origins: Vec::new(),
-        }
-    }
-}
 
 impl ProxyConfig {
     /// Checks who could use the proxy, and its memory for bodies.
@@ -324,16 +308,6 @@ impl ProxyConfig {
 }
 
 // === impl ServingConfig ===
-
-impl Default for ServingConfig {
-    fn default() -> Self {
-        Self {
-            pin_idle: Span::mins(10),
-            temperature: None,
-            top_p: None,
-        }
-    }
-}
 
 impl ServingConfig {
     /// Returns the sampling parameters for chats with the policy model that do not set them.

@@ -14,6 +14,7 @@ use metaclaw_chat::AgentId;
 pub use metaclaw_chat::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 pub(crate) use self::gate_parts::GatePart;
 pub use self::{
@@ -49,22 +50,26 @@ pub struct AgentConfig {
 }
 
 /// `gate.*`: the tests that an adapter or a skill must pass before it serves.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GateConfig {
     /// Tests adapters before they serve. With false, every adapter serves at once, and mode auto trains only on request.
+    #[default(true)]
     pub enabled: bool,
     /// How relevant replies must be to their questions, as a share of the relevance of the base model with your wishes
     /// in its prompt.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(0.8)]
     pub min_relevance: f64,
     /// The share of conversations that are kept out of training, so that the gate can test an adapter on them. The
     /// first 32 conversations of a home are all trained on.
     #[schemars(range(min = 0.0, max = 0.5))]
+    #[default(0.15)]
     pub held_out: f64,
     /// Tries each skill that a model writes on earlier requests, with the skill and without it. A skill that is no better
     /// is declined. With skills.review, the figures are shown beside it, and the decision stays yours. Trials cost at
     /// most 5 % of the tokens of your chats.
+    #[default(true)]
     pub lessons: bool,
     /// Tests that an adapter may skip if the training server cannot answer them (docs/training/tinker.md).
     #[schemars(with = "Vec<GatePart>")]
@@ -74,20 +79,12 @@ pub struct GateConfig {
 // === impl LearnerConfig ===
 
 impl LearnerConfig {
-    /// Returns the settings as [`Self::from_value`] reads them.
+    /// Returns the settings as they are read.
     ///
     /// # Errors
     /// None: there are only numbers and words, which JSON can store.
     pub fn to_value(&self) -> serde_json::Result<serde_json::Value> {
         serde_json::to_value(self)
-    }
-
-    /// Reads the settings of this crate from the root of all. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
     }
 
     pub(crate) fn mode_of(&self, agent: &AgentId) -> Mode {
@@ -108,18 +105,6 @@ impl GateConfig {
     /// The share of sessions that are not learned from.
     pub(crate) fn held_out_share(self) -> f64 {
         if self.enabled { self.held_out } else { 0.0 }
-    }
-}
-
-impl Default for GateConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            min_relevance: 0.8,
-            held_out: 0.15,
-            lessons: true,
-            accept_without: GateParts::default(),
-        }
     }
 }
 

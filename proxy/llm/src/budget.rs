@@ -2,18 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 const DAY_MS: u64 = 86_400_000;
 
 /// Settings: the keys `budget.*`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BudgetConfig {
     /// The token budget for verdicts and lessons, as a share of the tokens that the chat used today.
     /// budget.tokens_per_day is its minimum.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(0.05)]
     pub share: f64,
     /// The least token budget of a day.
+    #[default(50_000)]
     pub tokens_per_day: u64,
 }
 
@@ -39,25 +42,6 @@ pub struct Spent {
     pub n_answered: u64,
     /// Requests that were not answered.
     pub n_failed: u64,
-}
-
-impl BudgetConfig {
-    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-}
-
-impl Default for BudgetConfig {
-    fn default() -> Self {
-        Self {
-            share: 0.05,
-            tokens_per_day: 50_000,
-        }
-    }
 }
 
 // === impl Budget ===

@@ -7,11 +7,12 @@ use metaclaw_chat::{Secret, Span};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use smart_default::SmartDefault;
 
 use crate::azure;
 
 /// One OpenAI-compatible chat model: `llm.*`, `judge.*` and similar sections. The crate `cli` fills it in.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct LlmConfig {
     /// The base of the API, for example `https://api.openai.com/v1`.
@@ -21,6 +22,7 @@ pub struct LlmConfig {
     /// The key, or none if the server needs none.
     pub key: Option<Secret>,
     /// The deadline of one request, for all its attempts and waits together.
+    #[default(Span::secs(60))]
     pub timeout: Span,
     /// Whether the server is Azure's, with its own addresses and key header.
     pub azure: bool,
@@ -60,21 +62,6 @@ pub enum ConfigError {
         /// The key, shown in part.
         key: Secret,
     },
-}
-
-impl Default for LlmConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            model: String::new(),
-            key: None,
-            timeout: Span::secs(60),
-            azure: false,
-            api_version: None,
-            extra: ExtraParts::default(),
-            aws: CredentialSource::default(),
-        }
-    }
 }
 
 // === impl LlmConfig ===

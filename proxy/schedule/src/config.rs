@@ -6,9 +6,10 @@ use jiff::civil::Time;
 use metaclaw_chat::Secret;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use smart_default::SmartDefault;
 
 /// `scheduler.*`: when learning that costs something may run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SchedulerConfig {
     /// Whether training waits until you are away. It counts only if mode is not set: true is mode auto, false is mode rl,
@@ -17,13 +18,17 @@ pub struct SchedulerConfig {
     /// How many minutes without a turn, and without a key press where there is a keyboard, mean that you are away.
     #[serde(alias = "idle_threshold_minutes")]
     #[schemars(range(max = 100_000), extend("format" = "minutes"))]
+    #[default(30)]
     pub idle_minutes: u64,
     /// When you go to bed, in the local time of this machine. If it equals sleep_end, there are no sleep hours.
+    #[default(TimeOfDay(Time::constant(23, 0, 0, 0)))]
     pub sleep_start: TimeOfDay,
     /// When you get up. If you chat during sleep hours, you count as awake.
+    #[default(TimeOfDay(Time::constant(7, 0, 0, 0)))]
     pub sleep_end: TimeOfDay,
     /// How many minutes of sleep or of a meeting must be left for learning to begin.
     #[schemars(range(max = 1_440), extend("format" = "minutes"))]
+    #[default(15)]
     pub min_window_minutes: u64,
     /// Calendars, as iCalendar files or addresses. While one of them says that you are busy, you count as away.
     #[serde(skip_serializing)]
@@ -58,33 +63,6 @@ pub struct TimeOfDay(#[schemars(with = "String")] pub(crate) Time);
 /// The text that is not a time of day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeOfDayError(String);
-
-// === impl SchedulerConfig ===
-
-impl SchedulerConfig {
-    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self {
-            enabled: None,
-            idle_minutes: 30,
-            sleep_start: TimeOfDay(Time::constant(23, 0, 0, 0)),
-            sleep_end: TimeOfDay(Time::constant(7, 0, 0, 0)),
-            min_window_minutes: 15,
-            ics: Vec::new(),
-            calendar: GoogleCalendarConfig::default(),
-            on_battery: false,
-        }
-    }
-}
 
 // === impl TimeOfDay ===
 

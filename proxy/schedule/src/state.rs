@@ -6,8 +6,7 @@
 use std::fmt;
 
 use jiff::tz::TimeZone;
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::SchedulerConfig,
@@ -33,7 +32,7 @@ pub struct SavedState {
     #[serde(default)]
     pub updated_ms: u64,
     /// The rules at that time, without calendars.
-    #[serde(default, deserialize_with = "rules")]
+    #[serde(default)]
     pub rules: SchedulerConfig,
     /// The facts at that time.
     #[serde(default)]
@@ -49,10 +48,6 @@ pub struct SavedState {
 /// Why the file cannot be read.
 #[derive(Debug)]
 pub struct StateError(serde_json::Error);
-
-fn rules<'de, D: Deserializer<'de>>(given: D) -> Result<SchedulerConfig, D::Error> {
-    SchedulerConfig::from_value(Value::deserialize(given)?).map_err(D::Error::custom)
-}
 
 // === impl SavedState ===
 

@@ -1,10 +1,6 @@
 //! Takes the settings of another home's file into this home's: `metaclaw migrate`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::Path,
-};
+use std::{collections::BTreeMap, io, path::Path};
 
 use metaclaw_skills::read_text;
 use serde_json::Value;
@@ -62,7 +58,7 @@ pub fn adopt(
     let mut wanted = Vec::new();
     for (key, value) in old.values() {
         let outcome = match (left.get(key.as_str()), new.values().get(key)) {
-            (Some(reason), _) => AdoptedKey::Left(reason.clone()),
+            (Some(reason), _) => AdoptedKey::Left((*reason).to_owned()),
             (None, Some(own)) if own == value => AdoptedKey::Present,
             (None, Some(_)) => AdoptedKey::Kept,
             (None, None) => {
@@ -79,63 +75,59 @@ pub fn adopt(
 
 /// Keys of the other file that have no effect here, that nobody knows, or whose values are not allowed.
 fn without_values(old: &Layer) -> Vec<(String, AdoptedKey)> {
-    let left = |key: &String, why: String| (key.clone(), AdoptedKey::Left(why));
     let inert = old
         .inert
         .iter()
-        .map(|it| left(&it.key, it.reason.to_owned()));
-    let unknown = old.unknown.iter().map(|it| {
-        let nearest = it.nearest.map(|key| format!("; did it mean {key}?"));
+        .map(|inert| (&inert.key, inert.reason.to_owned()));
+    let unknown = old.unknown.iter().map(|unknown| {
+        let nearest = unknown.nearest.map(|key| format!("; did it mean {key}?"));
         let why = format!("there is no such key{}", nearest.unwrap_or_default());
-        left(&it.key, why)
+        (&unknown.key, why)
     });
-    let wrong = old.problems.iter().map(|it| {
-        let why = format!("{:?} is not allowed: {}", it.given, it.reason);
-        left(&it.key, why)
+    let wrong = old.problems.iter().map(|problem| {
+        let why = format!("{:?} is not allowed: {}", problem.given, problem.reason);
+        (&problem.key, why)
     });
-    inert.chain(unknown).chain(wrong).collect()
+    let all = inert.chain(unknown).chain(wrong);
+    all.map(|(key, why)| (key.clone(), AdoptedKey::Left(why)))
+        .collect()
 }
 
 /// Keys that have a value and are not taken, with the reasons.
-fn left(old: &Layer, from: &Path, without: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn left<'a>(old: &Layer, from: &Path, without: &[(&str, &'a str)]) -> BTreeMap<String, &'a str> {
     let mut left = BTreeMap::new();
-    let values = old.values();
+    let mut leave = |key: &str, why| left.insert(key.to_owned(), why);
     let home = from.with_file_name("");
-    let is_inside = |value: &Value| {
-        let path = value.as_str().map(Path::new);
-        path.is_some_and(|it| it.starts_with(&home))
-    };
-    for (key, _) in values.iter().filter(|(_, value)| is_inside(value)) {
-        let why = "it is a place in the old home, which stays as it is";
-        left.insert(key.clone(), why.to_owned());
-    }
-    let host = values.get("proxy.host").and_then(Value::as_str);
-    if host == Some(EVERY_ADDRESS) && !values.contains_key("proxy.api_key") {
-        let why =
-            "without a key nobody else is let in, so the address of this machine alone is used";
-        left.insert("proxy.host".to_owned(), why.to_owned());
-    }
-    for it in ineffective_together(old) {
-        if it.key == "judge.url" {
-            left.insert("judge.model".to_owned(), it.reason.to_owned());
+    for (key, value) in old.values() {
+        if value
+            .as_str()
+            .is_some_and(|path| Path::new(path).starts_with(&home))
+        {
+            leave(key, "it is a place in the old home, which stays as it is");
         }
-        left.insert(it.key, it.reason.to_owned());
     }
-    for (key, why) in without {
-        left.insert((*key).to_owned(), (*why).to_owned());
+    let host = old.values().get("proxy.host").and_then(Value::as_str);
+    if host == Some(EVERY_ADDRESS) && !old.values().contains_key("proxy.api_key") {
+        leave(
+            "proxy.host",
+            "without a key nobody else is let in, so the address of this machine alone is used",
+        );
     }
-    left
-}
-
-/// Keys that have no effect because of what else the file says.
-fn ineffective_together(old: &Layer) -> Vec<super::InertUse> {
-    let known: BTreeSet<&str> = old.inert.iter().map(|it| it.key.as_str()).collect();
+    // Keys that have no effect because of what else the file says.
     let mut alone = old.clone();
     alone.problems.clear();
     let loaded = Loaded::new(vec![alone]);
-    let inert = loaded.map(|it| it.inert).unwrap_or_default();
-    let new = |it: &super::InertUse| !known.contains(it.key.as_str());
-    inert.into_iter().filter(new).collect()
+    let all = loaded.iter().flat_map(|loaded| &loaded.inert);
+    for inert in all.filter(|inert| !old.inert.contains(inert)) {
+        if inert.key == "judge.url" {
+            leave("judge.model", inert.reason);
+        }
+        leave(&inert.key, inert.reason);
+    }
+    for &(key, why) in without {
+        leave(key, why);
+    }
+    left
 }
 
 // === impl AdoptedSettings ===

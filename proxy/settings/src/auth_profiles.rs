@@ -6,7 +6,7 @@ use std::{io, path::Path};
 
 use metaclaw_chat::{Secret, if_there};
 use metaclaw_skills::read_text;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::private_file::write_private;
@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 1 << 20;
 const LAST_SECOND: f64 = 1e11;
 
 /// What a profile holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     Token,
@@ -44,14 +44,6 @@ pub struct Profiles {
 // === impl Method ===
 
 impl Method {
-    /// As it stands in the file.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::ApiKey => "api_key",
-        }
-    }
-
     /// The field that holds the secret.
     fn field(self) -> &'static str {
         match self {
@@ -90,9 +82,7 @@ impl Profile {
     /// None where the entry holds no secret, or lacks what every profile has.
     fn read(entry: &Value) -> Option<Self> {
         let text = |field: &str| entry[field].as_str().filter(|it| !it.is_empty());
-        let given = text("method")?;
-        let methods = [Method::Token, Method::ApiKey];
-        let method = methods.into_iter().find(|it| it.word() == given)?;
+        let method = Method::deserialize(&entry["method"]).ok()?;
         Some(Self {
             id: text("profile_id")?.to_owned(),
             provider: text("provider")?.to_owned(),
@@ -152,10 +142,10 @@ impl Profiles {
 
     /// The one to use: a token before a key, and none that has ended.
     pub fn of(&self, provider: &str, now_ms: u64) -> Option<Profile> {
-        let mut usable: Vec<Profile> = self.list();
-        usable.retain(|it| it.provider == provider && !it.is_expired(now_ms));
-        usable.sort_by_key(|it| it.method != Method::Token);
-        usable.into_iter().next()
+        let is_usable =
+            |profile: &Profile| profile.provider == provider && !profile.is_expired(now_ms);
+        let usable = self.list().into_iter().filter(is_usable);
+        usable.min_by_key(|profile| profile.method != Method::Token)
     }
 
     /// Puts a profile in, in place of one of its name, whose errors and pauses are over then.
@@ -164,7 +154,7 @@ impl Profiles {
         let mut entry = json!({
             "provider": profile.provider,
             "profile_id": profile.id,
-            "method": profile.method.word(),
+            "method": profile.method,
         });
         entry[profile.method.field()] = profile.secret.expose().into();
         self.push(entry);

@@ -8,8 +8,6 @@ use metaclaw_trainer_text::hub::HubName;
 use crate::{
     address::host,
     environment,
-    layer::{Layer, Origin},
-    providers,
     sections::{Backend, BackendKind},
 };
 
@@ -86,47 +84,30 @@ impl Service {
 
     /// Returns the service's name in `rl.backend`.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Tinker => "tinker",
-            Self::Mint => "mint",
-            Self::Weaver => "weaver",
-        }
+        self.column(0)
     }
 
     /// Returns the service's common name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Tinker => "Tinker",
-            Self::Mint => "MinT",
-            Self::Weaver => "Weaver",
-        }
+        self.column(1)
     }
 
     /// Returns the prefix of its environment variables.
     pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Tinker => "TINKER",
-            Self::Mint => "MINT",
-            Self::Weaver => "WEAVER",
-        }
+        self.column(2)
     }
 
     /// Returns its default address.
     pub fn address(self) -> &'static str {
-        match self {
-            Self::Tinker => "https://tinker.thinkingmachines.dev/services/tinker-prod",
-            Self::Mint => "https://mint.macaron.xin",
-            Self::Weaver => "https://weaver-console.nex-agi.cn",
-        }
+        self.column(3)
     }
 
-    /// Returns the domain of its addresses.
-    fn domain(self) -> &'static str {
-        match self {
-            Self::Tinker => "thinkingmachines.dev",
-            Self::Mint => "macaron.xin",
-            Self::Weaver => "nex-agi.cn",
-        }
+    /// Returns one column of its row in `services.txt`; a test reads all of them.
+    fn column(self, n: usize) -> &'static str {
+        let lines = include_str!("../data/services.txt").lines();
+        let mut rows = lines.filter(|line| !line.starts_with('#'));
+        let row = rows.nth(self as usize).unwrap_or_default();
+        row.split('|').nth(n).map(str::trim).unwrap_or_default()
     }
 
     /// Describes who runs this address: the service, or another server with the same API.
@@ -142,7 +123,7 @@ impl Service {
     pub fn is_at(self, url: &str) -> bool {
         let host = host(url);
         let name = host.split(':').next().unwrap_or(host);
-        let before = name.strip_suffix(self.domain());
+        let before = name.strip_suffix(self.column(4));
         before.is_some_and(|it| it.is_empty() || it.ends_with('.'))
     }
 
@@ -247,27 +228,6 @@ fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> 
     } else {
         Err(CloudError::NoTokenizer { model: path })
     }
-}
-
-/// Returns the environment variables that the services' own programs read, as the layer with the lowest priority:
-/// `TINKER_API_KEY` and the others of the service in `rl.backend`, else of Tinker.
-pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
-    let mut layer = Layer::empty(Origin::Environment);
-    let backend = providers::text(layers, "rl.backend");
-    let mut all = Service::ALL.into_iter();
-    let Some(service) = all.find(|it| Some(it.word()) == backend) else {
-        return layer;
-    };
-    let own = [
-        ("rl.tinker_api_key", service.key_in(variables)),
-        ("rl.tinker_base_url", service.address_in(variables)),
-    ];
-    for (path, value) in own {
-        if let Some(value) = value {
-            layer.set(path, &value.into());
-        }
-    }
-    layer
 }
 
 #[cfg(test)]

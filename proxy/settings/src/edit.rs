@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
 use serde_json::Value;
-use yaml_edit::{Document, path::YamlPath};
+use yaml_edit::{
+    Document,
+    path::{PathError, YamlPath},
+};
 
 use super::{
     Layer, Origin,
@@ -57,20 +60,7 @@ pub struct Edited {
 ///
 /// Returns [`EditError`]; the file is then unchanged.
 pub fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
-    change(path, |before| {
-        let (after, edited) = set(before, key, given)?;
-        starts(before, &after)?;
-        Ok((after, edited))
-    })
-}
-
-/// Returns whether a start with the new text works, or did not work with the old one either, because a person repairs a
-/// file line by line.
-fn starts(before: &str, after: &str) -> Result<(), EditError> {
-    match refusal(after) {
-        Some(why) if refusal(before).is_none() => Err(EditError::Refused(why)),
-        _ => Ok(()),
-    }
+    change(path, |before| set(before, key, given))
 }
 
 /// Sets several keys in the file at once.
@@ -80,9 +70,11 @@ fn starts(before: &str, after: &str) -> Result<(), EditError> {
 /// Returns [`EditError`]; the file is then unchanged.
 pub fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), EditError> {
     change(path, |before| {
-        let after = set_all(before, keys)?;
-        starts(before, &after)?;
-        Ok((after, ()))
+        let mut text = before.to_owned();
+        for (key, given) in keys {
+            text = set(&text, key, given)?.0;
+        }
+        Ok((text, ()))
     })
 }
 
@@ -93,19 +85,79 @@ pub fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), Edi
 /// Returns [`EditError`]; the file is then unchanged.
 pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<(), EditError> {
     change(path, |before| {
-        let mut after = before.to_owned();
+        let mut text = before.to_owned();
         for (key, given) in keys {
-            after = match given {
-                Some(given) => set(&after, key, given)?.0,
-                None => unset(&after, key)?,
+            text = match given {
+                Some(given) => set(&text, key, given)?.0,
+                None => remove(&text, key)?,
             };
         }
         let old = values(before).map_err(unchanged("keys"))?;
         let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
-        let after = new.fold(after, |text, (key, _)| commented(text, key));
-        starts(before, &after)?;
-        Ok((after, ()))
+        Ok((new.fold(text, |text, (key, _)| commented(text, key)), ()))
     })
+}
+
+/// Removes a key or a section from the file; returns whether it was there.
+///
+/// # Errors
+///
+/// Returns [`EditError`]; the file is then unchanged.
+pub fn unset_in_file(path: &Path, key: &str) -> Result<bool, EditError> {
+    change(path, |before| {
+        let document = Document::from_str(before);
+        if document.is_ok_and(|document| document.try_get_path(key).is_ok()) {
+            Ok((remove(before, key)?, true))
+        } else {
+            Ok((before.to_owned(), false))
+        }
+    })
+}
+
+/// Removes a section with all its keys from the file, even if a start is refused without it.
+///
+/// # Errors
+///
+/// Returns [`EditError`]; the file is then unchanged.
+pub fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
+    write_changed(path, |before| Ok((remove(before, section)?, ())))
+}
+
+/// Changes a file so that a start still works.
+fn change<T>(
+    path: &Path,
+    edit: impl FnOnce(&str) -> Result<(String, T), EditError>,
+) -> Result<T, EditError> {
+    write_changed(path, |before| {
+        let (after, changed) = edit(before)?;
+        check_start(before, &after)?;
+        Ok((after, changed))
+    })
+}
+
+fn write_changed<T>(
+    path: &Path,
+    edit: impl FnOnce(&str) -> Result<(String, T), EditError>,
+) -> Result<T, EditError> {
+    let io_error = |source| EditError::Io {
+        path: path.display().to_string(),
+        source,
+    };
+    let before = text_or_none(path).map_err(io_error)?;
+    let (after, changed) = edit(&before)?;
+    if after != before {
+        write_private(path, after.as_bytes()).map_err(io_error)?;
+    }
+    Ok(changed)
+}
+
+/// Checks that a start with the new text works, or did not work with the old one either, because a person repairs a file
+/// line by line.
+fn check_start(before: &str, after: &str) -> Result<(), EditError> {
+    match refusal(after) {
+        Some(why) if refusal(before).is_none() => Err(EditError::Refused(why)),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the text with a comment above the key that says what it is for.
@@ -122,68 +174,15 @@ fn commented(text: String, key: &str) -> String {
 ///
 /// Returns [`EditError`] if a start with the key would be refused.
 pub(super) fn added(before: &str, key: &str, value: &Value) -> Result<String, EditError> {
-    let after = write(before, key, value, true).map_err(unchanged(key))?;
-    starts(before, &after)?;
+    let after = write(before, key, value, true)?;
+    check_start(before, &after)?;
     Ok(commented(after, key))
-}
-
-/// Removes a key or a section from the file; returns whether it was there.
-///
-/// # Errors
-///
-/// Returns [`EditError`]; the file is then unchanged.
-pub fn unset_in_file(path: &Path, key: &str) -> Result<bool, EditError> {
-    change(path, |before| {
-        let is_there = |document: Document| document.try_get_path(key).is_ok();
-        if !Document::from_str(before).is_ok_and(is_there) {
-            return Ok((before.to_owned(), false));
-        }
-        let after = unset(before, key)?;
-        starts(before, &after)?;
-        Ok((after, true))
-    })
-}
-
-fn set_all(before: &str, keys: &[(String, String)]) -> Result<String, EditError> {
-    keys.iter()
-        .try_fold(before.to_owned(), |text, (key, given)| {
-            set(&text, key, given).map(|(after, _)| after)
-        })
-}
-
-fn unset(before: &str, key: &str) -> Result<String, EditError> {
-    remove(before, key).map_err(unchanged(key))
 }
 
 /// A file in which a key cannot be changed.
 fn unchanged(key: &str) -> impl FnOnce(String) -> EditError {
     let key = key.to_owned();
     |message| EditError::Edit { key, message }
-}
-
-/// Removes a section with all its keys from the file.
-///
-/// # Errors
-///
-/// Returns [`EditError`]; the file is then unchanged.
-pub fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
-    change(path, |before| Ok((unset(before, section)?, ())))
-}
-
-fn change<T>(
-    path: &Path,
-    change: impl FnOnce(&str) -> Result<(String, T), EditError>,
-) -> Result<T, EditError> {
-    let io_error = |source| EditError::Io {
-        path: path.display().to_string(),
-        source,
-    };
-    let before = text_or_none(path).map_err(io_error)?;
-    let (after, changed) = change(&before)?;
-    if after != before {
-        write_private(path, after.as_bytes()).map_err(io_error)?;
-    }
-    Ok(changed)
 }
 
 /// Sets a key in a text.
@@ -194,7 +193,7 @@ pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edit
         KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => (asked, path),
     };
     let (value, note) = check(key, target, given)?;
-    let after = write(before, target, &value, note.is_none()).map_err(unchanged(target))?;
+    let after = write(before, target, &value, note.is_none())?;
     let key = &key.path;
     Ok((after, Edited { key, note }))
 }
@@ -232,37 +231,37 @@ fn check(
 }
 
 /// Changes the text and reads it again, to check that nothing else changed.
-fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, String> {
-    let document = Document::from_str(before).map_err(|error| error.to_string())?;
-    put(&document, path, value).map_err(|error| error.to_string())?;
-    let after = ended(document.to_string());
-    let (mut old, mut new) = (values(before)?, values(&after)?);
-    old.remove(path);
-    let (wanted, written) = (read(path, value), new.remove(path));
-    if wanted.is_some() == works && written == wanted && old == new {
-        Ok(after)
-    } else {
-        Err(BEYOND.to_owned())
-    }
+fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, EditError> {
+    let rewritten = || {
+        let document = Document::from_str(before).map_err(|error| error.to_string())?;
+        put(&document, path, value).map_err(|error| error.to_string())?;
+        let after = ended(document.to_string());
+        let (mut old, mut new) = (values(before)?, values(&after)?);
+        old.remove(path);
+        let (wanted, written) = (read(path, value), new.remove(path));
+        let is_meant = wanted.is_some() == works && written == wanted && old == new;
+        is_meant.then_some(after).ok_or_else(|| BEYOND.to_owned())
+    };
+    rewritten().map_err(unchanged(path))
 }
 
 /// Removes a key or a section, and reads the text again.
-pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
-    let document = Document::from_str(before).map_err(|error| error.to_string())?;
-    let removed = document.try_remove_path(section);
-    removed.map_err(|error| error.to_string())?;
-    let after = ended(document.to_string());
-    let mut old = values(before)?;
-    let target = match table::find(section).map(|key| &key.state) {
-        Some(KeyState::SameAs(target)) => target.as_str(),
-        _ => section,
+fn remove(before: &str, section: &str) -> Result<String, EditError> {
+    let rewritten = || {
+        let document = Document::from_str(before).map_err(|error| error.to_string())?;
+        let removed = document.try_remove_path(section);
+        removed.map_err(|error| error.to_string())?;
+        let after = ended(document.to_string());
+        let mut old = values(before)?;
+        let target = match table::find(section).map(|key| &key.state) {
+            Some(KeyState::SameAs(target)) => target.as_str(),
+            _ => section,
+        };
+        old.retain(|path, _| path != target && !path.starts_with(&format!("{section}.")));
+        let is_meant = old == values(&after)?;
+        is_meant.then_some(after).ok_or_else(|| BEYOND.to_owned())
     };
-    old.retain(|path, _| path != target && !path.starts_with(&format!("{section}.")));
-    if old == values(&after)? {
-        Ok(after)
-    } else {
-        Err(BEYOND.to_owned())
-    }
+    rewritten().map_err(unchanged(section))
 }
 
 fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
@@ -284,22 +283,15 @@ fn ended(mut text: String) -> String {
     text
 }
 
-fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {
-    match value {
-        Value::Bool(it) => document.try_set_path(path, *it),
-        Value::Number(it) => match it.as_i64() {
-            Some(whole) => document.try_set_path(path, whole),
-            None => document.try_set_path(path, it.as_f64().unwrap_or_default()),
-        },
-        Value::String(it) => document.try_set_path(path, it.as_str()),
-        other => {
-            // JSON is also YAML, in one line.
-            let holder = Document::from_str(&format!("tree: {other}"));
-            match holder.ok().and_then(|holder| holder.get("tree")) {
-                Some(node) => document.try_set_path(path, node),
-                None => Ok(()),
-            }
-        }
+fn put(document: &Document, path: &str, value: &Value) -> Result<(), PathError> {
+    if let Some(text) = value.as_str() {
+        return document.try_set_path(path, text);
+    }
+    // JSON is also YAML, in one line.
+    let holder = Document::from_str(&format!("tree: {value}"));
+    match holder.ok().and_then(|holder| holder.get("tree")) {
+        Some(node) => document.try_set_path(path, node),
+        None => Ok(()),
     }
 }
 

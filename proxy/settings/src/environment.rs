@@ -1,6 +1,14 @@
-//! Variables of the environment, as secrets and addresses name them.
+//! Variables of the environment: those that secrets and addresses name, and those that somebody may have set for
+//! MetaClaw and that nothing reads.
 
 use metaclaw_chat::{is_variable, substituted};
+
+use crate::{table, unsupported_keys};
+
+/// The prefix of every environment variable that stands for a key.
+pub const ENV_PREFIX: &str = "METACLAW__";
+/// The prefix of all MetaClaw's variables, including those that stand for no key.
+const PREFIX: &str = "METACLAW_";
 
 /// Returns a variable that is set to something.
 pub(crate) fn given<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
@@ -8,27 +16,6 @@ pub(crate) fn given<'a>(variables: &'a [(String, String)], name: &str) -> Option
     found
         .map(|(_, value)| value.as_str())
         .filter(|it| !it.is_empty())
-}
-
-/// How other systems write that a secret is in a variable of the environment.
-const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
-    os.environ/NAME os.environ[NAME] os.getenv(NAME) process.env.NAME";
-/// How other systems write that a secret is elsewhere.
-const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
-
-/// Returns whether a text is another system's way to say that a secret is in a variable or elsewhere. No provider may get
-/// such a text as a key.
-pub(crate) fn is_foreign(text: &str) -> bool {
-    let names = |form: &str| {
-        let (before, behind) = form.split_once("NAME")?;
-        let inside = text.strip_prefix(before)?.strip_suffix(behind)?;
-        let name = inside.trim_matches(['"', '\'']);
-        // A key may begin with one of the short signs.
-        let is_name = is_variable(name) || before.len() > 2 && is_variable(&name.to_uppercase());
-        Some(is_name || is_foreign(name))
-    };
-    let is_elsewhere = ELSEWHERE.iter().any(|it| text.starts_with(it));
-    is_elsewhere || FOREIGN.split_whitespace().any(|it| names(it) == Some(true))
 }
 
 /// Puts variables in where a text names them: `${NAME}`, or `${NAME:-text}` for a text that stands for an unset one.
@@ -58,53 +45,31 @@ pub(crate) fn put_in(text: &str, variables: &[(String, String)]) -> Result<Strin
     wrong.map_or(Ok(whole), Err)
 }
 
+/// Returns what to say of variables that nothing reads: those that seem to stand for a key and do not, because an underscore
+/// is missing, and those of other systems, each with what says the same here.
+pub(crate) fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
+    let plain = |text: &str| text.replace("__", "_").replace('.', "_").to_lowercase();
+    let misnamed = variables.iter().filter_map(|(name, _)| {
+        let given = name.strip_prefix(PREFIX)?;
+        let mut keys = table::keys().filter(|_| !name.starts_with(ENV_PREFIX));
+        let path = &keys.find(|key| plain(&key.path) == plain(given))?.path;
+        Some(format!("{name} in the environment has no effect: {}, with two underscores each time, stands for {path}", variable_of(path)))
+    });
+    let foreign = variables.iter().filter_map(|(name, value)| {
+        let reason = unsupported_keys::variable_reason(name).filter(|_| !value.is_empty())?;
+        Some(format!("{name} in the environment has no effect: {reason}"))
+    });
+    misnamed.chain(foreign).collect()
+}
+
+/// The variable that stands for a key.
+pub(crate) fn variable_of(path: &str) -> String {
+    format!("{ENV_PREFIX}{}", path.replace('.', "__").to_uppercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn other_systems_ways_to_name_a_variable_are_known_and_keys_are_none() {
-        for text in [
-            "$MY_KEY",
-            "%MY_KEY%",
-            "<YOUR_KEY>",
-            "$(MY_KEY)",
-            "{{MY_KEY}}",
-            "{{env.MY_KEY}}",
-            "$env:MY_KEY",
-            "env:MY_KEY",
-            "env:my_key",
-            "env.MY_KEY",
-            "{env:MY_KEY}",
-            "os.environ/MY_KEY",
-            "os.environ['MY_KEY']",
-            "os.getenv(\"MY_KEY\")",
-            "process.env.MY_KEY",
-            "{file:~/.key}",
-            "op://vault/item/key",
-        ] {
-            assert!(is_foreign(text), "{text}");
-        }
-        for key in [
-            "",
-            "$",
-            "%",
-            "<>",
-            "sk-0123",
-            "$ecret",
-            "EMPTY",
-            "key",
-            "sk-$HOME",
-            "a%B%",
-            "${MY_KEY}",
-            "env",
-            "env:",
-            "AKIA0123",
-            "eyJhbGciOi.x.y",
-        ] {
-            assert!(!is_foreign(key), "{key}");
-        }
-    }
 
     #[test]
     fn a_named_variable_is_put_in_or_missed_by_its_name() {
@@ -134,5 +99,41 @@ mod tests {
                 (is, _) => panic!("{text}: {is:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_variable_with_one_underscore_is_told_its_right_name() {
+        let given = |name: &str| (name.to_owned(), "sk-0123456789".to_owned());
+        let told = unread_variables(&[
+            given("METACLAW_LLM_API_BASE"),
+            given("METACLAW_RL__BATCH_SIZE"),
+            given("METACLAW_MODE"),
+            given("METACLAW_HOME"),
+            given("METACLAW__LLM__API_KEY"),
+            given("LLM_API_KEY"),
+        ]);
+        insta::assert_snapshot!(told.join("\n"), @r"
+        METACLAW_LLM_API_BASE in the environment has no effect: METACLAW__LLM__API_BASE, with two underscores each time, stands for llm.api_base
+        METACLAW_RL__BATCH_SIZE in the environment has no effect: METACLAW__RL__BATCH_SIZE, with two underscores each time, stands for rl.batch_size
+        METACLAW_MODE in the environment has no effect: METACLAW__MODE, with two underscores each time, stands for mode
+        ");
+    }
+
+    #[test]
+    fn a_variable_of_another_system_is_answered_by_its_name() {
+        let given = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let told = unread_variables(&[
+            given("PRM_M", "3"),
+            given("OPENCLAW_TOPK_K", "4"),
+            given("OPENCLAW_TOPK_W_RL", "1"),
+            given("OPENCLAW_GATEWAY_TOKEN", "t"),
+            given("SGLANG_API_KEY", ""),
+            given("PORT", "30000"),
+        ]);
+        insta::assert_snapshot!(told.join("\n"), @r"
+        PRM_M in the environment has no effect: judge.votes says how often the judge is asked
+        OPENCLAW_TOPK_K in the environment has no effect: hybrid has these fixed, as docs/training/hybrid.md says; rl.clip_low and rl.clip_high bound the ratio
+        OPENCLAW_TOPK_W_RL in the environment has no effect: rl.w_rl is the weight of verdicts
+        ");
     }
 }

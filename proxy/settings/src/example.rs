@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{
     key::{Key, KeyState},
     table::{self, SECTIONS},
-    unsupported_keys::{self, InertKeys},
+    unsupported_keys::{self, InertKeys, UNSUPPORTED},
 };
 
 const HEAD: &str = "\
@@ -106,14 +106,14 @@ pub fn reference() -> String {
         let head = "| key | allowed | default | meaning |\n|---|---|---|---|";
         add_table(&mut page, section.title, head, rows);
     }
-    let older = unsupported_keys::older_names().iter();
+    let older = UNSUPPORTED.older_names.iter();
     let rows = older.map(|(older, key)| format!("| `{older}` | `{key}` |"));
     let head = "| older name | key |\n|---|---|";
     add_table(&mut page, "Older names", head, rows);
-    let rows = group_rows(unsupported_keys::without_effect()).chain(values_of_inert_keys());
+    let rows = group_rows(&UNSUPPORTED.without_effect).chain(values_of_inert_keys());
     let head = "| accepted, without effect | why |\n|---|---|";
     add_table(&mut page, "Keys without effect", head, rows);
-    let refused = group_rows(unsupported_keys::refused_keys());
+    let refused = group_rows(&UNSUPPORTED.refused_keys);
     let head = "| stops the start | what to do instead |\n|---|---|";
     add_table(&mut page, "Keys that are refused", head, refused);
     page

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::kind::ValueKind;
+use crate::kind::{ValueForm, ValueKind};
 
 /// One key; `*` in its path stands for a name that people choose.
 #[derive(Debug, Clone)]
@@ -60,13 +60,13 @@ impl Key {
     pub(crate) fn may_be_blank(&self) -> bool {
         let has_default = !self.default.is_empty() && !self.path.contains('*');
         let is_read = !matches!(self.state, KeyState::WithoutEffect(_));
-        self.kind != ValueKind::CallersKey && !(has_default && is_read)
+        self.kind != ValueKind::One(ValueForm::CallersKey) && !(has_default && is_read)
     }
 
     /// What is allowed, in words that end an error message.
     pub(crate) fn allowed(&self) -> String {
         match &self.kind {
-            ValueKind::OneOf(words) => self.words(words, ", "),
+            ValueKind::One(ValueForm::Word(words)) => self.words(words, ", "),
             other => other.allowed(),
         }
     }
@@ -74,7 +74,7 @@ impl Key {
     /// What is allowed, where the default does not show it already.
     pub(crate) fn choice(&self) -> Option<String> {
         match &self.kind {
-            ValueKind::OneOf(words) => Some(self.words(words, " | ")),
+            ValueKind::One(ValueForm::Word(words)) => Some(self.words(words, " | ")),
             kind => kind.is_bounded().then(|| kind.allowed()),
         }
     }

@@ -3,19 +3,35 @@
 //! All sources are read in the same way: the file gives YAML values, the environment and `config set` give text. YAML
 //! 1.1 reads `yes` as true and `23:00` as 1380, so both are accepted.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    str::FromStr,
-};
+use std::net::{IpAddr, Ipv4Addr};
 
-use metaclaw_chat::{Size, Span};
+use metaclaw_chat::{Size, Span, is_variable};
 use serde_json::Value;
 
-use crate::{environment, yaml};
+use crate::yaml;
+
+/// How other systems write that a secret is in a variable of the environment.
+const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
+    os.environ/NAME os.environ[NAME] os.getenv(NAME) process.env.NAME";
+/// How other systems write that a secret is elsewhere.
+const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
 
 /// What values a key takes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueKind {
+    /// One value.
+    One(ValueForm),
+    /// A list of at least so many values.
+    List(ValueForm, usize),
+    /// One or more of these words, joined by `+` or as a list.
+    Joined(Vec<String>),
+    /// A tree that its section checks; the text describes it.
+    Tree(String),
+}
+
+/// What a single value is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ValueForm {
     /// Any text; a bare number is a text too.
     Text,
     /// A text that is never shown in full, and is used in a header.
@@ -28,6 +44,8 @@ pub(crate) enum ValueKind {
     Host,
     /// A file or folder; `~/` is the user's home, and a relative path starts at the folder of the file that names it.
     Path,
+    /// A file, or an address that is secret like a key.
+    Calendar,
     Bool,
     /// A whole number between two bounds, both allowed.
     Count(u64, u64),
@@ -42,91 +60,157 @@ pub(crate) enum ValueKind {
     /// A time of day, as in `23:00`.
     Time,
     /// One of these words.
-    OneOf(Vec<String>),
-    /// Some of these words, joined by `+` or as a list.
-    SomeOf(Vec<String>),
-    /// A list of these words; it may be empty.
-    AnyOf(Vec<String>),
-    /// A list of at least one of these words.
-    Among(Vec<String>),
-    /// A list of texts.
-    Texts,
-    /// A list of at least one text.
-    OneOrMore,
-    /// A list of texts that are never shown in full.
-    Secrets,
-    /// A list of calendars: files, or addresses that are secret like keys.
-    Calendars,
-    /// A tree that its section checks; the text describes it.
-    Tree(String),
+    Word(Vec<String>),
 }
 
 // === impl ValueKind ===
 
 impl ValueKind {
-    /// The kind by its name in `unsupported_keys.yaml`: a word, or the words of a choice with `|` between them.
-    pub(crate) fn named(name: &str) -> Self {
-        match name {
-            "bool" => Self::Bool,
-            "count" => Self::Count(0, u64::MAX),
-            "number" => Self::Number(0.0, f64::MAX),
-            "secret" => Self::Secret,
-            "span" => Self::Span,
-            "tree" => Self::Tree("a tree".to_owned()),
-            "url" => Self::Url,
-            choice if choice.contains('|') => {
-                Self::OneOf(choice.split('|').map(|it| it.trim().to_owned()).collect())
+    /// The kind of a property by its schema.
+    pub(crate) fn from_schema(property: &Value) -> Self {
+        let schema = without_null(property);
+        let is_filled = schema["minItems"] == 1 || schema["minLength"] == 1;
+        if type_of(schema) != "array" {
+            return match ValueForm::from_schema(schema) {
+                ValueForm::Word(words) if schema["format"] == "words" => Self::Joined(words),
+                ValueForm::Secret if is_filled => Self::One(ValueForm::CallersKey),
+                form => Self::One(form),
+            };
+        }
+        let items = without_null(&schema["items"]);
+        match schema["format"].as_str() {
+            Some("calendars") => Self::List(ValueForm::Calendar, 0),
+            _ if type_of(items) == "object" => {
+                Self::Tree(schema["shape"].as_str().unwrap_or("a tree").to_owned())
             }
-            _ => Self::Text,
+            _ => Self::List(ValueForm::from_schema(items), usize::from(is_filled)),
         }
     }
 
     /// Whether it is never shown in full.
     pub(crate) fn is_secret(&self) -> bool {
+        use ValueForm::{Calendar, CallersKey, Secret};
         matches!(
             self,
-            Self::Secret | Self::CallersKey | Self::Secrets | Self::Calendars
+            Self::One(Secret | CallersKey) | Self::List(Secret | Calendar, _)
         )
     }
 
     /// Whether it may name variables of the environment, as in `${NAME}`.
     pub(crate) fn may_name_variables(&self) -> bool {
-        self.is_secret() || *self == Self::Url
+        self.is_secret() || *self == Self::One(ValueForm::Url)
     }
 
     /// Returns whether the text is taken as it was written, whatever YAML reads it as, because a model may have the
     /// name `n` or `1.10`.
     pub(crate) fn is_text(&self) -> bool {
-        !matches!(
-            self,
-            Self::Bool
-                | Self::Count(..)
-                | Self::Minutes(..)
-                | Self::Number(..)
-                | Self::Span
-                | Self::Size
-                | Self::Time
-                | Self::Tree(_)
-        )
+        use ValueForm::{Bool, Count, Minutes, Number, Size, Span, Time};
+        let is_typed = |form: &ValueForm| {
+            matches!(
+                form,
+                Bool | Count(..) | Minutes(..) | Number(..) | Span | Size | Time
+            )
+        };
+        !matches!(self, Self::Tree(_)) && !matches!(self, Self::One(form) if is_typed(form))
     }
 
     /// Whether a default alone does not show what else is allowed.
     pub(crate) fn is_bounded(&self) -> bool {
-        matches!(
-            self,
-            Self::Count(..)
-                | Self::Minutes(..)
-                | Self::Number(..)
-                | Self::OneOf(_)
-                | Self::SomeOf(_)
-                | Self::AnyOf(_)
-                | Self::Among(_)
-                | Self::Tree(_)
-        )
+        use ValueForm::{Count, Minutes, Number, Word};
+        let is_bounded =
+            |form: &ValueForm| matches!(form, Count(..) | Minutes(..) | Number(..) | Word(_));
+        match self {
+            Self::One(form) | Self::List(form, _) => is_bounded(form),
+            Self::Joined(_) | Self::Tree(_) => true,
+        }
     }
 
     /// Returns what is allowed, as the end of an error message.
     pub(crate) fn allowed(&self) -> String {
+        match self {
+            Self::One(form) => form.allowed(),
+            Self::List(form, least) => {
+                let items = match form {
+                    ValueForm::Text => "texts".to_owned(),
+                    ValueForm::Secret => {
+                        "ASCII texts without spaces, or of ${NAME} for variables of the environment"
+                            .to_owned()
+                    }
+                    ValueForm::Calendar => {
+                        "files, or of addresses that begin with https://, http:// or webcal://"
+                            .to_owned()
+                    }
+                    ValueForm::Word(words) if *least == 0 => format!("any of {}", words.join(", ")),
+                    ValueForm::Word(words) => format!("of {}", words.join(", ")),
+                    form => form.allowed(),
+                };
+                format!(
+                    "a list of {}{items}",
+                    if *least == 0 { "" } else { "one or more " }
+                )
+            }
+            Self::Joined(words) => format!("one or more of {}, joined by +", words.join(", ")),
+            Self::Tree(shape) => shape.clone(),
+        }
+    }
+
+    /// Returns the value in its normal form, or `None` if it is not allowed.
+    pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
+        match self {
+            Self::One(form @ ValueForm::Word(_)) => form.parse(&text(given)?.to_lowercase()),
+            Self::One(form) => form.parse(&text(given)?),
+            Self::List(form, least) => {
+                let items = texts(given)?;
+                let is_enough = items.len() >= *least;
+                let parsed = items.iter().map(|item| form.parse(item));
+                parsed.collect::<Option<Value>>().filter(|_| is_enough)
+            }
+            Self::Joined(words) => {
+                let parts = match given {
+                    Value::Array(_) => texts(given)?,
+                    one => text(one)?
+                        .split('+')
+                        .map(|part| part.trim().to_owned())
+                        .collect(),
+                };
+                let are_known = !parts.is_empty() && parts.iter().all(|part| words.contains(part));
+                are_known.then(|| parts.join("+").into())
+            }
+            Self::Tree(_) => tree(given),
+        }
+    }
+}
+
+// === impl ValueForm ===
+
+impl ValueForm {
+    /// The form of a value by its schema; numbers of a unit are told apart by `format`.
+    fn from_schema(schema: &Value) -> Self {
+        let bound = |name: &str, none: f64| schema[name].as_f64().unwrap_or(none);
+        let count = |name: &str, none: u64| schema[name].as_u64().unwrap_or(none);
+        let (least, most) = (count("minimum", 0), count("maximum", u64::MAX));
+        match (
+            type_of(schema),
+            schema["format"].as_str().unwrap_or_default(),
+        ) {
+            ("boolean", _) => Self::Bool,
+            ("integer", "minutes") => Self::Minutes(least, most),
+            ("integer", _) => Self::Count(least, most),
+            ("number", _) => Self::Number(bound("minimum", f64::MIN), bound("maximum", f64::MAX)),
+            (_, "secret") => Self::Secret,
+            (_, "uri") => Self::Url,
+            (_, "ip") => Self::Host,
+            (_, "path") => Self::Path,
+            (_, "span") => Self::Span,
+            (_, "size") => Self::Size,
+            (_, "time") => Self::Time,
+            _ => Some(words(schema))
+                .filter(|words| !words.is_empty())
+                .map_or(Self::Text, Self::Word),
+        }
+    }
+
+    fn allowed(&self) -> String {
         let said = match self {
             Self::Text => "a text",
             Self::Secret => {
@@ -137,20 +221,11 @@ impl ValueKind {
             }
             Self::Url => "an address that begins with http:// or https://",
             Self::Host => "an IP address, or localhost",
-            Self::Path => "a path",
+            Self::Path | Self::Calendar => "a path",
             Self::Bool => "true or false",
             Self::Span => "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"",
             Self::Size => "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"",
             Self::Time => "a time of day, as in \"23:00\"",
-            Self::Texts => "a list of texts",
-            Self::Secrets => {
-                "a list of ASCII texts without spaces, or of ${NAME} for variables of the environment"
-            }
-            Self::Calendars => {
-                "a list of files, or of addresses that begin with https://, http:// or webcal://"
-            }
-            Self::OneOrMore => "a list of one or more texts",
-            Self::Tree(shape) => shape,
             Self::Count(low, u64::MAX) => return format!("a whole number, {low} or more"),
             Self::Count(low, high) => return format!("a whole number from {low} to {high}"),
             Self::Minutes(low, high) => {
@@ -160,77 +235,90 @@ impl ValueKind {
             }
             Self::Number(low, f64::MAX) => return format!("a number, {low} or more"),
             Self::Number(low, high) => return format!("a number from {low} to {high}"),
-            Self::OneOf(words) => return words.join(", "),
-            Self::SomeOf(words) => {
-                return format!("one or more of {}, joined by +", words.join(", "));
-            }
-            Self::AnyOf(words) => return format!("a list of any of {}", words.join(", ")),
-            Self::Among(words) => return format!("a list of one or more of {}", words.join(", ")),
+            Self::Word(words) => return words.join(", "),
         };
         said.to_owned()
     }
 
-    /// Returns the value in its normal form, or `None` if it is not allowed.
-    pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
+    /// Returns the value of a text in its normal form, or `None` if it is not allowed.
+    fn parse(&self, text: &str) -> Option<Value> {
         match self {
-            Self::Text | Self::Path => text(given).map(Value::from),
-            Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
-            Self::CallersKey => Self::Secret.parse(given).filter(|it| *it != ""),
-            Self::Host => host(given).map(Value::from),
-            Self::Url => text(given)
-                .filter(|it| is_url(it) || it.starts_with("${"))
-                .map(Value::from),
-            Self::Bool => boolean(given).map(Value::from),
-            Self::Count(low, high) | Self::Minutes(low, high) => count(given)
-                .filter(|it| (low..=high).contains(&it))
-                .map(Value::from),
-            Self::Number(low, high) => number(given)
-                .filter(|it| (low..=high).contains(&it))
-                .map(Value::from),
-            Self::Span => unit::<Span>(given),
-            Self::Size => unit::<Size>(given),
-            Self::Time => time(given).map(Value::from),
-            // YAML 1.1 reads off as false.
-            Self::OneOf(words) if *given == false && is_word("off", words) => Some("off".into()),
-            Self::OneOf(words) => {
-                let given = text(given)?.to_lowercase();
-                is_word(&given, words).then(|| given.into())
+            Self::Text | Self::Path | Self::Calendar => Some(text.into()),
+            Self::Secret => is_header_text(text).then(|| text.into()),
+            Self::CallersKey => (!text.is_empty() && is_header_text(text)).then(|| text.into()),
+            Self::Url => (is_url(text) || text.starts_with("${")).then(|| text.into()),
+            Self::Host if text == "localhost" => Some(Ipv4Addr::LOCALHOST.to_string().into()),
+            Self::Host => {
+                let address: IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
+                Some(address.to_string().into())
             }
-            Self::SomeOf(words) => {
-                let given = match given {
-                    Value::Array(_) => texts(given)?,
-                    other => text(other)?
-                        .split('+')
-                        .map(|it| it.trim().to_owned())
-                        .collect(),
-                };
-                are_words(&given, words)
-                    .then(|| given.join("+").into())
-                    .filter(|it| *it != "")
+            Self::Bool => match text.to_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(true.into()),
+                "false" | "no" | "off" => Some(false.into()),
+                _ => None,
+            },
+            Self::Count(low, high) | Self::Minutes(low, high) => {
+                let count: u64 = text.replace('_', "").parse().ok()?;
+                (low..=high).contains(&&count).then(|| count.into())
             }
-            Self::AnyOf(words) => texts(given)
-                .filter(|it| are_words(it, words))
-                .map(Value::from),
-            Self::Among(words) => Self::AnyOf(words.clone()).parse(given).filter(is_some),
-            Self::Texts | Self::Calendars => texts(given).map(Value::from),
-            Self::Secrets => texts(given)
-                .filter(|keys| keys.iter().all(|it| is_of_signs(it)))
-                .map(Value::from),
-            Self::OneOrMore => Self::Texts.parse(given).filter(is_some),
-            Self::Tree(_) => tree(given),
+            Self::Number(low, high) => {
+                let number: f64 = text.parse().ok()?;
+                (low..=high).contains(&&number).then(|| number.into())
+            }
+            Self::Span => Some(text.parse::<Span>().ok()?.to_string().into()),
+            Self::Size => Some(text.parse::<Size>().ok()?.to_string().into()),
+            Self::Time => time(text).map(Value::from),
+            Self::Word(words) => words.iter().any(|word| word == text).then(|| text.into()),
         }
     }
 }
 
-/// Returns whether a text can be in a header and be compared there, and is no other system's way to name a variable.
-fn is_of_signs(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_graphic()) && !environment::is_foreign(text)
+/// The schema of a value that is there.
+fn without_null(schema: &Value) -> &Value {
+    let either = schema["anyOf"].as_array();
+    let other = either.and_then(|all| all.iter().find(|one| one["type"] != "null"));
+    other.unwrap_or(schema)
 }
 
-/// Parses a value with a unit by its own type.
-fn unit<T: FromStr + ToString>(given: &Value) -> Option<Value> {
-    let unit: T = text(given)?.parse().ok()?;
-    Some(unit.to_string().into())
+/// The type, without `null`.
+fn type_of(schema: &Value) -> &str {
+    let name = match &schema["type"] {
+        Value::Array(types) => types.iter().find(|name| **name != "null"),
+        one => Some(one),
+    };
+    name.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The words that an enum takes; those with a doc comment stand each in a schema of its own.
+fn words(schema: &Value) -> Vec<String> {
+    let plain = schema["enum"].as_array().into_iter().flatten();
+    let each = schema["oneOf"].as_array().into_iter().flatten();
+    let documented = each.flat_map(|one| {
+        let several = one["enum"].as_array().into_iter().flatten();
+        one.get("const").into_iter().chain(several)
+    });
+    let all = plain.chain(documented).filter_map(Value::as_str);
+    all.map(str::to_owned).collect()
+}
+
+/// Returns whether a text can be in a header and be compared there, and is no other system's way to name a variable.
+fn is_header_text(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic()) && !is_foreign(text)
+}
+
+/// Returns whether a text is another system's way to say that a secret is in a variable or elsewhere. No provider may get
+/// such a text as a key.
+fn is_foreign(text: &str) -> bool {
+    let names = |form: &str| {
+        let (before, behind) = form.split_once("NAME")?;
+        let inside = text.strip_prefix(before)?.strip_suffix(behind)?;
+        let name = inside.trim_matches(['"', '\'']);
+        // A key may begin with one of the short signs.
+        let is_name = is_variable(name) || before.len() > 2 && is_variable(&name.to_uppercase());
+        Some(is_name || is_foreign(name))
+    };
+    let is_elsewhere = ELSEWHERE.iter().any(|it| text.starts_with(it));
+    is_elsewhere || FOREIGN.split_whitespace().any(|it| names(it) == Some(true))
 }
 
 fn is_url(text: &str) -> bool {
@@ -240,53 +328,26 @@ fn is_url(text: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
 }
 
-fn host(given: &Value) -> Option<String> {
-    let given = text(given)?;
-    if given == "localhost" {
-        return Some(Ipv4Addr::LOCALHOST.to_string());
-    }
-    let address: IpAddr = given.trim_matches(['[', ']']).parse().ok()?;
-    Some(address.to_string())
-}
-
-fn text(given: &Value) -> Option<String> {
+/// A single value as a text.
+pub(crate) fn text(given: &Value) -> Option<String> {
     match given {
-        Value::String(it) => Some(it.trim().to_owned()),
+        Value::String(text) => Some(text.trim().to_owned()),
         // JSON would write 0.00001 as 1e-5.
-        Value::Number(it) if it.is_f64() => it.as_f64().map(|it| it.to_string()),
-        Value::Number(it) => Some(it.to_string()),
-        Value::Bool(it) => Some(it.to_string()),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(|it| it.to_string()),
+        Value::Number(_) | Value::Bool(_) => Some(given.to_string()),
         Value::Null | Value::Object(_) | Value::Array(_) => None,
     }
 }
 
-fn boolean(given: &Value) -> Option<bool> {
-    match text(given)?.to_lowercase().as_str() {
-        "true" | "yes" | "on" => Some(true),
-        "false" | "no" | "off" => Some(false),
-        _ => None,
-    }
-}
-
-fn count(given: &Value) -> Option<u64> {
-    text(given)?.replace('_', "").parse().ok()
-}
-
-fn number(given: &Value) -> Option<f64> {
-    let number: f64 = text(given)?.parse().ok()?;
-    number.is_finite().then_some(number)
-}
-
 /// Parses `23:00`, or 1380, which YAML 1.1 makes of it without quotes.
-fn time(given: &Value) -> Option<String> {
-    let given = text(given)?;
-    let (hours, minutes) = match given.split_once(':') {
+fn time(text: &str) -> Option<String> {
+    let (hours, minutes): (u32, u32) = match text.split_once(':') {
         Some((hours, minutes)) if minutes.len() == 2 => {
-            (hours.parse::<u32>().ok()?, minutes.parse::<u32>().ok()?)
+            (hours.parse().ok()?, minutes.parse().ok()?)
         }
         Some(_) => return None,
         None => {
-            let minutes = given.parse::<u32>().ok()?;
+            let minutes: u32 = text.parse().ok()?;
             (minutes / 60, minutes % 60)
         }
     };
@@ -296,27 +357,15 @@ fn time(given: &Value) -> Option<String> {
 fn texts(given: &Value) -> Option<Vec<String>> {
     match given {
         Value::Array(items) => items.iter().map(text).collect(),
-        Value::String(it) if it.trim_start().starts_with('[') => texts(&tree(given)?),
-        other => text(other).map(|it| vec![it]),
+        Value::String(list) if list.trim_start().starts_with('[') => texts(&tree(given)?),
+        one => text(one).map(|only| vec![only]),
     }
-}
-
-fn is_some(list: &Value) -> bool {
-    list.as_array().is_some_and(|items| !items.is_empty())
-}
-
-fn is_word(given: &str, words: &[String]) -> bool {
-    words.iter().any(|word| word == given)
-}
-
-fn are_words(given: &[String], words: &[String]) -> bool {
-    given.iter().all(|it| is_word(it, words))
 }
 
 /// Returns a tree unchanged; from the environment it comes as YAML in one line.
 fn tree(given: &Value) -> Option<Value> {
     match given {
-        Value::String(it) => yaml::value(it),
+        Value::String(text) => yaml::value(text),
         Value::Object(_) | Value::Array(_) => Some(given.clone()),
         Value::Bool(_) | Value::Number(_) | Value::Null => None,
     }
@@ -326,68 +375,69 @@ fn tree(given: &Value) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
-        words.map(str::to_owned).into()
-    }
-
-    fn read(kind: &ValueKind, given: impl Into<Value>) -> Option<String> {
-        kind.parse(&given.into()).as_ref().and_then(text)
+    #[test]
+    fn values_are_read_as_they_are_meant_and_bounds_hold_for_numbers_and_for_text() {
+        let words = |words: &str| -> Vec<String> { words.split(' ').map(str::to_owned).collect() };
+        let one = ValueKind::One;
+        let methods = ValueKind::Joined(words("redo opd"));
+        let any = ValueKind::List(ValueForm::Word(words("auth server")), 0);
+        let some = ValueKind::List(ValueForm::Word(words("auth")), 1);
+        for (kind, given, normal) in [
+            // YAML 1.1 makes such numbers and words of times and flags.
+            (&one(ValueForm::Time), "1380", r#""23:00""#),
+            (&one(ValueForm::Time), r#""7:00""#, r#""07:00""#),
+            (&one(ValueForm::Time), r#""24:00""#, ""),
+            (&one(ValueForm::Time), "1440", ""),
+            (&one(ValueForm::Bool), r#""yes""#, "true"),
+            (&one(ValueForm::Bool), r#""Off""#, "false"),
+            (&one(ValueForm::Bool), r#""maybe""#, ""),
+            (&one(ValueForm::Count(0, 99_999)), r#""1_000""#, "1000"),
+            (&one(ValueForm::Count(1, 8)), "9", ""),
+            (&one(ValueForm::Count(1, 8)), r#""8""#, "8"),
+            (&one(ValueForm::Count(0, 8)), "-1", ""),
+            (&one(ValueForm::Number(0.0, 1.0)), r#""5e-4""#, "0.0005"),
+            (&one(ValueForm::Number(0.0, 1.0)), r#""nan""#, ""),
+            (&one(ValueForm::Url), r#""ftp://x""#, ""),
+            // A number is a text where a text is asked for.
+            (&one(ValueForm::Secret), "12345", r#""12345""#),
+            (&one(ValueForm::Text), r#"" a b ""#, r#""a b""#),
+            // Lists may be lists or text.
+            (&methods, r#"["redo", "opd"]"#, r#""redo+opd""#),
+            (&methods, r#""opd""#, r#""opd""#),
+            (&methods, r#""redo+nothing""#, ""),
+            (&any, r#""[server, auth]""#, r#"["server","auth"]"#),
+            (&any, "[]", "[]"),
+            (&any, r#""[server, sever]""#, ""),
+            (
+                &ValueKind::List(ValueForm::Text, 0),
+                r#""[a, b]""#,
+                r#"["a","b"]"#,
+            ),
+            (&ValueKind::List(ValueForm::Text, 0), r#""[]""#, "[]"),
+            (
+                &ValueKind::List(ValueForm::Text, 1),
+                r#""auth""#,
+                r#"["auth"]"#,
+            ),
+            (&ValueKind::List(ValueForm::Text, 1), r#""[]""#, ""),
+            (&some, r#""auth""#, r#"["auth"]"#),
+            (&some, r#""[]""#, ""),
+        ] {
+            let parsed = kind.parse(&serde_json::from_str(given).unwrap());
+            let shown = parsed.map_or_else(String::new, |value| value.to_string());
+            assert_eq!(shown, normal, "{kind:?} {given}");
+        }
     }
 
     #[test]
-    fn what_yaml_1_1_meant_is_understood() {
-        assert_eq!(read(&ValueKind::Time, 1380).as_deref(), Some("23:00"));
-        assert_eq!(read(&ValueKind::Time, "7:00").as_deref(), Some("07:00"));
-        assert_eq!(read(&ValueKind::Time, "24:00"), None);
-        assert_eq!(read(&ValueKind::Time, 1440), None);
-        assert_eq!(read(&ValueKind::Bool, "yes").as_deref(), Some("true"));
-        assert_eq!(read(&ValueKind::Bool, "Off").as_deref(), Some("false"));
-        assert_eq!(read(&ValueKind::Bool, "maybe"), None);
-        assert_eq!(
-            read(&ValueKind::Count(0, 99_999), "1_000").as_deref(),
-            Some("1000")
-        );
-    }
-
-    #[test]
-    fn bounds_hold_for_numbers_and_for_text() {
-        assert_eq!(read(&ValueKind::Count(1, 8), 9), None);
-        assert_eq!(read(&ValueKind::Count(1, 8), "8").as_deref(), Some("8"));
-        assert_eq!(read(&ValueKind::Count(0, 8), -1), None);
-        assert_eq!(
-            read(&ValueKind::Number(0.0, 1.0), "5e-4").as_deref(),
-            Some("0.0005")
-        );
-        assert_eq!(read(&ValueKind::Number(0.0, 1.0), "nan"), None);
-        assert_eq!(read(&ValueKind::Url, "ftp://x"), None);
-    }
-
-    #[test]
-    fn a_number_is_a_text_where_a_text_is_asked_for() {
-        assert_eq!(read(&ValueKind::Secret, 12345).as_deref(), Some("12345"));
-        assert_eq!(read(&ValueKind::Text, " a b ").as_deref(), Some("a b"));
-    }
-
-    #[test]
-    fn lists_may_be_lists_or_text() {
-        let methods = ValueKind::SomeOf(words(["redo", "opd"]));
-        let list = vec![Value::from("redo"), Value::from("opd")];
-        assert_eq!(read(&methods, list).as_deref(), Some("redo+opd"));
-        assert_eq!(read(&methods, "opd").as_deref(), Some("opd"));
-        assert_eq!(read(&methods, "redo+nothing"), None);
-        let any = ValueKind::AnyOf(words(["auth", "server"]));
-        let read_any = |given: &str| any.parse(&given.into())?.as_array().cloned();
-        assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
-        assert_eq!(read_any("[]").unwrap().len(), 0);
-        assert_eq!(read_any("[server, sever]"), None);
-        let texts = ValueKind::Texts.parse(&Value::from("[a, b]")).unwrap();
-        assert_eq!(texts.as_array().unwrap().len(), 2);
-        assert!(ValueKind::Texts.parse(&Value::from("[]")).is_some());
-        let some = [ValueKind::OneOrMore, ValueKind::Among(words(["auth"]))];
-        assert!(
-            some.iter()
-                .all(|it| it.parse(&Value::from("auth")).is_some())
-        );
-        assert!(some.iter().all(|it| it.parse(&Value::from("[]")).is_none()));
+    fn other_systems_ways_to_name_a_variable_are_known_and_keys_are_none() {
+        let foreign = r#"$MY_KEY|%MY_KEY%|<YOUR_KEY>|$(MY_KEY)|{{MY_KEY}}|{{env.MY_KEY}}|$env:MY_KEY|env:MY_KEY|env:my_key|env.MY_KEY|{env:MY_KEY}|os.environ/MY_KEY|os.environ['MY_KEY']|os.getenv("MY_KEY")|process.env.MY_KEY|{file:~/.key}|op://vault/item/key"#;
+        for text in foreign.split('|') {
+            assert!(is_foreign(text), "{text}");
+        }
+        let keys = "|$|%|<>|sk-0123|$ecret|EMPTY|key|sk-$HOME|a%B%|${MY_KEY}|env|env:|AKIA0123|eyJhbGciOi.x.y";
+        for key in keys.split('|') {
+            assert!(!is_foreign(key), "{key}");
+        }
     }
 }

@@ -16,17 +16,15 @@ use serde_json::{Map, Value};
 use crate::address::user_folder;
 
 use super::{
-    environment,
+    environment::{self, ENV_PREFIX},
     error::{InertUse, Problem, SettingsError, Unknown},
     key::{Key, KeyState},
-    kind::ValueKind,
+    kind::{self, ValueForm, ValueKind},
     model_name, table, unsupported_keys, yaml,
 };
 
 /// The largest file that is read.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
-/// The prefix of every environment variable that stands for a key.
-pub const ENV_PREFIX: &str = "METACLAW__";
 /// The key that `metaclaw auth` may keep.
 const LLM_KEY: &str = "llm.api_key";
 /// What a name means: a file, or a name at a server.
@@ -109,17 +107,20 @@ impl Layer {
     /// [`SettingsError::Yaml`].
     pub fn text(path: PathBuf, text: &str) -> Result<Self, SettingsError> {
         let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
-        let message = match yaml::parse(text, &is_text) {
-            Ok(Value::Null) => return Ok(Self::empty(Origin::File(path))),
-            Ok(Value::Object(root)) => {
+        let root = match yaml::parse(text, &is_text) {
+            Ok(Value::Null) => Ok(Map::new()),
+            Ok(Value::Object(root)) => Ok(root),
+            Ok(_) => Err("the whole of it must be keys with values".to_owned()),
+            Err(message) => Err(message),
+        };
+        match root {
+            Ok(root) => {
                 let mut layer = Self::empty(Origin::File(path));
                 layer.walk("", &root);
-                return Ok(layer);
+                Ok(layer)
             }
-            Ok(_) => "the whole of it must be keys with values".to_owned(),
-            Err(message) => message,
-        };
-        Err(SettingsError::Yaml { path, message })
+            Err(message) => Err(SettingsError::Yaml { path, message }),
+        }
     }
 
     /// Reads environment variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
@@ -146,62 +147,61 @@ impl Layer {
                 Value::Array(items) => items.iter().map(put_in).collect(),
                 one => put_in(one),
             };
-            let own = path.to_uppercase().replace('.', "__");
+            let own = environment::variable_of(&path);
             let auth = if path == LLM_KEY {
                 ", or keep the key with `metaclaw auth`"
             } else {
                 ""
             };
-            let whole =
-                whole.map_err(|why| format!("{why}: set it, or set {ENV_PREFIX}{own}{auth}"));
-            match whole.and_then(|it| key.kind.parse(&it).ok_or_else(|| key.allowed())) {
-                Ok(whole) if whole == "" => self.values.retain(|it, _| *it != path),
-                Ok(whole) => self.insert(&path, whole),
-                Err(reason) => self.problem(&path, &shown(key, &before), reason),
+            match whole {
+                Ok(text) => match key.kind.parse(&text) {
+                    Some(value) if value == "" => {
+                        self.values.remove(&path);
+                    }
+                    Some(value) => self.insert(&path, value),
+                    None => self.problem(&path, &shown(key, &before), key.allowed()),
+                },
+                Err(why) => {
+                    let reason = format!("{why}: set it, or set {own}{auth}");
+                    self.problem(&path, &shown(key, &before), reason);
+                }
             }
         }
     }
 
-    /// Takes one value for one key.
+    /// Takes one value for one key. An unknown key is walked through if one of the keys below it belongs to another system,
+    /// so that each is answered by its own name.
     pub fn set(&mut self, path: &str, value: &Value) {
-        if value.is_null() {
-            return;
-        }
         match (table::find(path), value) {
-            (Some(key), _) => self.apply(key, path, value),
-            (None, Value::Object(below)) if table::is_section(path) => self.walk(path, below),
+            (_, Value::Null) => {}
+            (Some(key), _) => self.set_known(key, path, value),
+            (None, Value::Object(below))
+                if table::is_section(path) || is_answered_below(path, below) =>
+            {
+                self.walk(path, below);
+            }
             (None, _) if table::is_section(path) => {
                 self.problem(path, "", "keys with values stand below this one".to_owned());
             }
-            (None, _) => self.set_foreign(path, value),
+            (None, _) => self.set_unknown(path, value),
         }
     }
 
-    /// Takes an unknown key. If it has keys below it, and one of these belongs to another system, each is answered by its
-    /// own name.
-    fn set_foreign(&mut self, path: &str, value: &Value) {
-        if let Value::Object(below) = value
-            && is_answered_below(path, below)
-        {
-            self.walk(path, below);
-            return;
-        }
-        let given = ValueKind::Text.parse(value);
-        let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
-        if let Some(reason) = unsupported_keys::refusal(path, given) {
-            self.problem(path, given, reason.to_owned());
-            return;
-        }
-        match unsupported_keys::reason(path) {
-            Some(reason) => self.inert(path, reason),
-            None => self.unknown.push(Unknown {
+    fn set_unknown(&mut self, path: &str, value: &Value) {
+        let given = text_or_tree(value);
+        if let Some(reason) = unsupported_keys::refusal(path, &given) {
+            self.problem(path, &given, reason.to_owned());
+        } else if let Some(reason) = unsupported_keys::reason(path) {
+            self.inert(path, reason);
+        } else {
+            self.unknown.push(Unknown {
                 key: path.to_owned(),
                 origin: self.origin.to_string(),
                 nearest: match value {
                     Value::Object(_) => table::nearest_section(path),
                     _ => table::nearest(path),
                 },
-            }),
+            });
         }
     }
 
@@ -219,13 +219,6 @@ impl Layer {
         keys.any(|key| key.kind.is_secret())
     }
 
-    /// Adds its values to a tree, in place of those that stand there.
-    pub(crate) fn lay_on(&self, tree: &mut Value) {
-        for (path, value) in &self.values {
-            insert(tree, path, value.clone());
-        }
-    }
-
     fn walk(&mut self, prefix: &str, below: &Map<String, Value>) {
         for (name, value) in below {
             let path = if prefix.is_empty() {
@@ -237,21 +230,18 @@ impl Layer {
         }
     }
 
-    fn apply(&mut self, key: &'static Key, path: &str, value: &Value) {
+    fn set_known(&mut self, key: &'static Key, path: &str, value: &Value) {
         let Some(read) = key.kind.parse(value) else {
             let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
             // The Python original wrote "" where nothing was chosen. A key that controls access deserves a warning.
-            let is_original = key.path == "proxy.api_key" && matches!(self.origin, Origin::File(_));
-            if blank && is_original {
+            if blank && key.path == "proxy.api_key" && matches!(self.origin, Origin::File(_)) {
                 self.inert(path, "it is empty, so callers of this machine need no key, and others cannot come in");
-                return;
-            }
-            if !(blank && key.may_be_blank()) {
+            } else if !(blank && key.may_be_blank()) {
                 self.problem(path, &shown(key, value), key.allowed());
             }
             return;
         };
-        if read.as_str() == Some("") {
+        if read == "" {
             return;
         }
         match key.state_of(read.as_str().unwrap_or_default()) {
@@ -273,43 +263,49 @@ impl Layer {
         }
     }
 
-    /// Returns a value with its paths in full. A calendar's address stays as it is, and so does a model of one word, as
-    /// servers with Tinker's API have, unless a file or folder of this name is next to the file that names it.
+    /// Returns a value with its paths in full.
     fn resolved(&self, key: &Key, path: &str, value: Value) -> Value {
-        let is_calendar = key.kind == ValueKind::Calendars;
-        let full = |given: &str| {
-            let full = self.resolve(given);
-            let is_word = path == MODEL && model_name::is_word(given);
-            let is_address = is_calendar && (given.contains("://") || given.starts_with("${"));
-            let stays = is_address || is_word && !Path::new(&full).exists();
-            if stays { given.to_owned() } else { full }
-        };
-        match &value {
-            Value::String(given) if key.kind == ValueKind::Path => full(given).into(),
-            Value::Array(given) if is_calendar => {
-                given.iter().filter_map(Value::as_str).map(full).collect()
+        match (&key.kind, &value) {
+            (ValueKind::One(ValueForm::Path), Value::String(given)) => {
+                // Servers with Tinker's API have models of one word.
+                let is_word = path == MODEL && model_name::is_word(given);
+                self.resolve(given, is_word || model_name::is_name(Path::new(given)))
+                    .into()
+            }
+            (ValueKind::List(ValueForm::Calendar, _), Value::Array(given)) => {
+                let places = given.iter().filter_map(Value::as_str);
+                let is_address = |place: &str| place.contains("://") || place.starts_with("${");
+                let full = |place| {
+                    if is_address(place) {
+                        place.to_owned()
+                    } else {
+                        self.resolve(place, false)
+                    }
+                };
+                places.map(full).collect()
             }
             _ => value,
         }
     }
 
     /// Returns the full path: `~/` is the user's home, and a relative path starts at the folder of the file that names
-    /// it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` if there is no such folder.
-    fn resolve(&self, given: &str) -> String {
-        let given = Path::new(given);
-        let path = if let Ok(below) = given.strip_prefix("~") {
+    /// it. `demo` is a name and no path, and so is what may be a model's name, unless such a file or folder is there.
+    fn resolve(&self, given: &str, may_be_name: bool) -> String {
+        let path = if let Ok(below) = Path::new(given).strip_prefix("~") {
             user_folder().join(below)
         } else if let Origin::File(file) = &self.origin
-            && given != Path::new("demo")
+            && given != "demo"
         {
             // An absolute path is joined to nothing.
-            let beside = file.with_file_name("").join(given);
-            let is_beside = beside.exists() || !model_name::is_name(given);
-            if is_beside { beside } else { given.to_owned() }
+            file.with_file_name("").join(given)
         } else {
-            given.to_owned()
+            return given.to_owned();
         };
-        path.to_string_lossy().into_owned()
+        if may_be_name && !path.exists() {
+            given.to_owned()
+        } else {
+            path.to_string_lossy().into_owned()
+        }
     }
 
     fn inert(&mut self, key: &str, reason: &'static str) {
@@ -351,14 +347,12 @@ fn is_answered_below(path: &str, below: &Map<String, Value>) -> bool {
 
 /// Returns a value in a form that a message may contain.
 fn shown(key: &Key, value: &Value) -> String {
-    let is_secret = key.kind.is_secret();
     let one = |value: &Value| {
-        let text = ValueKind::Text.parse(value);
-        let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
-        if is_secret {
+        let text = text_or_tree(value);
+        if key.kind.is_secret() {
             Secret::from(text).to_string()
         } else {
-            text.to_owned()
+            text
         }
     };
     match value {
@@ -370,18 +364,8 @@ fn shown(key: &Key, value: &Value) -> String {
     }
 }
 
-/// Puts a value at a dotted path.
-fn insert(tree: &mut Value, path: &str, value: Value) {
-    let (name, below) = path.split_once('.').unwrap_or((path, ""));
-    if !tree.is_object() {
-        *tree = Map::new().into();
-    }
-    let place = &mut tree[name];
-    if below.is_empty() {
-        *place = value;
-    } else {
-        insert(place, below, value);
-    }
+fn text_or_tree(value: &Value) -> String {
+    kind::text(value).unwrap_or_else(|| "a tree".to_owned())
 }
 
 #[cfg(test)]

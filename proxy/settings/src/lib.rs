@@ -17,6 +17,7 @@ pub mod address;
 pub mod adopt;
 pub mod auth_profiles;
 mod cloud;
+mod derived;
 pub mod edit;
 mod environment;
 mod error;
@@ -25,36 +26,30 @@ mod key;
 mod kind;
 mod layer;
 mod model_name;
-mod modes;
-mod overrides;
 mod policy;
 mod private_file;
-mod profiles;
 pub mod providers;
 mod read;
 mod safety;
-mod schema;
 mod sections;
 mod show;
-mod sources;
 mod table;
 mod unsupported_keys;
-mod variables;
 mod yaml;
 
 pub use self::{
     cloud::{Cloud, Service},
+    environment::ENV_PREFIX,
     error::{InertUse, Problem, SettingsError, Unknown},
-    layer::{ENV_PREFIX, Layer, Origin},
-    overrides::{key_and_value, overridden},
+    layer::{Layer, Origin},
     policy::{Policy, without_effect},
     private_file::write_private,
+    read::{key_and_value, overridden},
     sections::{
         Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,
         ModelAddress, OpdSettings, PageSettings, Trainer,
     },
-    show::{Effective, one_line, unbuilt},
-    sources::fingerprint,
+    show::{Effective, fingerprint, one_line, unbuilt},
 };
 
 /// Where settings come from.
@@ -91,33 +86,30 @@ pub struct Loaded {
 /// [`SettingsError`]: all values that are not allowed at once.
 pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
-    let mut unread = variables::misnamed_variables(&given.variables);
-    unread.extend(variables::foreign_variables(&given.variables));
-    let of_services = given.variables.clone();
+    let services = given.variables.clone();
+    let mut notices = environment::unread_variables(&services);
     let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
     for (path, value) in given.flags {
-        flags.set(path, &Value::from(value));
+        flags.set(path, &value.into());
     }
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
-    for layer in &mut layers {
-        layer.put_in(&of_services);
-    }
-    let used = profiles::lay(&mut layers, &given.profiles)?;
-    let kept = layers.iter_mut();
-    for layer in kept.filter(|it| matches!(it.origin(), Origin::Profiles(_))) {
-        layer.put_in(&of_services);
-    }
-    layers.insert(0, cloud::variables(&layers, &of_services));
-    layers.insert(0, providers::variables(&layers, &of_services));
+    let put_in = |layer: &mut Layer| layer.put_in(&services);
+    layers.iter_mut().for_each(put_in);
+    let used = derived::lay_profile(&mut layers, &given.profiles)?;
+    let is_kept = |layer: &&mut Layer| matches!(layer.origin(), Origin::Profiles(_));
+    layers.iter_mut().filter(is_kept).for_each(put_in);
+    layers.insert(0, derived::service_variables(&layers, &services));
     let mut loaded = Loaded::new(layers)?;
     let open = [
         readable_by_others(&given.file, holds_keys),
         readable_by_others(&given.profiles, true),
     ];
-    let notices = used.into_iter().chain(open.into_iter().flatten());
-    loaded.notices.extend(notices.chain(unread));
+    loaded
+        .notices
+        .extend(used.into_iter().chain(open.into_iter().flatten()));
+    loaded.notices.append(&mut notices);
     Ok(loaded)
 }
 
@@ -139,13 +131,11 @@ impl Loaded {
     ///
     /// [`SettingsError`]: all values that are not allowed at once.
     pub fn new(mut layers: Vec<Layer>) -> Result<Self, SettingsError> {
-        if let Some(address) = providers::layer(&layers) {
-            layers.insert(0, address);
-        }
-        if let Some(mode) = modes::layer(&layers) {
+        layers.insert(0, derived::addresses(&layers));
+        if let Some(mode) = derived::mode(&layers) {
             layers.insert(0, mode);
         }
-        providers::refuse_unknown(&mut layers);
+        derived::refuse_unknown_providers(&mut layers);
         let mut problems = Vec::new();
         let (mut unknown, mut inert) = (Vec::new(), Vec::new());
         for layer in &mut layers {
@@ -156,8 +146,14 @@ impl Loaded {
         if !problems.is_empty() {
             return Err(SettingsError::Values(problems));
         }
+        let tree = read::laid_on(Map::new().into(), &layers);
+        let config = Config {
+            gateway: read::read(&tree, &layers)?,
+            learner: read::read(&tree, &layers)?,
+            ..read::read(&tree, &layers)?
+        };
         let mut loaded = Self {
-            config: read::read(Map::new().into(), &layers, Config::from_value)?,
+            config,
             unknown,
             inert,
             notices: Vec::new(),

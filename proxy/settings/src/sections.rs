@@ -12,9 +12,9 @@ use metaclaw_skills::{SkillsConfig, WishesConfig};
 use metaclaw_turns::TurnsConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use smart_default::SmartDefault;
 
-/// All settings, each section as the crate reads it that uses it ([`Config::from_value`]).
+/// All settings, each section as the crate declares it that uses it. The gateway and the learner read several sections.
 ///
 /// Single values are within their bounds, because [`crate::Loaded`] checks them against the schema of these structs
 /// before it reads one of them; there is no other way from a file to a `Config`.
@@ -32,28 +32,16 @@ pub struct Config {
     /// 0, OpenClaw uses the value of its own configuration.
     pub context_window: Option<u64>,
     pub llm: Llm,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub turns: TurnsConfig,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub wishes: WishesConfig,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub skills: SkillsConfig,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub memory: MemoryConfig,
     pub judge: JudgeSettings,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub budget: BudgetConfig,
     pub evolver: EvolverSettings,
     pub rl: Backend,
     pub opd: OpdSettings,
     pub trainer: Trainer,
-    #[serde(skip)]
-    #[schemars(!skip)]
     pub scheduler: SchedulerConfig,
     pub privacy: Consent,
     pub ui: PageSettings,
@@ -143,17 +131,18 @@ pub struct JudgeModel {
 }
 
 /// `evolver.*`: the model that writes skills from what went wrong.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EvolverSettings {
     #[serde(flatten)]
     pub address: ModelAddress,
     /// The deadline of one answer.
+    #[default(Span::secs(120))]
     pub timeout: Span,
 }
 
 /// `opd.*`: a larger model that says how likely it finds what the policy sampled.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OpdSettings {
     /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
@@ -170,6 +159,7 @@ pub struct OpdSettings {
     /// The weight of its ratings. The advantage of each token grows by this times the difference of the teacher's and the
     /// policy's log-probability.
     #[schemars(range(min = 0.0))]
+    #[default(1.0)]
     pub kl_penalty_coef: f32,
 }
 
@@ -192,7 +182,7 @@ pub struct PageSettings {
 }
 
 /// `rl.backend` and where it is.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Backend {
     /// Who trains. auto takes remote if rl.remote_url is set, one of tinker, mint and weaver if rl.tinker_api_key or
@@ -213,6 +203,7 @@ pub struct Backend {
     pub remote_api_key: Option<Secret>,
     /// The deadline of one call to the training server, in seconds.
     #[schemars(range(min = 1, max = 86_400))]
+    #[default(600)]
     pub remote_timeout_s: u64,
     /// Who answers chats with the policy model. builtin is the engine of our trainer; vllm is a server at
     /// rl.inference_url, or one that the trainer starts; auto takes vllm if rl.inference_url is set
@@ -252,12 +243,14 @@ pub struct Backend {
     #[schemars(range(min = 0.0))]
     pub price_sample: Option<f64>,
     /// The currency of these prices.
+    #[default("USD")]
     pub price_currency: String,
     /// The folder of the metrics files. Without it, learning in the home folder.
     #[schemars(extend("format" = "path"))]
     pub log_dir: Option<PathBuf>,
     /// Where the metrics of each step are written. jsonl writes a line to steps.jsonl, tensorboard event files; an empty
     /// list writes nothing (docs/operating/metrics.md).
+    #[default(vec![ReportTo::Jsonl])]
     pub report_to: Vec<ReportTo>,
     /// The address of a function that computes the advantages of rollouts, in place of rl.rollouts.advantage
     /// (docs/extending/advantages.md).
@@ -298,7 +291,7 @@ pub enum BackendKind {
 }
 
 /// `trainer.*`: the local trainer.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Trainer {
     /// The policy model: a folder in Hugging Face form, a GGUF file, a name at the Hugging Face hub (as in Qwen/Qwen3-4B),
@@ -321,12 +314,14 @@ pub struct Trainer {
     /// How many checkpoints of each agent are kept with their adapters, besides those that serve. Older ones are deleted
     /// after a step.
     #[schemars(range(min = 1, max = 1_000))]
+    #[default(5)]
     pub keep: usize,
     /// Memory besides the weights. Half of it holds keys and values (at most two contexts or 1 GiB), the rest is for
     /// training, which recomputes more the less it has. Without it, all free memory.
     pub memory: Option<Size>,
     /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
     #[schemars(range(min = 1))]
+    #[default(256)]
     pub max_queue: u16,
     /// Where `metaclaw trainer install` takes the training server from: the address or file of its release archive, in
     /// which {version} stands for the version of this program.
@@ -356,29 +351,6 @@ pub enum Quantization {
 // === impl Config ===
 
 impl Config {
-    /// Reads all sections from the root. Those of other crates are read there, so that each is compiled once.
-    ///
-    /// # Errors
-    ///
-    /// What does not fit its field.
-    pub(crate) fn from_value(root: Value) -> serde_json::Result<Self> {
-        let section = |name: &str| {
-            let given = root.get(name).cloned();
-            given.unwrap_or_else(|| Map::new().into())
-        };
-        Ok(Self {
-            turns: TurnsConfig::from_value(section("turns"))?,
-            wishes: WishesConfig::from_value(section("wishes"))?,
-            skills: SkillsConfig::from_value(section("skills"))?,
-            memory: MemoryConfig::from_value(section("memory"))?,
-            budget: BudgetConfig::from_value(section("budget"))?,
-            scheduler: SchedulerConfig::from_value(section("scheduler"))?,
-            gateway: GatewayConfig::from_value(root.clone())?,
-            learner: LearnerConfig::from_value(root.clone())?,
-            ..serde_json::from_value(root)?
-        })
-    }
-
     /// Whether an agent may be pointed at the proxy, once its owner said yes.
     pub fn wires_agent(&self) -> bool {
         let is_meant = self.claw_type.as_deref().is_none_or(|it| it == "openclaw");
@@ -435,23 +407,6 @@ impl Trainer {
     }
 }
 
-impl Default for Trainer {
-    fn default() -> Self {
-        Self {
-            model: None,
-            dtype: Dtype::default(),
-            quantization: Quantization::default(),
-            devices: None,
-            threads: 0,
-            checkpoint_dir: None,
-            keep: 5,
-            memory: None,
-            max_queue: 256,
-            archive: None,
-        }
-    }
-}
-
 // === impl JudgeSettings ===
 
 impl JudgeSettings {
@@ -488,61 +443,7 @@ impl JudgeModel {
     }
 }
 
-// === impl EvolverSettings ===
-
-impl Default for EvolverSettings {
-    fn default() -> Self {
-        Self {
-            address: ModelAddress::default(),
-            timeout: Span::secs(120),
-        }
-    }
-}
-
-// === impl OpdSettings ===
-
-impl Default for OpdSettings {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            teacher_url: None,
-            teacher_model: None,
-            teacher_api_key: None,
-            kl_penalty_coef: 1.0,
-        }
-    }
-}
-
 // === impl Backend ===
-
-impl Default for Backend {
-    fn default() -> Self {
-        Self {
-            kind: BackendKind::default(),
-            enabled: None,
-            model: None,
-            remote_url: None,
-            remote_api_key: None,
-            remote_timeout_s: 600,
-            inference: InferenceBackend::default(),
-            inference_url: None,
-            inference_key: None,
-            inference_python: None,
-            inference_args: None,
-            tinker_api_key: None,
-            tinker_base_url: None,
-            tinker_project: None,
-            tokenizer: None,
-            price_train: None,
-            price_read: None,
-            price_sample: None,
-            price_currency: "USD".to_owned(),
-            log_dir: None,
-            report_to: vec![ReportTo::Jsonl],
-            advantages: None,
-        }
-    }
-}
 
 impl Backend {
     /// Whether vLLM answers chats in the engine's place.

@@ -1,14 +1,25 @@
 //! Every key there is, ours and those of the Python original, with what becomes of each.
 //!
-//! `config.example.yaml` and `docs/operating/config.md` are made from it, unknown keys are found by it, and values are
-//! checked by it before any struct is read.
+//! Keys that work are read from the schemas of the structs that hold them: paths and defaults from the fields, help from
+//! their doc comments, kinds from their types and bounds. `config.example.yaml` and `docs/operating/config.md` are made from
+//! it, unknown keys are found by it, and values are checked by it before any struct is read.
 
 use std::sync::LazyLock;
 
+use metaclaw_gateway::GatewayConfig;
+use metaclaw_learner::LearnerConfig;
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::Value;
+
 use crate::{
     key::{Key, KeyState},
-    schema, unsupported_keys,
+    kind::{ValueForm, ValueKind},
+    sections::Config,
+    unsupported_keys,
 };
+
+/// Smaller numbers than this are written with an exponent.
+const LEAST_PLAIN: f64 = 1e-4;
 
 /// Letters of a beginning that says what is meant.
 const MIN_BEGUN: usize = 4;
@@ -21,33 +32,18 @@ pub(crate) struct TableSection {
     roots: &'static str,
 }
 
-/// All parts, in the order of the example file: their titles, each with the roots of its keys.
-const PARTS: &str = "\
-How it works: mode claw_type configure_openclaw context_window
-The model that answers, and that judges where nothing else is named: llm openrouter
-Where agents come in: proxy upstreams routing max_context_tokens compat
-The log of turns: turns
-What is not recorded, and what may leave the machine: privacy
-Lessons: wishes and skills: wishes skills
-Memory for agents that have none: memory
-Who judges whether a reply did its job: judge budget
-Who writes skills from what went wrong: evolver
-Training: rl gate opd
-The local trainer and what serves: trainer serving
-When learning that costs something may run (docs/operating/scheduler.md): scheduler
-The page (docs/using/page.md): ui
-Single agents: agents
-";
-
 /// All parts, in the order of the example file.
 pub(crate) static SECTIONS: LazyLock<Vec<TableSection>> = LazyLock::new(|| {
-    let rows = PARTS.lines().filter_map(|row| row.rsplit_once(": "));
-    rows.map(|(title, roots)| TableSection { title, roots })
+    let lines = include_str!("../data/sections.txt").lines();
+    let rows = lines.filter(|line| !line.starts_with('#'));
+    let parts = rows.filter_map(|row| row.rsplit_once(": "));
+    parts
+        .map(|(title, roots)| TableSection { title, roots })
         .collect()
 });
 
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-    let mut keys = schema::keys();
+    let mut keys = own_keys();
     keys.extend(unsupported_keys::keys(&keys));
     keys
 });
@@ -133,6 +129,94 @@ pub(crate) fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str,
     let near = known.map(|(text, it)| (distance(text), it));
     let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
     (distance <= given.len().div_ceil(3)).then_some(best)
+}
+
+/// All keys that work, in the order of their fields.
+fn own_keys() -> Vec<Key> {
+    let mut keys = Vec::new();
+    for schema in [
+        schema_of::<Config>(),
+        schema_of::<GatewayConfig>(),
+        schema_of::<LearnerConfig>(),
+    ] {
+        collect("", &schema, &mut keys);
+    }
+    keys
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().into()
+}
+
+/// Adds the keys below `prefix`.
+fn collect(prefix: &str, schema: &Value, keys: &mut Vec<Key>) {
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        if property["properties"].is_object() {
+            collect(&format!("{path}."), property, keys);
+        } else if property["additionalProperties"].is_object() {
+            let named = &property["additionalProperties"];
+            collect(&format!("{path}.*."), named, keys);
+        } else {
+            keys.push(key_of(path, property));
+        }
+    }
+}
+
+fn key_of(path: String, property: &Value) -> Key {
+    let values = unsupported_keys::values(&path);
+    let mut kind = ValueKind::from_schema(property);
+    if let ValueKind::One(ValueForm::Word(words)) = &mut kind {
+        words.extend(values.keys().cloned());
+    }
+    let help = property["description"].as_str().unwrap_or_default();
+    Key {
+        default: default_of(property, &kind),
+        help: help.split_whitespace().collect::<Vec<_>>().join(" "),
+        state: KeyState::Works,
+        path,
+        kind,
+        values,
+    }
+}
+
+/// The default as it stands in YAML; empty where there is none.
+fn default_of(property: &Value, kind: &ValueKind) -> String {
+    match &property["default"] {
+        Value::Null => String::new(),
+        Value::Array(items) if items.is_empty() && matches!(kind, ValueKind::List(_, 1)) => {
+            String::new()
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|it| scalar(it, property)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        one => scalar(one, property),
+    }
+}
+
+fn scalar(value: &Value, property: &Value) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => String::new(),
+        // Whether YAML reads it back as it is, and would in 1.1, which takes 23:00 for a number.
+        Value::String(text) if text.contains([':', ',', '[', ']', '{', '}', '#']) => {
+            Value::from(text.as_str()).to_string()
+        }
+        Value::String(text) => text.clone(),
+        // A single-precision number has more digits in double precision than somebody wrote.
+        Value::Number(number) if property["format"] == "float" => number
+            .to_string()
+            .parse::<f32>()
+            .map_or_else(|_| number.to_string(), |it| it.to_string()),
+        Value::Number(number) => match number.as_f64() {
+            Some(it) if it != 0.0 && it.abs() < LEAST_PLAIN => format!("{it:e}"),
+            Some(it) => it.to_string(),
+            None => number.to_string(),
+        },
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 use metaclaw_chat::Mode;
 use std::path::Path;
 
-use super::{policy::PolicyError, *};
+use super::*;
 
 mod read;
+
+/// The cases of a table: what is given, and behind ` => ` what is expected.
+pub(crate) fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = table.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| line.trim().split_once(" => ").unwrap())
+}
 
 fn file(text: &str) -> Layer {
     Layer::text("/etc/it/config.yaml".into(), text).unwrap()
@@ -54,68 +60,46 @@ fn nobody_listens_to_the_world_without_a_key() {
 
 #[test]
 fn a_policy_model_is_found_or_missed_in_words() {
-    let dir = tempfile::tempdir().unwrap();
-    let policy = |text: &str| Policy::from_config(&loaded(text).config, dir.path());
-    assert_eq!(policy("mode: auto\n"), Ok(Policy::None));
-    let cloud = "llm: {api_base: 'https://a.example/v1'}\n";
-    assert_eq!(
-        policy(&format!(
-            "mode: skills_only\ntrainer: {{model: /no/such}}\n{cloud}"
-        )),
-        Ok(Policy::None)
+    let cache = tempfile::tempdir().unwrap();
+    let demo = cache.path().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    let policy = |text: &str| match Policy::from_config(&loaded(text).config, cache.path()) {
+        Ok(Policy::Local { model }) if model == demo => "the demo model".to_owned(),
+        Ok(policy) => format!("{policy:?}"),
+        Err(error) => error.to_string(),
+    };
+    assert!(
+        policy("trainer: {model: demo}\n").starts_with("trainer.model: the demo model is not at ")
     );
+    std::fs::create_dir_all(demo.parent().unwrap()).unwrap();
+    std::fs::write(&demo, "").unwrap();
+    for (text, said) in cases(
+        r#"
+        {mode: auto} => None
+        {mode: skills_only, trainer: {model: /no/such}, llm: {api_base: 'https://a.example/v1'}} => None
+        {trainer: {model: /no/such.gguf}} => trainer.model: no file or folder /no/such.gguf: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched
+        {mode: rl, rl: {model: Qwen/Qwen3-4B}} => rl.model: no file or folder Qwen/Qwen3-4B: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched
+        {mode: rl} => mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only
+        {agents: {work: {mode: rl}}} => mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only
+        {rl: {backend: remote}} => rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000
+        {trainer: {model: Qwen/Qwen3-4B}} => Local { model: "Qwen/Qwen3-4B" }
+        {trainer: {model: demo}} => the demo model
+        {mode: skills_only, trainer: {model: demo}} => the demo model
+        {mode: skills_only, trainer: {model: demo}, agents: {work: {mode: rl}}} => the demo model
+        {rl: {remote_url: 'http://127.0.0.1:8000/'}} => Remote { url: "http://127.0.0.1:8000", key: None }
+        "#,
+    ) {
+        assert_eq!(policy(text), said, "{text}");
+    }
     // The Python original's name at a hub does not stop a start that works without it.
     for text in [
         "rl: {model: Qwen/Qwen3-4B}\n",
         "mode: skills_only\nrl: {model: Qwen/Qwen3-4B}\n",
-        &format!("mode: rl\nrl: {{model: Qwen/Qwen3-4B}}\n{cloud}"),
+        "mode: rl\nrl: {model: Qwen/Qwen3-4B}\nllm: {api_base: 'https://a.example/v1'}\n",
     ] {
-        assert_eq!(policy(text), Ok(Policy::None), "{text}");
+        assert_eq!(policy(text), "None", "{text}");
         let told = without_effect(&loaded(text).config).unwrap();
         assert!(told.reason.contains("set trainer.model to this name"));
     }
-    for (name, text) in [
-        ("missing model", "trainer: {model: /no/such.gguf}\n"),
-        ("hub name", "mode: rl\nrl: {model: Qwen/Qwen3-4B}\n"),
-        ("rl without a model", "mode: rl\n"),
-        ("remote without an address", "rl: {backend: remote}\n"),
-    ] {
-        insta::assert_snapshot!(name, policy(text).unwrap_err().to_string());
-    }
-    let named = policy("trainer: {model: Qwen/Qwen3-4B}\n").unwrap();
-    let at_hub = Policy::Local {
-        model: "Qwen/Qwen3-4B".into(),
-    };
-    assert_eq!(named, at_hub, "the trainer fetches it");
-    assert!(matches!(
-        policy("trainer: {model: demo}\n"),
-        Err(PolicyError::NoDemo { .. })
-    ));
-    let demo = dir.path().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
-    std::fs::create_dir_all(demo.parent().unwrap()).unwrap();
-    std::fs::write(&demo, "").unwrap();
-    let found = policy("trainer: {model: demo}\n").unwrap();
-    let demo = Policy::Local { model: demo };
-    assert_eq!(found, demo);
-    assert_eq!(
-        policy("mode: skills_only\ntrainer: {model: demo}\n").unwrap(),
-        demo,
-        "it serves, and is not trained"
-    );
-    let one = "mode: skills_only\ntrainer: {model: demo}\nagents: {work: {mode: rl}}\n";
-    assert_eq!(policy(one).unwrap(), demo);
-    assert_eq!(
-        policy("agents: {work: {mode: rl}}\n"),
-        Err(PolicyError::NoModel)
-    );
-    let remote = policy("rl: {remote_url: 'http://127.0.0.1:8000/'}\n").unwrap();
-    assert_eq!(
-        remote,
-        Policy::Remote {
-            url: "http://127.0.0.1:8000".to_owned(),
-            key: None
-        }
-    );
 }
 
 #[test]
@@ -300,22 +284,23 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
                  skills: {share: {key: '$${MY_KEY}'}}\nopd: {teacher_api_key: '${NONE:-}'}\n\
                  scheduler: {ics: ['${LIST}']}\n";
     let loaded = with_variables(whole, &set).unwrap();
-    for (key, value) in [
-        ("llm.api_key", Some("sk-1")),
-        ("llm.api_base", Some("http://h.example/v1")),
-        ("judge.url", Some("http://u.example/v1")),
-        ("judge.key", Some("sk-2")),
-        ("upstreams.mine.keys", Some(r#"["sk-1","sk-3"]"#)),
-        ("upstreams.mine.proxy", Some("http://u:sk-1@p:1")),
-        ("proxy.api_key", Some("sk-1")),
-        ("proxy.keys.phone.key", Some("x-sk-1")),
-        ("skills.share.key", Some("${MY_KEY}")),
-        ("opd.teacher_api_key", None),
-        ("scheduler.ics", Some(r#"["http://c.example/a.ics"]"#)),
-    ] {
-        let set = loaded.set_at(key).map(|(_, value)| value);
-        let set = set.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
-        assert_eq!(set.as_deref(), value, "{key}");
+    for (key, value) in cases(
+        r#"
+        llm.api_key => sk-1
+        llm.api_base => http://h.example/v1
+        judge.url => http://u.example/v1
+        judge.key => sk-2
+        upstreams.mine.keys => ["sk-1","sk-3"]
+        upstreams.mine.proxy => http://u:sk-1@p:1
+        proxy.api_key => sk-1
+        proxy.keys.phone.key => x-sk-1
+        skills.share.key => ${MY_KEY}
+        opd.teacher_api_key => none
+        scheduler.ics => ["http://c.example/a.ics"]
+        "#,
+    ) {
+        let set = loaded.set_at(key).map(|(_, value)| one_line(value));
+        assert_eq!(set.as_deref().unwrap_or("none"), value, "{key}");
     }
     let api_key = |text: &str, variables: &[(&str, &str)]| {
         let config = with_variables(text, variables).unwrap().config;
@@ -336,54 +321,28 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
 
 #[test]
 fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
-    let ours = "${NAME} for a variable";
-    for (text, said) in [
-        (
-            "llm: {api_key: '${UNSET}'}",
-            "llm.api_key in config.yaml: \"…\" is not allowed: the variable UNSET, which ${UNSET} stands for, is not set in the environment: set it, or set METACLAW__LLM__API_KEY, or keep the key with `metaclaw auth`",
-        ),
-        (
-            "judge: {key: '${UNSET}'}",
-            "set it, or set METACLAW__JUDGE__KEY",
-        ),
-        (
-            "upstreams: {mine: {url: 'http://h', keys: [a, '${UNSET}']}}",
-            "METACLAW__UPSTREAMS__MINE__KEYS",
-        ),
-        (
-            "llm: {api_base: '${UNSET}'}",
-            "\"${UNSET}\" is not allowed: the variable UNSET",
-        ),
-        (
-            "llm: {api_base: '${HOST}'}",
-            "an address that begins with http:// or https://",
-        ),
-        (
-            "llm: {provider: kimi}",
-            "llm.api_key in auth-profiles.json: \"…\" is not allowed: the variable KEPT",
-        ),
-        ("llm: {api_key: '${BLANKS}'}", "ASCII text without spaces"),
-        (
-            "llm: {api_key: 'a-${env:MY_KEY}'}",
-            "has to name a variable",
-        ),
-        ("llm: {api_key: '${env:MY_KEY}'}", ours),
-        ("llm: {api_key: $MY_KEY}", ours),
-        ("llm: {api_key: os.environ/MY_KEY}", ours),
-        ("llm: {api_key: '{env:MY_KEY}'}", ours),
-        ("llm: {api_key: {env: MY_KEY}}", ours),
-        ("llm: {api_key: 'env:MY_KEY'}", ours),
-        ("llm: {api_key: '%MY_KEY%'}", ours),
-        (
-            "evolver: {key: process.env.MY_KEY}",
-            "evolver.key in config.yaml",
-        ),
-        (
-            "upstreams: {mine: {url: 'http://h', keys: ['$MY_KEY']}}",
-            "${NAME} for variables",
-        ),
-        ("proxy: {api_key: $MY_KEY}", ours),
-    ] {
+    for (text, said) in cases(
+        r#"
+        llm: {api_key: '${UNSET}'} => llm.api_key in config.yaml: "…" is not allowed: the variable UNSET, which ${UNSET} stands for, is not set in the environment: set it, or set METACLAW__LLM__API_KEY, or keep the key with `metaclaw auth`
+        judge: {key: '${UNSET}'} => set it, or set METACLAW__JUDGE__KEY
+        upstreams: {mine: {url: 'http://h', keys: [a, '${UNSET}']}} => METACLAW__UPSTREAMS__MINE__KEYS
+        llm: {api_base: '${UNSET}'} => "${UNSET}" is not allowed: the variable UNSET
+        llm: {api_base: '${HOST}'} => an address that begins with http:// or https://
+        llm: {provider: kimi} => llm.api_key in auth-profiles.json: "…" is not allowed: the variable KEPT
+        llm: {api_key: '${BLANKS}'} => ASCII text without spaces
+        llm: {api_key: 'a-${env:MY_KEY}'} => has to name a variable
+        llm: {api_key: '${env:MY_KEY}'} => ${NAME} for a variable
+        llm: {api_key: $MY_KEY} => ${NAME} for a variable
+        llm: {api_key: os.environ/MY_KEY} => ${NAME} for a variable
+        llm: {api_key: '{env:MY_KEY}'} => ${NAME} for a variable
+        llm: {api_key: {env: MY_KEY}} => ${NAME} for a variable
+        llm: {api_key: 'env:MY_KEY'} => ${NAME} for a variable
+        llm: {api_key: '%MY_KEY%'} => ${NAME} for a variable
+        evolver: {key: process.env.MY_KEY} => evolver.key in config.yaml
+        upstreams: {mine: {url: 'http://h', keys: ['$MY_KEY']}} => ${NAME} for variables
+        proxy: {api_key: $MY_KEY} => ${NAME} for a variable
+        "#,
+    ) {
         let variables = [("MY_KEY", "sk-1"), ("HOST", "h"), ("BLANKS", "a b")];
         let error = with_variables(text, &variables).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");
@@ -392,49 +351,30 @@ fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
 
 #[test]
 fn an_unknown_provider_is_refused_with_the_nearest_name() {
-    for (text, said) in [
-        (
-            "llm: {provider: opnai}",
-            "llm.provider in config.yaml: \"opnai\" is not allowed: did you mean openai? One of openai, anthropic,",
-        ),
-        ("llm: {provider: OpenAI}", "did you mean openai?"),
-        (
-            "llm: {provider: opnai, api_base: 'http://h/v1', api_key: k}",
-            "did you mean openai?",
-        ),
-        ("llm: {provider: deepsek}", "did you mean deepseek?"),
-        ("llm: {provider: bedrok}", "did you mean bedrock?"),
-        (
-            "llm: {provider: somebody}",
-            "\"somebody\" is not allowed: openai, anthropic,",
-        ),
-        (
-            "llm: {provider: somebody}",
-            "for another server, set llm.api_base to its address",
-        ),
-        (
-            "judge: {provider: antropic, key: k}",
-            "judge.provider in config.yaml: \"antropic\" is not allowed: did you mean anthropic?",
-        ),
-        ("evolver: {provider: olama}", "did you mean ollama?"),
-        (
-            "judge: {provider: somebody}",
-            "set judge.url to its address",
-        ),
-        ("rl: {prm_provider: opnai}", "judge.provider in config.yaml"),
-        ("llm: {provider: openai-codex}", ""),
-        ("llm: {provider: custom}", ""),
-        ("llm: {provider: bedrock}", ""),
-        ("llm: {provider: mine, api_base: 'http://h/v1'}", ""),
-        ("judge: {provider: mine, url: 'http://h/v1'}", ""),
-    ] {
+    for (text, said) in cases(
+        r#"
+        llm: {provider: opnai} => llm.provider in config.yaml: "opnai" is not allowed: did you mean openai? One of openai, anthropic,
+        llm: {provider: OpenAI} => did you mean openai?
+        llm: {provider: opnai, api_base: 'http://h/v1', api_key: k} => did you mean openai?
+        llm: {provider: deepsek} => did you mean deepseek?
+        llm: {provider: bedrok} => did you mean bedrock?
+        llm: {provider: somebody} => "somebody" is not allowed: openai, anthropic,
+        llm: {provider: somebody} => for another server, set llm.api_base to its address
+        judge: {provider: antropic, key: k} => judge.provider in config.yaml: "antropic" is not allowed: did you mean anthropic?
+        evolver: {provider: olama} => did you mean ollama?
+        judge: {provider: somebody} => set judge.url to its address
+        rl: {prm_provider: opnai} => judge.provider in config.yaml
+        llm: {provider: openai-codex} => allowed
+        llm: {provider: custom} => allowed
+        llm: {provider: bedrock} => allowed
+        llm: {provider: mine, api_base: 'http://h/v1'} => allowed
+        judge: {provider: mine, url: 'http://h/v1'} => allowed
+        "#,
+    ) {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
-        let told = Loaded::new(vec![layer]).err();
-        let told = told.map_or_else(String::new, |it| it.to_string());
-        assert!(
-            told.contains(said) && told.is_empty() == said.is_empty(),
-            "{text}: {told}"
-        );
+        let error = Loaded::new(vec![layer]).err();
+        let told = error.map_or_else(|| "allowed".to_owned(), |error| error.to_string());
+        assert!(told.contains(said), "{text}: {told}");
     }
     let mut environment = Layer::empty(Origin::Environment);
     environment.set("llm.provider", &"opnai".into());

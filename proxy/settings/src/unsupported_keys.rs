@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     key::{Key, KeyState},
@@ -13,14 +14,18 @@ use crate::{
     yaml,
 };
 
-static UNSUPPORTED: LazyLock<UnsupportedKeys> = LazyLock::new(|| read().unwrap_or_default());
+pub(crate) static UNSUPPORTED: LazyLock<UnsupportedKeys> =
+    LazyLock::new(|| read().unwrap_or_default());
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct UnsupportedKeys {
-    older_names: BTreeMap<String, String>,
-    without_effect: Vec<InertKeys>,
-    refused_keys: Vec<InertKeys>,
+pub(crate) struct UnsupportedKeys {
+    /// Each with the key that it stands for.
+    pub(crate) older_names: BTreeMap<String, String>,
+    /// Keys that are accepted.
+    pub(crate) without_effect: Vec<InertKeys>,
+    /// Keys that stop the start.
+    pub(crate) refused_keys: Vec<InertKeys>,
     values: BTreeMap<String, BTreeMap<String, KeyState>>,
     other_systems: Vec<ForeignNames>,
     openclaw_rl: BTreeMap<String, String>,
@@ -33,8 +38,8 @@ struct UnsupportedKeys {
 #[derive(Debug, Deserialize)]
 pub(crate) struct InertKeys {
     pub(crate) reason: String,
-    /// By their paths: what values they take.
-    pub(crate) keys: BTreeMap<String, String>,
+    /// By their paths: the schema of their values.
+    pub(crate) keys: BTreeMap<String, Value>,
 }
 
 /// Names of other systems' settings, in which `*` stands for any beginning or end.
@@ -44,24 +49,9 @@ struct ForeignNames {
     names: Vec<String>,
 }
 
-fn read() -> Result<UnsupportedKeys, String> {
-    let file = yaml::parse(include_str!("unsupported_keys.yaml"), &|_| true)?;
-    serde_json::from_value(file).map_err(|error| error.to_string())
-}
-
-/// Older names with the key that each stands for.
-pub(crate) fn older_names() -> &'static BTreeMap<String, String> {
-    &UNSUPPORTED.older_names
-}
-
-/// Keys that are accepted and have no effect, by their reasons.
-pub(crate) fn without_effect() -> &'static [InertKeys] {
-    &UNSUPPORTED.without_effect
-}
-
-/// Keys that stop the start, by their reasons.
-pub(crate) fn refused_keys() -> &'static [InertKeys] {
-    &UNSUPPORTED.refused_keys
+fn read() -> Option<UnsupportedKeys> {
+    let file = yaml::value(include_str!("../data/unsupported_keys.yaml"))?;
+    serde_json::from_value(file).ok()
 }
 
 /// The values of a key that become something else than the value itself.
@@ -71,12 +61,12 @@ pub(crate) fn values(path: &str) -> BTreeMap<String, KeyState> {
 
 /// All keys of the file that are checked as ours are, of which older names take what `ours` take.
 pub(crate) fn keys(ours: &[Key]) -> Vec<Key> {
-    let older = older_names().iter().filter_map(|(path, target)| {
+    let older = UNSUPPORTED.older_names.iter().filter_map(|(path, target)| {
         let kind = ours.iter().find(|key| key.path == *target)?.kind.clone();
         Some(unread(path, kind, KeyState::SameAs(target.clone())))
     });
-    let without_effect = of_groups(without_effect(), KeyState::WithoutEffect);
-    let refused = of_groups(refused_keys(), KeyState::Refused);
+    let without_effect = keys_of(&UNSUPPORTED.without_effect, KeyState::WithoutEffect);
+    let refused = keys_of(&UNSUPPORTED.refused_keys, KeyState::Refused);
     older.chain(without_effect).chain(refused).collect()
 }
 
@@ -92,10 +82,14 @@ fn unread(path: &str, kind: ValueKind, state: KeyState) -> Key {
     }
 }
 
-fn of_groups(groups: &[InertKeys], state: fn(String) -> KeyState) -> impl Iterator<Item = Key> {
+fn keys_of(groups: &[InertKeys], state: fn(String) -> KeyState) -> impl Iterator<Item = Key> {
     groups.iter().flat_map(move |group| {
-        group.keys.iter().map(move |(path, kind)| {
-            unread(path, ValueKind::named(kind), state(group.reason.clone()))
+        group.keys.iter().map(move |(path, schema)| {
+            unread(
+                path,
+                ValueKind::from_schema(schema),
+                state(group.reason.clone()),
+            )
         })
     })
 }

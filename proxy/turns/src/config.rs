@@ -3,6 +3,7 @@
 use metaclaw_chat::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::error::OpenError;
 
@@ -24,49 +25,33 @@ pub enum Durability {
 }
 
 /// Settings of the turn log: the keys `turns.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TurnsConfig {
     /// Keeps turns. With false, chats only pass through, and MetaClaw learns nothing from them. What was kept stays.
+    #[default(true)]
     pub enabled: bool,
     /// When a reply may end for the agent. With strict, it ends only after its turn is on disk.
+    #[default(Durability::Normal)]
     pub durability: Durability,
     /// Memory for the pages of the store, at least 256 KiB.
+    #[default(Size::mib(8))]
     pub cache: Size,
     /// How long sessions are kept after their end, at least an hour, and up to a day in which the proxy runs more
     /// (docs/using/privacy.md). What was learned from them stays, and so do the counts.
+    #[default(Span::hours(30 * 24))]
     pub retention: Span,
     /// How long counts by day and agent are kept (turns, verdicts, tokens, lessons). They hold no words of a chat.
+    #[default(Span::hours(365 * 24))]
     pub statistics_retention: Span,
     /// Masks keys, tokens and passwords of known shapes before a turn is written. Such a turn is not trained on.
+    #[default(true)]
     pub mask_secrets: bool,
     /// Regular expressions. What they match is masked as well.
     pub mask: Vec<String>,
 }
 
-impl Default for TurnsConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            durability: Durability::Normal,
-            retention: Span::hours(30 * 24),
-            statistics_retention: Span::hours(365 * 24),
-            mask_secrets: true,
-            mask: Vec::new(),
-            cache: Size::mib(8),
-        }
-    }
-}
-
 impl TurnsConfig {
-    /// Reads the section. The deserialiser is compiled here, and not in each crate that calls this.
-    ///
-    /// # Errors
-    /// A value that does not fit its field.
-    pub fn from_value(value: serde_json::Value) -> serde_json::Result<Self> {
-        serde_json::from_value(value)
-    }
-
     /// Checks that a log can be opened with these settings.
     ///
     /// # Errors

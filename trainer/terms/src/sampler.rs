@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
+use smart_default::SmartDefault;
 
 use crate::{AdapterName, ErrorCode, ParamError, SamplingParams};
 
@@ -54,14 +55,16 @@ pub trait Sampler: fmt::Debug + Send + Sync {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, SmartDefault, PartialEq)]
 pub struct SamplerRequest {
     pub prompt_ids: Vec<u32>,
     /// `None` is the base model.
     pub adapter: Option<AdapterName>,
     /// So many replies, at least 1.
+    #[default(1)]
     pub n: u32,
     /// At most so many tokens a reply. [`usize::MAX`] is what the context leaves.
+    #[default(usize::MAX)]
     pub max_tokens: usize,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
@@ -169,24 +172,6 @@ pub struct SamplerError {
     param: Option<&'static str>,
     code: Option<ErrorCode>,
     retry_after: Option<Duration>,
-}
-
-// === impl SamplerRequest ===
-
-impl Default for SamplerRequest {
-    fn default() -> Self {
-        Self {
-            prompt_ids: Vec::new(),
-            adapter: None,
-            n: 1,
-            max_tokens: usize::MAX,
-            sampling: SamplingParams::default(),
-            seed: None,
-            stop: Vec::new(),
-            stop_token_ids: Vec::new(),
-            ignore_eos: false,
-        }
-    }
 }
 
 // === impl Sampling ===

@@ -6,6 +6,7 @@ use metaclaw_chat::{Mode, Secret, Span};
 use metaclaw_dialects::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::failure::Failure;
 
@@ -28,7 +29,7 @@ pub struct EnvironmentProxies {
 }
 
 /// `upstreams.<name>`: a chat API that requests can go to.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpstreamConfig {
     /// The base address of a model server besides llm.*, with or without /v1. You choose the server's name. An upstream
@@ -43,6 +44,7 @@ pub struct UpstreamConfig {
     /// The model to ask for. Without it, the caller's model name is passed on.
     pub model: Option<String>,
     /// The longest wait for a connection, including TLS and the greeting of a proxy.
+    #[default(Span::secs(10))]
     pub connect: Span,
     /// The longest wait for the first byte of a reply, once the request is sent. Without it, there is no limit.
     pub first_byte: Option<Span>,
@@ -50,6 +52,7 @@ pub struct UpstreamConfig {
     pub idle: Option<Span>,
     /// How long an idle connection is kept. It must be shorter than the server keeps it: uvicorn and Node close theirs
     /// after 5 s.
+    #[default(Span::secs(4))]
     pub pool_idle: Span,
     /// The chat APIs that the server has. The proxy translates requests into one of them. Without it, the dialect
     /// decides, and the proxy corrects itself by the server's answers.
@@ -84,12 +87,13 @@ pub enum Provider {
 }
 
 /// `routing.*`: who answers.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RoutingConfig {
     /// The names of upstreams in order of preference. The first one that is available answers. policy is our own
     /// model.
     #[schemars(length(min = 1))]
+    #[default(vec![POLICY.to_owned(), LLM.to_owned()])]
     pub order: Vec<String>,
     /// The classes of failure after which the next key or upstream is asked, before the first byte of a reply. The
     /// default has none, because agents retry by themselves.
@@ -97,6 +101,7 @@ pub struct RoutingConfig {
     /// Repairs histories. The proxy restores from the log what a client dropped and the upstream requires (signatures,
     /// thinking), and removes what another upstream added. With false, histories are passed on unchanged
     /// (docs/operating/translation.md).
+    #[default(true)]
     pub mend_history: bool,
 }
 
@@ -114,26 +119,6 @@ pub struct AgentRouting {
 }
 
 // === impl UpstreamConfig ===
-
-impl Default for UpstreamConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            dialect: Provider::default(),
-            speaks: None,
-            api_version: None,
-            tool_calls_in_text: false,
-            proxy: None,
-            ca: None,
-            keys: Vec::new(),
-            model: None,
-            connect: Span::secs(10),
-            first_byte: None,
-            idle: None,
-            pool_idle: Span::secs(4),
-        }
-    }
-}
 
 impl UpstreamConfig {
     /// Returns its address, if it has one of its own. The address of `llm` may be in `llm.api_base`.
@@ -162,17 +147,5 @@ impl UpstreamConfig {
             ..Self::default()
         };
         *self == deadlines
-    }
-}
-
-// === impl RoutingConfig ===
-
-impl Default for RoutingConfig {
-    fn default() -> Self {
-        Self {
-            order: vec![POLICY.to_owned(), LLM.to_owned()],
-            fail_over: Vec::new(),
-            mend_history: true,
-        }
     }
 }

@@ -6,9 +6,10 @@ use metaclaw_chat::Span;
 use metaclaw_reward::{Policy, Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 /// `judge.*`, but for the judge's address and key, which belong to whoever builds its client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeConfig {
     /// Who judges turns. llm is a judge model, http your own reward function at judge.url, base the policy model without
@@ -17,8 +18,10 @@ pub struct JudgeConfig {
     pub kind: Option<JudgeKind>,
     /// How many votes one verdict takes. Voting stops as soon as the result is decided.
     #[schemars(range(min = 1, max = 15))]
+    #[default(3)]
     pub votes: usize,
     /// The deadline of one vote.
+    #[default(Span::secs(60))]
     pub timeout: Span,
     /// How a model is asked, and how its votes are counted: by our rules, by MetaClaw's or by OpenClaw-RL's.
     pub policy: Policy,
@@ -29,8 +32,10 @@ pub struct JudgeConfig {
     )]
     pub rules: Vec<Rule>,
     /// Judges the last turn of a session as well, by request and reply alone. Its verdict has the weight 0.3.
+    #[default(true)]
     pub session_end: bool,
     /// How long a session must be silent to count as ended.
+    #[default(Span::mins(30))]
     pub session_idle: Span,
 }
 
@@ -47,20 +52,4 @@ pub enum JudgeKind {
     Base,
     /// Nobody: turns wait for a judge.
     Off,
-}
-
-// === impl JudgeConfig ===
-
-impl Default for JudgeConfig {
-    fn default() -> Self {
-        Self {
-            kind: None,
-            votes: 3,
-            timeout: Span::secs(60),
-            policy: Policy::default(),
-            rules: Vec::new(),
-            session_end: true,
-            session_idle: Span::mins(30),
-        }
-    }
 }

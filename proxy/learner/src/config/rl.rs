@@ -4,12 +4,13 @@ use metaclaw_chat::Span;
 use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn, wire::AdamSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{methods::Methods, rollouts::RolloutsConfig, words::Words};
 use crate::methods::TrainingSignal;
 
 /// `rl.*`, but for the training server's address.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RlConfig {
     /// The training methods of a step, joined by +: context_distillation (redo for short), opd, and one of binary_rl,
@@ -17,12 +18,15 @@ pub struct RlConfig {
     pub method: Methods,
     /// The weight of context_distillation.
     #[schemars(range(min = 0.0))]
+    #[default(1.0)]
     pub w_redo: f32,
     /// The weight of opd, and of the opd part of hybrid.
     #[schemars(range(min = 0.0))]
+    #[default(1.0)]
     pub w_opd: f32,
     /// The weight of what verdicts reinforce: binary_rl, grpo, and that part of hybrid. metaclaw has no weight.
     #[schemars(range(min = 0.0))]
+    #[default(0.3)]
     pub w_rl: f32,
     /// The loss for what verdicts reinforce. Without it, cispo is used, importance_sampling for metaclaw, and ppo for
     /// hybrid (docs/training/binary-rl.md).
@@ -39,29 +43,38 @@ pub struct RlConfig {
     pub learning_rate: Option<f64>,
     /// AdamW's decay rate of the first moment.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(0.9)]
     pub beta1: f64,
     /// AdamW's decay rate of the second moment.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(0.95)]
     pub beta2: f64,
     /// AdamW's epsilon, which is added to the root of the second moment.
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(1e-8)]
     pub eps: f64,
     /// AdamW's weight decay.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
     /// The largest global gradient norm. 0 turns clipping off.
     #[schemars(range(min = 0.0))]
+    #[default(1.0)]
     pub clip_norm: f64,
     /// How many steps pass until the learning rate is full.
+    #[default(3)]
     pub warmup_steps: u64,
     /// The rank of the LoRA adapters.
     #[schemars(range(min = 1, max = 512))]
+    #[default(DEFAULT_RANK)]
     pub lora_rank: u32,
     /// LoRA's alpha. It does not change with the rank.
     #[schemars(with = "u64", range(min = 1))]
+    #[default(f64::from(DEFAULT_ALPHA))]
     pub lora_alpha: f64,
     /// The projections that have an adapter. lm_head is the projection to the logits.
     #[schemars(extend("enum" = TARGETS))]
+    // All but lm_head.
+    #[default(Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()))]
     pub targets: Words,
     /// How many optimizer steps are taken on one batch. They are tested together. Without it, 2 if rl.method has
     /// context_distillation, else 1.
@@ -69,16 +82,21 @@ pub struct RlConfig {
     pub epochs: Option<u64>,
     /// How many samples of each method make up one step.
     #[schemars(range(min = 1))]
+    #[default(4)]
     pub batch_size: usize,
     /// How long a sample waits until a batch of at least two samples is trained on.
+    #[default(Span::mins(8 * 60))]
     pub max_wait: Span,
     /// The age from which samples are no longer used.
+    #[default(Span::mins(14 * 24 * 60))]
     pub max_age: Span,
     /// The most steps that one sample of context_distillation is used in, each with as many new samples. 1 uses it once.
     #[schemars(range(min = 1, max = 64))]
+    #[default(4)]
     pub reuse: usize,
     /// Trains standing wishes into the weights: the teacher answers every judged turn of an agent that has wishes again.
     /// With false, it answers only failed turns again.
+    #[default(true)]
     pub consolidate: bool,
     /// Which verdicts are support, and are not trained on: those of turns that led to a lesson in force (own), those of
     /// all turns that began before the newest lesson (strict), or none (off). A teacher may still answer these turns
@@ -87,14 +105,18 @@ pub struct RlConfig {
     /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
     /// weights themselves, for opd and hybrid. session is the session's own accepted reply, for comparisons with
     /// context_distillation only: it has ruined models.
+    #[default(Teacher::Base)]
     pub teacher: Teacher,
     /// How many replies the teacher samples for one turn. Those that are relevant and follow the wishes are targets.
     #[schemars(range(min = 1, max = 64))]
+    #[default(4)]
     pub draws: u32,
     /// How relevant a reply must be to become a target, as a share of the mean of the teacher's replies. 0 accepts any.
     #[schemars(range(min = 0.0, max = 2.0))]
+    #[default(0.8)]
     pub min_relevance: f64,
     /// The target at each token: the teacher's token, or its 20 likeliest tokens by their probabilities.
+    #[default(TargetForm::OneHot)]
     pub target: TargetForm,
     /// The weight of the divergence from the model without adapters and with the wishes in its prompt, on questions of
     /// our own. 0 turns it off (docs/training/anchor.md).
@@ -187,45 +209,5 @@ impl RlConfig {
     /// Steps that are taken on each batch of rollouts: one, as published, unless `rl.epochs` says otherwise.
     pub(crate) fn rollout_epochs(&self) -> u64 {
         self.epochs.unwrap_or(1).max(1)
-    }
-}
-
-impl Default for RlConfig {
-    fn default() -> Self {
-        Self {
-            method: Methods::default(),
-            w_redo: 1.0,
-            w_opd: 1.0,
-            w_rl: 0.3,
-            loss_fn: None,
-            clip_low: None,
-            clip_high: None,
-            learning_rate: None,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.0,
-            clip_norm: 1.0,
-            warmup_steps: 3,
-            lora_rank: DEFAULT_RANK,
-            lora_alpha: f64::from(DEFAULT_ALPHA),
-            // All but lm_head.
-            targets: Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()),
-            anchor: 0.0,
-            max_steps: 0,
-            manual_train_trigger: false,
-            rollouts: RolloutsConfig::default(),
-            epochs: None,
-            batch_size: 4,
-            max_wait: Span::mins(8 * 60),
-            max_age: Span::mins(14 * 24 * 60),
-            reuse: 4,
-            consolidate: true,
-            support_query: SupportQuery::default(),
-            teacher: Teacher::Base,
-            draws: 4,
-            min_relevance: 0.8,
-            target: TargetForm::OneHot,
-        }
     }
 }

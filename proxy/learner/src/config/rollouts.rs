@@ -3,11 +3,12 @@
 use metaclaw_chat::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::sample::AdvantageForm;
 
 /// `rl.rollouts.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RolloutsConfig {
     /// What a turn is compared with. group compares outcomes within the group, so that all turns of a rollout have the same
@@ -16,22 +17,12 @@ pub struct RolloutsConfig {
     pub advantage: Option<AdvantageForm>,
     /// How many rollouts make up one step that nobody asked for. A step has whole groups.
     #[schemars(range(min = 2))]
+    #[default(32)]
     pub batch_size: usize,
     /// The age from which a turn is no longer used, in optimizer steps since the weights that sampled it.
+    #[default(4)]
     pub max_lag: u64,
     /// How long the gate waits for rollouts on held-out tasks.
+    #[default(Span::mins(10))]
     pub gate_wait: Span,
-}
-
-// === impl RolloutsConfig ===
-
-impl Default for RolloutsConfig {
-    fn default() -> Self {
-        Self {
-            advantage: None,
-            batch_size: 32,
-            max_lag: 4,
-            gate_wait: Span::mins(10),
-        }
-    }
 }

@@ -154,6 +154,9 @@ fn without_key_or_model_the_refusal_says_what_to_set() {
 fn a_service_has_its_name_only_at_an_address_of_its_own() {
     for service in Service::ALL {
         assert!(service.is_at(service.address()), "{service:?}");
+        assert!(service.address().starts_with("https://"), "{service:?}");
+        assert_eq!(service.name().to_uppercase(), service.prefix());
+        assert_eq!(service.word().to_uppercase(), service.prefix());
     }
     assert!(Service::Mint.is_at("https://mint-cn.macaron.xin/"));
     for other in [

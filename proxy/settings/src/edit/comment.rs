@@ -3,7 +3,7 @@
 /// Returns the text with `words` above the key at a dotted path, or `None` if the key has no line of its own, or
 /// already has a comment above it.
 pub(super) fn above(text: &str, path: &str, words: &str) -> Option<String> {
-    let lines: Vec<&str> = text.lines().collect();
+    let mut lines: Vec<&str> = text.lines().collect();
     let at = line_of(&lines, path)?;
     let is_told = at > 0 && lines[at - 1].trim_start().starts_with('#');
     if words.is_empty() || is_told {
@@ -11,14 +11,8 @@ pub(super) fn above(text: &str, path: &str, words: &str) -> Option<String> {
     }
     let indent = &lines[at][..indent_of(lines[at])];
     let comment = format!("{indent}# {words}");
-    let (before, after) = lines.split_at(at);
-    let all: Vec<&str> = before
-        .iter()
-        .copied()
-        .chain([comment.as_str()])
-        .chain(after.iter().copied())
-        .collect();
-    Some(all.join("\n") + "\n")
+    lines.insert(at, &comment);
+    Some(lines.join("\n") + "\n")
 }
 
 /// Returns the line of a key, in a file with one key on each line.

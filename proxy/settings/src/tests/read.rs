@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     key::{Key, KeyState},
-    kind::ValueKind,
+    kind::{ValueForm, ValueKind},
 };
 
 /// What a key with a chosen name in its path needs beside it.
@@ -14,14 +14,27 @@ const BESIDE: &str = "proxy: {keys: {other: {key: k0, agents: [base]}}}\nupstrea
 /// A value that a key may have, and that is not its default; none where there is only one.
 fn other(key: &'static Key) -> Option<Value> {
     let default = key.default.parse::<f64>().ok();
-    Some(match &key.kind {
-        ValueKind::Text => "other".into(),
-        ValueKind::Secret | ValueKind::CallersKey => "sk-other".into(),
-        ValueKind::Url => "http://other.example/v1".into(),
-        ValueKind::Host => "::1".into(),
-        ValueKind::Path => "/other".into(),
-        ValueKind::Bool => (key.default != "true").into(),
-        &ValueKind::Count(low, high) | &ValueKind::Minutes(low, high) => {
+    let form = match &key.kind {
+        ValueKind::Tree(_) => return Some("[{on: reply, max_words: 40, score: 1}]".into()),
+        // The first words may be names of the default.
+        ValueKind::Joined(words) => return Some(last_other(words, |word| *word != key.default)?),
+        ValueKind::List(ValueForm::Word(words), _) => {
+            return Some(vec![last_other(words, |_| true)?].into());
+        }
+        ValueKind::List(ValueForm::Calendar, _) => {
+            return Some(vec!["https://calendar.example/other.ics"].into());
+        }
+        ValueKind::List(ValueForm::Text, _) => return Some(vec!["llm"].into()),
+        ValueKind::List(form, _) | ValueKind::One(form) => form,
+    };
+    Some(match form {
+        ValueForm::Text => "other".into(),
+        ValueForm::Secret | ValueForm::CallersKey => "sk-other".into(),
+        ValueForm::Url => "http://other.example/v1".into(),
+        ValueForm::Host => "::1".into(),
+        ValueForm::Path | ValueForm::Calendar => "/other".into(),
+        ValueForm::Bool => (key.default != "true").into(),
+        &ValueForm::Count(low, high) | &ValueForm::Minutes(low, high) => {
             let one_more = format!("{}", default.unwrap_or(0.0) + 1.0).parse().unwrap();
             if (low..=high).contains(&one_more) {
                 one_more
@@ -30,14 +43,14 @@ fn other(key: &'static Key) -> Option<Value> {
             }
             .into()
         }
-        &ValueKind::Number(low, high) => {
+        &ValueForm::Number(low, high) => {
             let more = default.unwrap_or(low) / 2.0 + 0.2;
             more.clamp(low, high).into()
         }
-        ValueKind::Span => "77 h".into(),
-        ValueKind::Size => "77 MiB".into(),
-        ValueKind::Time => "01:23".into(),
-        ValueKind::OneOf(words) => {
+        ValueForm::Span => "77 h".into(),
+        ValueForm::Size => "77 MiB".into(),
+        ValueForm::Time => "01:23".into(),
+        ValueForm::Word(words) => {
             let is_like = |word: &str| match key.state {
                 KeyState::WithoutEffect(_) => {
                     matches!(key.state_of(word), KeyState::WithoutEffect(_))
@@ -46,22 +59,16 @@ fn other(key: &'static Key) -> Option<Value> {
                     *key.state_of(word) == KeyState::Works
                 }
             };
-            let is_other = |word: &&String| **word != key.default && is_like(word);
-            words.iter().rfind(is_other)?.as_str().into()
+            last_other(words, |word| *word != key.default && is_like(word))?
         }
-        // The first words may be names of the default.
-        ValueKind::SomeOf(words) => {
-            let is_other = |word: &&String| **word != key.default;
-            words.iter().rfind(is_other)?.as_str().into()
-        }
-        ValueKind::AnyOf(words) | ValueKind::Among(words) => {
-            vec![words[words.len() - 1].as_str()].into()
-        }
-        ValueKind::Calendars => vec!["https://calendar.example/other.ics"].into(),
-        ValueKind::Texts | ValueKind::OneOrMore => vec!["llm"].into(),
-        ValueKind::Secrets => vec!["sk-other"].into(),
-        ValueKind::Tree(_) => "[{on: reply, max_words: 40, score: 1}]".into(),
     })
+}
+
+fn last_other(words: &[String], is_other: impl Fn(&String) -> bool) -> Option<Value> {
+    words
+        .iter()
+        .rfind(|word| is_other(word))
+        .map(|word| word.as_str().into())
 }
 
 fn with(key: &Key, value: &Value) -> Loaded {

@@ -1,25 +1,29 @@
 use super::*;
-use crate::table;
+use serde_json::json;
+
+use crate::{kind::ValueForm, table, tests::cases};
 
 #[test]
 fn what_readme_says_is_left_out_is_answered_in_words() {
-    for (path, said) in [
-        ("rl.gae_lambda", "no critic"),
-        ("rl.value_clip", "no critic"),
-        ("critic.learning_rate", "no critic"),
-        ("rl.lora_dropout", "rl.lora_rank"),
-        ("finetuning_type", "only LoRA"),
-        ("rl.num_experts", "mixture-of-experts"),
-        ("vision_tower.lr", "vision"),
-        ("deepspeed.zero_stage", "several machines"),
-        ("bedrock_model", "llm.bedrock_region"),
-        ("max_steps", "rl.max_steps"),
-        ("rl.kl_coef", "rl.anchor"),
-        ("record_dir", "turns export"),
-        ("use_wandb", "metaclaw metrics wandb"),
-        ("rl.wandb_project", "metaclaw metrics wandb"),
-        ("wandb.entity", "metaclaw metrics wandb"),
-    ] {
+    for (path, said) in cases(
+        "
+        rl.gae_lambda => no critic
+        rl.value_clip => no critic
+        critic.learning_rate => no critic
+        rl.lora_dropout => rl.lora_rank
+        finetuning_type => only LoRA
+        rl.num_experts => mixture-of-experts
+        vision_tower.lr => vision
+        deepspeed.zero_stage => several machines
+        bedrock_model => llm.bedrock_region
+        max_steps => rl.max_steps
+        rl.kl_coef => rl.anchor
+        record_dir => turns export
+        use_wandb => metaclaw metrics wandb
+        rl.wandb_project => metaclaw metrics wandb
+        wandb.entity => metaclaw metrics wandb
+        ",
+    ) {
         let told = reason(path).unwrap_or_default();
         assert!(told.contains(said), "{path}: {told:?}");
     }
@@ -60,9 +64,9 @@ fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
         assert!(is_ours(target) && !is_ours(older), "{older}: {target}");
     }
     let groups = read.without_effect.iter().chain(&read.refused_keys);
-    for (path, kind) in groups.flat_map(|it| &it.keys) {
-        let is_text = ValueKind::named(kind) == ValueKind::Text;
-        assert_eq!(is_text, kind == "text", "{path}: {kind} is no kind");
+    for (path, schema) in groups.flat_map(|it| &it.keys) {
+        let is_text = ValueKind::from_schema(schema) == ValueKind::One(ValueForm::Text);
+        assert_eq!(is_text, *schema == json!({}), "{path}: {schema} is no kind");
     }
     for path in read.values.keys() {
         assert!(table::find(path).is_some(), "{path}");
@@ -82,10 +86,17 @@ fn few_keys_do_nothing_and_each_says_why() {
     let elsewhere = |path: &str| {
         path.starts_with("memory.") || path == "rl.support_query" || path == "wechat.enabled"
     };
-    let keys = without_effect().iter().flat_map(|it| it.keys.keys());
+    let keys = UNSUPPORTED
+        .without_effect
+        .iter()
+        .flat_map(|it| it.keys.keys());
     let keys: Vec<&String> = keys.filter(|path| !elsewhere(path)).collect();
     assert!(keys.len() <= MOST_WITHOUT_EFFECT, "{keys:?}");
-    for group in without_effect().iter().chain(refused_keys()) {
+    for group in UNSUPPORTED
+        .without_effect
+        .iter()
+        .chain(&UNSUPPORTED.refused_keys)
+    {
         assert!(group.reason.len() > 10, "{}", group.reason);
     }
 }

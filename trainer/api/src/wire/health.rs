@@ -1,6 +1,7 @@
 //! The server's state: health, capabilities.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::LossFn;
 
@@ -94,7 +95,7 @@ pub enum InferenceState {
 /// What a training server can do beyond the fork's API.
 ///
 /// The default describes the fork's server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -102,6 +103,7 @@ pub enum InferenceState {
 )]
 pub struct Capabilities {
     /// The available losses.
+    #[default(vec![LossFn::ImportanceSampling, LossFn::Ppo, LossFn::Cispo])]
     pub losses: Vec<LossFn>,
     /// Whether `loss_fn_config` is read. A fork's server has limits of its own, which it does not report.
     pub loss_config: bool,
@@ -116,19 +118,6 @@ pub struct Capabilities {
 }
 
 // === impl Capabilities ===
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Self {
-            losses: vec![LossFn::ImportanceSampling, LossFn::Ppo, LossFn::Cispo],
-            loss_config: false,
-            matrix_targets: false,
-            forward: false,
-            manifests: false,
-            sampled: false,
-        }
-    }
-}
 
 impl Capabilities {
     pub fn builtin() -> Self {

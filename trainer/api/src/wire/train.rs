@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use smart_default::SmartDefault;
 
 use super::{ok, yes};
 use crate::{
@@ -21,12 +22,13 @@ fn importance_sampling() -> LossFn {
 }
 
 /// `POST /v1/lora/create`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize)]
 pub struct CreateRequest {
     /// Name or path of the base model, or `owner/name`; empty or `base` for the loaded one.
     #[serde(default)]
     pub base_model: String,
     #[serde(default = "rank")]
+    #[default(DEFAULT_RANK)]
     pub rank: u32,
     /// LoRA alpha, a whole number; 32 if absent, whatever the rank. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,18 +272,4 @@ pub struct ForwardReply {
     /// Their log-probabilities, of the same shape.
     #[serde(default)]
     pub topk_logprobs: Vec<Vec<Vec<f32>>>,
-}
-
-// === impl CreateRequest ===
-
-impl Default for CreateRequest {
-    fn default() -> Self {
-        Self {
-            base_model: String::new(),
-            rank: DEFAULT_RANK,
-            lora_alpha: None,
-            seed: None,
-            targets: None,
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Samplers.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{ModelInput, TensorData};
 use crate::tinker::{SamplerId, TinkerSessionId};
@@ -100,7 +101,7 @@ fn one() -> u32 {
 }
 
 /// The sampling settings of continuations.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TinkerSamplingParams {
     /// The most new tokens. If absent, the sequence may go to the end of the context.
@@ -113,26 +114,14 @@ pub struct TinkerSamplingParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<SampleStop>,
     /// 0 means greedy.
+    #[default(1.0)]
     pub temperature: f64,
     /// The number of most probable ids to draw from; -1 switches it off.
+    #[default(-1)]
     pub top_k: i64,
     /// The most probable ids with this total probability are drawn from; 1 switches it off.
+    #[default(1.0)]
     pub top_p: f64,
-}
-
-// === impl TinkerSamplingParams ===
-
-impl Default for TinkerSamplingParams {
-    fn default() -> Self {
-        Self {
-            max_tokens: None,
-            seed: None,
-            stop: None,
-            temperature: 1.0,
-            top_k: -1,
-            top_p: 1.0,
-        }
-    }
 }
 
 /// A condition that ends a continuation.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use smart_default::SmartDefault;
 
 use crate::{
     DEFAULT_LEARNING_RATE, DEFAULT_RANK,
@@ -27,31 +28,21 @@ pub struct CreateModel {
     pub optimizer_config: Option<OptimizerConfig>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, SmartDefault, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoraConfig {
+    #[default(DEFAULT_RANK)]
     pub rank: u32,
     /// The seed of the initial weights; random if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
+    #[default(true)]
     pub train_unembed: bool,
+    #[default(true)]
     pub train_mlp: bool,
     /// The projections q, k, v, o.
+    #[default(true)]
     pub train_attn: bool,
-}
-
-// === impl LoraConfig ===
-
-impl Default for LoraConfig {
-    fn default() -> Self {
-        Self {
-            rank: DEFAULT_RANK,
-            seed: None,
-            train_unembed: true,
-            train_mlp: true,
-            train_attn: true,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,34 +127,23 @@ pub struct OptimStep {
     pub optimizer_params: Option<OptimizerConfig>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, SmartDefault, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdamParams {
+    #[default(DEFAULT_LEARNING_RATE)]
     pub learning_rate: f64,
     /// Decay of the first moment.
+    #[default(0.9)]
     pub beta1: f64,
     /// Decay of the second moment.
+    #[default(0.95)]
     pub beta2: f64,
     /// Added to the square root of the second moment.
+    #[default(1e-12)]
     pub eps: f64,
     pub weight_decay: f64,
     /// The largest global gradient norm; 0 switches it off.
     pub grad_clip_norm: f64,
-}
-
-// === impl AdamParams ===
-
-impl Default for AdamParams {
-    fn default() -> Self {
-        Self {
-            learning_rate: DEFAULT_LEARNING_RATE,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-12,
-            weight_decay: 0.0,
-            grad_clip_norm: 0.0,
-        }
-    }
 }
 
 /// The result of [`OptimStep`].
