@@ -80,10 +80,6 @@ pub(super) const ELSEWHERE: &[CommandGroup] = &[
         ],
     ),
     tested(
-        "records_become_turns_with_their_scores_and_times",
-        &["metaclaw migrate ~/.metaclaw-python --records ~/agent/records"],
-    ),
-    tested(
         "a_service_unit_comes_and_goes",
         &["metaclaw service install", "metaclaw service remove"],
     ),
