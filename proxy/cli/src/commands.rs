@@ -27,6 +27,7 @@ mod logs;
 mod memory;
 mod metrics;
 mod migrate;
+mod models;
 mod replay;
 mod report;
 mod restoring;

@@ -20,11 +20,11 @@ pub(crate) struct TerminalPrompt {
 }
 
 /// One of several choices.
-#[derive(Debug, Clone)]
-pub(crate) struct PromptChoice {
-    pub name: String,
+#[derive(Debug)]
+pub(crate) struct PromptChoice<'a> {
+    pub name: &'a str,
     /// Its description, in a few words.
-    pub about: String,
+    pub about: &'a str,
 }
 
 /// A terminal without echo, which is restored on drop.
@@ -111,7 +111,7 @@ impl TerminalPrompt {
     pub(crate) fn choose(
         &mut self,
         question: &str,
-        choices: &[PromptChoice],
+        choices: &[PromptChoice<'_>],
         preset: &str,
     ) -> io::Result<String> {
         for (n, choice) in choices.iter().enumerate() {
@@ -124,11 +124,11 @@ impl TerminalPrompt {
         }
         loop {
             let given = self.ask(question, preset)?;
-            let by_number = given.parse::<usize>().ok();
-            let by_number = by_number.and_then(|n| choices.get(n.checked_sub(1)?));
-            let by_name = choices.iter().find(|it| it.name == given);
+            let number = given.parse::<usize>().ok();
+            let by_number = number.and_then(|n| choices.get(n.checked_sub(1)?));
+            let by_name = choices.iter().find(|choice| choice.name == given);
             match by_name.or(by_number) {
-                Some(choice) => return Ok(choice.name.clone()),
+                Some(choice) => return Ok(choice.name.to_owned()),
                 None => self.say(&format!(
                     "  {given:?} is none of them: a number from 1 to {}, or a name",
                     choices.len()
@@ -212,10 +212,7 @@ mod tests {
 
     #[test]
     fn a_choice_is_made_by_number_or_name() {
-        let choices = ["one", "two"].map(|name| PromptChoice {
-            name: name.to_owned(),
-            about: String::new(),
-        });
+        let choices = ["one", "two"].map(|name| PromptChoice { name, about: "" });
         let chosen = |answers: &str| prompt(answers).choose("Which", &choices, "two").unwrap();
         assert_eq!(chosen("1\n"), "one");
         assert_eq!(chosen("\n"), "two");
