@@ -96,8 +96,13 @@ impl TerminalPrompt {
         answer
     }
 
-    pub(crate) fn yes(&mut self, question: &str, preset: bool) -> io::Result<bool> {
-        let word = if preset { "yes" } else { "no" };
+    /// Asks for a yes or a no; Enter takes `preset`, if there is one.
+    pub(crate) fn yes(&mut self, question: &str, preset: Option<bool>) -> io::Result<bool> {
+        let word = match preset {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
         loop {
             match self.ask(question, word)?.to_lowercase().as_str() {
                 "y" | "yes" | "true" => return Ok(true),
@@ -204,10 +209,23 @@ mod tests {
         let mut it = prompt("\nmine\n\nmaybe\nn\n");
         assert_eq!(it.ask("Port", "30000").unwrap(), "30000");
         assert_eq!(it.ask("Port", "30000").unwrap(), "mine");
-        assert!(it.yes("Sure", true).unwrap());
-        assert!(!it.yes("Sure", true).unwrap());
+        assert!(it.yes("Sure", Some(true)).unwrap());
+        assert!(!it.yes("Sure", Some(true)).unwrap());
         let error = it.ask("Port", "30000").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn where_nothing_is_preset_only_a_plain_answer_counts() {
+        for (answers, expected) in [
+            ("maybe\n\nYES\n", Some(true)),
+            ("n\n", Some(false)),
+            ("\n", None),
+            ("", None),
+        ] {
+            let answer = prompt(answers).yes("Sure", None).ok();
+            assert_eq!(answer, expected, "{answers:?}");
+        }
     }
 
     #[test]

@@ -162,7 +162,7 @@ async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_
     proxy.chat("s", &["Hello"]).await;
     home.stop(proxy).await;
     let service = "rl: {backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://tinker.example', price_train: 1, price_read: 1, price_sample: 1}";
-    home.write("config.yaml", &format!("{settings}mode: rl\n{service}\n"));
+    home.write("config.yaml", format!("{settings}mode: rl\n{service}\n"));
     let refused = home.refusal(&["start"]).await;
     has(
         &refused,

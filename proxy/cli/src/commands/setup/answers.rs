@@ -174,7 +174,7 @@ fn value_of(found: &Found, key: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::{agent::find, environment::Environment};
-    use metaclaw_settings::Layer;
+    use metaclaw_settings::{Layer, edit};
     use metaclaw_wiring::Surroundings;
 
     fn loaded(text: &str) -> Loaded {
@@ -242,6 +242,26 @@ mod tests {
             let mut answers = SetupAnswers::new(&loaded, Vec::new(), Some(&found));
             answers.take_found();
             assert_eq!(written(answers), expected);
+        }
+    }
+
+    #[test]
+    fn the_agents_next_model_replaces_the_one_before_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        let text = || std::fs::read_to_string(&file).unwrap_or_default();
+        let login = "{baseUrl: 'https://api.anthropic.com', api: 'anthropic-messages'}";
+        for provider in [MESSAGES, login, MESSAGES] {
+            let (found, before) = (openclaw(provider), loaded(&text()));
+            let answers = SetupAnswers::of_agent(&before, &found);
+            edit::answer_in_file(&file, &answers.changes()).unwrap();
+            let after = loaded(&text());
+            assert!(after.unknown.is_empty() && after.inert.is_empty());
+            let answers = SetupAnswers::new(&after, Vec::new(), None);
+            for key in [ADDRESS, PROVIDER, MODEL, KEY, DIALECT] {
+                let expected = value_of(&found, key);
+                assert_eq!(answers.before(key), expected, "{key}: {}", text());
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The questions, one after the other: who has the model, its address, the key, the model, and the wiring of the agent.
 
-use metaclaw_settings::{edit, providers};
+use metaclaw_settings::{address::host, edit, providers};
 use metaclaw_wiring::{Credential, Found};
 
 use super::answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers};
@@ -90,10 +90,14 @@ impl<'a> Interview<'a> {
             }
             return Ok(false);
         }
-        if let Some(known) = providers::named(&chosen)
-            && (chosen != preset || address.is_none())
-        {
-            self.answers.set(ADDRESS, Some(known.api_base.to_owned()));
+        match (providers::named(&chosen), address) {
+            (Some(known), Some(address)) if chosen == preset => {
+                if host(&address) == host(known.api_base) {
+                    self.answers.set(ADDRESS, Some(address));
+                }
+            }
+            (Some(known), _) => self.answers.set(ADDRESS, Some(known.api_base.to_owned())),
+            (None, _) => {}
         }
         self.answers.set(PROVIDER, Some(chosen));
         Ok(true)
@@ -189,12 +193,10 @@ impl<'a> Interview<'a> {
         if self.answers.get(MODE).as_deref() == Some("skills_only") {
             self.answers.set(MODE, Some("auto".to_owned()));
         }
-        if self
-            .answers
-            .get(JUDGE)
-            .or(self.answers.get("judge.url"))
-            .is_none()
-        {
+        let has_judge = [JUDGE, "judge.url"]
+            .iter()
+            .any(|key| self.answers.get(key).is_some());
+        if !has_judge {
             self.answers.set(JUDGE, Some("base".to_owned()));
         }
         Ok(())
@@ -213,7 +215,7 @@ impl<'a> Interview<'a> {
             agent.agent.name(),
             agent.file.display()
         );
-        Ok(self.prompt.yes(&question, true)?)
+        Ok(self.prompt.yes(&question, Some(true))?)
     }
 
     /// Asks for one value until it is allowed; what flags or the settings say is preset.
@@ -233,7 +235,7 @@ impl<'a> Interview<'a> {
 
     /// Asks whether an answer that failed is kept all the same.
     fn keeps(&mut self) -> anyhow::Result<bool> {
-        Ok(self.prompt.yes("  Keep it all the same", false)?)
+        Ok(self.prompt.yes("  Keep it all the same", Some(false))?)
     }
 }
 

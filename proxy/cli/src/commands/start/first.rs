@@ -175,7 +175,8 @@ fn configure(
 ) -> anyhow::Result<()> {
     let path = context.home.config();
     // Whoever wrote another upstream there meant it.
-    if !is_first && !(is_ours && path.exists()) {
+    let may_write = is_first || is_ours && path.exists();
+    if !may_write {
         return Ok(());
     }
     let dir = context.home.dir();
