@@ -27,6 +27,7 @@ mod logs;
 mod memory;
 mod metrics;
 mod migrate;
+mod models;
 mod replay;
 mod report;
 mod restoring;
@@ -95,7 +96,7 @@ enum MetaclawCommand {
     Service(service::ServiceArgs),
     /// Put everything back and remove what MetaClaw made.
     Uninstall(uninstall::UninstallArgs),
-    /// Take over a home of the Python MetaClaw: settings, keys, skills, records, adapters.
+    /// Take over a home of the Python MetaClaw: settings, keys, skills, adapters.
     Migrate(migrate::MigrateArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
@@ -178,7 +179,7 @@ impl Cli {
             MetaclawCommand::Trainer(args) => args.run(context),
             MetaclawCommand::Doctor(args) => wait(args.run(context)),
             MetaclawCommand::Uninstall(args) => wait(args.run(context)),
-            MetaclawCommand::Migrate(args) => wait(args.run(context)),
+            MetaclawCommand::Migrate(args) => args.run(context),
             MetaclawCommand::Auth(args) => wait(args.run(context)),
             MetaclawCommand::Setup(args) => wait(args.run(context)),
             MetaclawCommand::Wire(args) => args.run(context),

@@ -20,11 +20,11 @@ pub(crate) struct TerminalPrompt {
 }
 
 /// One of several choices.
-#[derive(Debug, Clone)]
-pub(crate) struct PromptChoice {
-    pub name: String,
+#[derive(Debug)]
+pub(crate) struct PromptChoice<'a> {
+    pub name: &'a str,
     /// Its description, in a few words.
-    pub about: String,
+    pub about: &'a str,
 }
 
 /// A terminal without echo, which is restored on drop.
@@ -96,8 +96,13 @@ impl TerminalPrompt {
         answer
     }
 
-    pub(crate) fn yes(&mut self, question: &str, preset: bool) -> io::Result<bool> {
-        let word = if preset { "yes" } else { "no" };
+    /// Asks for a yes or a no; Enter takes `preset`, if there is one.
+    pub(crate) fn yes(&mut self, question: &str, preset: Option<bool>) -> io::Result<bool> {
+        let word = match preset {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
         loop {
             match self.ask(question, word)?.to_lowercase().as_str() {
                 "y" | "yes" | "true" => return Ok(true),
@@ -111,7 +116,7 @@ impl TerminalPrompt {
     pub(crate) fn choose(
         &mut self,
         question: &str,
-        choices: &[PromptChoice],
+        choices: &[PromptChoice<'_>],
         preset: &str,
     ) -> io::Result<String> {
         for (n, choice) in choices.iter().enumerate() {
@@ -124,11 +129,11 @@ impl TerminalPrompt {
         }
         loop {
             let given = self.ask(question, preset)?;
-            let by_number = given.parse::<usize>().ok();
-            let by_number = by_number.and_then(|n| choices.get(n.checked_sub(1)?));
-            let by_name = choices.iter().find(|it| it.name == given);
+            let number = given.parse::<usize>().ok();
+            let by_number = number.and_then(|n| choices.get(n.checked_sub(1)?));
+            let by_name = choices.iter().find(|choice| choice.name == given);
             match by_name.or(by_number) {
-                Some(choice) => return Ok(choice.name.clone()),
+                Some(choice) => return Ok(choice.name.to_owned()),
                 None => self.say(&format!(
                     "  {given:?} is none of them: a number from 1 to {}, or a name",
                     choices.len()
@@ -204,18 +209,28 @@ mod tests {
         let mut it = prompt("\nmine\n\nmaybe\nn\n");
         assert_eq!(it.ask("Port", "30000").unwrap(), "30000");
         assert_eq!(it.ask("Port", "30000").unwrap(), "mine");
-        assert!(it.yes("Sure", true).unwrap());
-        assert!(!it.yes("Sure", true).unwrap());
+        assert!(it.yes("Sure", Some(true)).unwrap());
+        assert!(!it.yes("Sure", Some(true)).unwrap());
         let error = it.ask("Port", "30000").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
+    fn where_nothing_is_preset_only_a_plain_answer_counts() {
+        for (answers, expected) in [
+            ("maybe\n\nYES\n", Some(true)),
+            ("n\n", Some(false)),
+            ("\n", None),
+            ("", None),
+        ] {
+            let answer = prompt(answers).yes("Sure", None).ok();
+            assert_eq!(answer, expected, "{answers:?}");
+        }
+    }
+
+    #[test]
     fn a_choice_is_made_by_number_or_name() {
-        let choices = ["one", "two"].map(|name| PromptChoice {
-            name: name.to_owned(),
-            about: String::new(),
-        });
+        let choices = ["one", "two"].map(|name| PromptChoice { name, about: "" });
         let chosen = |answers: &str| prompt(answers).choose("Which", &choices, "two").unwrap();
         assert_eq!(chosen("1\n"), "one");
         assert_eq!(chosen("\n"), "two");

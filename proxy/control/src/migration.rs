@@ -1,96 +1,207 @@
-//! `metaclaw migrate`: takes what a home of the Python MetaClaw has into a home of this one.
+//! `metaclaw migrate`: takes settings, keys, skills and adapters of a home of the Python MetaClaw into one of this program.
 //!
 //! The old home is only read. Nothing of the new home is overwritten, and a second run adds nothing twice. Each thing that
 //! was found becomes one [`MigrationItem`], which says what became of it.
 
-use std::path::PathBuf;
-
-use futures_util::future::BoxFuture;
-use serde::Serialize;
-
-use self::{adapters::PeftAdapter, old_home::OldHome, work::Migration};
-use crate::{home::Home, instance::Instance, rollouts::RolloutImport};
-
-mod adapters;
-mod item;
-mod leftovers;
-mod old_home;
-mod records;
-mod settings;
-mod skills;
-mod work;
-
-pub use self::{
-    item::{MigratedKind, MigrationItem, MigrationOutcome},
-    old_home::{MigrationRequest, OldHomeError},
+use std::{
+    fs,
+    path::{Path, PathBuf},
 };
 
-/// What became of everything that was found.
-#[derive(Debug, Serialize)]
-pub struct MigrationReport {
-    pub from: PathBuf,
-    pub to: PathBuf,
-    pub dry_run: bool,
-    pub items: Vec<MigrationItem>,
-}
+use anyhow::Context as _;
+use metaclaw_settings::{
+    adopt::{self, AdoptedKey},
+    auth_profiles::Profiles,
+};
+use metaclaw_skills::read_text;
 
-/// What is taken at last, because it needs the settings of the new home.
-struct Deferred {
-    imports: Vec<RolloutImport>,
-    adapters: Vec<PeftAdapter>,
-}
+use self::old_home::{OldHome, entry_names};
+use crate::home::Home;
+
+mod adapters;
+mod old_home;
+mod report;
+mod skills;
+
+pub use self::{
+    old_home::{MigrationRequest, OldHomeError},
+    report::{MigratedKind, MigrationItem, MigrationOutcome, MigrationReport},
+};
+
+/// Keys that are not taken, because what they name is taken itself.
+const WITHOUT: [(&str, &str); 1] = [(
+    "skills.dir",
+    "the skills themselves are copied into the new home",
+)];
+/// The history of skills that a model wrote, in the library.
+const HISTORY: &str = "skills/evolution_history.jsonl";
+/// Entries of an old home that are dealt with one by one.
+const TAKEN: [&str; 4] = ["config.yaml", "auth-profiles.json", "skills", "adapters"];
+/// Entries of an old home that are left, each with the reason.
+const LEFT: [(&str, &str); 10] = [
+    (
+        HISTORY,
+        "the history of the old program stays there: `metaclaw skills log --file FILE` shows it",
+    ),
+    (
+        "records",
+        "records of chats are not taken: the log begins with the first chat through this program",
+    ),
+    (
+        "memory",
+        "its database is not read, because most of it was made of prompts (`metaclaw memory add \"..\"` takes what should hold)",
+    ),
+    ("memory_data", OLDEST_SKILLS),
+    ("conversation_skills.json", OLDEST_SKILLS),
+    (
+        "cli-sessions.json",
+        "no provider's command-line program is run, so there are no sessions of one",
+    ),
+    (
+        "calendar_token.json",
+        "sign in again (`metaclaw auth login --provider google-calendar`), or copy it, as it has the same form",
+    ),
+    ("scheduler_state.json", "it was the state of a moment"),
+    ("metaclaw.log", "it is the log of the old program"),
+    (
+        "checkpoints",
+        "adapters are read from the folder `adapters`; an optimiser's state is PyTorch's pickle, which is not read",
+    ),
+];
+const OLDEST_SKILLS: &str =
+    "skills in the form of version 0.1 are not read: write each as skills/NAME/SKILL.md";
+const PROCESS: &str = "it belongs to a process of the old program";
+const UNKNOWN: &str = "it is no file of the Python MetaClaw that this program knows";
 
 /// Migrates a home. Everything is read and checked once before anything is written, so a home that cannot be read leaves
-/// the new one as it was.
+/// the new one as it was. `checkpoints` returns the trainer's folder by the settings of the new home, which change on the
+/// way.
 ///
 /// # Errors
 /// [`OldHomeError`], or why a file cannot be read or written.
-pub fn migrate<'a>(
-    request: &'a MigrationRequest,
-    home: &'a Home,
-    instance: &'a Instance,
-) -> BoxFuture<'a, anyhow::Result<MigrationReport>> {
-    Box::pin(async move {
-        let old = OldHome::open(request, home)?;
-        let from = old.dir.clone();
-        let mut migration = Migration {
-            old,
-            home,
-            checkpoints: instance.checkpoints()?,
-            writes: false,
-            items: Vec::new(),
-        };
-        let mut deferred = take(&mut migration)?;
-        if !request.dry_run {
-            home.create()?;
-            migration.writes = true;
-            migration.items.clear();
-            deferred = take(&mut migration)?;
-            // The settings that were just taken may name another folder.
-            migration.checkpoints = instance.checkpoints()?;
-        }
-        adapters::register(&mut migration, &deferred.adapters)?;
-        records::import(&mut migration, deferred.imports, instance).await?;
-        leftovers::note(&mut migration)?;
-        Ok(MigrationReport {
-            from,
-            to: home.dir().to_owned(),
-            dry_run: request.dry_run,
-            items: migration.items,
-        })
-    })
+pub fn migrate(
+    request: &MigrationRequest,
+    home: &Home,
+    checkpoints: &dyn Fn() -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<MigrationReport> {
+    let old = OldHome::open(request, home)?;
+    let pass = |dry_run| -> anyhow::Result<MigrationReport> {
+        let mut report = MigrationReport::new(&old.dir, home.dir(), dry_run);
+        take_settings(&old, home, &mut report)?;
+        take_keys(&old, home, &mut report)?;
+        skills::take(&old, home, &mut report)?;
+        adapters::take(&old, &checkpoints()?, &mut report)?;
+        note_others(&old, &mut report)?;
+        Ok(report)
+    };
+    let report = pass(true)?;
+    if request.dry_run {
+        return Ok(report);
+    }
+    home.create()?;
+    pass(false)
 }
 
-/// Takes everything that needs neither the log of turns nor the new settings.
-fn take(migration: &mut Migration<'_>) -> anyhow::Result<Deferred> {
-    settings::take(migration)?;
-    settings::take_keys(migration)?;
-    skills::take(migration)?;
-    skills::take_history(migration)?;
-    Ok(Deferred {
-        imports: records::read(migration)?,
-        adapters: adapters::find(migration),
-    })
+/// Writes the settings that have an effect here into the new file.
+fn take_settings(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
+    let (from, to) = (old.dir.join("config.yaml"), home.config());
+    if !from.exists() {
+        return Ok(());
+    }
+    let adopted = adopt::adopt(&from, &to, &WITHOUT)?;
+    if !report.dry_run {
+        adopted.write(&to)?;
+    }
+    for (key, became) in adopted.keys {
+        let outcome = match became {
+            AdoptedKey::Taken => MigrationOutcome::Taken,
+            AdoptedKey::Present => MigrationOutcome::Present,
+            AdoptedKey::Kept => {
+                let file = to.display();
+                MigrationOutcome::Kept(format!("{file} has another value, which stays"))
+            }
+            AdoptedKey::Left(why) => MigrationOutcome::Left(why),
+        };
+        report.note(MigratedKind::Setting, key, outcome);
+    }
+    Ok(())
+}
+
+/// Copies the keys and tokens of providers.
+fn take_keys(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
+    let load = |path: &Path| {
+        Profiles::load(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let theirs = load(&old.dir.join("auth-profiles.json"))?;
+    let mut ours = load(&home.auth_profiles())?;
+    let mut has_new = false;
+    for profile in theirs.list() {
+        let own = ours.list().into_iter().find(|own| own.id == profile.id);
+        let outcome = match own {
+            Some(own) if own.secret.expose() == profile.secret.expose() => {
+                MigrationOutcome::Present
+            }
+            Some(_) => MigrationOutcome::Kept("another one of this name is stored".to_owned()),
+            None => {
+                ours.adopt(&theirs, &profile.id);
+                has_new = true;
+                MigrationOutcome::Taken
+            }
+        };
+        report.note(MigratedKind::Key, profile.id, outcome);
+    }
+    if has_new && !report.dry_run {
+        ours.save(&home.auth_profiles())?;
+    }
+    Ok(())
+}
+
+/// Notes every file that no other part of the migration has dealt with.
+fn note_others(old: &OldHome, report: &mut MigrationReport) -> anyhow::Result<()> {
+    let mut names =
+        entry_names(&old.dir).with_context(|| format!("cannot read {}", old.dir.display()))?;
+    if old.dir.join(HISTORY).exists() {
+        names.push(HISTORY.to_owned());
+    }
+    let holds_adapters = |name: &str| {
+        let folder = old.dir.join(name);
+        old.adapters
+            .iter()
+            .any(|(_, place)| place.starts_with(&folder))
+    };
+    for name in names {
+        if !TAKEN.contains(&name.as_str()) && !holds_adapters(&name) {
+            let why = MigrationOutcome::Left(reason_to_leave(&old.dir, &name));
+            report.note(MigratedKind::File, name, why);
+        }
+    }
+    Ok(())
+}
+
+fn reason_to_leave(dir: &Path, name: &str) -> String {
+    let known = LEFT.iter().find(|(file, _)| *file == name);
+    let why = match (known, Path::new(name).extension()) {
+        (Some((_, why)), _) => why,
+        (None, Some(extension)) if extension == "pid" => match running(&dir.join(name)) {
+            Some(pid) => {
+                return format!(
+                    "the old proxy still runs (process {pid}): end it before `metaclaw start`, because both want the same port"
+                );
+            }
+            None => PROCESS,
+        },
+        (None, Some(extension)) if extension == "lock" => PROCESS,
+        (None, _) => UNKNOWN,
+    };
+    why.to_owned()
+}
+
+/// Returns the process id in a file, if that process is MetaClaw's.
+fn running(file: &Path) -> Option<u32> {
+    let pid = read_text(file, 64).ok()?.trim().parse().ok()?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let is_metaclaw = command.windows(8).any(|part| part == b"metaclaw");
+    is_metaclaw.then_some(pid)
 }
 
 #[cfg(test)]

@@ -113,16 +113,6 @@ fn told(refused: &[(u32, String)]) -> String {
     told.trim_end().to_owned()
 }
 
-// === impl Refused ===
-
-impl Refused {
-    /// Returns why the only line of a text is refused, without the line's number.
-    pub(crate) fn reason(&self) -> String {
-        let (_, reason) = self.told.split_once(": ").unwrap_or(("", &self.told));
-        reason.to_owned()
-    }
-}
-
 // === impl Imported ===
 
 impl Imported {

@@ -53,9 +53,7 @@ pub enum CloudError {
         hint: &'static str,
     },
     /// A service without a model.
-    #[error(
-        "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
-    )]
+    #[error("{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B")]
     NoModel {
         /// The service's or server's name.
         name: String,

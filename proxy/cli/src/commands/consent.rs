@@ -1,12 +1,14 @@
 //! Asks for consent before texts leave the machine for training: once per home, with what a day may cost.
 
 use std::{
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, IsTerminal},
     path::Path,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use metaclaw_settings::{Config, Policy, address::host, edit};
+
+use crate::prompt::TerminalPrompt;
 
 const KEY: &str = "privacy.cloud_training_ok";
 
@@ -29,13 +31,17 @@ pub(super) fn settle(
     let Some(question) = question(policy, day) else {
         return Ok(());
     };
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    let prompt = TerminalPrompt::on_terminal().filter(|_| io::stderr().is_terminal());
+    let Some(mut prompt) = prompt else {
         bail!(
             "{question} Nobody can be asked here: `metaclaw config {KEY} true` allows it, `false` serves without training"
         );
-    }
-    let answer = ask(&question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
-    edit::set_in_file(file, KEY, if answer { "true" } else { "false" })?;
+    };
+    prompt.say(&question)?;
+    let asked = format!("May MetaClaw send this there? You are asked once ({KEY}) [yes/no]");
+    let answer = prompt.yes(&asked, None);
+    let answer = answer.with_context(|| format!("no answer: set {KEY} to true or false"))?;
+    edit::set_in_file(file, KEY, &answer.to_string())?;
     Ok(())
 }
 
@@ -59,42 +65,10 @@ fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<Str
     ))
 }
 
-/// Repeats the question until the answer is valid.
-fn ask(question: &str, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<bool> {
-    writeln!(to, "{question}")?;
-    loop {
-        write!(
-            to,
-            "May MetaClaw send this there? You are asked once ({KEY}). [yes/no] "
-        )?;
-        to.flush()?;
-        let mut line = String::new();
-        if from.read_line(&mut line)? == 0 {
-            bail!("no answer: set {KEY} to true or false");
-        }
-        match line.trim().to_ascii_lowercase().as_str() {
-            "yes" | "y" => return Ok(true),
-            "no" | "n" => return Ok(false),
-            _ => writeln!(to, "yes or no?")?,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use metaclaw_settings::{Layer, Loaded};
-
-    fn answered(with: &str) -> (Result<bool, String>, String) {
-        let mut shown = Vec::new();
-        let answer = ask(
-            "Texts would be sent away.",
-            &mut with.as_bytes(),
-            &mut shown,
-        );
-        let answer = answer.map_err(|error| error.to_string());
-        (answer, String::from_utf8(shown).unwrap())
-    }
 
     fn policy(backend: &str) -> Policy {
         let text = format!("mode: rl\nrl: {{{backend}}}\n");
@@ -122,19 +96,5 @@ mod tests {
         let remote = policy("remote_url: 'https://train.example'");
         let asked = question(&remote, || panic!("its price is not known")).unwrap();
         assert!(asked.starts_with("Training happens at train.example (rl.remote_url)"));
-    }
-
-    #[test]
-    fn only_a_plain_answer_counts() {
-        let (answer, shown) = answered("maybe\n\nYES\n");
-        assert_eq!(answer, Ok(true));
-        assert_eq!(shown.matches("yes or no?").count(), 2);
-        assert!(shown.starts_with("Texts would be sent away.\n"), "{shown}");
-        assert_eq!(answered("n\n").0, Ok(false));
-        let none = answered("").0.unwrap_err();
-        assert_eq!(
-            none,
-            "no answer: set privacy.cloud_training_ok to true or false"
-        );
     }
 }

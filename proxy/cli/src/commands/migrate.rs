@@ -4,30 +4,23 @@ use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use metaclaw_chat::AgentId;
-use metaclaw_control::{
-    instance::LogOpening,
-    migration::{
-        MigratedKind, MigrationItem, MigrationOutcome, MigrationReport, MigrationRequest, migrate,
-    },
+use metaclaw_control::migration::{
+    MigratedKind, MigrationItem, MigrationOutcome, MigrationReport, MigrationRequest, migrate,
 };
 use metaclaw_settings::address::user_folder;
 
-use super::{calling::instance, context::Context};
-use crate::out;
+use super::context::Context;
+use crate::{assemble::checkpoint_dir, out};
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// The home of the Python MetaClaw; without one, ~/.metaclaw. It is only read.
     dir: Option<PathBuf>,
-    /// A folder of records (conversations.jsonl), which the Python MetaClaw wrote where it was started. May be repeated.
-    #[arg(long, value_name = "DIR")]
-    records: Vec<PathBuf>,
     /// A folder with PEFT adapters, such as the checkpoint folder of the fork's training server. May be repeated.
     #[arg(long, value_name = "DIR")]
     adapters: Vec<PathBuf>,
-    /// The agent that records and adapters belong to. Without it, OpenClaw's `main`, or `_default` if claw_type names
-    /// another agent.
+    /// The agent that adapters belong to. Without it, OpenClaw's `main`, or `_default` if claw_type names another agent.
     #[arg(long)]
     agent: Option<AgentId>,
     /// Say what would be taken, and write nothing.
@@ -41,55 +34,75 @@ pub(crate) struct MigrateArgs {
 // === impl MigrateArgs ===
 
 impl MigrateArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let json = self.json;
-        let old = || user_folder().join(".metaclaw");
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let request = MigrationRequest {
-            from: self.dir.unwrap_or_else(old),
-            records: self.records,
+            from: (self.dir).unwrap_or_else(|| user_folder().join(".metaclaw")),
             adapters: self.adapters,
             agent: self.agent,
             dry_run: self.dry_run,
         };
-        let instance = instance(context, "migrate", LogOpening::OrBegin);
-        let report = migrate(&request, &context.home, &instance).await;
-        instance.close().await;
-        let report = report?;
-        out::answer(&report, json, text)?;
+        let checkpoints = || {
+            let loaded = context.settings(None, Vec::new())?;
+            Ok(checkpoint_dir(&loaded.config, &context.home))
+        };
+        let report = migrate(&request, &context.home, &checkpoints)?;
+        out::answer(&report, self.json, text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The report as a person reads it.
+/// Returns the report as a person reads it.
 fn text(report: &MigrationReport) -> String {
     let (from, to) = (report.from.display(), report.to.display());
-    let mut text = if report.dry_run {
-        format!("{from} into {to}, if it were not for --dry-run (nothing is written)\n")
+    let suffix = if report.dry_run {
+        ", if it were not for --dry-run (nothing is written)"
     } else {
-        format!("{from} into {to}\n")
+        ""
     };
-    let is = |wanted: fn(&MigrationOutcome) -> bool| {
-        let items = report.items.iter();
-        items
-            .filter(move |item| wanted(&item.outcome))
-            .collect::<Vec<_>>()
-    };
-    let taken = is(|it| *it == MigrationOutcome::Taken);
-    let present = is(|it| *it == MigrationOutcome::Present);
-    list(&mut text, "taken", &taken);
-    list(&mut text, "here already", &present);
-    reasons(
-        &mut text,
-        "not taken, because this home has its own",
-        &is(|it| matches!(it, MigrationOutcome::Kept(_))),
-    );
-    reasons(
-        &mut text,
-        "left",
-        &is(|it| matches!(it, MigrationOutcome::Left(_))),
-    );
-    let has_adapter = taken.iter().any(|it| it.kind == MigratedKind::Adapter);
+    let mut text = format!("{from} into {to}{suffix}\n");
+    let mut parts: [(&str, Vec<Row<'_>>); 4] = [
+        ("taken", Vec::new()),
+        ("here already", Vec::new()),
+        ("not taken, because this home has its own", Vec::new()),
+        ("left", Vec::new()),
+    ];
+    for MigrationItem {
+        kind,
+        name,
+        outcome,
+    } in &report.items
+    {
+        let (part, why) = match outcome {
+            MigrationOutcome::Taken => (0, ""),
+            MigrationOutcome::Present => (1, ""),
+            MigrationOutcome::Kept(why) => (2, why.as_str()),
+            MigrationOutcome::Left(why) => (3, why.as_str()),
+        };
+        let rows = &mut parts[part].1;
+        match rows
+            .iter_mut()
+            .find(|row| (row.kind, row.why) == (*kind, why))
+        {
+            Some(row) => row.names.push(name),
+            None => rows.push(Row {
+                kind: *kind,
+                why,
+                names: vec![name],
+            }),
+        }
+    }
+    let has_adapter = parts[0]
+        .1
+        .iter()
+        .any(|row| row.kind == MigratedKind::Adapter);
+    for (title, rows) in parts.iter().filter(|(_, rows)| !rows.is_empty()) {
+        let _ = writeln!(text, "\n{title}");
+        for Row { kind, why, names } in rows {
+            let colon = if why.is_empty() { "" } else { ": " };
+            let (kind, names) = (kind.as_str(), names.join(", "));
+            let _ = writeln!(text, "  {kind:9} {names}{colon}{why}");
+        }
+    }
     if has_adapter {
         text.push_str("\nAn adapter serves after `metaclaw adapters use NAME`, if the gate lets it through. That needs its base model in trainer.model.\n");
     }
@@ -99,44 +112,12 @@ fn text(report: &MigrationReport) -> String {
     text.trim_end().to_owned()
 }
 
-/// Names by their kind, a line for each kind.
-fn list(text: &mut String, title: &str, items: &[&MigrationItem]) {
-    if items.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n{title}");
-    let mut items = items.iter().peekable();
-    while let Some(item) = items.next() {
-        let mut names = item.name.clone();
-        while let Some(next) = items.next_if(|it| it.kind == item.kind) {
-            let _ = write!(names, ", {}", next.name);
-        }
-        let _ = writeln!(text, "  {:9} {names}", item.kind.as_str());
-    }
-}
-
-/// Names with the reason, those of one reason together.
-fn reasons(text: &mut String, title: &str, items: &[&MigrationItem]) {
-    if items.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n{title}");
-    let mut groups: Vec<(MigratedKind, &str, Vec<&str>)> = Vec::new();
-    for item in items {
-        let (MigrationOutcome::Kept(why) | MigrationOutcome::Left(why)) = &item.outcome else {
-            continue;
-        };
-        let known = groups
-            .iter_mut()
-            .find(|(kind, reason, _)| *kind == item.kind && reason == why);
-        match known {
-            Some((_, _, names)) => names.push(&item.name),
-            None => groups.push((item.kind, why, vec![&item.name])),
-        }
-    }
-    for (kind, why, names) in groups {
-        let _ = writeln!(text, "  {:9} {}: {why}", kind.as_str(), names.join(", "));
-    }
+/// Things of one kind with the same outcome.
+struct Row<'r> {
+    kind: MigratedKind,
+    /// Why they were not taken; empty if they were.
+    why: &'r str,
+    names: Vec<&'r str>,
 }
 
 #[cfg(test)]

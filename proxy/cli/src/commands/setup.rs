@@ -1,10 +1,10 @@
-//! `metaclaw setup`: the questions of the original's wizard, each answer tried as it is given.
+//! `metaclaw setup`: asks for a provider and a model, and tries each answer as it is given.
 //!
 //! Enter takes what is preset: what the file says, else what the agent itself is set to, else what is
 //! usual. What is written has a comment that says what it is for, and every other line of the file stays.
 
 use std::{
-    io::{self, IsTerminal, Read},
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -12,27 +12,26 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
-use metaclaw_settings::{Loaded, edit, providers};
+use metaclaw_settings::{edit, providers};
+use metaclaw_wiring::{Found, Standing};
 
 use self::{
-    answers::SetupAnswers,
-    detected::Detected,
+    answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers},
     interview::Interview,
-    models::{ModelServer, OfferedModels},
 };
-use super::context::Context;
-use crate::{agent::wiring, out, prompt::TerminalPrompt};
+use super::{
+    context::Context,
+    models::{ModelList, ModelServer, missed},
+};
+use crate::{
+    agent::{find, surroundings, wiring},
+    out,
+    prompt::{self, TerminalPrompt},
+};
 
-mod answers;
-mod cloud;
-mod detected;
+pub(super) mod answers;
 mod interview;
-mod learning;
-mod models;
-mod offer;
 
-/// The longest key on standard input.
-const MAX_KEY: u64 = 64 << 10;
 /// What must be given where nobody can be asked.
 const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
@@ -78,60 +77,61 @@ pub(crate) struct SetupArgs {
 // === impl SetupArgs ===
 
 impl SetupArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         context.home.create()?;
         let file = self.config.clone().unwrap_or_else(|| context.home.config());
         let loaded = context
             .settings_of(file.clone())
             .context("setup goes on from the settings as they are, and these cannot be read")?;
-        let agent = detected::agent(context).unwrap_or_else(|error| {
+        let agent = unwired_agent(context).unwrap_or_else(|error| {
             out::aside(format!("nothing is preset from OpenClaw: {error:#}"));
             None
         });
-        let preset = agent.as_ref().map(Detected::from);
-        let answers = SetupAnswers::new(&loaded, self.given(context)?, preset);
-        let prompt = if self.non_interactive || self.api_key_stdin {
-            None
-        } else {
-            TerminalPrompt::on_terminal()
-        };
-        let (answers, may_wire) = match prompt {
+        let answers = SetupAnswers::new(&loaded, self.given(context)?, agent.as_ref());
+        let may_ask = !(self.non_interactive || self.api_key_stdin);
+        let (answers, may_wire) = match TerminalPrompt::on_terminal().filter(|_| may_ask) {
             Some(prompt) => {
-                let asking = Interview {
+                let interview = Interview {
                     prompt,
                     answers,
-                    loaded: &loaded,
                     context,
                     agent: agent.as_ref(),
+                    tries: !self.no_check,
                 };
-                match asking.run(!self.no_check).await {
+                match interview.run().await {
                     Err(error) if is_end(&error) => {
                         bail!("the questions ended: nothing was written")
                     }
                     other => other?,
                 }
             }
-            None => (self.without_questions(&loaded, answers).await?, false),
+            None => (self.without_questions(answers).await?, false),
         };
-        write(&file, &answers)?;
+        write(&file, answers)?;
+        let wiring = wiring(&context.home);
         if let Some(agent) = agent.as_ref().filter(|_| may_wire) {
-            wiring(&context.home).accept(agent)?;
+            wiring.accept(agent)?;
         }
         let may_be_wired = agent.is_some() && loaded.config.wires_agent();
-        out::line(next(context, may_be_wired)?)?;
+        out::line(if context.home.holder()?.is_some() {
+            "next: metaclaw stop, and metaclaw start, so that the running one takes it"
+        } else if may_be_wired && wiring.record()?.is_none() {
+            "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
+        } else {
+            "next: metaclaw start"
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// The keys that flags set.
     fn given(&self, context: &Context) -> anyhow::Result<Vec<(&'static str, String)>> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|it| absolute(it));
+        let path = |path: &Option<PathBuf>| path.as_deref().map(absolute);
         let flags = [
-            ("mode", self.mode.clone()),
-            ("llm.provider", self.provider.clone()),
-            ("llm.api_base", self.api_base.clone()),
-            ("llm.model_id", self.model.clone()),
-            ("llm.api_key", self.api_key(context)?),
+            (MODE, self.mode.clone()),
+            (PROVIDER, self.provider.clone()),
+            (ADDRESS, self.api_base.clone()),
+            (MODEL, self.model.clone()),
+            (KEY, self.api_key(context)?),
             ("proxy.port", context.port.clone()),
             ("skills.dir", path(&self.skills_dir)),
             ("trainer.model", path(&self.trainer_model)),
@@ -155,63 +155,69 @@ impl SetupArgs {
             !io::stdin().is_terminal(),
             "--api-key-stdin: standard input is a terminal; without the flag, setup asks for the key unseen"
         );
-        let mut key = String::new();
-        io::stdin().lock().take(MAX_KEY).read_to_string(&mut key)?;
-        let key = key.trim().to_owned();
-        ensure!(!key.is_empty(), "--api-key-stdin: nothing was given");
+        let key = prompt::secret("").context("--api-key-stdin")?;
         Ok(Some(key))
     }
 
-    /// All answers from flags and from the settings as they are.
-    async fn without_questions(
+    /// Takes all answers from flags and from the settings as they are.
+    async fn without_questions<'a>(
         &self,
-        loaded: &Loaded,
-        mut answers: SetupAnswers,
-    ) -> anyhow::Result<SetupAnswers> {
+        mut answers: SetupAnswers<'a>,
+    ) -> anyhow::Result<SetupAnswers<'a>> {
         answers.complete();
-        answers.take_found(loaded);
-        let (Some(base), Some(model)) = (answers.get("llm.api_base"), answers.get("llm.model_id"))
-        else {
-            if let Some(name) = self.provider.as_deref().filter(|it| *it != "custom") {
+        answers.take_found();
+        let (Some(base), Some(model)) = (answers.get(ADDRESS), answers.get(MODEL)) else {
+            if let Some(name) = self.provider.as_deref().filter(|name| *name != "custom") {
+                let known: Vec<&str> = providers::PROVIDERS
+                    .iter()
+                    .map(|provider| provider.name)
+                    .collect();
                 ensure!(
-                    providers::named(name).is_some(),
+                    known.contains(&name),
                     "--provider {name:?} is not known: {}, or custom with --api-base",
-                    known()
+                    known.join(", ")
                 );
             }
             bail!("{NEEDED}");
         };
-        let server = ModelServer {
-            base: base.to_owned(),
-            key: answers.key(loaded).map(Secret::from),
-        };
-        if !self.no_check {
-            let seen = models::ask(&server).await;
-            out::aside(format!("  {seen}"));
+        if self.no_check {
+            return Ok(answers);
+        }
+        let key = answers.key();
+        let server = ModelServer { base, key };
+        let list = server.models().await;
+        out::aside(format!("  {}", server.describe(&list)));
+        ensure!(
+            !server.would_fail(&list),
+            "nothing was written: mend this, or add --no-check"
+        );
+        if let ModelList::Listed(listed) = &list {
             ensure!(
-                !seen.is_failure(),
-                "nothing was written: mend this, or add --no-check"
+                listed.contains(&model),
+                "{}; nothing was written: name another, or add --no-check",
+                missed(&model, listed)
             );
-            if let OfferedModels::Listed(listed) = &seen
-                && !listed.iter().any(|it| it == model)
-            {
-                bail!(
-                    "{}; nothing was written: name another, or add --no-check",
-                    models::missed(model, listed)
-                );
-            }
         }
         Ok(answers)
     }
 }
 
-/// Whether nobody answers any more.
-fn is_end(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|it| it.kind() == io::ErrorKind::UnexpectedEof)
+/// Returns the agent of this machine, if it is not pointed at the proxy: else its file says nothing of what it asked
+/// before, and the settings do.
+fn unwired_agent(context: &Context) -> anyhow::Result<Option<Found>> {
+    if wiring(&context.home).standing()? != Standing::Unwired {
+        return Ok(None);
+    }
+    Ok(find(&surroundings(&context.environment))?)
 }
 
-/// A path as it stands in a file: it is read from other folders later.
+/// Returns whether nobody answers any more.
+fn is_end(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// Returns a path as it stands in a file, which is read from other folders later.
 fn absolute(path: &Path) -> String {
     let whole = match path.to_str() {
         Some("demo") => Ok(path.to_owned()),
@@ -222,38 +228,50 @@ fn absolute(path: &Path) -> String {
     whole.to_string_lossy().into_owned()
 }
 
-/// The names that a provider may have.
-fn known() -> String {
-    let names: Vec<&str> = providers::PROVIDERS.iter().map(|it| it.name).collect();
-    names.join(", ")
-}
-
 /// Writes what is new, and says so.
-fn write(file: &Path, answers: &SetupAnswers) -> anyhow::Result<()> {
+fn write(file: &Path, answers: SetupAnswers<'_>) -> anyhow::Result<()> {
     let changes = answers.changes();
-    let shown = file.display();
+    let name = file.display();
     if changes.is_empty() {
-        out::line(format!("{shown} says all of this already"))?;
-    } else {
-        edit::answer_in_file(file, &changes)?;
-        out::line(format!("written to {shown}:"))?;
-        for (key, value) in &changes {
-            out::line(format!(
-                "  {key}: {}",
-                answers::shown(key, value.as_deref())
-            ))?;
-        }
+        return Ok(out::line(format!("{name} says all of this already"))?);
+    }
+    edit::answer_in_file(file, &changes)?;
+    out::line(format!("written to {name}:"))?;
+    for (key, value) in changes {
+        let shown = match value {
+            None => "taken out".to_owned(),
+            Some(secret) if key == KEY => Secret::from(secret).to_string(),
+            Some(value) => value,
+        };
+        out::line(format!("  {key}: {shown}"))?;
     }
     Ok(())
 }
 
-/// What comes next.
-fn next(context: &Context, may_be_wired: bool) -> anyhow::Result<&'static str> {
-    Ok(if context.home.holder()?.is_some() {
-        "next: metaclaw stop, and metaclaw start, so that the running one takes it"
-    } else if may_be_wired && wiring(&context.home).record()?.is_none() {
-        "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
-    } else {
-        "next: metaclaw start"
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+
+    #[test]
+    fn an_agent_that_cannot_be_read_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("openclaw.json");
+        std::fs::write(&file, "{agents: {}}").unwrap();
+        let file = file.display().to_string();
+        for (path, expected) in [
+            (file.as_str(), Some("names no model")),
+            ("/nonexistent", None),
+        ] {
+            let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", path)]);
+            let home = Some(folder.path().join("home"));
+            let found = unwired_agent(&Context::new(environment, home, None));
+            match (found, expected) {
+                (Err(error), Some(expected)) => {
+                    assert!(error.to_string().contains(expected), "{error}");
+                }
+                (found, expected) => assert_eq!((found.unwrap(), expected), (None, None)),
+            }
+        }
+    }
 }

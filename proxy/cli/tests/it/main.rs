@@ -1,7 +1,6 @@
 //! The real `metaclaw` program, in a home of its own, before a scripted upstream.
 #![expect(
     clippy::expect_used,
-    clippy::panic,
     clippy::unwrap_used,
     reason = "a broken premise of a test may panic"
 )]

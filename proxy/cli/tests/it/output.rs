@@ -51,6 +51,45 @@ pub(crate) fn terminal() -> (File, File) {
     (File::from(terminal), side)
 }
 
+/// Runs a command at a terminal, where a person waits for each question and types its answer. Returns what was shown, and
+/// whether the command worked.
+pub(crate) async fn at_terminal(
+    home: &Home,
+    arguments: &[&str],
+    answers: &[(&str, &str)],
+) -> (String, bool) {
+    let (mut terminal, side) = terminal();
+    let mut command = home.command(arguments);
+    command
+        .stdin(side.try_clone().unwrap())
+        .stderr(side.try_clone().unwrap())
+        .stdout(side);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let own = |(question, answer): &(&str, &str)| ((*question).to_owned(), format!("{answer}\n"));
+    let answers: Vec<(String, String)> = answers.iter().map(own).collect();
+    let talk = tokio::task::spawn_blocking(move || {
+        let mut seen = String::new();
+        for (question, answer) in answers {
+            let from = seen.len();
+            while !seen[from..].contains(&question) {
+                let mut bytes = [0; 4096];
+                let n = terminal.read(&mut bytes).unwrap_or(0);
+                assert!(n != 0, "no {question:?} after:\n{seen}");
+                seen += &String::from_utf8_lossy(&bytes[..n]);
+            }
+            terminal.write_all(answer.as_bytes()).unwrap();
+        }
+        let mut rest = Vec::new();
+        // Reading ends with an error when nobody has the other side any more.
+        terminal.read_to_end(&mut rest).ok();
+        seen + &String::from_utf8_lossy(&rest)
+    });
+    let seen = talk.await.unwrap();
+    let status = child.wait().await.unwrap();
+    (home.neutral(&seen.replace("\r\n", "\n")), status.success())
+}
+
 #[tokio::test]
 async fn a_terminal_that_is_stopped_with_ctrl_s_stops_no_chat() {
     let upstream = Upstream::new();

@@ -149,3 +149,27 @@ async fn training_elsewhere_is_not_begun_without_a_yes() {
     );
     home.stop(proxy).await;
 }
+
+#[tokio::test]
+async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_said() {
+    let upstream = Upstream::new();
+    let settings = format!(
+        "proxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n",
+        upstream.url
+    );
+    let home = Home::new(&format!("{settings}mode: skills_only\n"));
+    let proxy = home.start().await;
+    proxy.chat("s", &["Hello"]).await;
+    home.stop(proxy).await;
+    let service = "rl: {backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://tinker.example', price_train: 1, price_read: 1, price_sample: 1}";
+    home.write("config.yaml", format!("{settings}mode: rl\n{service}\n"));
+    let refused = home.refusal(&["start"]).await;
+    has(
+        &refused,
+        [
+            "Qwen/Qwen3-8B is trained by the training server at tinker.example (rl.backend)",
+            "For your budget: by the chats of the last 7 days, an average day at the training server takes about",
+            " USD), and the tests of each new adapter come on top. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
+        ],
+    );
+}

@@ -1,83 +1,25 @@
 //! Tests of `metaclaw setup`, by flags and by a person at a terminal.
 
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    os::unix::fs::PermissionsExt as _,
-};
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::os::unix::fs::PermissionsExt as _;
 
 use crate::{
     auth::given,
     harness::{Home, Upstream, has},
+    output::at_terminal,
 };
-
-mod cloud;
 
 const KEY: &str = "sk-0123456789abcd";
 
-/// A person at a terminal, who waits for each question.
-struct Person {
-    terminal: File,
-    seen: String,
-}
-
-impl Person {
-    /// Waits until `question` is on the screen, and types an answer.
-    fn answers(&mut self, question: &str, answer: &str) {
-        let from = self.seen.len();
-        while !self.seen[from..].contains(question) {
-            let mut bytes = [0; 4096];
-            let n = self.terminal.read(&mut bytes).unwrap_or(0);
-            assert!(n != 0, "no {question:?} after:\n{}", self.seen);
-            self.seen += &String::from_utf8_lossy(&bytes[..n]);
-        }
-        writeln!(self.terminal, "{answer}").unwrap();
-    }
-
-    /// Returns the rest of the output.
-    fn rest(mut self) -> String {
-        let mut bytes = Vec::new();
-        // Reading ends with an error when the other end is closed.
-        self.terminal.read_to_end(&mut bytes).ok();
-        self.seen += &String::from_utf8_lossy(&bytes);
-        self.seen
-    }
-}
-
-/// Runs `metaclaw setup` at a terminal with these answers; returns all output.
-async fn at_terminal(
+/// Runs a command at a terminal with these answers, and returns what was shown, with `UPSTREAM` for its address.
+async fn asked(
     home: &Home,
+    upstream: &Upstream,
     arguments: &[&str],
-    answers: &'static [(&'static str, &'static str)],
+    answers: &[(&str, &str)],
 ) -> String {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let name = name.to_str().unwrap();
-    let side = || File::options().read(true).write(true).open(name);
-    let mut command = home.command(arguments);
-    command
-        .stdin(side().unwrap())
-        .stdout(side().unwrap())
-        .stderr(side().unwrap());
-    let mut child = command.spawn().unwrap();
-    drop(command);
-    let mut person = Person {
-        terminal: File::from(terminal),
-        seen: String::new(),
-    };
-    let talk = tokio::task::spawn_blocking(move || {
-        for (question, answer) in answers {
-            person.answers(question, answer);
-        }
-        person.rest()
-    });
-    let seen = talk.await.unwrap();
-    child.wait().await.expect("setup");
-    home.neutral(&seen.replace("\r\n", "\n"))
+    let (seen, _) = at_terminal(home, arguments, answers).await;
+    assert!(!seen.contains(KEY), "{seen}");
+    seen.replace(&upstream.address.to_string(), "UPSTREAM")
 }
 
 #[tokio::test]
@@ -154,29 +96,18 @@ async fn what_fails_is_said_and_nothing_is_written() {
 async fn a_person_is_asked_again_where_an_answer_fails() {
     let upstream = Upstream::new();
     let home = Home::new("");
-    let base = ["setup", "--api-base", upstream.url.as_str()];
-    let seen = at_terminal(
-        &home,
-        &base,
-        &[
-            ("What is to learn", ""),
-            ("Its address", ""),
-            ("Key (", "sk-wrong-key-0123"),
-            ("Keep it", ""),
-            ("Its address", ""),
-            ("Key (", KEY),
-            ("Model [", "skripted"),
-            ("Keep it", "no"),
-            ("Model [", "scripted"),
-            ("skills that fit", ""),
-            ("Folder", ""),
-            ("Write new skills", ""),
-            ("Port", "0"),
-        ],
-    )
-    .await;
-    let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
-    assert!(!seen.contains(KEY) && !seen.contains("sk-wrong"), "{seen}");
+    let setup = ["setup", "--port", "0", "--api-base", &upstream.url];
+    let answers = [
+        ("Key (", "sk-wrong-key-0123"),
+        ("Keep it", ""),
+        ("Its address", ""),
+        ("Key (", KEY),
+        ("Model [", "skripted"),
+        ("Keep it", "no"),
+        ("Model [", "scripted"),
+    ];
+    let seen = asked(&home, &upstream, &setup, &answers).await;
+    assert!(!seen.contains("sk-wrong"), "{seen}");
     insta::assert_snapshot!("asked", seen);
     let proxy = home.start().await;
     assert_eq!(proxy.chat("s", &["Hello"]).await, "answer to 1");
@@ -187,30 +118,60 @@ async fn a_person_is_asked_again_where_an_answer_fails() {
 async fn enter_keeps_what_is_there() {
     let upstream = Upstream::new();
     let home = Home::before(&upstream.url);
-    let file = home.path().join("config.yaml");
-    let before = std::fs::read_to_string(&file).unwrap();
-    let seen = at_terminal(
-        &home,
-        &["setup"],
-        &[
-            ("What is to learn [skills_only]", ""),
-            ("Who has the model [custom]", ""),
-            ("Its address", ""),
-            ("Enter keeps sk-…abcd", ""),
-            ("Model [scripted]", ""),
-            ("skills that fit", ""),
-            ("Folder", ""),
-            ("Write new skills", ""),
-            ("Port to listen on [0]", ""),
-        ],
-    )
-    .await;
-    let after = std::fs::read_to_string(&file).unwrap();
-    assert!(
-        after.contains("model_id: scripted") && after.contains(KEY),
-        "{after}\n{seen}"
-    );
+    let before = home.read("config.yaml");
+    let answers = [
+        ("Who has the model [custom]", ""),
+        ("Its address", ""),
+        ("Enter keeps sk-…abcd", ""),
+        ("Model [scripted]", ""),
+    ];
+    let seen = asked(&home, &upstream, &["setup"], &answers).await;
+    let after = home.read("config.yaml");
     assert_eq!(after.replace(", provider: custom", ""), before, "{seen}");
+}
+
+#[tokio::test]
+async fn questions_that_end_early_leave_the_file_as_it_was() {
+    let upstream = Upstream::new();
+    let home = Home::new("mode: auto\n");
+    let answers = [("Who has the model", "custom"), ("Its address", "\u{4}")];
+    let seen = asked(&home, &upstream, &["setup"], &answers).await;
+    has(&seen, ["the questions ended: nothing was written"]);
+    assert_eq!(home.read("config.yaml"), "mode: auto\n");
+}
+
+#[tokio::test]
+async fn each_choice_asks_only_what_it_needs() {
+    let upstream = Upstream::new();
+    let provider = [
+        ("Who has the model [openai]", "2"),
+        ("Key (", KEY),
+        ("Model [claude-sonnet-4-6]", ""),
+    ];
+    let own_model = [("Who has the model", "none"), ("Model to train", "demo")];
+    for (settings, answers, expected) in [
+        (
+            "",
+            &provider[..],
+            &[
+                "provider: anthropic",
+                "api_base: https://api.anthropic.com",
+                "model_id: claude-sonnet-4-6",
+                KEY,
+            ][..],
+        ),
+        ("", &own_model[..], &["model: demo", "kind: base"][..]),
+        (
+            "mode: skills_only\njudge: {kind: rules}\n",
+            &own_model[..],
+            &["mode: auto", "model: demo", "kind: rules"][..],
+        ),
+    ] {
+        let home = Home::new(settings);
+        let seen = asked(&home, &upstream, &["setup", "--no-check"], answers).await;
+        has(&seen, ["next: metaclaw start"]);
+        has(home.read("config.yaml"), expected.iter().copied());
+    }
 }
 
 /// Returns the path of OpenClaw's file, in the home of a person who has nothing of MetaClaw's yet.
@@ -233,25 +194,14 @@ async fn enter_takes_what_openclaw_asks() {
     let home = Home::bare();
     let file = openclaw(&home, &upstream);
     let before = std::fs::read_to_string(&file).unwrap();
-    let seen = at_terminal(
-        &home,
-        &["setup"],
-        &[
-            ("What is to learn [skills_only]", ""),
-            ("Who has the model [custom]", ""),
-            ("Its address", ""),
-            ("Enter keeps sk-…abcd", ""),
-            ("Model [scripted]", ""),
-            ("skills that fit", ""),
-            ("Folder", ""),
-            ("Write new skills", ""),
-            ("Port to listen on", "0"),
-            ("Point OpenClaw at MetaClaw", ""),
-        ],
-    )
-    .await;
-    let seen = seen.replace(&upstream.address.to_string(), "UPSTREAM");
-    assert!(!seen.contains(KEY), "{seen}");
+    let answers = [
+        ("Who has the model [custom]", ""),
+        ("Its address", ""),
+        ("Enter keeps sk-…abcd", ""),
+        ("Model [scripted]", ""),
+        ("Point OpenClaw at MetaClaw", ""),
+    ];
+    let seen = asked(&home, &upstream, &["setup", "--port", "0"], &answers).await;
     insta::assert_snapshot!("asked with OpenClaw", seen);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     let proxy = home.start().await;

@@ -1,7 +1,7 @@
 //! The first minute, and the way back: OpenClaw's file as its owner wrote it, before and after.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Home, Upstream, has, until},
-    output::terminal,
+    output::at_terminal,
 };
 
 /// A person with OpenClaw, and nothing of ours yet.
@@ -221,32 +221,11 @@ async fn nothing_is_done_unasked() {
     assert_eq!(person.text(), person.before);
 }
 
-/// What `start -d` says on a terminal where somebody types `answer`, and whether it worked.
-async fn at_a_terminal(home: &Home, answer: &str) -> (String, bool) {
-    let (mut terminal, side) = terminal();
-    let mut command = home.command(&START);
-    command
-        .stdin(side.try_clone().unwrap())
-        .stderr(side.try_clone().unwrap())
-        .stdout(side);
-    let mut child = command.spawn().unwrap();
-    drop(command);
-    terminal.write_all(answer.as_bytes()).unwrap();
-    let status = child.wait().await.unwrap();
-    let mut shown = Vec::new();
-    // Ends with an error when nobody has the other side any more.
-    terminal.read_to_end(&mut shown).ok();
-    (
-        String::from_utf8_lossy(&shown).into_owned(),
-        status.success(),
-    )
-}
-
 #[tokio::test]
 async fn a_person_is_asked_once() {
     let upstream = Upstream::new();
     let person = Person::new(&upstream);
-    let (shown, worked) = at_a_terminal(&person.home, "n\n").await;
+    let (shown, worked) = at_terminal(&person.home, &START, &[("[Y/n]", "n")]).await;
     assert!(
         shown.contains("Relay it through MetaClaw? [Y/n]") && !worked,
         "{shown}"
@@ -254,10 +233,10 @@ async fn a_person_is_asked_once() {
     assert!(shown.contains("nothing was changed"), "{shown}");
     assert!(is_bare(person.home.path()));
     assert_eq!(person.text(), person.before);
-    let (shown, worked) = at_a_terminal(&person.home, "\n").await;
+    let (shown, worked) = at_terminal(&person.home, &START, &[("[Y/n]", "")]).await;
     assert!(worked && person.asks_us(), "{shown}");
     person.home.ask(&["stop"]).await;
-    let (shown, worked) = at_a_terminal(&person.home, "").await;
+    let (shown, worked) = at_terminal(&person.home, &START, &[]).await;
     assert!(
         worked && person.asks_us() && !shown.contains("[Y/n]"),
         "{shown}"

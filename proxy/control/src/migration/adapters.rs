@@ -9,17 +9,18 @@ use std::{
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
-use anyhow::Context as _;
-use metaclaw_chat::{AgentId, unix_ms};
+use anyhow::{Context as _, bail, ensure};
+use metaclaw_chat::AgentId;
 use metaclaw_skills::read_text;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    item::{MigratedKind, MigrationOutcome},
-    work::Migration,
+    old_home::OldHome,
+    report::{MigratedKind, MigrationOutcome, MigrationReport},
 };
 
 const CONFIG: &str = "adapter_config.json";
@@ -35,21 +36,19 @@ const MAX_HEADER: u64 = 64 << 20;
 const MAX_NUMBERS: u64 = 1 << 32;
 
 /// An adapter of an old home that can be registered.
-#[derive(Debug)]
-pub(super) struct PeftAdapter {
+struct PeftAdapter {
     from: PathBuf,
     agent: AgentId,
-    /// The name that it gets: AGENT-LINEAGE-000001.
+    /// AGENT-LINEAGE-000001.
     name: String,
     lineage: String,
     hash: String,
     config: PeftConfig,
-    /// Shape of each tensor.
-    tensors: BTreeMap<String, Vec<u64>>,
+    tensors: BTreeMap<String, HeaderTensor>,
 }
 
 /// The fields of `adapter_config.json` that a manifest has too. The trainer reads all of them.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct PeftConfig {
     base_model_name_or_path: Option<String>,
     r: u32,
@@ -58,101 +57,94 @@ struct PeftConfig {
 }
 
 /// A tensor in the header of a safetensors file.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct HeaderTensor {
     shape: Vec<u64>,
 }
 
-/// Finds the adapters of the old home; those that cannot be taken are noted.
-pub(super) fn find(migration: &mut Migration<'_>) -> Vec<PeftAdapter> {
-    let mut found: Vec<PeftAdapter> = Vec::new();
-    for (agent, folder) in migration.old.adapters.clone() {
-        let mut places = Vec::new();
-        collect(&folder, DEPTH, &mut places);
-        for place in places {
-            let read = PeftAdapter::read(&agent, &place);
-            let read = read.and_then(|it| match found.iter().find(|twin| twin.name == it.name) {
-                Some(twin) => {
-                    let twin = twin.from.display();
-                    Err(format!("it has the same content as {twin}"))
-                }
-                None => Ok(it),
-            });
-            match read {
-                Ok(adapter) => found.push(adapter),
-                Err(why) => {
-                    let name = place.display().to_string();
-                    migration.note(MigratedKind::Adapter, name, MigrationOutcome::Left(why));
-                }
-            }
-        }
-    }
-    found
-}
-
-/// Registers adapters at the trainer.
-pub(super) fn register(
-    migration: &mut Migration<'_>,
-    adapters: &[PeftAdapter],
+/// Registers the adapters of the old home in the trainer's folder.
+pub(super) fn take(
+    old: &OldHome,
+    checkpoints: &Path,
+    report: &mut MigrationReport,
 ) -> anyhow::Result<()> {
-    for adapter in adapters {
-        let folder = migration.checkpoints.join("adapters");
-        let is_there = folder.join(&adapter.name).exists();
-        let name = format!("{} (was {})", adapter.name, adapter.from.display());
-        if is_there {
-            migration.note(MigratedKind::Adapter, name, MigrationOutcome::Present);
-            continue;
+    let mut places: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for (agent, folder) in &old.adapters {
+        for from in adapter_folders(folder, DEPTH) {
+            let shown = from.display().to_string();
+            let mut left = |why| {
+                report.note(MigratedKind::Adapter, &*shown, MigrationOutcome::Left(why));
+            };
+            let adapter = match PeftAdapter::read(agent, &from) {
+                Ok(adapter) => adapter,
+                Err(error) => {
+                    left(format!("{error:#}"));
+                    continue;
+                }
+            };
+            if let Some(twin) = places.get(&adapter.name) {
+                left(format!("it has the same content as {}", twin.display()));
+                continue;
+            }
+            let outcome = if checkpoints.join("adapters").join(&adapter.name).exists() {
+                MigrationOutcome::Present
+            } else {
+                MigrationOutcome::Taken
+            };
+            if outcome == MigrationOutcome::Taken && !report.dry_run {
+                let written = adapter.write(checkpoints);
+                written.with_context(|| format!("cannot register {shown}"))?;
+            }
+            let name = format!("{} (was {shown})", adapter.name);
+            report.note(MigratedKind::Adapter, name, outcome);
+            places.insert(adapter.name, from);
         }
-        if migration.writes {
-            let written = adapter.write(&migration.checkpoints);
-            written.with_context(|| format!("cannot register {}", adapter.from.display()))?;
-        }
-        migration.note(MigratedKind::Adapter, name, MigrationOutcome::Taken);
     }
     Ok(())
 }
 
-/// Collects the folders with an adapter, at most `depth` below.
-fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+/// Finds the folders with an adapter, at most `depth` below `folder`.
+fn adapter_folders(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(CONFIG).is_file() {
-        found.push(folder.to_owned());
-        return;
+        return vec![folder.to_owned()];
     }
     if depth == 0 {
-        return;
+        return Vec::new();
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_folder = |it: &fs::DirEntry| it.file_type().is_ok_and(|kind| kind.is_dir());
-    let mut below: Vec<PathBuf> = entries.filter(is_folder).map(|it| it.path()).collect();
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let mut below: Vec<PathBuf> = entries
+        .filter(is_folder)
+        .map(|entry| entry.path())
+        .collect();
     below.sort();
-    for folder in below {
-        collect(&folder, depth - 1, found);
-    }
+    let found = below.iter().map(|below| adapter_folders(below, depth - 1));
+    found.flatten().collect()
 }
 
 // === impl PeftAdapter ===
 
 impl PeftAdapter {
     /// Reads what an adapter is; an error is the reason why it is left.
-    fn read(agent: &AgentId, from: &Path) -> Result<Self, String> {
-        let weights = from.join(WEIGHTS);
+    fn read(agent: &AgentId, from: &Path) -> anyhow::Result<Self> {
+        let (config, weights) = (from.join(CONFIG), from.join(WEIGHTS));
         if !weights.is_file() {
-            return Err(if from.join(PICKLE).exists() {
-                format!(
-                    "{PICKLE} is a pickle, which can contain a program and is not read: save it again with PEFT (`save_pretrained(.., safe_serialization=True)`)"
-                )
-            } else {
-                format!("it has no {WEIGHTS}")
-            });
+            ensure!(from.join(PICKLE).exists(), "it has no {WEIGHTS}");
+            bail!(
+                "{PICKLE} is a pickle, which can contain a program and is not read: save it again with PEFT (`save_pretrained(.., safe_serialization=True)`)"
+            );
         }
-        let config = read_text(&from.join(CONFIG), MAX_CONFIG).map_err(|it| it.to_string())?;
+        let mut hasher = blake3::Hasher::new();
+        for file in [&config, &weights] {
+            hasher.update_reader(File::open(file)?)?;
+        }
+        let hash = hasher.finalize().to_hex().to_string();
         let config: PeftConfig =
-            serde_json::from_str(&config).map_err(|error| format!("{CONFIG}: {error}"))?;
-        if config.base_model_name_or_path.is_none() {
-            return Err(format!("{CONFIG} names no base_model_name_or_path"));
-        }
-        let tensors = header(&weights).map_err(|error| format!("{WEIGHTS}: {error}"))?;
-        let hash = hash([&from.join(CONFIG), &weights]).map_err(|error| error.to_string())?;
+            serde_json::from_str(&read_text(&config, MAX_CONFIG)?).context(CONFIG)?;
+        ensure!(
+            config.base_model_name_or_path.is_some(),
+            "{CONFIG} names no base_model_name_or_path"
+        );
         let lineage = hash[..8].to_owned();
         Ok(Self {
             from: from.to_owned(),
@@ -161,34 +153,32 @@ impl PeftAdapter {
             lineage,
             hash,
             config,
-            tensors,
+            tensors: header(&weights).context(WEIGHTS)?,
         })
     }
 
     /// Writes the adapter and its checkpoint below the trainer's folder, each whole or not at all.
     fn write(&self, checkpoints: &Path) -> io::Result<()> {
-        place(&checkpoints.join("checkpoints"), &self.name, |draft| {
-            self.copy(draft)?;
-            self.moments(&draft.join("optimizer.safetensors"))?;
+        let copy = |to: &Path| -> io::Result<()> {
+            for file in [CONFIG, WEIGHTS] {
+                fs::copy(self.from.join(file), to.join(file))?;
+            }
+            Ok(())
+        };
+        make_folder(&checkpoints.join("checkpoints"), &self.name, |draft| {
+            copy(draft)?;
+            self.write_moments(&draft.join("optimizer.safetensors"))?;
             write_json(&draft.join("state.json"), &self.state()?)?;
             write_json(&draft.join("manifest.json"), &self.manifest())
         })?;
-        place(&checkpoints.join("adapters"), &self.name, |draft| {
-            self.copy(draft)
-        })
-    }
-
-    fn copy(&self, to: &Path) -> io::Result<()> {
-        for file in [CONFIG, WEIGHTS] {
-            fs::copy(self.from.join(file), to.join(file))?;
-        }
-        Ok(())
+        make_folder(&checkpoints.join("adapters"), &self.name, copy)
     }
 
     /// The state of an optimiser that made no step.
     fn state(&self) -> io::Result<Value> {
         let written = fs::metadata(self.from.join(WEIGHTS))?.modified()?;
-        let created_ms = unix_ms(written);
+        let since = written.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let created_ms = u64::try_from(since.as_millis()).unwrap_or_default();
         let line = format!("migrated-{}", self.lineage);
         Ok(json!({"format": 2, "step": 0, "seed": 0, "line": line, "created_ms": created_ms}))
     }
@@ -211,11 +201,11 @@ impl PeftAdapter {
     }
 
     /// Writes the moments of an optimiser that made no step: zeros, which take no space on most file systems.
-    fn moments(&self, path: &Path) -> io::Result<()> {
+    fn write_moments(&self, path: &Path) -> io::Result<()> {
         let mut header = Map::new();
         let mut end = 0_u64;
         for which in ["exp_avg", "exp_avg_sq"] {
-            for (name, shape) in &self.tensors {
+            for (name, HeaderTensor { shape }) in &self.tensors {
                 let bytes = shape.iter().product::<u64>() * size_of::<f32>() as u64;
                 let offsets = [end, end + bytes];
                 end += bytes;
@@ -236,55 +226,45 @@ impl PeftAdapter {
 }
 
 /// Makes a folder of this name in `folder`: first a hidden one, which is then renamed.
-fn place(folder: &Path, name: &str, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let draft = folder.join(format!(".{name}.tmp"));
-    if draft.exists() {
-        fs::remove_dir_all(&draft)?;
+fn make_folder(
+    folder: &Path,
+    name: &str,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let (draft, target) = (folder.join(format!(".{name}.tmp")), folder.join(name));
+    // A run before this one may have ended in the middle.
+    for earlier in [&draft, &target] {
+        if earlier.exists() {
+            fs::remove_dir_all(earlier)?;
+        }
     }
     fs::create_dir_all(&draft)?;
     write(&draft)?;
-    let target = folder.join(name);
-    if target.exists() {
-        // A run before this one was ended between the two folders.
-        fs::remove_dir_all(&target)?;
-    }
-    fs::rename(&draft, target)
+    fs::rename(draft, target)
 }
 
 fn write_json(path: &Path, value: &Value) -> io::Result<()> {
     fs::write(path, serde_json::to_vec_pretty(value)?)
 }
 
-/// The shapes of a safetensors file's tensors, from its header.
-fn header(path: &Path) -> io::Result<BTreeMap<String, Vec<u64>>> {
-    let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+/// Reads the shapes of a safetensors file's tensors from its header.
+fn header(path: &Path) -> anyhow::Result<BTreeMap<String, HeaderTensor>> {
     let mut file = File::open(path)?;
     let mut length = [0; 8];
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER {
-        return Err(damaged(format!("its header says {length} bytes")));
-    }
+    ensure!(length <= MAX_HEADER, "its header says {length} bytes");
     let mut text = Vec::new();
     file.take(length).read_to_end(&mut text)?;
     let mut fields: Map<String, Value> = serde_json::from_slice(&text)?;
     fields.remove("__metadata__");
-    let tensor = |(name, value): (String, Value)| -> io::Result<_> {
-        let HeaderTensor { shape } = serde_json::from_value(value)?;
+    let tensors: BTreeMap<String, HeaderTensor> = serde_json::from_value(fields.into())?;
+    for (name, HeaderTensor { shape }) in &tensors {
         let numbers = shape.iter().try_fold(1_u64, |n, size| n.checked_mul(*size));
-        match numbers.filter(|n| *n <= MAX_NUMBERS) {
-            Some(_) => Ok((name, shape)),
-            None => Err(damaged(format!("{name} has the shape {shape:?}"))),
-        }
-    };
-    fields.into_iter().map(tensor).collect()
-}
-
-/// The hash of two files' content, as hex digits.
-fn hash(files: [&Path; 2]) -> io::Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    for file in files {
-        hasher.update_reader(File::open(file)?)?;
+        ensure!(
+            numbers.is_some_and(|n| n <= MAX_NUMBERS),
+            "{name} has the shape {shape:?}"
+        );
     }
-    Ok(hasher.finalize().to_hex().to_string())
+    Ok(tensors)
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs::{self, DirEntry},
     io,
     path::{Path, PathBuf},
 };
@@ -23,11 +24,9 @@ const OPENCLAWS: &str = "main";
 pub struct MigrationRequest {
     /// The old home.
     pub from: PathBuf,
-    /// More folders of records; the Python MetaClaw wrote them into the folder in which it was started.
-    pub records: Vec<PathBuf>,
     /// More folders with adapters, as a training server's checkpoint folder.
     pub adapters: Vec<PathBuf>,
-    /// The agent that records and adapters belong to, where nothing says whose they are.
+    /// The agent that adapters belong to, where nothing says whose they are.
     pub agent: Option<AgentId>,
     /// Whether only the report is made, and nothing is written.
     pub dry_run: bool,
@@ -62,12 +61,8 @@ pub(super) struct OldHome {
     pub(super) dir: PathBuf,
     /// All texts of its config.yaml, by dotted path.
     pub(super) texts: BTreeMap<String, String>,
-    /// Folders of records.
-    pub(super) records: Vec<PathBuf>,
     /// Folders in which adapters may be, with the agent that they belong to.
     pub(super) adapters: Vec<(AgentId, PathBuf)>,
-    /// The agent of what names none.
-    pub(super) agent: AgentId,
 }
 
 // === impl OldHome ===
@@ -78,17 +73,18 @@ impl OldHome {
     /// # Errors
     /// [`OldHomeError`]; a config.yaml that is not YAML.
     pub(super) fn open(request: &MigrationRequest, home: &Home) -> anyhow::Result<Self> {
-        let dir = std::fs::canonicalize(&request.from).map_err(|source| OldHomeError::Read {
+        let dir = fs::canonicalize(&request.from).map_err(|source| OldHomeError::Read {
             dir: request.from.clone(),
             source,
         })?;
-        if OURS.iter().any(|name| dir.join(name).exists()) {
+        let has_one_of = |names: &[&str]| names.iter().any(|name| dir.join(name).exists());
+        if has_one_of(&OURS) {
             return Err(OldHomeError::Ours { dir }.into());
         }
         if dir == real(home.dir()) {
             return Err(OldHomeError::Itself { dir }.into());
         }
-        if !SIGNS.iter().any(|name| dir.join(name).exists()) {
+        if !has_one_of(&SIGNS) {
             return Err(OldHomeError::Foreign { dir }.into());
         }
         if home.holder()?.is_some() {
@@ -106,26 +102,20 @@ impl OldHome {
             (None, None | Some("openclaw")) => OPENCLAWS.parse()?,
             (None, Some(_)) => AgentId::default_agent(),
         };
+        let unnamed = std::iter::once(dir.join("adapters")).chain(request.adapters.iter().cloned());
         let mut old = Self {
-            records: vec![dir.join("records")],
-            adapters: vec![(agent.clone(), dir.join("adapters"))],
+            adapters: unnamed.map(|folder| (agent.clone(), folder)).collect(),
             dir,
             texts,
-            agent,
         };
-        old.records.extend(request.records.iter().cloned());
-        let named = request.adapters.iter().cloned();
-        let agent = old.agent.clone();
-        old.adapters.extend(named.map(|dir| (agent.clone(), dir)));
-        let of_agents = old.of_agents("lora_output");
-        old.adapters.extend(of_agents);
+        let named = old.folders_of_agents("lora_output");
+        old.adapters.extend(named);
         Ok(old)
     }
 
     /// Returns the folders that a key of each agent names, as `agents.ana.skills_dir`.
-    pub(super) fn of_agents(&self, key: &str) -> Vec<(AgentId, PathBuf)> {
-        let texts = self.texts.iter();
-        let named = texts.filter_map(|(path, text)| {
+    pub(super) fn folders_of_agents(&self, key: &str) -> Vec<(AgentId, PathBuf)> {
+        let named = self.texts.iter().filter_map(|(path, text)| {
             let agent = path.strip_prefix("agents.")?;
             let agent = agent.strip_suffix(key)?.strip_suffix('.')?;
             Some((agent.parse().ok()?, self.place(text)))
@@ -137,12 +127,21 @@ impl OldHome {
     pub(super) fn place(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/") {
             Some(below) => metaclaw_settings::address::user_folder().join(below),
-            None => self.dir.join(Path::new(text)),
+            None => self.dir.join(text),
         }
     }
 }
 
-/// A path without links, where it exists.
+/// Returns a path without links, where it exists.
 pub(super) fn real(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the names in a folder, in order.
+pub(super) fn entry_names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
+    let name = |entry: &DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = entries.iter().map(name).collect();
+    names.sort();
+    Ok(names)
 }

@@ -73,7 +73,7 @@ fn now(learner: Option<&LearnerStatus>, here: &str, now_ms: u64) -> Markup {
         return html! { p.notice { "The learner does not say what it does. " a href="/ui/health" { "Health" } } };
     };
     if learner.phase == Phase::Off {
-        let next = html! { "Lessons in words work without. To train a model of your own, run " code { "metaclaw setup" } "." };
+        let next = html! { "Lessons in words work without. To train a model of your own, set " code { "trainer.model" } " (" code { "metaclaw config trainer.model demo" } ")." };
         return empty("No weights are trained here.", &next);
     }
     html! {

@@ -1,91 +1,50 @@
-//! The answers so far, and the values of the settings for keys without an answer.
+//! The answers so far, and the values of keys without an answer: the settings', else the agent's.
 
 use metaclaw_chat::Secret;
 use metaclaw_settings::{Loaded, Origin, address::host, providers};
+use metaclaw_wiring::{Api, Credential, Found};
 
-use super::detected::Detected;
+pub(in crate::commands) const MODE: &str = "mode";
+pub(super) const PROVIDER: &str = "llm.provider";
+pub(super) const ADDRESS: &str = "llm.api_base";
+pub(super) const MODEL: &str = "llm.model_id";
+pub(super) const KEY: &str = "llm.api_key";
+/// How the model's server expects its key.
+pub(super) const DIALECT: &str = "upstreams.llm.dialect";
 
 /// The answers by key, in the order of the questions.
-pub(super) struct SetupAnswers {
+pub(in crate::commands) struct SetupAnswers<'a> {
+    pub(super) loaded: &'a Loaded,
+    /// The agent whose values are proposed.
+    found: Option<&'a Found>,
     /// `None` removes the key from the file.
     given: Vec<(String, Option<String>)>,
-    /// The values from the file, the environment or a provider's name.
-    before: Vec<(String, String)>,
-    /// The values that the agent uses; they are defaults, and are written if they are accepted.
-    found: Option<Detected>,
 }
-
-/// How the model's server expects its key.
-const DIALECT: &str = "upstreams.llm.dialect";
-/// The keys that setup may ask for.
-const KEYS: &[&str] = &[
-    "mode",
-    "llm.provider",
-    "llm.api_base",
-    "llm.model_id",
-    "llm.auth_method",
-    DIALECT,
-    "proxy.port",
-    "skills.enabled",
-    "skills.dir",
-    "skills.auto_evolve",
-    "trainer.model",
-    "judge.kind",
-    "judge.url",
-    "judge.model",
-    "rl.lora_rank",
-    "rl.backend",
-    "rl.tinker_base_url",
-    "rl.model",
-    "rl.tokenizer",
-    "rl.method",
-    "gate.accept_without",
-    "rl.price_train",
-    "rl.price_read",
-    "rl.price_sample",
-    "scheduler.idle_minutes",
-    "scheduler.sleep_start",
-    "scheduler.sleep_end",
-];
 
 // === impl SetupAnswers ===
 
-impl SetupAnswers {
-    /// Creates the answers from the flags only; `found` gives defaults where the settings have no value.
+impl<'a> SetupAnswers<'a> {
+    /// Creates the answers from the flags only.
     pub(super) fn new(
-        loaded: &Loaded,
+        loaded: &'a Loaded,
         flags: Vec<(&'static str, String)>,
-        found: Option<Detected>,
+        found: Option<&'a Found>,
     ) -> Self {
-        let set = |key: &&&str| {
-            let origin = loaded.origin(key);
-            origin.is_some_and(|origin| *origin != Origin::Provider)
-        };
-        let value = |key: &&str| {
-            let value = loaded.get(key).ok()?.value;
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            Some(((*key).to_owned(), value))
-        };
-        let mut before: Vec<(String, String)> = KEYS.iter().filter(set).filter_map(value).collect();
-        let secrets = [
-            ("llm.api_key", &loaded.config.llm.api_key),
-            ("rl.tinker_api_key", &loaded.config.rl.tinker_api_key),
-        ];
-        for (name, key) in secrets {
-            if let (Some(key), Some(Origin::File(_))) = (key, loaded.origin(name)) {
-                before.push((name.to_owned(), key.expose().to_owned()));
-            }
-        }
-        let given = flags.into_iter();
+        let answer = |(key, value): (&str, String)| (key.to_owned(), Some(value));
         Self {
-            given: given
-                .map(|(key, value)| (key.to_owned(), Some(value)))
-                .collect(),
-            before,
+            loaded,
             found,
+            given: flags.into_iter().map(answer).collect(),
         }
+    }
+
+    /// Creates answers that are the agent's own, whatever the settings say.
+    pub(in crate::commands) fn of_agent(loaded: &'a Loaded, found: &'a Found) -> Self {
+        let mut answers = Self::new(loaded, Vec::new(), Some(found));
+        for key in [ADDRESS, PROVIDER, MODEL, KEY, DIALECT] {
+            answers.set(key, value_of(found, key));
+        }
+        answers
     }
 
     /// Returns whether a flag or an answer has set the key.
@@ -94,193 +53,271 @@ impl SetupAnswers {
     }
 
     /// Returns the value in force: the answer, else the settings' value, else the agent's.
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
-        let given = self.given.iter().find(|(known, _)| known == key);
-        match given {
-            Some((_, value)) => value.as_deref(),
+    pub(super) fn get(&self, key: &str) -> Option<String> {
+        match self.given.iter().find(|(known, _)| known == key) {
+            Some((_, value)) => value.clone(),
             None => self.before(key).or_else(|| self.found(key)),
         }
     }
 
-    /// Returns the agent's value; values for one server are not used for another.
-    fn found(&self, key: &str) -> Option<&str> {
-        let found = self.found.as_ref()?;
-        match key {
-            "llm.api_base" => {
-                let is_named = self.before("llm.provider").is_some();
-                (!is_named).then_some(found.api_base.as_str())
-            }
-            "llm.provider" => found.provider.as_deref().filter(|_| self.is_at_found()),
-            "llm.model_id" => self.is_at_found().then_some(found.model.as_str()),
-            DIALECT => found.dialect.filter(|_| self.is_at_found()),
-            _ => None,
+    /// Returns the settings' value, unless a provider's name stands for it. A secret counts only if it is in the file.
+    pub(super) fn before(&self, key: &str) -> Option<String> {
+        let origin = self.loaded.origin(key)?;
+        if key == KEY {
+            let is_in_file = matches!(origin, Origin::File(_));
+            let secret = self.loaded.config.llm.api_key.as_ref();
+            return Some(secret.filter(|_| is_in_file)?.expose().to_owned());
         }
+        if *origin == Origin::Provider {
+            return None;
+        }
+        let value = self.loaded.get(key).ok()?.value;
+        let text = value.as_str().map(str::to_owned);
+        Some(text.unwrap_or_else(|| value.to_string()))
     }
 
-    /// Returns the agent's own key, if its own server is used.
-    pub(super) fn found_key(&self) -> Option<Secret> {
-        let key = self.found.as_ref()?.key.clone();
-        key.filter(|_| self.is_at_found())
-    }
-
-    fn is_at_found(&self) -> bool {
-        let found = self.found.as_ref().map(|it| host(&it.api_base));
-        found.is_some() && self.get("llm.api_base").map(host) == found
-    }
-
-    /// Returns the settings' value.
-    pub(super) fn before(&self, key: &str) -> Option<&str> {
-        value_of(&self.before, key)
+    /// Returns the agent's value; values for one server are not used for another.
+    fn found(&self, key: &str) -> Option<String> {
+        let found = self.found?;
+        let is_same_server = if key == ADDRESS {
+            self.before(PROVIDER).is_none()
+        } else {
+            let address = self.get(ADDRESS)?;
+            host(&address) == host(&found.base_url)
+        };
+        value_of(found, key).filter(|_| is_same_server)
     }
 
     /// Records an answer, and replaces an earlier one.
-    pub(super) fn set(&mut self, key: &str, value: Option<String>) {
+    pub(in crate::commands) fn set(&mut self, key: &str, value: Option<String>) {
         self.given.retain(|(known, _)| known != key);
         self.given.push((key.to_owned(), value));
     }
 
-    /// Returns the default address of a named provider.
+    /// Sets the address of a named provider if no address was given.
     pub(super) fn complete(&mut self) {
-        let is_named = self.is_given("llm.provider") && !self.is_given("llm.api_base");
-        let named = self.get("llm.provider").and_then(providers::named);
-        if let Some(known) = named
-            && (is_named || self.get("llm.api_base").is_none())
+        let is_named = self.is_given(PROVIDER) && !self.is_given(ADDRESS);
+        let name = self.get(PROVIDER);
+        if let Some(known) = name.as_deref().and_then(providers::named)
+            && (is_named || self.get(ADDRESS).is_none())
         {
-            self.set("llm.api_base", Some(known.api_base.to_owned()));
+            self.set(ADDRESS, Some(known.api_base.to_owned()));
         }
     }
 
     /// Returns the key that would be sent: the answer, else the one in force for the same address.
-    pub(super) fn key(&self, loaded: &Loaded) -> Option<String> {
-        if self.is_given("llm.api_key") {
-            return self.get("llm.api_key").map(str::to_owned);
+    pub(super) fn key(&self) -> Option<Secret> {
+        if self.is_given(KEY) {
+            return self.get(KEY).map(Secret::from);
         }
-        let llm = &loaded.config.llm;
-        let before = llm.api_base.as_deref().map(host);
-        let is_same = before == self.get("llm.api_base").map(host);
-        let key = llm.api_key.as_ref().filter(|_| is_same)?;
-        Some(key.expose().to_owned())
+        let llm = &self.loaded.config.llm;
+        let (before, now) = (llm.api_base.as_deref(), self.get(ADDRESS));
+        let is_same = before.map(host) == now.as_deref().map(host);
+        llm.api_key.clone().filter(|_| is_same)
+    }
+
+    /// Returns the agent's own key, if its own server is used.
+    pub(super) fn found_key(&self) -> Option<Secret> {
+        self.found(KEY).map(Secret::from)
     }
 
     /// Takes the agent's values as answers for keys without one.
-    pub(super) fn take_found(&mut self, loaded: &Loaded) {
-        for key in ["llm.api_base", "llm.provider", "llm.model_id"] {
-            let found = self.found(key).map(str::to_owned);
-            if found.is_some() && self.get(key) == found.as_deref() {
+    pub(super) fn take_found(&mut self) {
+        for key in [ADDRESS, PROVIDER, MODEL] {
+            let found = self.found(key);
+            if found.is_some() && self.get(key) == found {
                 self.set(key, found);
             }
         }
-        if let Some(key) = self.found_key().filter(|_| self.key(loaded).is_none()) {
-            self.set("llm.api_key", Some(key.expose().to_owned()));
+        if let Some(key) = self.found_key().filter(|_| self.key().is_none()) {
+            self.set(KEY, Some(key.expose().to_owned()));
         }
         self.take_dialect();
     }
 
-    /// Returns how an agent's own server expects its key, if that server is used.
+    /// Records how an agent's own server expects its key, if that server is used.
     pub(super) fn take_dialect(&mut self) {
-        if let Some(dialect) = self.get(DIALECT).map(str::to_owned) {
+        if let Some(dialect) = self.get(DIALECT) {
             self.set(DIALECT, Some(dialect));
         }
     }
 
     /// Returns what has to be written: the values that differ from the settings.
-    pub(super) fn changes(&self) -> Vec<(String, Option<String>)> {
-        let is_new =
-            |(key, value): &&(String, Option<String>)| self.before(key) != value.as_deref();
+    pub(in crate::commands) fn changes(self) -> Vec<(String, Option<String>)> {
+        let is_new = |(key, value): &&(String, Option<String>)| match value {
+            Some(_) => self.before(key) != *value,
+            None => matches!(self.loaded.origin(key), Some(Origin::File(_))),
+        };
         self.given.iter().filter(is_new).cloned().collect()
     }
 }
 
-fn value_of<'a>(values: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    let found = values.iter().find(|(known, _)| known == key);
-    found.map(|(_, value)| value.as_str())
-}
-
-/// Returns a change in a form that may be shown.
-pub(super) fn shown(key: &str, value: Option<&str>) -> String {
-    match value {
-        None => "taken out".to_owned(),
-        Some(secret) if key.ends_with("key") => Secret::from(secret).to_string(),
-        Some(value) => value.to_owned(),
+/// Returns the value of a setting with which the proxy relays what an agent asks.
+fn value_of(found: &Found, key: &str) -> Option<String> {
+    let known = providers::at(&found.base_url);
+    match key {
+        ADDRESS => Some(found.base_url.clone()),
+        PROVIDER => known.map(|provider| provider.name.to_owned()),
+        MODEL => Some(found.model.clone()),
+        KEY => match &found.credential {
+            Credential::Key { key, .. } => Some(key.expose().to_owned()),
+            Credential::Reference(_) | Credential::Login => None,
+        },
+        DIALECT if found.api == Api::AnthropicMessages && known.is_none() => {
+            Some("anthropic".to_owned())
+        }
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use metaclaw_settings::Layer;
+    use crate::{agent::find, environment::Environment};
+    use metaclaw_settings::{Layer, edit};
+    use metaclaw_wiring::Surroundings;
 
     fn loaded(text: &str) -> Loaded {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
         Loaded::new(vec![layer]).unwrap()
     }
 
-    fn openclaw() -> Detected {
-        Detected {
-            provider: None,
-            api_base: "https://a.example/v1".to_owned(),
-            model: "other".to_owned(),
-            dialect: Some("anthropic"),
-            key: Some("sk-1".to_owned().into()),
+    /// What OpenClaw asks with this provider.
+    fn openclaw(provider: &str) -> Found {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("openclaw.json");
+        let text = format!(
+            "{{agents: {{defaults: {{model: 'p/m: #1'}}}}, models: {{providers: {{p: {provider}}}}}}}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let file = file.display().to_string();
+        let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", file.as_str())]);
+        let surroundings = Surroundings {
+            variables: environment.variables().to_vec(),
+            home: folder.path().to_owned(),
+        };
+        find(&surroundings).unwrap().unwrap()
+    }
+
+    fn written(answers: SetupAnswers<'_>) -> Vec<(String, String)> {
+        let changes = answers.changes().into_iter();
+        changes
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect()
+    }
+
+    fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    const MESSAGES: &str =
+        "{baseUrl: 'https://a.example/v1', apiKey: 'sk-\"1', api: 'anthropic-messages'}";
+
+    #[test]
+    fn what_an_agent_asks_is_written_where_it_is_taken() {
+        for (provider, expected) in [
+            (
+                MESSAGES,
+                pairs([
+                    (ADDRESS, "https://a.example/v1"),
+                    (MODEL, "m: #1"),
+                    (KEY, "sk-\"1"),
+                    (DIALECT, "anthropic"),
+                ]),
+            ),
+            (
+                "{baseUrl: 'https://api.anthropic.com', api: 'anthropic-messages'}",
+                pairs([
+                    (ADDRESS, "https://api.anthropic.com"),
+                    (PROVIDER, "anthropic"),
+                    (MODEL, "m: #1"),
+                ]),
+            ),
+        ] {
+            let (found, loaded) = (openclaw(provider), loaded(""));
+            assert_eq!(written(SetupAnswers::of_agent(&loaded, &found)), expected);
+            let mut answers = SetupAnswers::new(&loaded, Vec::new(), Some(&found));
+            answers.take_found();
+            assert_eq!(written(answers), expected);
         }
     }
 
     #[test]
-    fn what_an_agent_is_set_to_is_preset_and_written_where_it_is_taken() {
-        let loaded = loaded("llm: {model_id: mine}\n");
-        let mut answers = SetupAnswers::new(&loaded, Vec::new(), Some(openclaw()));
-        assert_eq!(answers.get("llm.model_id"), Some("mine"));
-        assert_eq!(answers.get("llm.api_base"), Some("https://a.example/v1"));
-        assert_eq!(answers.changes(), [], "nothing was answered yet");
-        answers.take_found(&loaded);
-        let written = answers.changes();
-        let written: Vec<(&str, Option<&str>)> = written
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_deref()))
-            .collect();
+    fn the_agents_next_model_replaces_the_one_before_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        let text = || std::fs::read_to_string(&file).unwrap_or_default();
+        let login = "{baseUrl: 'https://api.anthropic.com', api: 'anthropic-messages'}";
+        for provider in [MESSAGES, login, MESSAGES] {
+            let (found, before) = (openclaw(provider), loaded(&text()));
+            let answers = SetupAnswers::of_agent(&before, &found);
+            edit::answer_in_file(&file, &answers.changes()).unwrap();
+            let after = loaded(&text());
+            assert!(after.unknown.is_empty() && after.inert.is_empty());
+            let answers = SetupAnswers::new(&after, Vec::new(), None);
+            for key in [ADDRESS, PROVIDER, MODEL, KEY, DIALECT] {
+                let expected = value_of(&found, key);
+                assert_eq!(answers.before(key), expected, "{key}: {}", text());
+            }
+        }
+    }
+
+    #[test]
+    fn an_agents_values_are_proposed_for_what_the_settings_do_not_say() {
+        let (found, loaded) = (openclaw(MESSAGES), loaded("llm: {model_id: mine}\n"));
+        let mut answers = SetupAnswers::new(&loaded, Vec::new(), Some(&found));
+        assert_eq!(answers.get(MODEL).as_deref(), Some("mine"));
         assert_eq!(
-            written,
-            [
-                ("llm.api_base", Some("https://a.example/v1")),
-                ("llm.api_key", Some("sk-1")),
-                (DIALECT, Some("anthropic")),
-            ]
+            answers.get(ADDRESS).as_deref(),
+            Some("https://a.example/v1")
         );
+        answers.take_found();
+        let expected = pairs([
+            (ADDRESS, "https://a.example/v1"),
+            (KEY, "sk-\"1"),
+            (DIALECT, "anthropic"),
+        ]);
+        assert_eq!(written(answers), expected);
     }
 
     #[test]
     fn what_an_agent_asks_of_one_server_is_offered_to_no_other() {
-        for other in [
+        let found = openclaw(MESSAGES);
+        let other = "https://b.example/v1".to_owned();
+        for (file, flags) in [
             ("llm: {api_base: 'https://b.example/v1'}\n", Vec::new()),
             ("llm: {provider: openai}\n", Vec::new()),
-            (
-                "",
-                vec![("llm.api_base", "https://b.example/v1".to_owned())],
-            ),
+            ("", vec![(ADDRESS, other)]),
         ] {
-            let loaded = loaded(other.0);
-            let mut answers = SetupAnswers::new(&loaded, other.1, Some(openclaw()));
-            assert_ne!(answers.get("llm.api_base"), Some("https://a.example/v1"));
-            assert_eq!(answers.get("llm.model_id"), None, "{}", other.0);
-            assert_eq!(answers.found_key(), None, "{}", other.0);
-            answers.take_found(&loaded);
-            let model_or_key = ["llm.model_id", "llm.api_key", DIALECT];
-            assert!(model_or_key.iter().all(|key| !answers.is_given(key)));
+            let loaded = loaded(file);
+            let mut answers = SetupAnswers::new(&loaded, flags, Some(&found));
+            assert_ne!(
+                answers.get(ADDRESS),
+                Some("https://a.example/v1".to_owned())
+            );
+            assert_eq!(
+                (answers.get(MODEL), answers.found_key()),
+                (None, None),
+                "{file}"
+            );
+            answers.take_found();
+            let others = [MODEL, KEY, DIALECT];
+            assert!(others.iter().all(|key| !answers.is_given(key)), "{file}");
         }
     }
 
     #[test]
     fn a_key_stays_with_its_address() {
-        let file = "llm: {api_base: 'https://a.example/v1', api_key: k1}\n";
-        let loaded = loaded(file);
+        let loaded = loaded("llm: {api_base: 'https://a.example/v1', api_key: k1}\n");
         let mut answers = SetupAnswers::new(&loaded, Vec::new(), None);
-        assert_eq!(answers.key(&loaded).as_deref(), Some("k1"));
-        answers.set("llm.provider", Some("openai".to_owned()));
+        assert_eq!(answers.key(), Some("k1".into()));
+        answers.set(PROVIDER, Some("openai".to_owned()));
         answers.complete();
-        assert_eq!(
-            answers.get("llm.api_base"),
-            Some("https://api.openai.com/v1")
-        );
-        assert_eq!(answers.key(&loaded), None);
+        let address = answers.get(ADDRESS);
+        assert_eq!(address.as_deref(), Some("https://api.openai.com/v1"));
+        assert_eq!(answers.key(), None);
     }
 }

@@ -3,18 +3,19 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use metaclaw_control::home::{Home, write_private};
+use metaclaw_control::home::Home;
 use metaclaw_settings::{Loaded, Policy, edit};
-use metaclaw_wiring::{Api, Credential, DetectError, Found, Models, Standing, Target};
+use metaclaw_wiring::{Credential, DetectError, Found, Models, Standing, Target};
 
 use crate::{
     agent::{find, surroundings, target, wiring},
-    commands::context::Context,
+    commands::{
+        context::Context,
+        setup::answers::{MODE, SetupAnswers},
+    },
     out,
 };
 
-/// Whose dialect is known by its address.
-const ANTHROPIC: &str = "https://api.anthropic.com";
 const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
 
 /// What may be done to the agent's own configuration.
@@ -61,7 +62,7 @@ pub(super) fn prepare(
         Err(error) if args.yes => return Err(error.into()),
         Ok(None) | Err(_) => return Ok(()),
     };
-    if record.is_some_and(|it| it.is_of(&found)) && !is_first {
+    if record.is_some_and(|record| record.is_of(&found)) && !is_first {
         return Ok(());
     }
     let target = first_target(loaded, context, &found)?;
@@ -173,105 +174,17 @@ fn configure(
     is_ours: bool,
 ) -> anyhow::Result<()> {
     let path = context.home.config();
-    if is_first {
-        let dir = context.home.dir();
-        context
-            .home
-            .create()
-            .with_context(|| format!("cannot make {}", dir.display()))?;
-        return write_private(&path, config_text(found).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()));
-    }
     // Whoever wrote another upstream there meant it.
-    if is_ours && path.exists() {
-        let mut keys = vec![
-            ("llm.api_base".to_owned(), found.base_url.clone()),
-            ("llm.model_id".to_owned(), found.model.clone()),
-        ];
-        if let Credential::Key { key, .. } = &found.credential {
-            keys.push(("llm.api_key".to_owned(), key.expose().to_owned()));
-        }
-        edit::set_all_in_file(&path, &keys)?;
+    let may_write = is_first || is_ours && path.exists();
+    if !may_write {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn config_text(found: &Found) -> String {
-    // A JSON text is a YAML text.
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let name = found.agent.name();
-    let key = match &found.credential {
-        Credential::Key { key, from } => {
-            format!("  api_key: {}   # from {from}", quoted(key.expose()))
-        }
-        Credential::Reference(_) | Credential::Login => format!(
-            "  # api_key: none, so {name}'s own login is passed on; with one here, a model may help to learn as well"
-        ),
-    };
-    let mut text = format!(
-        "# Written by `metaclaw start` from {}. `metaclaw config example` shows every setting.\n\
-         mode: skills_only   # relay, and learn wishes and skills; no weights are trained\n\
-         llm:   # the model that {name} asked\n  api_base: {}\n  model_id: {}\n{key}\n",
-        found.file.display(),
-        quoted(&found.base_url),
-        quoted(&found.model),
-    );
-    if found.api == Api::AnthropicMessages && !found.base_url.starts_with(ANTHROPIC) {
-        text.push_str("upstreams:\n  llm: {dialect: anthropic}   # how it wants its key\n");
+    let dir = context.home.dir();
+    (context.home.create()).with_context(|| format!("cannot make {}", dir.display()))?;
+    let loaded = context.settings_of(path.clone())?;
+    let mut answers = SetupAnswers::of_agent(&loaded, found);
+    if is_first {
+        answers.set(MODE, Some("skills_only".to_owned()));
     }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use metaclaw_settings::Layer;
-
-    fn found(api: Api, base_url: &str, credential: Credential) -> Found {
-        let text = r#"{agents: {defaults: {model: "p/m: #1"}}, models: {providers: {p: {baseUrl: "http://h", apiKey: "k", api: "openai-completions"}}}}"#;
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("openclaw.json");
-        std::fs::write(&file, text).unwrap();
-        let variables = vec![(
-            "OPENCLAW_CONFIG_PATH".to_owned(),
-            file.display().to_string(),
-        )];
-        let home = folder.path().to_owned();
-        let surroundings = metaclaw_wiring::Surroundings { variables, home };
-        let mut found = find(&surroundings).unwrap().unwrap();
-        base_url.clone_into(&mut found.base_url);
-        (found.api, found.credential) = (api, credential);
-        found
-    }
-
-    #[test]
-    fn what_is_written_is_read_as_it_was_found() {
-        let key = Credential::Key {
-            key: "sk-\"1".into(),
-            from: "OpenClaw's file".to_owned(),
-        };
-        let found = found(Api::AnthropicMessages, "https://a.example", key);
-        let layer = Layer::text("config.yaml".into(), &config_text(&found)).unwrap();
-        let loaded = Loaded::new(vec![layer]).unwrap();
-        assert!(loaded.unknown.is_empty() && loaded.inert.is_empty());
-        let llm = loaded.config.llm;
-        assert_eq!(llm.api_base.as_deref(), Some("https://a.example"));
-        assert_eq!(llm.model_id.as_deref(), Some("m: #1"));
-        assert_eq!(llm.api_key.unwrap().expose(), "sk-\"1");
-        assert!(loaded.config.gateway.upstreams.contains_key("llm"));
-    }
-
-    #[test]
-    fn a_login_leaves_no_key() {
-        let found = found(
-            Api::OpenaiResponses,
-            "https://a.example/v1",
-            Credential::Login,
-        );
-        let layer = Layer::text("config.yaml".into(), &config_text(&found)).unwrap();
-        let loaded = Loaded::new(vec![layer]).unwrap();
-        assert!(loaded.config.llm.api_key.is_none());
-        assert_eq!(loaded.config.learner.mode, metaclaw_chat::Mode::SkillsOnly);
-        assert!(loaded.config.gateway.upstreams.is_empty());
-    }
+    Ok(edit::answer_in_file(&path, &answers.changes())?)
 }
