@@ -263,6 +263,10 @@ mod tests {
     }
 
     fn plan(n: usize, wanted: &SftWanted) -> Result<SftPlan, SftError> {
+        plan_of(Objective::CrossEntropy, n, wanted)
+    }
+
+    fn plan_of(objective: Objective, n: usize, wanted: &SftWanted) -> Result<SftPlan, SftError> {
         let row = |line: usize| TokenRow {
             line,
             examples: vec![TokenExample {
@@ -271,7 +275,7 @@ mod tests {
             }],
         };
         let data = DataSet {
-            objective: Objective::CrossEntropy,
+            objective,
             rows: (1..=n).map(row).collect(),
             held_out: Vec::new(),
             hash: "h".to_owned(),
@@ -284,6 +288,33 @@ mod tests {
             targets: rl.targets.0.clone(),
         };
         SftPlan::new(wanted, data, shape, rl)
+    }
+
+    /// The names of checkpoints follow from these: with others, an interrupted training would begin again.
+    #[test]
+    fn a_training_has_the_same_hash_and_the_same_batches_as_ever() {
+        let from = "main-0badcafe-000001".parse().unwrap();
+        let unset = SftWanted {
+            batch_size: None,
+            learning_rate: None,
+            schedule: RateSchedule::Constant,
+            ..wanted(0.25)
+        };
+        let chats = Objective::CrossEntropy;
+        let pairs = Objective::Preference { beta: 0.1 };
+        let of_tenth = [12, 8, 0, 13, 7, 4, 2, 15, 10, 6, 14, 5, 17, 16, 9, 3, 1, 11];
+        let of_quarter = [0, 3, 5, 10, 12, 6, 14, 11, 4, 8, 13, 7, 2, 1, 9];
+        for (objective, of_start, of_other) in [
+            (chats, "f7471bff78e5977a", "7ec43c71653dcb79"),
+            (pairs, "eacb5a9628e5ef73", "c1f5153c1d1443b8"),
+        ] {
+            let plan = plan_of(objective, 20, &wanted(0.1)).unwrap();
+            assert_eq!(plan.hash("main", None)[..16], *of_start);
+            assert_eq!(plan.batches(2).concat(), of_tenth);
+            let plan = plan_of(objective, 20, &unset).unwrap();
+            assert_eq!(plan.hash("main", Some(&from))[..16], *of_other);
+            assert_eq!(plan.batches(2).concat(), of_quarter);
+        }
     }
 
     #[test]
