@@ -234,7 +234,9 @@ async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, Ap
             let metadata = origin.and_then(|origin| origin.model_metadata.clone());
             empty(id, base, found.ms, metadata)
         });
-        entry.lora_rank = entry.lora_rank.or(origin.map(|origin| origin.about.rank));
+        entry.lora_rank = entry
+            .lora_rank
+            .or_else(|| origin.map(|origin| origin.about.rank));
         let last = match found.path.kind {
             WeightsKind::Sampler => &mut entry.last_sampler_checkpoint,
             WeightsKind::Training | WeightsKind::External => &mut entry.last_checkpoint,
