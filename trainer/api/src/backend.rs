@@ -166,6 +166,29 @@ pub enum BackendError {
 // === impl BackendError ===
 
 impl BackendError {
+    /// What became of a request that reqwest could not finish within its deadline.
+    pub(crate) fn unanswered(
+        call: &'static str,
+        url: &str,
+        deadline: Duration,
+        source: reqwest::Error,
+    ) -> Self {
+        let url = url.to_owned();
+        // A timeout while connecting is both kinds of error; what matters is that nothing was sent.
+        if source.is_connect() {
+            return Self::Connect { call, url, source };
+        }
+        if source.is_builder() {
+            let why = source.to_string();
+            return Self::Request { call, why };
+        }
+        if source.is_timeout() {
+            let after = deadline;
+            return Self::Timeout { call, url, after };
+        }
+        Self::Broken { call, url, source }
+    }
+
     /// Whether the work may have been done although no success was seen: only the checkpoints tell.
     pub fn is_ambiguous(&self) -> bool {
         match self {
@@ -183,31 +206,15 @@ impl BackendError {
 
     /// Whether the server could not be reached. The same call may succeed later.
     pub fn is_unreachable(&self) -> bool {
-        match self {
-            Self::NoEndpoint { .. } | Self::Connect { .. } => true,
-            Self::Timeout { .. }
-            | Self::Broken { .. }
-            | Self::Unreadable { .. }
-            | Self::Status { .. }
-            | Self::Lost { .. }
-            | Self::NotSupported { .. }
-            | Self::Request { .. } => false,
-        }
+        matches!(self, Self::NoEndpoint { .. } | Self::Connect { .. })
     }
 
     /// The HTTP status, where an answer came.
     pub fn status(&self) -> Option<u16> {
-        match self {
-            Self::Status { status, .. } => Some(*status),
-            Self::NoEndpoint { .. }
-            | Self::Connect { .. }
-            | Self::Timeout { .. }
-            | Self::Broken { .. }
-            | Self::Unreadable { .. }
-            | Self::Lost { .. }
-            | Self::NotSupported { .. }
-            | Self::Request { .. } => None,
+        if let Self::Status { status, .. } = self {
+            return Some(*status);
         }
+        None
     }
 
     /// Whether the server has too much to do, or is not ready yet: the same call may go another time.
@@ -222,17 +229,10 @@ impl BackendError {
 
     /// The stable word of the error body, if it has one.
     pub fn code(&self) -> Option<&ErrorCode> {
-        match self {
-            Self::Status { code, .. } => code.as_ref(),
-            Self::NoEndpoint { .. }
-            | Self::Connect { .. }
-            | Self::Timeout { .. }
-            | Self::Broken { .. }
-            | Self::Unreadable { .. }
-            | Self::Lost { .. }
-            | Self::NotSupported { .. }
-            | Self::Request { .. } => None,
+        if let Self::Status { code, .. } = self {
+            return code.as_ref();
         }
+        None
     }
 
     /// The failure as `status` shows it. An answer of our own process is shown without its address, which says nothing

@@ -5,10 +5,8 @@
 //! involved. Log-probabilities are at temperature 1 as long as the server runs with its default
 //! `--logprobs-mode raw_logprobs`.
 
-mod body;
 mod client;
 mod events;
-mod said;
 
 #[cfg(test)]
 mod tests;

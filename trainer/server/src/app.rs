@@ -2,17 +2,20 @@
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::HeaderValue,
-    middleware,
-    response::Response,
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
     routing::{delete, get, post},
 };
 use metaclaw_trainer_api::wire::{Capabilities, Health};
-use metaclaw_trainer_chat::{self as chat, answers};
+use metaclaw_trainer_chat::{
+    self as chat, answers,
+    bodies::{Largest, admit},
+};
 
 use crate::{
-    auth, bodies, listing, origin, sample,
+    auth, origin, sample,
     state::{self, TrainerApp},
     tinker, train,
 };
@@ -36,15 +39,12 @@ pub(crate) fn router(app: &TrainerApp) -> Router {
         .route("/v1/checkpoint/save", post(train::save_checkpoint))
         .route("/v1/checkpoint/load", post(train::load_checkpoint))
         .route("/v1/checkpoints/prune", post(train::prune))
-        .route("/v1/load_lora_adapter", post(listing::load))
-        .route("/v1/unload_lora_adapter", post(listing::unload))
-        .route_layer(middleware::from_fn_with_state(
-            app.clone(),
-            bodies::read_training,
-        ));
+        .route("/v1/load_lora_adapter", post(train::load_adapter))
+        .route("/v1/unload_lora_adapter", post(train::unload_adapter))
+        .route_layer(middleware::from_fn_with_state(app.clone(), read_training));
     let guarded = Router::new()
-        .route("/v1/adapters", get(listing::adapters))
-        .route("/v1/adapters/{name}", delete(listing::delete))
+        .route("/v1/adapters", get(train::adapters))
+        .route("/v1/adapters/{name}", delete(train::delete_adapter))
         .route("/v1/checkpoints", get(train::checkpoints))
         .route("/v1/checkpoints/{name}", delete(train::delete_checkpoint))
         .merge(text)
@@ -70,7 +70,9 @@ pub(crate) fn router(app: &TrainerApp) -> Router {
 
 async fn health(State(app): State<TrainerApp>) -> Json<Health> {
     let devices = app.host.devices();
-    let gpus = devices.iter().filter(|it| it.name.starts_with("cuda"));
+    let gpus = devices
+        .iter()
+        .filter(|device| device.name.starts_with("cuda"));
     let gpu_count = u32::try_from(gpus.count()).unwrap_or(u32::MAX);
     Json(Health {
         status: "healthy".to_owned(),
@@ -82,15 +84,25 @@ async fn health(State(app): State<TrainerApp>) -> Json<Health> {
         dtype: app.host.dtype().map(|dtype| dtype.to_string()),
         context: app.context(),
         step: app.host.last_step().unwrap_or(0),
-        inference_backend: app
-            .inference
-            .as_ref()
-            .map_or("builtin", |_| "vllm")
-            .to_owned(),
-        inference: app.inference.as_ref().map(state::Behind::told),
+        inference_backend: if app.inference.is_some() {
+            "vllm".to_owned()
+        } else {
+            "builtin".to_owned()
+        },
+        inference: app.inference.as_ref().map(state::Behind::health),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: Capabilities::builtin(),
     })
+}
+
+/// Reads the body of a training call. It counts until it is answered, so that batches wait in their callers' memory and
+/// not in the server's.
+async fn read_training(State(app): State<TrainerApp>, request: Request, next: Next) -> Response {
+    let largest = Largest::of(app.limits.text.body);
+    match admit(&app.training_bodies, largest, request).await {
+        Ok((request, _until_it_is_answered)) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
 }
 
 async fn versioned(mut response: Response) -> Response {

@@ -108,29 +108,21 @@ pub(crate) enum QuantizationArg {
 pub(crate) enum ArgsError {
     /// The value is not a number.
     #[error("METACLAW_PORT is {value:?}: a port from 0 to 65535")]
-    Port {
-        /// The given value.
-        value: String,
-    },
+    Port { value: String },
     /// An address beyond this machine without a key.
     #[error(
         "--host {host} can be reached by others and no key is set: set METACLAW_API_KEY, or listen on 127.0.0.1"
     )]
-    Open {
-        /// The given address.
-        host: IpAddr,
-    },
+    Open { host: IpAddr },
     /// An error in the settings of the server that answers chats.
     #[error(transparent)]
     Inference(#[from] InferenceError),
     /// Devices that do not exist, or an unknown word.
     #[error("{flag} ({name}): {wrong}")]
     Devices {
-        /// The flag.
         flag: &'static str,
         /// The environment variable that has the same setting.
         name: &'static str,
-        /// What is wrong with the devices.
         wrong: DeviceError,
     },
     /// There is no folder for files.
@@ -143,21 +135,15 @@ pub(crate) enum ArgsError {
 /// The parts of [`Args`] that needed the environment or a check.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// The address to listen on.
     pub(crate) address: SocketAddr,
-    /// The key that callers must send.
     pub(crate) key: Option<ApiKey>,
-    /// The folder of adapters and checkpoints.
     pub(crate) checkpoint_dir: PathBuf,
-    /// The folder of converted models.
     pub(crate) cache_dir: PathBuf,
     /// The cache of `huggingface_hub`.
     pub(crate) hub: Option<PathBuf>,
     /// Compute threads; 0 means one for each core.
     pub(crate) n_threads: u16,
-    /// The devices of training.
     pub(crate) training: Devices,
-    /// The devices of the engine's replies.
     pub(crate) serving: Devices,
     /// Who answers chats in place of the engine.
     pub(crate) inference: Option<InferenceServer>,
@@ -214,7 +200,7 @@ impl Args {
     pub(crate) fn names_devices(&self, env: &impl Fn(&str) -> Option<String>) -> bool {
         let given = self.training_devices.clone();
         let given = given.or_else(|| env("METACLAW_TRAINING_DEVICES"));
-        given.is_some_and(|it| !it.is_empty())
+        given.is_some_and(|text| !text.is_empty())
     }
 
     /// A value that OpenMP itself would not read (a list, for nested regions) is left to the engine.
@@ -233,7 +219,9 @@ impl Args {
             let Some(text) = given.clone().or_else(|| env(name)) else {
                 return Ok(by_default);
             };
-            let checked = text.parse().and_then(|it: Devices| it.check().map(|()| it));
+            let checked = text
+                .parse()
+                .and_then(|devices: Devices| devices.check().map(|()| devices));
             checked.map_err(|wrong| ArgsError::Devices { flag, name, wrong })
         };
         let training = read(

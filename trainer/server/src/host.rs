@@ -6,29 +6,24 @@ mod adapters;
 mod base;
 mod cell;
 mod checkpoints;
-mod convert;
 mod failure;
 mod fetcher;
-mod job;
-mod last_step;
-mod retention;
 mod runs;
 mod store;
 mod text;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::device::{self, Devices};
+use metaclaw_engine::device;
 use metaclaw_engine::engine::{Dtype, EngineConfig};
-use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_api::wire::DeviceInfo;
 use metaclaw_trainer_chat::Model;
 
-use self::{cell::EngineCell, fetcher::hub_name, last_step::LastStep, store::CheckpointFolder};
+use self::{cell::EngineCell, fetcher::hub_name, store::CheckpointFolder};
 pub(crate) use self::{
     fetcher::{Fetcher, from_env as hub_from_env},
     text::Generation,
@@ -42,25 +37,8 @@ pub(crate) struct HostConfig {
     pub(crate) model: Option<PathBuf>,
     /// Finds and downloads models by their names.
     pub(crate) fetcher: Fetcher,
-    pub(crate) cache_dir: PathBuf,
-    /// The folder of `adapters/` and `checkpoints/`.
-    pub(crate) checkpoint_dir: PathBuf,
-    /// The number format; `None` chooses the fastest on this processor.
-    pub(crate) dtype: Option<Dtype>,
-    /// How the base model's matrices are rounded, if they are.
-    pub(crate) quantization: Option<Quantization>,
-    /// Compute threads; 0 means one for each physical core.
-    pub(crate) n_threads: u16,
-    /// The devices of training.
-    pub(crate) training: Devices,
-    /// The devices of replies.
-    pub(crate) inference: Devices,
-    /// Memory beside the weights, in bytes; `None` leaves it to the engine.
-    pub(crate) memory: Option<usize>,
-    /// The part of it for keys and values, in bytes; `None` lets the engine choose.
-    pub(crate) kv_budget: Option<usize>,
-    /// The number of requests for text that may wait.
-    pub(crate) n_waiting: u16,
+    /// The engine's settings, whose model is the one above.
+    pub(crate) engine: EngineConfig,
     /// The least number of checkpoints of each line of training that a prune keeps.
     pub(crate) n_kept: usize,
 }
@@ -71,27 +49,8 @@ pub(crate) struct Host {
     engine: Arc<EngineCell>,
     fetcher: Fetcher,
     store: CheckpointFolder,
-    last_step: LastStep,
-}
-
-// === impl HostConfig ===
-
-impl HostConfig {
-    /// The engine's settings. Its model may be named later.
-    fn engine(&self) -> EngineConfig {
-        let (cache, checkpoints) = (self.cache_dir.clone(), self.checkpoint_dir.clone());
-        EngineConfig {
-            dtype: self.dtype,
-            quantization: self.quantization,
-            threads: usize::from(self.n_threads),
-            training: self.training.clone(),
-            inference: self.inference.clone(),
-            memory: self.memory,
-            kv_budget: self.kv_budget,
-            max_waiting: usize::from(self.n_waiting),
-            ..EngineConfig::new(PathBuf::new(), cache, checkpoints)
-        }
-    }
+    /// The steps of the last used run, for `/v1/health`; none before there is one.
+    last_step: Mutex<Option<u64>>,
 }
 
 // === impl Host ===
@@ -103,7 +62,8 @@ impl Host {
     /// # Errors
     /// Returns an error with the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
-        let engine = EngineCell::new(config.engine());
+        let folder = config.engine.checkpoint_dir.clone();
+        let engine = EngineCell::new(config.engine);
         if let Some(model) = &config.model {
             let load = || match hub_name(model) {
                 Some(name) => {
@@ -117,8 +77,8 @@ impl Host {
         let host = Self {
             engine: Arc::new(engine),
             fetcher: config.fetcher,
-            store: CheckpointFolder::new(config.checkpoint_dir, config.n_kept),
-            last_step: LastStep::default(),
+            store: CheckpointFolder::new(folder, config.n_kept),
+            last_step: Mutex::default(),
         };
         host.delete_ephemeral()?;
         Ok(host)
@@ -173,11 +133,26 @@ impl Host {
                 name,
                 training: training.as_slice().contains(&each),
                 inference: inference.as_slice().contains(&each),
-                memory_total: memory.map(|it| it.total as u64),
-                memory_free: memory.map(|it| it.free as u64),
+                memory_total: memory.map(|memory| memory.total as u64),
+                memory_free: memory.map(|memory| memory.free as u64),
             });
         }
         infos
+    }
+
+    /// Returns the steps of the last used run, or `None` before there is one.
+    pub(crate) fn last_step(&self) -> Option<u64> {
+        *self
+            .last_step
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_last_step(&self, step: u64) {
+        *self
+            .last_step
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(step);
     }
 
     /// Returns the text part of the model.

@@ -13,10 +13,12 @@ pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended,
 use crate::{
     error::ApiError,
     fields::{self, Field},
+    state::TrainerApp,
 };
 
+/// A request with its body, and the server that is asked.
 #[derive(Debug)]
-pub(crate) struct ApiJson<T>(pub(crate) T);
+pub(crate) struct Asked<T>(pub(crate) TrainerApp, pub(crate) T);
 
 /// The body of a route.
 pub(crate) trait ReadApiJson: Sized + Send + 'static {
@@ -63,11 +65,12 @@ impl ReadApiJson for OptimStepRequest {
     }
 }
 
-impl<S: Send + Sync, T: ReadApiJson> FromRequest<S> for ApiJson<T> {
+impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        read_with(request, state, read).await.map(Self)
+    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self, ApiError> {
+        let body = read_with(request, app, read).await?;
+        Ok(Self(app.clone(), body))
     }
 }
 

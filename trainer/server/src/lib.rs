@@ -6,13 +6,11 @@
 
 mod app;
 mod args;
-mod bodies;
+mod blocking;
 mod fields;
 mod host;
 mod json;
-mod listing;
 mod lock;
-mod models;
 mod origin;
 mod process;
 mod sample;

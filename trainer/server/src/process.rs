@@ -3,6 +3,7 @@
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -10,7 +11,12 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use metaclaw_engine::{device, engine, matrix};
+use metaclaw_engine::{
+    device,
+    engine::{Dtype, EngineConfig},
+    matrix::Quantization,
+};
+use metaclaw_trainer_chat as chat;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -102,24 +108,7 @@ fn run(args: &Args) -> Result<()> {
             resolved.hub.clone(),
             Box::new(|| hub_from_env(&environment)),
         ),
-        cache_dir: resolved.cache_dir.clone(),
-        checkpoint_dir: resolved.checkpoint_dir.clone(),
-        dtype: match args.dtype {
-            DtypeArg::Auto => None,
-            DtypeArg::Bf16 => Some(engine::Dtype::Bf16),
-            DtypeArg::F16 => Some(engine::Dtype::F16),
-            DtypeArg::F32 => Some(engine::Dtype::F32),
-        },
-        quantization: match args.quantization {
-            QuantizationArg::None => None,
-            QuantizationArg::Int8 => Some(matrix::Quantization::Int8),
-        },
-        n_threads: resolved.n_threads,
-        training: resolved.training.clone(),
-        inference: resolved.serving.clone(),
-        memory: args.memory,
-        kv_budget: args.kv_budget,
-        n_waiting: args.max_queue.saturating_add(SAMPLES_AT_ONCE),
+        engine: engine_config(args, &resolved),
         n_kept: usize::from(args.keep),
     })?);
     let (inference, process) = inference(&resolved, &host)?;
@@ -144,13 +133,38 @@ fn run(args: &Args) -> Result<()> {
     ended
 }
 
+fn engine_config(args: &Args, resolved: &Resolved) -> EngineConfig {
+    let (cache, checkpoints) = (resolved.cache_dir.clone(), resolved.checkpoint_dir.clone());
+    EngineConfig {
+        dtype: match args.dtype {
+            DtypeArg::Auto => None,
+            DtypeArg::Bf16 => Some(Dtype::Bf16),
+            DtypeArg::F16 => Some(Dtype::F16),
+            DtypeArg::F32 => Some(Dtype::F32),
+        },
+        quantization: match args.quantization {
+            QuantizationArg::None => None,
+            QuantizationArg::Int8 => Some(Quantization::Int8),
+        },
+        threads: usize::from(resolved.n_threads),
+        training: resolved.training.clone(),
+        inference: resolved.serving.clone(),
+        memory: args.memory,
+        kv_budget: args.kv_budget,
+        max_waiting: usize::from(args.max_queue.saturating_add(SAMPLES_AT_ONCE)),
+        ..EngineConfig::new(PathBuf::new(), cache, checkpoints)
+    }
+}
+
 /// Prepares vLLM, if it answers chats.
 fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, Option<Process>)> {
     let Some(inference) = resolved.inference.clone() else {
         return Ok((None, None));
     };
     let (link, process) = vllm::prepare(inference, &resolved.checkpoint_dir, Arc::clone(host))?;
-    let told = process.as_ref().map(|it| (it.command(), it.log()));
+    let told = process
+        .as_ref()
+        .map(|process| (process.command(), process.log()));
     let behind = Behind {
         link: Arc::new(link),
         process: told,
@@ -178,7 +192,10 @@ fn run_inference(
 
 fn limits(args: &Args) -> ServerLimits {
     ServerLimits {
-        n_queue: usize::from(args.max_queue),
+        text: chat::Limits {
+            n_queue: usize::from(args.max_queue),
+            ..chat::Limits::default()
+        },
         tinker: TinkerLimits {
             session_idle: Duration::from_secs(u64::from(args.session_idle)),
             ..TinkerLimits::default()

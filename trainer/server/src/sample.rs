@@ -1,17 +1,17 @@
 //! `POST /v1/sample`.
 
-use axum::{Json, extract::State};
+use axum::Json;
 use futures_util::future::try_join_all;
 use metaclaw_engine::generate::GenerateRequest;
 use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, SampledSequence};
 use metaclaw_trainer_chat::SamplingBody;
-use metaclaw_trainer_terms::{SampleEvent, SamplerError};
+use metaclaw_trainer_terms::SamplerError;
 
 use crate::{
     error::ApiError,
     fields::{self, Field},
     host::Generation,
-    json::{self, ApiJson, ReadApiJson},
+    json::{self, Asked, ReadApiJson},
     state::TrainerApp,
 };
 
@@ -38,8 +38,7 @@ impl ReadApiJson for SampleBody {
 
 /// Samples continuations of the given ids and returns all of them together.
 pub(crate) async fn sample(
-    State(app): State<TrainerApp>,
-    ApiJson(body): ApiJson<SampleBody>,
+    Asked(app, body): Asked<SampleBody>,
 ) -> Result<Json<SampleReply>, ApiError> {
     let n = body.own.num_samples;
     let draw = draw(&app, body).await?;
@@ -69,26 +68,14 @@ async fn draw(app: &TrainerApp, body: SampleBody) -> Result<GenerateRequest, Api
     })
 }
 
-async fn whole(mut generation: Generation) -> Result<SampledSequence, SamplerError> {
-    let mut sequence = SampledSequence {
-        tokens: Vec::new(),
-        logprobs: Vec::new(),
-        sampling_logprobs: Vec::new(),
-        stop_reason: String::new(),
-        text: String::new(),
-    };
-    loop {
-        match generation.next(0).await? {
-            SampleEvent::Token { token, .. } => {
-                sequence.tokens.push(token.id);
-                sequence.logprobs.push(token.logprob);
-                sequence.sampling_logprobs.push(token.sampling_logprob);
-                sequence.text += token.text.as_deref().unwrap_or_default();
-            }
-            SampleEvent::End { end, .. } => {
-                end.reason.as_str().clone_into(&mut sequence.stop_reason);
-                return Ok(sequence);
-            }
-        }
-    }
+async fn whole(generation: Generation) -> Result<SampledSequence, SamplerError> {
+    let (tokens, end) = generation.whole().await?;
+    let texts = tokens.iter().filter_map(|token| token.text.as_deref());
+    Ok(SampledSequence {
+        text: texts.collect(),
+        tokens: tokens.iter().map(|token| token.id).collect(),
+        logprobs: tokens.iter().map(|token| token.logprob).collect(),
+        sampling_logprobs: tokens.iter().map(|token| token.sampling_logprob).collect(),
+        stop_reason: end.reason.as_str().to_owned(),
+    })
 }

@@ -11,8 +11,7 @@ use metaclaw_trainer_terms::Sampler;
 
 use crate::{
     host::Host,
-    models::DefaultAdapter,
-    serving::EngineSampler,
+    serving::{DefaultAdapter, EngineSampler},
     tinker::shared::{Tinker, TinkerLimits},
     vllm::{Link, VllmServing},
 };
@@ -20,19 +19,13 @@ use crate::{
 /// Limits of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerLimits {
-    /// Requests for text that may wait or run.
-    pub(crate) n_queue: usize,
-    /// The size of a body, in bytes. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
-    pub(crate) body: usize,
+    /// Limits of chats and of other requests for text. A batch of 64 sequences of 8,192 tokens has a body of about 40 MB
+    /// as lists of numbers.
+    pub(crate) text: chat::Limits,
     /// The size of all training bodies in progress, in bytes.
     pub(crate) training_bodies: usize,
-    /// The size of all other bodies that are being read, in bytes.
-    pub(crate) text_bodies: usize,
     /// The number of training calls that may wait or run.
     pub(crate) n_training: usize,
-    /// The size of sampled records, in bytes.
-    pub(crate) sampled: usize,
-    /// The limits of Tinker's dialect.
     pub(crate) tinker: TinkerLimits,
 }
 
@@ -67,12 +60,12 @@ pub(crate) struct Behind {
 
 impl Behind {
     /// The chat server's state for `/v1/health`.
-    pub(crate) fn told(&self) -> Inference {
+    pub(crate) fn health(&self) -> Inference {
         let (command, log) = self.process.clone().unzip();
         Inference {
             command,
             log,
-            ..self.link.told()
+            ..self.link.health()
         }
     }
 }
@@ -81,26 +74,11 @@ impl Behind {
 
 impl Default for ServerLimits {
     fn default() -> Self {
-        let chat = chat::Limits::default();
         Self {
-            n_queue: chat.n_queue,
-            body: chat.body,
+            text: chat::Limits::default(),
             training_bodies: 512 << 20,
-            text_bodies: chat.bodies,
             n_training: 64,
-            sampled: chat.sampled,
             tinker: TinkerLimits::default(),
-        }
-    }
-}
-
-impl ServerLimits {
-    fn of_chats(self) -> chat::Limits {
-        chat::Limits {
-            n_queue: self.n_queue,
-            body: self.body,
-            bodies: self.text_bodies,
-            sampled: self.sampled,
         }
     }
 }
@@ -127,7 +105,7 @@ impl TrainerApp {
             Some(behind) => behind_front(VllmServing::new(Arc::clone(&behind.link), engine)),
             None => behind_front(engine),
         };
-        let front = Front::with_source(source, sampler, limits.of_chats());
+        let front = Front::with_source(source, sampler, limits.text);
         Self(Arc::new(ServerState {
             models,
             front,
@@ -149,11 +127,13 @@ impl TrainerApp {
     /// The longest conversation that chats may have, in tokens; `None` before a model is loaded.
     pub(crate) fn context(&self) -> Option<u64> {
         let own = self.host.model().ok()?.context();
-        let behind = self.inference.as_ref().and_then(|it| it.link.context());
-        u64::try_from(behind.map_or(own, |it| it.min(own))).ok()
+        let behind = self
+            .inference
+            .as_ref()
+            .and_then(|behind| behind.link.context());
+        u64::try_from(behind.map_or(own, |context| context.min(own))).ok()
     }
 
-    /// Returns the key that callers must send.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
     }

@@ -15,7 +15,10 @@ use axum::{
     http::{Method, Request, Response, StatusCode, header},
 };
 use http_body_util::BodyExt as _;
-use metaclaw_engine::{device::Devices, testing::write_tiny_model};
+use metaclaw_engine::{
+    engine::{Dtype, EngineConfig},
+    testing::write_tiny_model,
+};
 use metaclaw_trainer_api::ApiKey;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -49,19 +52,16 @@ fn rig_with(limits: ServerLimits, key: Option<&str>) -> Rig {
 /// A server of the model in `folder`.
 fn rig_in(folder: TempDir, limits: ServerLimits, key: Option<&str>) -> Rig {
     let model = folder.path().join("tiny");
+    let [cache, checkpoints] = ["cache", "checkpoints"].map(|name| folder.path().join(name));
     let host = Host::start(HostConfig {
         model: Some(model),
         fetcher: crate::host::Fetcher::none(),
-        cache_dir: folder.path().join("cache"),
-        checkpoint_dir: folder.path().join("checkpoints"),
-        dtype: Some(metaclaw_engine::engine::Dtype::F32),
-        quantization: None,
-        n_threads: 1,
-        training: Devices::cpu(),
-        inference: Devices::cpu(),
-        memory: None,
-        kv_budget: None,
-        n_waiting: 256,
+        engine: EngineConfig {
+            dtype: Some(Dtype::F32),
+            threads: 1,
+            max_waiting: 256,
+            ..EngineConfig::new("".into(), cache, checkpoints)
+        },
         n_kept: 5,
     });
     let app = TrainerApp::new(host.unwrap(), limits, key.map(ApiKey::new));

@@ -1,12 +1,10 @@
 //! Tinker's protocol below `/api/v1/`, for the SDK and its programs, with MetaClaw's engine.
 //!
 //! `calls` puts each call of a model into its `lane`, where they are executed by their numbers (`work`) whatever order
-//! they arrive in; `about` is what a model is; `futures` keeps promises and results; `sampling` draws; `sessions` are
-//! the clients, whose end gives their models back; `listing` shows runs and checkpoints, whose names on disk are
-//! `stored`'s. All calls of the engine go through the host, as for the REST API's routes.
+//! they arrive in; `futures` keeps promises and results; `sampling` draws; `sessions` are
+//! the clients, whose end gives their models back; `listing` shows runs and checkpoints, whose names and descriptions on
+//! disk are `stored`'s. All calls of the engine go through the host, as for the REST API's routes.
 
-mod about;
-mod asked;
 mod body;
 mod calls;
 pub(crate) mod futures;

@@ -1,9 +1,9 @@
-//! The training routes: runs, gradients, steps, adapters, checkpoints.
+//! The REST routes of training: runs, gradients, steps, adapters, checkpoints.
 //!
 //! Losses are sums over tokens and datums, as in Tinker; `total_tokens` lets a client compute means. Nothing is
 //! repeated or deduplicated here: a client that got no answer finds out from the checkpoints what was done.
 
-use std::str::FromStr;
+use std::{path::Path as FsPath, str::FromStr};
 
 use axum::{
     Json,
@@ -12,10 +12,12 @@ use axum::{
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, NameError, RunId,
     wire::{
-        CheckpointLoadReply, CheckpointLoadRequest, CheckpointSaveReply, CheckpointSaveRequest,
-        CheckpointsReply, CloseRunReply, CloseRunRequest, CreateReply, CreateRequest, DeleteReply,
-        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, OptimStepReply,
-        OptimStepRequest, PruneReply, PruneRequest, SaveWeightsReply, SaveWeightsRequest,
+        AdaptersReply, CheckpointLoadReply, CheckpointLoadRequest, CheckpointSaveReply,
+        CheckpointSaveRequest, CheckpointsReply, CloseRunReply, CloseRunRequest, CreateReply,
+        CreateRequest, DeleteReply, ForwardBackwardReply, ForwardBackwardRequest, ForwardReply,
+        ForwardRequest, LoadAdapterReply, LoadAdapterRequest, OptimStepReply, OptimStepRequest,
+        PruneReply, PruneRequest, SaveWeightsReply, SaveWeightsRequest, UnloadAdapterRequest,
+        UnloadReply,
     },
 };
 use serde::Deserialize;
@@ -23,61 +25,53 @@ use serde_json::Value;
 
 use crate::{
     error::ApiError,
-    fields::{self, Field},
+    fields::{self, Field, parsed},
     host::Host,
-    json::{ApiJson, ReadApiJson, check_values, parse},
-    models::DefaultAdapter,
+    json::{Asked, ReadApiJson, check_values, parse},
+    serving::DefaultAdapter,
     state::TrainerApp,
 };
 
+type Reply<T> = Result<Json<T>, ApiError>;
+
+fn ok() -> String {
+    "ok".to_owned()
+}
+
 /// Opens a run. Other runs stay open.
-pub(crate) async fn create(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<CreateRequest>,
-) -> Result<Json<CreateReply>, ApiError> {
+pub(crate) async fn create(Asked(app, request): Asked<CreateRequest>) -> Reply<CreateReply> {
     app.host.load_base(&request.base_model).await?;
     app.host.create_run(request).await.map(Json)
 }
 
 /// Frees a run's memory.
-pub(crate) async fn close(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<CloseRunRequest>,
-) -> Result<Json<CloseRunReply>, ApiError> {
+pub(crate) async fn close(Asked(app, request): Asked<CloseRunRequest>) -> Reply<CloseRunReply> {
     app.host.close_run(request.session_id).await?;
-    Ok(Json(CloseRunReply {
-        status: "ok".to_owned(),
-    }))
+    Ok(Json(CloseRunReply { status: ok() }))
 }
 
 /// Computes log-probabilities without changing a gradient.
-pub(crate) async fn forward(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<ForwardRequest>,
-) -> Result<Json<ForwardReply>, ApiError> {
+pub(crate) async fn forward(Asked(app, request): Asked<ForwardRequest>) -> Reply<ForwardReply> {
     app.host.forward(request).await.map(Json)
 }
 
 pub(crate) async fn forward_backward(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<ForwardBackwardRequest>,
-) -> Result<Json<ForwardBackwardReply>, ApiError> {
+    Asked(app, request): Asked<ForwardBackwardRequest>,
+) -> Reply<ForwardBackwardReply> {
     app.host.forward_backward(request).await.map(Json)
 }
 
 /// Applies gradients and clears them.
 pub(crate) async fn optim_step(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<OptimStepRequest>,
-) -> Result<Json<OptimStepReply>, ApiError> {
+    Asked(app, request): Asked<OptimStepRequest>,
+) -> Reply<OptimStepReply> {
     app.host.optim_step(request).await.map(Json)
 }
 
 /// Saves the run's adapter; requests without a model's name use it from now on.
 pub(crate) async fn save_weights(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<SaveWeightsRequest>,
-) -> Result<Json<SaveWeightsReply>, ApiError> {
+    Asked(app, request): Asked<SaveWeightsRequest>,
+) -> Reply<SaveWeightsReply> {
     let run = request.session_id;
     let name: AdapterName = name_of(&app, &run, request.name).await?;
     DefaultAdapter::check_free(&name, &app.host)?;
@@ -107,13 +101,11 @@ impl ReadApiJson for SaveCheckpointBody {
 
 /// Saves adapter, optimiser and step.
 pub(crate) async fn save_checkpoint(
-    State(app): State<TrainerApp>,
-    ApiJson(body): ApiJson<SaveCheckpointBody>,
-) -> Result<Json<CheckpointSaveReply>, ApiError> {
-    let name: CheckpointName = name_of(&app, &body.session_id, body.name).await?;
+    Asked(app, body): Asked<SaveCheckpointBody>,
+) -> Reply<CheckpointSaveReply> {
     let request = CheckpointSaveRequest {
+        name: name_of(&app, &body.session_id, body.name).await?,
         session_id: body.session_id,
-        name,
         manifest: body.manifest,
     };
     app.host.save_checkpoint(request).await.map(Json)
@@ -129,26 +121,22 @@ async fn name_of<T: FromStr<Err = NameError>>(
         "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
         _ => given,
     };
-    name.parse()
-        .map_err(|error: NameError| ApiError::field("name", error.to_string()))
+    parsed("name", &name)
 }
 
 /// Sets a run to the state of a checkpoint.
 pub(crate) async fn load_checkpoint(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<CheckpointLoadRequest>,
-) -> Result<Json<CheckpointLoadReply>, ApiError> {
+    Asked(app, request): Asked<CheckpointLoadRequest>,
+) -> Reply<CheckpointLoadReply> {
     let name = checkpoint_name(&app.host, &request.path)?;
-    app.host
-        .load_checkpoint(request.session_id, name, true)
-        .await
-        .map(Json)
+    let loaded = app.host.load_checkpoint(request.session_id, name, true);
+    loaded.await.map(Json)
 }
 
 /// A checkpoint of this server, by its name or by the path that checkpoint/save returned. No other path is opened.
 fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
     let folder = host.checkpoint_folder();
-    let own = std::path::Path::new(path).strip_prefix(&folder).ok();
+    let own = FsPath::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
     name.parse().map_err(|_| {
         let text = format!(
@@ -160,9 +148,7 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> 
 }
 
 /// Lists every complete checkpoint, oldest first.
-pub(crate) async fn checkpoints(
-    State(app): State<TrainerApp>,
-) -> Result<Json<CheckpointsReply>, ApiError> {
+pub(crate) async fn checkpoints(State(app): State<TrainerApp>) -> Reply<CheckpointsReply> {
     let checkpoints = app.host.checkpoints().await?;
     Ok(Json(CheckpointsReply { checkpoints }))
 }
@@ -170,24 +156,76 @@ pub(crate) async fn checkpoints(
 pub(crate) async fn delete_checkpoint(
     State(app): State<TrainerApp>,
     Path(name): Path<String>,
-) -> Result<Json<DeleteReply>, ApiError> {
-    let name: CheckpointName = name
-        .parse()
-        .map_err(|error| ApiError::field("name", format!("{error}")))?;
-    app.host.delete_checkpoint(name).await?;
-    Ok(Json(DeleteReply {
-        status: "ok".to_owned(),
-    }))
+) -> Reply<DeleteReply> {
+    app.host.delete_checkpoint(parsed("name", &name)?).await?;
+    Ok(Json(DeleteReply { status: ok() }))
 }
 
 /// Deletes checkpoints that are not needed any more.
-pub(crate) async fn prune(
-    State(app): State<TrainerApp>,
-    ApiJson(request): ApiJson<PruneRequest>,
-) -> Result<Json<PruneReply>, ApiError> {
-    let deleted = app
-        .host
-        .prune(request.keep, app.models.last_saved())
-        .await?;
+pub(crate) async fn prune(Asked(app, request): Asked<PruneRequest>) -> Reply<PruneReply> {
+    let default = app.models.last_saved();
+    let deleted = app.host.prune(request.keep, default).await?;
     Ok(Json(PruneReply { deleted }))
+}
+
+/// Lists the adapters.
+pub(crate) async fn adapters(State(app): State<TrainerApp>) -> Reply<AdaptersReply> {
+    let adapters = app.host.adapters().await?;
+    Ok(Json(AdaptersReply { adapters }))
+}
+
+/// Takes an adapter into memory.
+pub(crate) async fn load_adapter(
+    Asked(app, request): Asked<LoadAdapterRequest>,
+) -> Reply<LoadAdapterReply> {
+    let name = &request.lora_name;
+    check_path(
+        name,
+        request.lora_path.as_deref(),
+        &app.host.adapter_folder(),
+    )?;
+    let loaded = app.host.load_adapter(name).await?;
+    if let Some(behind) = &app.inference {
+        behind.link.load_adapter(name).await?;
+    }
+    Ok(Json(loaded))
+}
+
+/// vLLM opens any path; here the path must be the adapter's own.
+fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<(), ApiError> {
+    let own = folder.join(name.as_str());
+    match path {
+        None | Some("") => Ok(()),
+        Some(path) if FsPath::new(path) == own => Ok(()),
+        Some(path) => {
+            let text = format!(
+                "lora_path {path:?} is not where adapter {name} is kept: {}, or leave it out",
+                own.display()
+            );
+            Err(ApiError::field("lora_path", text))
+        }
+    }
+}
+
+/// Takes an adapter out of memory.
+pub(crate) async fn unload_adapter(
+    Asked(app, request): Asked<UnloadAdapterRequest>,
+) -> Json<UnloadReply> {
+    let name = &request.lora_name;
+    let mut unloaded = app.host.unload(name);
+    if let Some(behind) = &app.inference {
+        unloaded |= behind.link.unload(name).await;
+    }
+    Json(UnloadReply { unloaded })
+}
+
+/// Deletes an adapter.
+pub(crate) async fn delete_adapter(
+    State(app): State<TrainerApp>,
+    Path(name): Path<String>,
+) -> Reply<DeleteReply> {
+    let name: AdapterName = parsed("name", &name)?;
+    app.models.check_unused(&name)?;
+    app.host.delete_adapter(name).await?;
+    Ok(Json(DeleteReply { status: ok() }))
 }

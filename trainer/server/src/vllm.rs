@@ -7,13 +7,16 @@
 //! The base model is checked in the same way each time the server was started.
 //!
 //! `link` is the connection to the server and its state, `adapters` what is loaded there, `serving` the sampler of the
-//! chat routes, and `process` the server's own process if it is started here; `start` configures them from the flags.
+//! chat routes, and `process` the server's own process if it is started here, from the flags.
 
 mod adapters;
 mod link;
 mod process;
 mod proof;
 mod serving;
-mod start;
 
-pub(crate) use self::{link::Link, process::Process, serving::VllmServing, start::prepare};
+pub(crate) use self::{
+    link::Link,
+    process::{Process, prepare},
+    serving::VllmServing,
+};

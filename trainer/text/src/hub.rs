@@ -4,19 +4,14 @@
 //! `snapshots/COMMIT` has that commit's files. [`Hub::fetch`] downloads a model's missing text files, and
 //! [`Hub::fetch_model`] also its weights.
 
-mod answer;
-mod ask;
 mod error;
 mod fetch;
-mod fetching;
 mod place;
+mod server;
 mod store;
-mod weights;
 
 pub use self::{
     error::HubError,
-    fetch::Hub,
-    fetching::Progress,
+    fetch::{Hub, Progress, whole},
     place::{HubName, HubNameError, MAIN, cache_dir, cached},
-    weights::whole,
 };

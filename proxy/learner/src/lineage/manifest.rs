@@ -11,6 +11,7 @@ use super::{
     made::Provenance,
     numbers::{BatchStats, Numbers},
 };
+use crate::config::RlConfig;
 
 /// A checkpoint's manifest: written with it, and kept unchanged by the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,6 +101,16 @@ pub(crate) fn names(
 // === impl Shape ===
 
 impl Shape {
+    /// The shape of the adapters that these settings make.
+    pub(crate) fn new(base: BaseModel, rl: &RlConfig) -> Self {
+        Self {
+            base,
+            rank: rl.lora_rank,
+            alpha: rl.lora_alpha,
+            targets: rl.targets.0.clone(),
+        }
+    }
+
     /// Returns whether an adapter of this shape can continue one of the other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         self.base.is(&other.base)

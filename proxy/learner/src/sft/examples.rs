@@ -1,6 +1,6 @@
 //! Rows as token ids, with the ids that the model is to say.
 
-use std::ops::Range;
+use std::{ops::Range, path::Path};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use metaclaw_trainer_api::{
@@ -9,7 +9,11 @@ use metaclaw_trainer_api::{
 };
 use serde_json::Value;
 
-use super::rows::{DataRow, RowContent, RowError};
+use super::{
+    error::SftError,
+    rows::{DataRow, RowContent, RowError},
+};
+use crate::error::TrainError;
 
 /// Rows that are tokenised at once.
 const AT_ONCE: usize = 8;
@@ -32,39 +36,37 @@ pub(super) struct TokenExample {
     pub(super) trained: Vec<Range<usize>>,
 }
 
-/// Why a row cannot be tokenised.
-#[derive(Debug)]
-pub(super) enum NotTokenised {
-    Row(RowError),
-    Server(BackendError),
-    /// The server does not say where replies begin.
-    NoSplit,
-}
-
-/// Tokenises rows by the chat template of the model.
+/// Tokenises the rows of a file by the chat template of the model.
 pub(super) async fn token_rows(
     backend: &dyn TrainingBackend,
+    file: &Path,
     rows: Vec<DataRow>,
-) -> Result<Vec<TokenRow>, NotTokenised> {
-    let tokenised = rows.into_iter().map(|row| token_row(backend, row));
+) -> Result<Vec<TokenRow>, SftError> {
+    let tokenised = rows.into_iter().map(|row| token_row(backend, file, row));
     stream::iter(tokenised)
         .buffered(AT_ONCE)
         .try_collect()
         .await
 }
 
-async fn token_row(backend: &dyn TrainingBackend, row: DataRow) -> Result<TokenRow, NotTokenised> {
+async fn token_row(
+    backend: &dyn TrainingBackend,
+    file: &Path,
+    row: DataRow,
+) -> Result<TokenRow, SftError> {
     let mut examples = Vec::new();
     match &row.content {
         RowContent::Chat { messages, trained } => {
             for at in trained {
-                let example = example(backend, &row, &messages[..=*at]).await?;
-                add(&mut examples, example);
+                add(
+                    &mut examples,
+                    example(backend, file, &row, &messages[..=*at]).await?,
+                );
             }
         }
         RowContent::Pair { chosen, rejected } => {
             for messages in [chosen, rejected] {
-                examples.push(example(backend, &row, messages).await?);
+                examples.push(example(backend, file, &row, messages).await?);
             }
         }
     }
@@ -75,9 +77,10 @@ async fn token_row(backend: &dyn TrainingBackend, row: DataRow) -> Result<TokenR
 /// One sequence, of which the last message is trained.
 async fn example(
     backend: &dyn TrainingBackend,
+    file: &Path,
     row: &DataRow,
     messages: &[Value],
-) -> Result<TokenExample, NotTokenised> {
+) -> Result<TokenExample, SftError> {
     let request = TokenizeRequest {
         tools: row.tools.clone(),
         chat_template_kwargs: row.variables.clone(),
@@ -86,7 +89,10 @@ async fn example(
         ..TokenizeRequest::messages(messages.to_vec())
     };
     let line = row.line;
-    let refused = |why: String| NotTokenised::Row(RowError { line, why });
+    let refused = |why: String| SftError::Row {
+        file: file.to_owned(),
+        error: RowError { line, why },
+    };
     let TokenizeReply {
         tokens,
         reply_start,
@@ -99,9 +105,9 @@ async fn example(
             message,
             ..
         }) => return Err(refused(message)),
-        reply => reply.map_err(NotTokenised::Server)?,
+        reply => reply.map_err(|error| TrainError::NoTrainer { why: error.words() })?,
     };
-    let start = reply_start.ok_or(NotTokenised::NoSplit)? as usize;
+    let start = reply_start.ok_or(SftError::NoSplit)? as usize;
     let n = tokens.len();
     if n > max_model_len as usize {
         return Err(refused(format!(
@@ -111,12 +117,10 @@ async fn example(
     if start == 0 || start >= n {
         return Err(refused("its reply has no token after a prompt".to_owned()));
     }
-    let mut example = TokenExample {
+    Ok(TokenExample {
         ids: tokens,
-        trained: Vec::new(),
-    };
-    example.trained.push(start..n);
-    Ok(example)
+        trained: std::iter::once(start..n).collect(),
+    })
 }
 
 /// Adds the sequence of a later reply of the same chat: to the one before where it begins like that, so that what both
@@ -137,7 +141,7 @@ fn add(examples: &mut Vec<TokenExample>, later: TokenExample) {
 
 impl TokenRow {
     pub(super) fn n_tokens(&self) -> usize {
-        self.examples.iter().map(|it| it.ids.len()).sum()
+        self.examples.iter().map(TokenExample::n_tokens).sum()
     }
 
     pub(super) fn n_trained(&self) -> usize {
@@ -148,14 +152,18 @@ impl TokenRow {
 // === impl TokenExample ===
 
 impl TokenExample {
+    pub(super) fn n_tokens(&self) -> usize {
+        self.ids.len()
+    }
+
     pub(super) fn n_trained(&self) -> usize {
         self.trained.iter().map(Range::len).sum()
     }
 
     /// The positions that predict what is trained, ascending.
     pub(super) fn positions(&self) -> Vec<usize> {
-        let trained = self.trained.iter().cloned();
-        trained.flat_map(|it| it.start - 1..it.end - 1).collect()
+        let trained = self.trained.iter();
+        trained.flat_map(|ids| ids.start - 1..ids.end - 1).collect()
     }
 
     /// The sequence with this weight at each id that is trained.

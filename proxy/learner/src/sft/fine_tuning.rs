@@ -2,23 +2,24 @@
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use metaclaw_chat::regular;
-use metaclaw_trainer_api::{AdapterName, CheckpointName, LossFn, RunId, TrainingBackend};
+use metaclaw_trainer_api::{
+    AdapterName, CheckpointName, Datum, LossConfig, LossFn, RunId, TrainingBackend,
+    wire::{ForwardBackwardRequest, ForwardRequest, OptimStepReply, OptimStepRequest},
+};
 use tokio::time::Instant;
 
 use super::{
-    checkpoints::{EpochLine, MadeEpoch},
     error::SftError,
-    examples::{NotTokenised, token_rows},
-    objective::Objective,
-    passes::{PassError, Passes, ReferenceLogprobs},
-    plan::{DataSet, SftPlan},
-    rows::{DataRow, RowContent, rows},
+    examples::{TokenExample, TokenRow, token_rows},
+    plan::{DataSet, EpochLine, MadeEpoch, Objective, PairLogprobs, PairMargin, SftPlan},
+    rows::{DataRow, RowContent, RowError, rows},
     types::{
         HeldOutRows, SftEpoch, SftEvent, SftOrigin, SftPlanned, SftReport, SftStep, SftWanted,
     },
@@ -42,7 +43,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Trains an agent's weights from a data set, and has the gate test what that came to. Whether it serves is for others to
-/// do. `told` hears how it goes.
+/// do. `tell` hears how it goes.
 ///
 /// # Errors
 /// [`SftError`]; the epochs that were made until then are there.
@@ -53,12 +54,12 @@ pub(crate) async fn fine_tune(
     shared: &Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
     wanted: &SftWanted,
-    mut told: impl FnMut(SftEvent) + Send,
+    mut tell: impl FnMut(SftEvent) + Send,
 ) -> Result<SftReport, SftError> {
     let began = Instant::now();
     check(shared, wanted)?;
     let mut context = TrainingContext::new(Arc::clone(shared), backend);
-    let made = with(&mut context, wanted, &mut told).await;
+    let made = with(&mut context, wanted, &mut tell).await;
     context.close().await;
     let mut report = made?;
     report.seconds = began.elapsed().as_secs_f64();
@@ -75,40 +76,36 @@ fn check(shared: &Shared, wanted: &SftWanted) -> Result<(), SftError> {
         let agent = agent.clone();
         return Err(TrainError::Off { agent }.into());
     }
-    let refused = |field, value: &dyn ToString, allowed| {
-        let value = value.to_string();
-        Err(SftError::Setting {
-            field,
-            value,
-            allowed,
-        })
+    let rate = wanted.learning_rate.unwrap_or(1.0);
+    let share = match wanted.held_out {
+        HeldOutRows::Share(share) => share,
+        HeldOutRows::File(_) => 0.0,
     };
-    if wanted.epochs == 0 {
-        return refused("epochs", &0, "1 or more");
-    }
-    if wanted.batch_size == Some(0) {
-        return refused("batch size", &0, "1 or more");
-    }
-    if let Some(rate) = wanted.learning_rate
-        && !(rate > 0.0 && rate <= 1.0)
-    {
-        return refused("learning rate", &rate, "above 0, up to 1");
-    }
-    if !(wanted.beta > 0.0 && wanted.beta.is_finite()) {
-        return refused("beta", &wanted.beta, "above 0");
-    }
-    if let HeldOutRows::Share(share) = wanted.held_out
-        && !(0.0..1.0).contains(&share)
-    {
-        return refused("held-out share", &share, "0 or more, below 1");
-    }
-    Ok(())
+    let (field, value, allowed) = if wanted.epochs == 0 {
+        ("epochs", 0.0, "1 or more")
+    } else if wanted.batch_size == Some(0) {
+        ("batch size", 0.0, "1 or more")
+    } else if !(rate > 0.0 && rate <= 1.0) {
+        ("learning rate", rate, "above 0, up to 1")
+    } else if !(wanted.beta > 0.0 && wanted.beta.is_finite()) {
+        ("beta", wanted.beta, "above 0")
+    } else if !(0.0..1.0).contains(&share) {
+        ("held-out share", share, "0 or more, below 1")
+    } else {
+        return Ok(());
+    };
+    let value = value.to_string();
+    Err(SftError::Setting {
+        field,
+        value,
+        allowed,
+    })
 }
 
 async fn with(
     context: &mut TrainingContext,
     wanted: &SftWanted,
-    told: &mut (impl FnMut(SftEvent) + Send),
+    tell: &mut (impl FnMut(SftEvent) + Send),
 ) -> Result<SftReport, SftError> {
     let runner = context.runner().await?;
     if wanted.serves && !wanted.dry_run {
@@ -119,16 +116,11 @@ async fn with(
     let health = runner.backend.health().await;
     let health = health.map_err(|error| context.shared.no_trainer(&error))?;
     let rl = context.shared.config.rl.clone();
-    let shape = Shape {
-        base: BaseModel::served(&health),
-        rank: rl.lora_rank,
-        alpha: rl.lora_alpha,
-        targets: rl.targets.0.clone(),
-    };
+    let shape = Shape::new(BaseModel::served(&health), &rl);
     let plan = SftPlan::new(wanted, data, shape, rl)?;
     if wanted.dry_run {
         let (_line, planned) = start(context, &runner, wanted, &plan).await?;
-        told(SftEvent::Planned(planned));
+        tell(SftEvent::Planned(planned));
         return Ok(report(wanted, &plan, None));
     }
     let locks = Arc::clone(&context.shared);
@@ -136,11 +128,11 @@ async fn with(
         lock
     } else {
         let why = format!("agent {} is being trained", wanted.agent);
-        told(SftEvent::Waits { why });
+        tell(SftEvent::Waits { why });
         locks.training.lock(&wanted.agent).await
     };
     let (line, planned) = start(context, &runner, wanted, &plan).await?;
-    told(SftEvent::Planned(planned));
+    tell(SftEvent::Planned(planned));
     let mut tuning = FineTuning {
         runner: &runner,
         run: RunHandle::default(),
@@ -150,7 +142,7 @@ async fn with(
         reference: None,
         made: Vec::new(),
         n_failures: 0,
-        told,
+        tell,
     };
     let trained = tuning.all_epochs().await;
     let made = std::mem::take(&mut tuning.made);
@@ -161,7 +153,7 @@ async fn with(
     if let Some(adapter) = best.map(|best| &best.adapter).filter(|_| wanted.serves) {
         report.serves = serves(&context.shared, wanted, adapter).await?;
         if !report.serves {
-            test(context, adapter, &mut report, told).await?;
+            test(context, adapter, &mut report, tell).await?;
         }
     }
     drop(lock);
@@ -193,43 +185,34 @@ fn can_train(
 async fn read(runner: &StepRunner, wanted: &SftWanted) -> Result<DataSet, SftError> {
     let mut hasher = blake3::Hasher::new();
     let rows = read_file(&wanted.file, &mut hasher).await?;
-    let kind = kind(&rows);
+    let kind = |rows: &[DataRow]| rows.first().map_or("no row", |row| row.content.kind());
+    let (trained, mut held_out) = (kind(&rows), None);
     let objective = match rows.first().map(|row| &row.content) {
         Some(RowContent::Pair { .. }) => Objective::Preference { beta: wanted.beta },
         Some(RowContent::Chat { .. }) | None => Objective::CrossEntropy,
     };
-    let mut held_out = Vec::new();
     if let HeldOutRows::File(file) = &wanted.held_out {
-        held_out = read_file(file, &mut hasher).await?;
-        let of_held_out = self::kind(&held_out);
-        if of_held_out != kind {
+        let rows = read_file(file, &mut hasher).await?;
+        if kind(&rows) != trained {
             return Err(SftError::Mixed {
                 file: file.clone(),
-                held_out: of_held_out,
+                held_out: kind(&rows),
                 other: wanted.file.clone(),
-                trained: kind,
+                trained,
             });
         }
+        held_out = Some((file, rows));
     }
-    let held_out_file = match &wanted.held_out {
-        HeldOutRows::File(file) => file,
-        HeldOutRows::Share(_) => &wanted.file,
-    };
     let backend = &*runner.backend;
-    let tokenised = token_rows(backend, rows).await;
-    let rows = tokenised.map_err(|error| not_tokenised(error, &wanted.file))?;
-    let tokenised = token_rows(backend, held_out).await;
-    let held_out = tokenised.map_err(|error| not_tokenised(error, held_out_file))?;
     Ok(DataSet {
         objective,
-        rows,
-        held_out,
+        rows: token_rows(backend, &wanted.file, rows).await?,
+        held_out: match held_out {
+            Some((file, rows)) => token_rows(backend, file, rows).await?,
+            None => Vec::new(),
+        },
         hash: hasher.finalize().to_hex().to_string(),
     })
-}
-
-fn kind(rows: &[DataRow]) -> &'static str {
-    rows.first().map_or("no row", |row| row.content.kind())
 }
 
 /// Reads the rows of a file, and adds its content to a hash.
@@ -258,20 +241,6 @@ fn read_text(file: &Path) -> Result<String, SftError> {
         return Err(SftError::Large { file, n, most });
     }
     fs::read_to_string(file).map_err(failed)
-}
-
-fn not_tokenised(error: NotTokenised, file: &Path) -> SftError {
-    match error {
-        NotTokenised::Row(error) => SftError::Row {
-            file: file.to_owned(),
-            error,
-        },
-        NotTokenised::NoSplit => SftError::NoSplit,
-        NotTokenised::Server(error) => {
-            let why = error.words();
-            TrainError::NoTrainer { why }.into()
-        }
-    }
 }
 
 /// Where the training starts, with what is told of it.
@@ -314,38 +283,35 @@ fn named(
     let Some(known) = known else {
         return Ok(name.parse()?);
     };
-    let found = known.iter().find(|it| it.name.as_str() == name);
-    let Some(found) = found else {
-        return Err(SftError::NoStart(format!(
+    let why = match known.iter().find(|known| known.name.as_str() == name) {
+        Some(found) if found.manifest.shape.fits(shape) => return Ok(found.name.clone()),
+        Some(found) => {
+            let why = shape.change_from(&found.manifest.shape);
+            format!("{name} cannot be trained further: {why}")
+        }
+        None => format!(
             "the training server has no checkpoint {name}: `metaclaw adapters list` shows those there are"
-        )));
+        ),
     };
-    if !found.manifest.shape.fits(shape) {
-        let why = shape.change_from(&found.manifest.shape);
-        return Err(SftError::NoStart(format!(
-            "{name} cannot be trained further: {why}"
-        )));
-    }
-    Ok(found.name.clone())
+    Err(SftError::NoStart(why))
 }
 
 /// The epoch with the lowest held-out loss; the last one where nothing is held out.
 fn best(made: &[MadeEpoch]) -> Option<&MadeEpoch> {
-    let loss = |it: &MadeEpoch| it.held_out_loss.unwrap_or(f64::INFINITY);
-    let better = |best: &'_ MadeEpoch, it: &MadeEpoch| loss(it) <= loss(best);
-    let mut made = made.iter();
-    let first = made.next()?;
-    Some(made.fold(first, |best, it| if better(best, it) { it } else { best }))
+    let loss = |made: &MadeEpoch| made.held_out_loss.unwrap_or(f64::INFINITY);
+    // Of equal ones the last, which is the first in this order.
+    let newest_first = made.iter().rev();
+    newest_first.min_by(|one, other| loss(one).total_cmp(&loss(other)))
 }
 
 fn report(wanted: &SftWanted, plan: &SftPlan, best: Option<&MadeEpoch>) -> SftReport {
     SftReport {
         agent: wanted.agent.clone(),
-        adapter: best.map(|it| it.adapter.to_string()),
-        epoch: best.map_or(0, |it| it.epoch),
+        adapter: best.map(|epoch| epoch.adapter.to_string()),
+        epoch: best.map_or(0, |epoch| epoch.epoch),
         epochs: plan.epochs,
-        held_out_before: best.and_then(|it| it.held_out_before),
-        held_out_after: best.and_then(|it| it.held_out_loss),
+        held_out_before: best.and_then(|epoch| epoch.held_out_before),
+        held_out_after: best.and_then(|epoch| epoch.held_out_loss),
         gate: None,
         serves: false,
         seconds: 0.0,
@@ -368,13 +334,13 @@ async fn test(
     context: &mut TrainingContext,
     adapter: &AdapterName,
     report: &mut SftReport,
-    told: &mut (impl FnMut(SftEvent) + Send),
+    tell: &mut (impl FnMut(SftEvent) + Send),
 ) -> Result<(), SftError> {
     if !context.gate.is_on() {
         return Ok(());
     }
     let name = adapter.to_string();
-    told(SftEvent::Testing { adapter: name });
+    tell(SftEvent::Testing { adapter: name });
     let mut gate = GateReport::default();
     gate.tests.extend(held_out_test(report));
     if gate.passed() {
@@ -400,6 +366,37 @@ fn held_out_test(report: &SftReport) -> Option<GateTest> {
     })
 }
 
+/// Log-probabilities of pairs where the training started.
+#[derive(Debug, Clone, Default)]
+struct ReferenceLogprobs {
+    rows: Vec<PairLogprobs>,
+    held_out: Vec<PairLogprobs>,
+}
+
+/// The sequences of a batch with their weights.
+struct WeightedBatch {
+    datums: Vec<Datum>,
+    lines: Vec<usize>,
+    /// The loss, where the weighted sum is not it.
+    loss: Option<f64>,
+}
+
+/// What one optimiser step measured.
+struct TakenStep {
+    /// Before the step.
+    loss: f64,
+    n_tokens: usize,
+    stepped: OptimStepReply,
+}
+
+/// Why a pass was not made.
+#[derive(Debug)]
+enum PassError {
+    /// It may go another time.
+    Failed(StepFailure),
+    Refused(SftError),
+}
+
 /// The epochs of a training at a training server.
 struct FineTuning<'a, T> {
     runner: &'a StepRunner,
@@ -410,9 +407,22 @@ struct FineTuning<'a, T> {
     /// Of pairs, once it is known.
     reference: Option<ReferenceLogprobs>,
     made: Vec<MadeEpoch>,
-    /// Failures since the last epoch.
     n_failures: usize,
-    told: &'a mut T,
+    tell: &'a mut T,
+}
+
+// === impl PassError ===
+
+impl From<StepFailure> for PassError {
+    fn from(failure: StepFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl<E: Into<SftError>> From<E> for PassError {
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
 }
 
 // === impl FineTuning ===
@@ -426,10 +436,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             let failed = match self.go_on().await {
                 Ok(()) => return Ok(()),
                 Err(PassError::Refused(error)) => return Err(error),
-                Err(PassError::Row(error)) => {
-                    let file = self.file.clone();
-                    return Err(SftError::Row { file, error });
-                }
                 Err(PassError::Failed(failed)) => failed,
             };
             if self.made.len() > n_made {
@@ -438,7 +444,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             self.may_try_again(&failed)?;
             let why = failed.to_string();
             tracing::warn!(why, "the epoch begins again");
-            (self.told)(SftEvent::Waits { why });
+            (self.tell)(SftEvent::Waits { why });
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -472,7 +478,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         let is_pairs = matches!(self.plan.objective, Objective::Preference { .. });
         if is_pairs && self.reference.is_none() {
             let id = self.put_after(0).await?;
-            self.reference = Some(self.passes().reference(&id).await?);
+            self.reference = Some(self.score_pairs(&id).await?);
         }
         for epoch in n_made + 1..=self.plan.epochs {
             let made = self.epoch(epoch).await?;
@@ -492,7 +498,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             && let Some(last) = made.last()
         {
             let epochs_done = last.epoch;
-            (self.told)(SftEvent::Continues { epochs_done });
+            (self.tell)(SftEvent::Continues { epochs_done });
         }
         self.made = made;
         Ok(())
@@ -511,15 +517,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(id)
     }
 
-    fn passes(&mut self) -> Passes<'_> {
-        Passes {
-            runner: self.runner,
-            run: &mut self.run,
-            plan: self.plan,
-            reference: self.reference.as_ref(),
-        }
-    }
-
     /// One epoch, with its checkpoint.
     async fn epoch(&mut self, epoch: u64) -> Result<MadeEpoch, PassError> {
         let began = Instant::now();
@@ -527,8 +524,8 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         let before = if let Some(first) = self.made.first() {
             first.held_out_before
         } else {
-            let before = self.passes().held_out_loss(&id).await?;
-            before.inspect(|&held_out_loss| (self.told)(SftEvent::Before { held_out_loss }))
+            let before = self.held_out_loss(&id).await?;
+            before.inspect(|&held_out_loss| (self.tell)(SftEvent::Before { held_out_loss }))
         };
         // What was put there is changed from here on.
         self.run.at = None;
@@ -538,7 +535,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             epoch,
             adapter: adapter.clone(),
             held_out_before: before,
-            held_out_loss: self.passes().held_out_loss(&id).await?,
+            held_out_loss: self.held_out_loss(&id).await?,
         };
         let loss = numbers.loss;
         let file = self.file.display().to_string();
@@ -551,7 +548,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         let saved = backend.save_checkpoint(id, checkpoint, manifest).await;
         seen(&mut self.run, StepStage::Save, saved)?;
         self.run.at = Some(self.line.point(epoch)?);
-        (self.told)(SftEvent::Epoch(SftEpoch {
+        (self.tell)(SftEvent::Epoch(SftEpoch {
             epoch,
             of: self.plan.epochs,
             adapter: made.adapter.to_string(),
@@ -572,19 +569,19 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             let began = Instant::now();
             let step = (epoch - 1) * self.plan.steps_per_epoch() + at;
             let rate = self.plan.rate(step, n_params);
-            let taken = self.passes().step(id, &batch, rate).await?;
+            let taken = self.step(id, &batch, rate).await?;
             numbers.loss += taken.loss / n_batches as f64;
             numbers.grad_norm = taken.stepped.grad_norm;
             numbers.learning_rate = self.plan.full_rate(n_params);
             numbers.skipped |= taken.stepped.skipped;
             numbers.n_tokens += taken.n_tokens;
             numbers.train_seconds += began.elapsed().as_secs_f64();
-            (self.told)(SftEvent::Step(SftStep {
+            (self.tell)(SftEvent::Step(SftStep {
                 step,
                 of: self.plan.n_steps(),
                 epoch,
                 loss: taken.loss,
-                learning_rate: taken.learning_rate,
+                learning_rate: rate,
                 grad_norm: taken.stepped.grad_norm,
                 skipped: taken.stepped.skipped,
                 n_tokens: taken.n_tokens,
@@ -594,5 +591,217 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         let method = self.plan.objective.as_str().to_owned();
         numbers.losses.insert(method, numbers.loss);
         Ok(numbers)
+    }
+
+    /// Takes a step on a batch, given as places in the rows.
+    async fn step(
+        &mut self,
+        id: &RunId,
+        batch: &[usize],
+        learning_rate: f64,
+    ) -> Result<TakenStep, PassError> {
+        let WeightedBatch {
+            datums,
+            lines,
+            loss,
+        } = self.weighted(id, batch).await?;
+        let (mut sum, mut n_tokens) = (0.0, 0);
+        let lengths: Vec<usize> = datums.iter().map(Datum::n_tokens).collect();
+        for range in self.calls(&lengths) {
+            let began = Instant::now();
+            let request = ForwardBackwardRequest {
+                session_id: id.clone(),
+                datums: datums[range.clone()].to_vec(),
+                loss_fn: LossFn::CrossEntropy,
+                loss_fn_config: LossConfig::new(),
+            };
+            let reply = self.runner.backend.forward_backward(request).await;
+            if let Err(error) = &reply
+                && let Some(line) = error.datum().and_then(|at| lines.get(range.start + at))
+            {
+                let (line, why) = (*line, error.to_string());
+                return Err(PassError::Refused(SftError::Row {
+                    file: self.file.clone(),
+                    error: RowError { line, why },
+                }));
+            }
+            let reply = seen(&mut self.run, StepStage::Pass(0), reply)?;
+            sum += reply.loss;
+            let n: usize = lengths[range].iter().sum();
+            n_tokens += n;
+            self.run.passed(n, began.elapsed());
+        }
+        let request = OptimStepRequest {
+            session_id: id.clone(),
+            learning_rate,
+            adam: self.plan.rl.adam(),
+        };
+        let stepped = self.runner.backend.optim_step(request).await;
+        let stepped = seen(&mut self.run, StepStage::Step, stepped)?;
+        Ok(TakenStep {
+            loss: loss.unwrap_or(sum),
+            n_tokens,
+            stepped,
+        })
+    }
+
+    /// Weighs the ids of a batch so that the gradient of `cross_entropy`, which sums, is that of the objective.
+    async fn weighted(&mut self, id: &RunId, batch: &[usize]) -> Result<WeightedBatch, PassError> {
+        let plan = self.plan;
+        let rows: Vec<&TokenRow> = batch.iter().filter_map(|at| plan.rows.get(*at)).collect();
+        let (mut weights, mut loss) = (Vec::new(), None);
+        match plan.objective {
+            Objective::CrossEntropy => {
+                let n: usize = rows.iter().map(|row| row.n_trained()).sum();
+                let n_sequences = rows.iter().map(|row| row.examples.len()).sum();
+                weights.resize(n_sequences, 1.0 / n.max(1) as f64);
+            }
+            Objective::Preference { beta } => {
+                let known = self.reference.as_ref().map_or(&[][..], |known| &known.rows);
+                let of_batch = batch.iter().filter_map(|at| known.get(*at).copied());
+                let reference: Vec<PairLogprobs> = of_batch.collect();
+                let margins = self.margins(id, &rows, &reference, beta).await?;
+                let n = margins.len().max(1) as f64;
+                for margin in &margins {
+                    let weight = margin.weight(beta) / n;
+                    weights.extend([weight, -weight]);
+                }
+                loss = Some(mean_loss(&margins));
+            }
+        }
+        let examples = rows.iter().flat_map(|row| &row.examples);
+        #[expect(clippy::cast_possible_truncation, reason = "a weight has 24 bits")]
+        let datums = examples
+            .zip(weights)
+            .map(|(example, weight)| example.datum(weight as f32));
+        let line_of_each = |row: &&TokenRow| vec![row.line; row.examples.len()];
+        Ok(WeightedBatch {
+            datums: datums.collect::<Result<_, _>>()?,
+            lines: rows.iter().flat_map(line_of_each).collect(),
+            loss,
+        })
+    }
+
+    /// The loss on the rows that are held out, at the weights of a run; none where nothing is.
+    async fn held_out_loss(&mut self, id: &RunId) -> Result<Option<f64>, StepFailure> {
+        let plan = self.plan;
+        if plan.held_out.is_empty() {
+            return Ok(None);
+        }
+        let rows: Vec<&TokenRow> = plan.held_out.iter().collect();
+        if let Objective::Preference { beta } = plan.objective {
+            let reference = self.reference.as_ref().map(|known| known.held_out.clone());
+            let reference = reference.unwrap_or_default();
+            let margins = self.margins(id, &rows, &reference, beta).await?;
+            return Ok(Some(mean_loss(&margins)));
+        }
+        let examples: Vec<&TokenExample> = rows.iter().flat_map(|row| &row.examples).collect();
+        let sum: f64 = self.logprobs(id, &examples).await?.iter().sum();
+        let n: usize = rows.iter().map(|row| row.n_trained()).sum();
+        Ok(Some(-sum / n.max(1) as f64))
+    }
+
+    /// The log-probabilities of all pairs at the weights of a run.
+    async fn score_pairs(&mut self, id: &RunId) -> Result<ReferenceLogprobs, StepFailure> {
+        let plan = self.plan;
+        let rows: Vec<&TokenRow> = plan.rows.iter().collect();
+        let held_out: Vec<&TokenRow> = plan.held_out.iter().collect();
+        Ok(ReferenceLogprobs {
+            rows: self.pair_logprobs(id, &rows).await?,
+            held_out: self.pair_logprobs(id, &held_out).await?,
+        })
+    }
+
+    async fn margins(
+        &mut self,
+        id: &RunId,
+        rows: &[&TokenRow],
+        reference: &[PairLogprobs],
+        beta: f64,
+    ) -> Result<Vec<PairMargin>, StepFailure> {
+        let now = self.pair_logprobs(id, rows).await?;
+        let both = now.into_iter().zip(reference);
+        let margins = both.map(|(now, reference)| PairMargin::new(beta, now, *reference));
+        Ok(margins.collect())
+    }
+
+    async fn pair_logprobs(
+        &mut self,
+        id: &RunId,
+        rows: &[&TokenRow],
+    ) -> Result<Vec<PairLogprobs>, StepFailure> {
+        let examples: Vec<&TokenExample> = rows.iter().flat_map(|row| &row.examples).collect();
+        let sums = self.logprobs(id, &examples).await?;
+        let pairs = sums.chunks_exact(2).map(|pair| PairLogprobs {
+            chosen: pair[0],
+            rejected: pair[1],
+        });
+        Ok(pairs.collect())
+    }
+
+    /// The log-probability of what is trained in each sequence, summed, in nats.
+    async fn logprobs(
+        &mut self,
+        id: &RunId,
+        examples: &[&TokenExample],
+    ) -> Result<Vec<f64>, StepFailure> {
+        let lengths: Vec<usize> = examples.iter().map(|example| example.n_tokens()).collect();
+        let mut sums = Vec::with_capacity(examples.len());
+        for range in self.calls(&lengths) {
+            let some = &examples[range];
+            let request = ForwardRequest {
+                session_id: id.clone(),
+                // A weight of 0 is a number.
+                datums: some
+                    .iter()
+                    .filter_map(|example| example.datum(0.0).ok())
+                    .collect(),
+                adapter: true,
+                positions: Some(some.iter().map(|example| example.positions()).collect()),
+                top_k: 0,
+            };
+            let reply = self.runner.backend.forward(request).await;
+            let reply = seen(&mut self.run, StepStage::Pass(0), reply)?;
+            let sum = |values: &Vec<f32>| values.iter().copied().map(f64::from).sum::<f64>();
+            sums.extend(reply.logprobs.iter().map(sum));
+        }
+        Ok(sums)
+    }
+
+    /// Cuts sequences into calls that take a part of the deadline, so that chats and other agents' steps run in between.
+    fn calls(&self, lengths: &[usize]) -> Vec<Range<usize>> {
+        let most = self.run.most_tokens(self.runner.backend.deadline());
+        cut(lengths, most)
+    }
+}
+
+fn mean_loss(margins: &[PairMargin]) -> f64 {
+    let sum: f64 = margins.iter().map(|margin| margin.loss()).sum();
+    sum / margins.len().max(1) as f64
+}
+
+/// Ranges of at most this many ids; a longer sequence has one of its own.
+fn cut(lengths: &[usize], most: usize) -> Vec<Range<usize>> {
+    let (mut calls, mut start, mut sum) = (Vec::new(), 0, 0);
+    for (at, length) in lengths.iter().enumerate() {
+        if at > start && sum + length > most {
+            calls.push(start..at);
+            (start, sum) = (at, 0);
+        }
+        sum += length;
+    }
+    calls.extend(Some(start..lengths.len()).filter(|part| !part.is_empty()));
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_cut_by_tokens_and_none_is_lost() {
+        assert_eq!(cut(&[4, 4, 4, 20, 1], 10), [0..2, 2..3, 3..4, 4..5]);
+        assert_eq!(cut(&[4, 4], 100).first(), Some(&(0..2)));
+        assert!(cut(&[], 10).is_empty());
     }
 }

@@ -60,14 +60,14 @@ pub(super) fn rows(text: &str) -> Result<Vec<DataRow>, RowError> {
         if line.trim().is_empty() {
             continue;
         }
-        let told = |why: String| RowError { line: at + 1, why };
-        let mut row = row(line).map_err(told)?;
+        let refused = |why: String| RowError { line: at + 1, why };
+        let mut row = read_row(line).map_err(refused)?;
         row.line = at + 1;
         if let Some(first) = rows.first()
             && first.content.kind() != row.content.kind()
         {
             let (kind, first_kind) = (row.content.kind(), first.content.kind());
-            return Err(told(format!(
+            return Err(refused(format!(
                 "it is one of {kind}, and line {} one of {first_kind}: a file has one kind",
                 first.line
             )));
@@ -77,7 +77,7 @@ pub(super) fn rows(text: &str) -> Result<Vec<DataRow>, RowError> {
     Ok(rows)
 }
 
-fn row(line: &str) -> Result<DataRow, String> {
+fn read_row(line: &str) -> Result<DataRow, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| {
         let hint = if line.trim_start().starts_with('[') {
             " (one JSON object a line, and no list around them)"
@@ -87,7 +87,7 @@ fn row(line: &str) -> Result<DataRow, String> {
         format!("it is no JSON: {error}{hint}")
     })?;
     let Value::Object(object) = &value else {
-        return Err(format!("it is {}, and has to be {TAKEN}", kind_of(&value)));
+        return Err(mismatch("it", &value, TAKEN));
     };
     let content = if object.contains_key("messages") {
         chat(&object["messages"], "messages")?
@@ -96,14 +96,24 @@ fn row(line: &str) -> Result<DataRow, String> {
     } else if object.contains_key("preferred_output") {
         openai_pair(object)?
     } else {
-        return Err(foreign(object));
+        let keys: Vec<&str> = object.keys().take(6).map(String::as_str).collect();
+        return Err(format!("it has {}, and has to be {TAKEN}", keys.join(", ")));
     };
     let of_input = object.get("input").and_then(|input| input.get("tools"));
-    let tools = of_input.or_else(|| object.get("tools"));
+    let tools = match of_input.or_else(|| object.get("tools")) {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(list)) => Some(list).filter(|list| !list.is_empty()),
+        Some(other) => return Err(mismatch("tools", other, "a list in OpenAI's format")),
+    };
+    let variables = match object.get("chat_template_kwargs") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(variables)) => variables.clone(),
+        Some(other) => return Err(mismatch("chat_template_kwargs", other, "an object")),
+    };
     Ok(DataRow {
         line: 0,
-        tools: tools.map(tool_list).transpose()?.flatten(),
-        variables: variables(object)?,
+        tools: tools.map(|list| Value::Array(list.clone())),
+        variables,
         content,
     })
 }
@@ -113,7 +123,9 @@ fn chat(messages: &Value, field: &str) -> Result<RowContent, String> {
     let mut messages = checked(messages, field)?;
     let mut trained = Vec::new();
     for (at, message) in messages.iter_mut().enumerate() {
-        let weight = message.as_object_mut().and_then(|it| it.remove("weight"));
+        let weight = message
+            .as_object_mut()
+            .and_then(|fields| fields.remove("weight"));
         let is_said = message["role"] == "assistant";
         if let Some(weight) = &weight
             && !is_said
@@ -150,11 +162,7 @@ fn trl_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
         Some(Value::String(text)) => vec![json!({"role": "user", "content": text})],
         Some(messages) => checked(messages, "prompt")?,
     };
-    let one = |field: &str| reply_after(&prompt, object.get(field), field);
-    Ok(RowContent::Pair {
-        chosen: one("chosen")?,
-        rejected: one("rejected")?,
-    })
+    pair(object, &prompt, ["chosen", "rejected"])
 }
 
 /// OpenAI's preference format.
@@ -162,10 +170,18 @@ fn openai_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
     let input = object.get("input").ok_or("input is missing")?;
     let messages = input.get("messages").ok_or("input.messages is missing")?;
     let prompt = checked(messages, "input.messages")?;
-    let one = |field: &str| reply_after(&prompt, object.get(field), field);
+    let fields = ["preferred_output", "non_preferred_output"];
+    pair(object, &prompt, fields)
+}
+
+fn pair(
+    object: &Map<String, Value>,
+    prompt: &[Value],
+    [chosen, rejected]: [&str; 2],
+) -> Result<RowContent, String> {
     Ok(RowContent::Pair {
-        chosen: one("preferred_output")?,
-        rejected: one("non_preferred_output")?,
+        chosen: reply_after(prompt, object.get(chosen), chosen)?,
+        rejected: reply_after(prompt, object.get(rejected), rejected)?,
     })
 }
 
@@ -200,7 +216,9 @@ fn reply_after(prompt: &[Value], reply: Option<&Value>, field: &str) -> Result<V
     }
     let mut whole = [prompt, &reply].concat();
     for message in &mut whole {
-        message.as_object_mut().map(|it| it.remove("weight"));
+        message
+            .as_object_mut()
+            .map(|fields| fields.remove("weight"));
     }
     Ok(whole)
 }
@@ -208,18 +226,14 @@ fn reply_after(prompt: &[Value], reply: Option<&Value>, field: &str) -> Result<V
 /// A list of messages that each have a role and something in them.
 fn checked(messages: &Value, field: &str) -> Result<Vec<Value>, String> {
     let Value::Array(messages) = messages else {
-        let kind = kind_of(messages);
-        return Err(format!(
-            "{field} is {kind}, and has to be a list of messages"
-        ));
+        return Err(mismatch(field, messages, "a list of messages"));
     };
     if messages.is_empty() {
         return Err(format!("{field} is empty"));
     }
     for (at, message) in messages.iter().enumerate() {
         let Value::Object(message) = message else {
-            let kind = kind_of(message);
-            return Err(format!("{field}[{at}] is {kind}, and has to be an object"));
+            return Err(mismatch(&format!("{field}[{at}]"), message, "an object"));
         };
         let role = message.get("role").unwrap_or(&Value::Null);
         if !role.as_str().is_some_and(|role| ROLES.contains(&role)) {
@@ -229,12 +243,8 @@ fn checked(messages: &Value, field: &str) -> Result<Vec<Value>, String> {
         let content = message.get("content").unwrap_or(&Value::Null);
         let calls = message.get("tool_calls").and_then(Value::as_array);
         let has_calls = calls.is_some_and(|calls| !calls.is_empty());
-        let is_fine = match content {
-            Value::String(_) | Value::Array(_) => true,
-            Value::Null => has_calls && role == "assistant",
-            _ => false,
-        };
-        if !is_fine {
+        let may_lack_content = has_calls && role == "assistant";
+        if !(content.is_string() || content.is_array() || (content.is_null() && may_lack_content)) {
             let kind = kind_of(content);
             return Err(format!(
                 "{field}[{at}].content is {kind}, allowed: a text, a list of parts, or null beside tool_calls of the assistant's"
@@ -244,37 +254,8 @@ fn checked(messages: &Value, field: &str) -> Result<Vec<Value>, String> {
     Ok(messages.clone())
 }
 
-fn tool_list(tools: &Value) -> Result<Option<Value>, String> {
-    match tools {
-        Value::Null => Ok(None),
-        Value::Array(list) if list.is_empty() => Ok(None),
-        Value::Array(_) => Ok(Some(tools.clone())),
-        other => {
-            let kind = kind_of(other);
-            Err(format!(
-                "tools is {kind}, and has to be a list in OpenAI's format"
-            ))
-        }
-    }
-}
-
-fn variables(object: &Map<String, Value>) -> Result<Map<String, Value>, String> {
-    match object.get("chat_template_kwargs") {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(variables)) => Ok(variables.clone()),
-        Some(other) => {
-            let kind = kind_of(other);
-            Err(format!(
-                "chat_template_kwargs is {kind}, and has to be an object"
-            ))
-        }
-    }
-}
-
-/// What an object of another format has instead.
-fn foreign(object: &Map<String, Value>) -> String {
-    let keys: Vec<&str> = object.keys().take(6).map(String::as_str).collect();
-    format!("it has {}, and has to be {TAKEN}", keys.join(", "))
+fn mismatch(field: &str, value: &Value, wanted: &str) -> String {
+    format!("{field} is {}, and has to be {wanted}", kind_of(value))
 }
 
 fn kind_of(value: &Value) -> &'static str {

@@ -74,13 +74,7 @@ impl StepSite<'_> {
         &self,
         base: &BaseModel,
     ) -> Result<(StepStart, Option<String>), TrainError> {
-        let rl = &self.shared.config.rl;
-        let shape = Shape {
-            base: base.clone(),
-            rank: rl.lora_rank,
-            alpha: rl.lora_alpha,
-            targets: rl.targets.0.clone(),
-        };
+        let shape = Shape::new(base.clone(), &self.shared.config.rl);
         let steps = self.steps().await?;
         let Resumed { point, lost } = self.resumed(&shape, &steps).await?;
         Ok((StepStart::at(point, shape, &steps), lost))

@@ -3,39 +3,62 @@
 //! [`TinkerBackend`] is a [`crate::TrainingBackend`]. A run is a model of the server only as long as its session
 //! exists; a caller that gets `run_not_found` loads its checkpoint again, which makes a new model. What Tinker has no
 //! call for ([`LocalText`]) is done in the process that uses the client.
+//!
+//! To read it, begin with `http` (one exchange) and `futures` (a promise and its result); `session` and `models` put
+//! calls in order, `training`, `samplers`, `score` and `checkpoints` are the calls, and `places` is what SkyRL needs.
 
-mod auth;
 mod backend;
 mod bodies;
 mod checkpoints;
 mod config;
 mod futures;
-mod held;
 mod http;
-mod losses;
 mod manifests;
 mod models;
-mod names;
 mod places;
-mod random;
-mod runs;
-mod sampler;
 mod samplers;
 mod score;
 mod serving;
 mod session;
-mod text;
 mod training;
-mod usage;
 mod words;
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 pub use self::{
     backend::TinkerBackend,
-    config::{Dialect, HEARTBEAT, PATIENCE, TinkerConfig},
+    config::{Dialect, HEARTBEAT, LocalText, PATIENCE, TinkerConfig},
     serving::TinkerSampler,
-    text::LocalText,
-    usage::{TinkerTokens, TinkerUsage},
+    training::{TinkerTokens, TinkerUsage},
 };
+
+/// A poisoned lock still holds a complete value.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A fact that several calls learn and read.
+#[derive(Debug)]
+struct Flag(AtomicBool);
+
+// === impl Flag ===
+
+impl Flag {
+    fn new(value: bool) -> Self {
+        Self(AtomicBool::new(value))
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: bool) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    json::{JsonDatum, ModelInput, PromptChunk as JsonChunk, TensorData},
+    json::{JsonDatum, ModelInput, PromptChunk as JsonChunk},
     proto::{self, ChunkPiece},
-    tensor::{self, MAX_ELEMENTS, Room, WireError},
+    tensor::{self, MAX_ELEMENTS, Room, WireError, WireTensor},
 };
 use crate::{Datum, DatumParts, Tensor2};
 
@@ -15,32 +15,6 @@ const TARGETS: &str = "target_tokens";
 const WEIGHTS: &str = "weights";
 const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
-
-/// A tensor of either dialect.
-trait TensorInput: Sized {
-    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String>;
-    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String>;
-}
-
-impl TensorInput for proto::Tensor {
-    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
-        self.read(room)
-    }
-
-    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String> {
-        self.read(room)
-    }
-}
-
-impl TensorInput for TensorData {
-    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
-        self.read(room)
-    }
-
-    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String> {
-        self.read(room)
-    }
-}
 
 /// Reads the datums of a protobuf request.
 ///
@@ -74,7 +48,7 @@ pub fn to_proto(datum: &Datum) -> proto::ProtoDatum {
     let piece = ChunkPiece::EncodedText(proto::EncodedTextChunk { tokens });
     proto::ProtoDatum {
         model_input: vec![proto::ProtoChunk { piece: Some(piece) }],
-        loss_fn_inputs: inputs(datum, proto::Tensor::of, proto::Tensor::of),
+        loss_fn_inputs: inputs(datum),
         ..proto::ProtoDatum::default()
     }
 }
@@ -83,11 +57,11 @@ pub fn to_proto(datum: &Datum) -> proto::ProtoDatum {
 pub fn to_json(datum: &Datum) -> JsonDatum {
     JsonDatum {
         model_input: ModelInput::of(datum.parts().model_input_tokens.clone()),
-        loss_fn_inputs: inputs(datum, TensorData::of, TensorData::of),
+        loss_fn_inputs: inputs(datum),
     }
 }
 
-fn one<T: TensorInput>(
+fn one<T: WireTensor>(
     at: usize,
     tokens: Result<Vec<u32>, String>,
     mut inputs: BTreeMap<String, T>,
@@ -102,9 +76,9 @@ fn one<T: TensorInput>(
     let tokens = tokens.map_err(|why| wrong("model_input", why))?;
     let targets = inputs.remove(TARGETS);
     let targets = targets.ok_or_else(|| input(TARGETS, "it is missing".to_owned()))?;
-    let targets = targets.ints(room).and_then(target_ids);
+    let targets = targets.read(room).and_then(target_ids);
     let mut floats = |name: &str| {
-        let read = inputs.remove(name).map(|tensor| tensor.floats(room));
+        let read = inputs.remove(name).map(|tensor| tensor.read::<f32>(room));
         read.transpose().map_err(|why| input(name, why))
     };
     let weights = floats(WEIGHTS)?;
@@ -160,19 +134,18 @@ fn target_ids(targets: Tensor2<i64>) -> Result<Tensor2<u32>, String> {
     Tensor2::shaped(ids, &shape).map_err(|error| error.to_string())
 }
 
-fn inputs<T>(
-    datum: &Datum,
-    ints: impl Fn(&[i64], &[usize]) -> T,
-    floats: impl Fn(&[f32], &[usize]) -> T,
-) -> BTreeMap<String, T> {
+fn inputs<T: WireTensor>(datum: &Datum) -> BTreeMap<String, T> {
     let parts = datum.parts();
     let targets = &parts.target_tokens;
     let wide: Vec<i64> = targets.values().iter().map(|id| i64::from(*id)).collect();
-    let vector = |values: &Vec<f32>| floats(values, &[values.len()]);
+    let vector = |values: &Vec<f32>| T::of(values, &[values.len()]);
     let weights = parts.weights.as_ref();
     let named = [
-        (TARGETS, Some(ints(&wide, &targets.shape()))),
-        (WEIGHTS, weights.map(|it| floats(it.values(), &it.shape()))),
+        (TARGETS, Some(T::of(&wide, &targets.shape()))),
+        (
+            WEIGHTS,
+            weights.map(|weights| T::of(weights.values(), &weights.shape())),
+        ),
         (LOGPROBS, parts.logprobs.as_ref().map(vector)),
         (ADVANTAGES, parts.advantages.as_ref().map(vector)),
     ];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     json::{JsonTrainOutput, TensorData},
     proto::{ArrayRecord, BatchedTensor, DType, ForwardBackwardOutput},
-    tensor::{self, MAX_ELEMENTS, Room, WireError},
+    tensor::{self, MAX_ELEMENTS, Room, WireError, WireTensor as _},
 };
 use crate::Tensor2;
 

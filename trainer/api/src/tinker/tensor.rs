@@ -4,7 +4,7 @@ use serde_json::Number;
 
 use super::{
     json::TensorData,
-    proto::{DType, SparseCsr, Tensor, Values},
+    proto::{DType, Tensor, Values},
 };
 use crate::Tensor2;
 
@@ -211,10 +211,17 @@ fn shaped<T>(values: Vec<T>, shape: Option<&[usize]>) -> Result<Tensor2<T>, Stri
     }
 }
 
-// === impl Tensor ===
+/// A tensor of either dialect.
+pub(super) trait WireTensor: Sized {
+    fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self;
 
-impl Tensor {
-    pub(super) fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
+    /// # Errors
+    /// Returns what is wrong with it, in words.
+    fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String>;
+}
+
+impl WireTensor for Tensor {
+    fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
         let whole = |n: &usize| i64::try_from(*n).unwrap_or(i64::MAX);
         Self {
             values: Some(Values::Dense(bytes(values.iter().copied()))),
@@ -223,7 +230,7 @@ impl Tensor {
         }
     }
 
-    pub(super) fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+    fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype() != T::DTYPE {
             return Err(format!(
                 "dtype is {:?}: {} is needed",
@@ -238,29 +245,22 @@ impl Tensor {
                 room.take(values.len())?;
                 shaped(values, Some(&shape))
             }
-            Some(Values::SparseCsr(csr)) => csr.rows::<T>()?.dense(&shape, room),
+            Some(Values::SparseCsr(csr)) => {
+                let rows = SparseRows::<T> {
+                    values: values(&csr.values)?,
+                    crow: values(&csr.crow_indices)?,
+                    col: values(&csr.col_indices)?,
+                };
+                rows.dense(&shape, room)
+            }
             None => shaped(Vec::new(), Some(&shape)),
         }
     }
 }
 
-// === impl SparseCsr ===
-
-impl SparseCsr {
-    fn rows<T: TensorElement>(&self) -> Result<SparseRows<T>, String> {
-        Ok(SparseRows {
-            values: values(&self.values)?,
-            crow: values(&self.crow_indices)?,
-            col: values(&self.col_indices)?,
-        })
-    }
-}
-
-// === impl TensorData ===
-
-impl TensorData {
+impl WireTensor for TensorData {
     /// A value that is not finite becomes 0, because JSON cannot express it.
-    pub(super) fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
+    fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
         let number = |value: &T| value.number().unwrap_or_else(|| Number::from(0));
         Self {
             data: values.iter().map(number).collect(),
@@ -271,7 +271,7 @@ impl TensorData {
         }
     }
 
-    pub(super) fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+    fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype != T::NAME {
             return Err(format!(
                 "dtype is {:?}: {:?} is needed",

@@ -3,22 +3,26 @@
 use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::stream;
+use futures_util::{future::BoxFuture, stream};
 use metaclaw_trainer_terms::{
     SampleEvent, SampleStream, SamplerError, SamplerFailure, SamplerRequest,
 };
 use reqwest::{RequestBuilder, Response, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{body::Completions, events::VllmEvents, said::said};
+use super::events::{VllmErrorBody, VllmEvents};
 use crate::ApiKey;
 
 /// The deadline of short calls. A server that is busy with a long prompt still answers these.
 const SHORT: Duration = Duration::from_secs(10);
 /// The timeout for reading weights from the disk.
 const LOADING: Duration = Duration::from_secs(120);
+
+/// Seeds are limited to the numbers that every JSON parser accepts.
+const SEEDS: u64 = 0x7fff_ffff;
+/// How much of an error's text a message contains.
+const SHOWN: usize = 600;
 
 /// A vLLM server; cheap to clone.
 #[derive(Debug, Clone)]
@@ -48,11 +52,8 @@ struct ModelList {
 #[derive(Debug, Deserialize)]
 struct ModelCard {
     id: String,
-    #[serde(default)]
     root: Option<String>,
-    #[serde(default)]
     parent: Option<String>,
-    #[serde(default)]
     max_model_len: Option<usize>,
 }
 
@@ -90,17 +91,17 @@ impl VllmClient {
             let request = self.http.get(format!("{}/v1/models", self.url));
             let answer = self.send(request.timeout(SHORT)).await?;
             let list: ModelList = answer.json().await.map_err(|error| self.broken(&error))?;
-            let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) =
-                list.data.into_iter().partition(|it| it.parent.is_none());
-            let base = bases.into_iter().next();
-            let base = base.ok_or_else(|| self.remote("its list of models is empty"))?;
-            let context = base.max_model_len;
-            let context =
-                context.ok_or_else(|| self.remote("it does not tell its max_model_len"))?;
-            let adapter = |it: ModelCard| (it.id, it.root.unwrap_or_default());
+            let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) = list
+                .data
+                .into_iter()
+                .partition(|card| card.parent.is_none());
+            let none = || self.remote("its list of models is empty");
+            let base = bases.into_iter().next().ok_or_else(none)?;
+            let untold = || self.remote("it does not tell its max_model_len");
+            let adapter = |card: ModelCard| (card.id, card.root.unwrap_or_default());
             Ok(VllmModels {
                 base: base.id,
-                context,
+                context: base.max_model_len.ok_or_else(untold)?,
                 adapters: adapters.into_iter().map(adapter).collect(),
             })
         })
@@ -200,7 +201,7 @@ impl VllmClient {
     async fn refused(&self, answer: Response) -> SamplerError {
         let status = answer.status();
         let body = answer.bytes().await.unwrap_or_default();
-        let said = said(&body);
+        let refusal = read_refusal(&body);
         let failure = match status {
             StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => SamplerFailure::Request,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => SamplerFailure::Unauthorized,
@@ -209,7 +210,11 @@ impl VllmClient {
             StatusCode::SERVICE_UNAVAILABLE => SamplerFailure::Unavailable,
             _ => SamplerFailure::Remote,
         };
-        let text = format!("vLLM at {} answers {}: {said}", self.url, status.as_u16());
+        let text = format!(
+            "vLLM at {} answers {}: {refusal}",
+            self.url,
+            status.as_u16()
+        );
         SamplerError::new(failure, text)
     }
 }
@@ -251,4 +256,83 @@ impl Reading {
         };
         taken.map_err(|why| self.client.remote(&why))
     }
+}
+
+/// A request for continuations. Every field with a default is sent, because the server's defaults come from the model's
+/// `generation_config.json`.
+#[derive(Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "fields of a body, named on the wire"
+)]
+struct Completions<'a> {
+    model: &'a str,
+    prompt: &'a [u32],
+    n: u32,
+    max_tokens: usize,
+    min_tokens: usize,
+    temperature: f64,
+    top_p: f64,
+    top_k: usize,
+    min_p: f64,
+    repetition_penalty: f64,
+    presence_penalty: f64,
+    frequency_penalty: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    stop_token_ids: &'a [u32],
+    ignore_eos: bool,
+    /// How many of the likeliest ids to return; 0 returns the sampled ids only.
+    logprobs: usize,
+    return_token_ids: bool,
+    /// Uses ids instead of texts as keys of the most probable ids.
+    return_tokens_as_token_ids: bool,
+    stream: bool,
+    stream_options: VllmStreamOptions,
+}
+
+#[derive(Debug, Serialize)]
+struct VllmStreamOptions {
+    include_usage: bool,
+}
+
+// === impl Completions ===
+
+impl<'a> Completions<'a> {
+    /// The body for replies of at most `max_tokens` tokens, by the base model or the adapter that the server calls
+    /// `model`.
+    fn new(model: &'a str, request: &'a SamplerRequest, max_tokens: usize) -> Self {
+        let sampling = request.sampling;
+        Self {
+            model,
+            prompt: &request.prompt_ids,
+            n: request.n,
+            max_tokens,
+            min_tokens: sampling.min_tokens.min(max_tokens),
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            top_k: sampling.top_k,
+            min_p: sampling.min_p,
+            repetition_penalty: sampling.repetition_penalty,
+            presence_penalty: sampling.presence_penalty,
+            frequency_penalty: sampling.frequency_penalty,
+            seed: request.seed.map(|seed| seed & SEEDS),
+            stop_token_ids: &request.stop_token_ids,
+            ignore_eos: request.ignore_eos,
+            logprobs: sampling.top_logprobs,
+            return_token_ids: true,
+            return_tokens_as_token_ids: true,
+            stream: true,
+            stream_options: VllmStreamOptions {
+                include_usage: true,
+            },
+        }
+    }
+}
+
+/// Returns the message of an error's body, or its text.
+fn read_refusal(body: &[u8]) -> String {
+    let message = serde_json::from_slice::<VllmErrorBody>(body).map(|body| body.error.message);
+    let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+    text.chars().take(SHOWN).collect()
 }

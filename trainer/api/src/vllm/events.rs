@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use metaclaw_trainer_terms::{FinishReason, SampleEvent, SampledToken, SamplingEnd};
 use serde::Deserialize;
 
-use super::said::Said;
-
 /// The longest line of an event; the first one repeats the prompt's ids.
 const LONGEST: usize = 16 << 20;
 const ID: &str = "token_id:";
@@ -17,7 +15,6 @@ const ID: &str = "token_id:";
 #[derive(Debug)]
 pub(super) struct VllmEvents {
     n_top: usize,
-    /// The number of unfinished replies.
     n_open: u32,
     line: Vec<u8>,
     ready: VecDeque<SampleEvent>,
@@ -30,7 +27,18 @@ struct StreamChunk {
     #[serde(default)]
     choices: Vec<Choice>,
     usage: Option<VllmUsage>,
-    error: Option<Said>,
+    error: Option<VllmMessage>,
+}
+
+/// An error of the server. Unlike OpenAI's, its code is a number.
+#[derive(Debug, Deserialize)]
+pub(super) struct VllmErrorBody {
+    pub(super) error: VllmMessage,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct VllmMessage {
+    pub(super) message: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +81,6 @@ impl VllmEvents {
         }
     }
 
-    /// Returns the next complete event.
     pub(super) fn pop(&mut self) -> Option<SampleEvent> {
         self.ready.pop_front()
     }
@@ -118,7 +125,9 @@ impl VllmEvents {
             self.take(choice)?;
         }
         if let Some(usage) = chunk.usage {
-            let cached = usage.prompt_tokens_details.and_then(|it| it.cached_tokens);
+            let cached = usage
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens);
             self.flush(cached.unwrap_or(0));
         }
         Ok(())
@@ -136,7 +145,7 @@ impl VllmEvents {
         }
         tops.resize(ids.len(), None);
         for ((id, logprob), top) in ids.into_iter().zip(logprobs).zip(tops) {
-            let logprob = logprob.filter(|it| it.is_finite());
+            let logprob = logprob.filter(|value| value.is_finite());
             let logprob = logprob.ok_or_else(|| {
                 format!("the log-probability of id {id} is no number: the adapter or the weights are damaged")
             })?;

@@ -9,19 +9,17 @@
 mod blocks;
 mod config;
 mod header;
-mod output;
 mod tensors;
 mod tokenizer;
 
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use metaclaw_trainer_text::regular;
 use sha2::{Digest, Sha256};
 
 use self::header::GgufHeader;
-use self::output::write;
 use super::error::LoadError;
 use crate::digest::{hash_all, hex};
 
@@ -67,22 +65,19 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     refuse_part(&header)?;
     let config = config::config(&header, file)?;
     let model_config = crate::model_config::from_json(gguf, config.clone())?;
-    let text = |name: &str, json: &serde_json::Value| {
+    let generation = config::generation_config(&header, &config)?;
+    for (name, json) in [
+        ("config.json", config),
+        ("generation_config.json", generation),
+        ("tokenizer.json", tokenizer::tokenizer(&header)?),
+        (
+            "tokenizer_config.json",
+            tokenizer::tokenizer_config(&header)?,
+        ),
+    ] {
         let pretty = format!("{json:#}\n");
-        write(&out.join(name), |f| {
-            io::Write::write_all(f, pretty.as_bytes())
-        })
-    };
-    text("config.json", &config)?;
-    text(
-        "generation_config.json",
-        &config::generation_config(&header, &config)?,
-    )?;
-    text("tokenizer.json", &tokenizer::tokenizer(&header)?)?;
-    text(
-        "tokenizer_config.json",
-        &tokenizer::tokenizer_config(&header)?,
-    )?;
+        tensors::write(&out.join(name), |file| file.write_all(pretty.as_bytes()))?;
+    }
     tensors::convert(&header, file, &model_config, &out.join("model.safetensors"))
 }
 
@@ -92,10 +87,8 @@ fn refuse_part(header: &GgufHeader) -> Result<(), LoadError> {
     if n_parts < 2 {
         return Ok(());
     }
-    let part = header
-        .optional_int("split.no")?
-        .unwrap_or(0)
-        .saturating_add(1);
+    let number = header.optional_int("split.no")?.unwrap_or(0);
+    let part = number.saturating_add(1);
     let value =
         format!("{n_parts}: this is part {part} of a model that was split into several files");
     let allowed = "1, a model in one file (join the parts with llama.cpp: llama-gguf-split --merge FIRST-PART WHOLE.gguf)";

@@ -54,38 +54,22 @@ pub(crate) enum InferenceServer {
 /// Why these flags or variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InferenceError {
-    /// The server is of an unknown kind.
     #[error(
         "inference backend {value:?} is not known: builtin or hf (the engine in this process), or vllm"
     )]
-    Backend {
-        /// The given value.
-        value: String,
-    },
+    Backend { value: String },
     /// An address for an engine that has none.
     #[error(
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}, and the inference backend is {backend}, the engine in this process: set the backend to vllm, or leave the address out"
     )]
-    Useless {
-        /// The given URL.
-        url: String,
-        /// The backend.
-        backend: String,
-    },
-    /// The value is no URL.
+    Useless { url: String, backend: String },
     #[error(
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}: an address as in http://127.0.0.1:8001"
     )]
-    Url {
-        /// The given URL.
-        url: String,
-    },
+    Url { url: String },
     /// A rank that vLLM cannot reserve memory for.
     #[error("the largest rank for vLLM is {value:?}: from 1 to 512")]
-    Rank {
-        /// The given value.
-        value: String,
-    },
+    Rank { value: String },
     /// vLLM needs a model when it is started.
     #[error(
         "--inference-backend vllm starts vLLM with the base model: give --model, or --inference-url of a server that runs"

@@ -41,14 +41,14 @@ impl Host {
     fn adapter_info(&self, name: AdapterName, lease: Option<&AdapterLease>) -> AdapterInfo {
         let folder = adapter::folder_of(&self.store.folder, &name);
         // Damage is reported when the adapter is requested.
-        let said = adapter::info(&folder).ok();
-        let step = said.as_ref().map_or(0, |said| said.step);
+        let info = adapter::info(&folder).ok();
+        let step = info.as_ref().map_or(0, |info| info.step);
         let sha256 = lease.map(|lease| lease.sha256().to_owned());
         AdapterInfo {
             name,
             loaded: lease.is_some(),
             step: lease.map_or(step, AdapterLease::step),
-            sha256: sha256.or_else(|| said?.sha256),
+            sha256: sha256.or_else(|| info?.sha256),
             bytes: lease.map(|lease| lease.bytes() as u64),
         }
     }
@@ -64,10 +64,10 @@ impl Host {
         let folder = adapter::existing(&self.store.folder, name);
         let folder = folder
             .map_err(|error| SamplerError::new(SamplerFailure::UnknownModel, error.to_string()))?;
-        let said = adapter::info(&folder).map_err(|error| {
+        let info = adapter::info(&folder).map_err(|error| {
             SamplerError::field("model", error.to_string()).with_code(ErrorCode::AdapterDamaged)
         })?;
-        Ok((folder, said.sha256, said.step))
+        Ok((folder, info.sha256, info.step))
     }
 
     /// Takes an adapter into memory; one that is there already stays as it is.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_trainer_text::hub::HubName;
 
-use super::Host;
+use super::{Host, fetcher::refused};
 use crate::{error::ApiError, fields::cut};
 
 /// Names that stand for the loaded model.
@@ -40,7 +40,7 @@ impl Host {
             return true;
         }
         if let Ok(real) = path.canonicalize() {
-            let loaded = self.engine.path().and_then(|it| it.canonicalize().ok());
+            let loaded = self.engine.path().and_then(|path| path.canonicalize().ok());
             return loaded == Some(real);
         }
         // It is no path here: the name of a file or folder elsewhere, or at a hub.
@@ -68,8 +68,4 @@ impl Host {
         let path = self.fetcher.place(&model)?;
         Ok((path, Some(model.name().to_owned())))
     }
-}
-
-fn refused(text: impl Into<String>) -> ApiError {
-    ApiError::field("base_model", text)
 }

@@ -13,7 +13,7 @@ use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 use tokio::sync::Mutex;
 
 use super::failure::RunError;
-use crate::error::ApiError;
+use crate::{blocking::blocking, error::ApiError};
 
 const NO_MODEL: &str = "no model is loaded yet: POST /v1/lora/create with a base_model loads one, and so does --model at the start";
 
@@ -82,10 +82,11 @@ impl EngineCell {
             return Ok(());
         }
         let cell = Arc::clone(self);
-        let load = move || cell.load(&model, name);
-        let done = tokio::task::spawn_blocking(load).await;
-        let done = done.map_err(|error| ApiError::internal(format!("loading failed: {error}")))?;
-        done.map_err(|error| ApiError::field("base_model", format!("base_model {error:#}")))
+        let load = move || {
+            let loaded = cell.load(&model, name);
+            loaded.map_err(|error| ApiError::field("base_model", format!("base_model {error:#}")))
+        };
+        blocking("loading", load).await
     }
 
     /// The devices of training, and of replies.

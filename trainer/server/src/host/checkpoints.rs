@@ -1,7 +1,12 @@
 //! Saves runs as adapters and checkpoints, and deletes old ones.
 
+use std::collections::BTreeMap;
+
 use metaclaw_engine::{
-    adapter, checkpoint, checkpoint::TrainingSnapshot, engine::EngineState, folder,
+    adapter,
+    checkpoint::{self, CheckpointEntry, TrainingSnapshot},
+    engine::EngineState,
+    folder,
     optim::AdamState,
 };
 use metaclaw_trainer_api::{
@@ -14,7 +19,7 @@ use metaclaw_trainer_api::{
 };
 use metaclaw_trainer_terms::ErrorCode;
 
-use super::{Host, failure::RunError, retention};
+use super::{Host, failure::RunError};
 use crate::{error::ApiError, tinker::stored};
 
 // === impl Host ===
@@ -113,7 +118,7 @@ impl Host {
             Ok(run.restore(name, &snapshot)?)
         };
         let step = self.engine.call(restore).await??;
-        self.last_step.set(step);
+        self.set_last_step(step);
         Ok(CheckpointLoadReply {
             status: "ok".to_owned(),
             step,
@@ -180,12 +185,13 @@ impl Host {
         let prune = move |index: &mut checkpoint::CheckpointIndex| {
             let mut listed = index.list(&folder)?;
             // Checkpoints of Tinker's clients are deleted only by those clients.
-            listed.retain(|it| stored::path(it.name.as_str(), WeightsKind::Training).is_none());
+            listed
+                .retain(|entry| stored::path(entry.name.as_str(), WeightsKind::Training).is_none());
             let is_needed = |name: &CheckpointName| {
                 kept.contains(name) || adapters.is_in_use(&AdapterName::from(name))
             };
             let mut deleted = Vec::new();
-            for name in retention::outdated(&listed, n, is_needed) {
+            for name in outdated(&listed, n, is_needed) {
                 let adapter = AdapterName::from(name);
                 adapters.unload(&adapter);
                 if let Ok(adapter) = adapter::existing(&folder, &adapter) {
@@ -224,5 +230,61 @@ impl Host {
     async fn standing(&self) -> Result<Vec<CheckpointName>, ApiError> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
         self.engine.call_now(standing).await
+    }
+}
+
+/// The checkpoints that may be deleted: those that are not among the last `n` of their line of training and are not needed, oldest first.
+///
+/// A line of training consists of a run's checkpoints and those of the runs that continued from one of them; usually it
+/// is an agent's. So an agent that trains often does not displace the checkpoints of one that trains seldom.
+fn outdated(
+    oldest_first: &[CheckpointEntry],
+    n: usize,
+    is_needed: impl Fn(&CheckpointName) -> bool,
+) -> Vec<&CheckpointName> {
+    let mut n_newer: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut outdated = Vec::new();
+    for info in oldest_first.iter().rev() {
+        let n_of_line = n_newer.entry(&info.line).or_default();
+        if *n_of_line >= n && !is_needed(&info.name) {
+            outdated.push(&info.name);
+        }
+        *n_of_line += 1;
+    }
+    outdated.reverse();
+    outdated
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn info(line: &str, step: u64) -> CheckpointEntry {
+        CheckpointEntry {
+            name: format!("{line}-{step}").parse().unwrap(),
+            path: "x".into(),
+            step,
+            line: line.to_owned(),
+            sha256: None,
+            manifest: Value::Null,
+            created_ms: step,
+        }
+    }
+
+    #[test]
+    fn the_last_of_each_line_and_what_is_needed_stay() {
+        let listed = [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("a", 5), ("a", 6)];
+        let listed = listed.map(|(line, step)| info(line, step));
+        let outdated = |n, needed: &str| -> Vec<&str> {
+            let outdated = outdated(&listed, n, |name| name.as_str() == needed);
+            outdated.into_iter().map(CheckpointName::as_str).collect()
+        };
+        assert_eq!(outdated(2, ""), ["a-1", "a-2", "a-4"]);
+        // A checkpoint that is needed does not count against the limit.
+        assert_eq!(outdated(2, "a-2"), ["a-1", "a-4"]);
+        assert_eq!(outdated(2, "a-5"), ["a-1", "a-2", "a-4"]);
+        assert!(outdated(5, "").is_empty());
     }
 }

@@ -66,7 +66,7 @@ fn engine(error: &EngineError, text: String) -> ApiError {
     }
 }
 
-/// A failure to generate, as whoever asks for samples is told.
+/// A failure to generate, as whoever asks for samples is place_and_code.
 pub(super) fn generate(error: &GenerateError) -> SamplerError {
     let text = error.to_string();
     let failed = |failure| SamplerError::new(failure, text.clone());
@@ -141,7 +141,7 @@ fn train(error: &TrainJobError, text: String) -> ApiError {
     }
 }
 
-/// A client that is told which one is wrong can go on without it.
+/// A client that is place_and_code which one is wrong can go on without it.
 fn datum(at: usize) -> String {
     format!("datums[{at}]")
 }
@@ -164,7 +164,7 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
             ApiError::bad(text).with_code(ErrorCode::AdapterRefused)
         }
-        // Asked again, it is as damaged: whoever goes on from it must be told, and not try for ever.
+        // Asked again, it is as damaged: whoever goes on from it must be place_and_code, and not try for ever.
         AdapterError::Content { .. } | AdapterError::File(FileError::Damaged { .. }) => {
             ApiError::bad(text).with_code(ErrorCode::AdapterDamaged)
         }
@@ -186,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    /// `param` and `code` of what a client is told.
-    fn told(error: TrainJobError) -> (Option<String>, Option<ErrorCode>) {
+    /// `param` and `code` of what a client is place_and_code.
+    fn place_and_code(error: TrainJobError) -> (Option<String>, Option<ErrorCode>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)
     }
@@ -203,11 +203,11 @@ mod tests {
         };
         let third = || Some("datums[3]".to_owned());
         assert_eq!(
-            told(not_finite(-9.0)),
+            place_and_code(not_finite(-9.0)),
             (third(), Some(ErrorCode::LossNotFinite))
         );
         let weights = (None, Some(ErrorCode::WeightsNotFinite));
-        assert_eq!(told(not_finite(f32::NAN)), weights);
+        assert_eq!(place_and_code(not_finite(f32::NAN)), weights);
         let long = TrainJobError::Memory {
             datum: 3,
             n_tokens: 9,
@@ -215,11 +215,17 @@ mod tests {
             budget: 1,
             max_tokens: 1,
         };
-        assert_eq!(told(long), (third(), Some(ErrorCode::OutOfMemory)));
+        assert_eq!(
+            place_and_code(long),
+            (third(), Some(ErrorCode::OutOfMemory))
+        );
         let smallest = || TrainJobError::OutOfMemory {
             detail: "can't allocate memory".into(),
         };
-        assert_eq!(told(smallest()), (None, Some(ErrorCode::OutOfMemory)));
+        assert_eq!(
+            place_and_code(smallest()),
+            (None, Some(ErrorCode::OutOfMemory))
+        );
         let refused = ApiError::from(RunError::Train(smallest())).into_response();
         assert_eq!(refused.status(), 503);
         let long = TrainInputError::TooLong {
@@ -227,8 +233,8 @@ mod tests {
             found: 9,
             max: 8,
         };
-        assert_eq!(told(TrainJobError::Input(long)), (third(), None));
+        assert_eq!(place_and_code(TrainJobError::Input(long)), (third(), None));
         let none = TrainJobError::Input(TrainInputError::None);
-        assert_eq!(told(none), (Some("datums".to_owned()), None));
+        assert_eq!(place_and_code(none), (Some("datums".to_owned()), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Models that are given by their names at the hub: found in the cache, or fetched in the background.
+//! A model that is given by its name at the hub is found in the cache, or fetched in the background.
 
 use std::{
     fmt,
@@ -42,7 +42,8 @@ enum State {
 }
 
 /// Logs a file's progress at intervals.
-struct Told(Mutex<Option<Instant>>);
+#[derive(Default)]
+struct ProgressLog(Mutex<Option<Instant>>);
 
 // === impl Fetcher ===
 
@@ -85,8 +86,8 @@ impl Fetcher {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let told = Told::default();
-        let progress = |progress: Progress<'_>| told.tell(progress);
+        let log = ProgressLog::default();
+        let progress = |progress: Progress<'_>| log.tell(progress);
         Ok(runtime.block_on(hub.fetch_model(model, &progress))?)
     }
 
@@ -113,16 +114,13 @@ impl Fetcher {
                 let text = format!("base_model {:?}: {why}", cut(&name));
                 // The next request tries again.
                 *state = State::Idle;
-                return Err(ApiError::field("base_model", text));
+                return Err(refused(text));
             }
             State::Failed { .. } | State::Idle => {}
         }
-        let hub = (self.make)();
-        let hub = hub.map_err(|error| ApiError::field("base_model", format!("{error:#}")))?;
-        hub.check_online(model).map_err(|error| {
-            let text = format!("base_model {:?}: {error}", cut(&name));
-            ApiError::field("base_model", text)
-        })?;
+        let hub = (self.make)().map_err(|error| refused(format!("{error:#}")))?;
+        hub.check_online(model)
+            .map_err(|error| refused(format!("base_model {:?}: {error}", cut(&name))))?;
         *state = State::Running {
             model: name.clone(),
             far: String::new(),
@@ -144,9 +142,9 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 /// Fetches a model, and records in `state` the progress and the end.
 async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
-    let told = Told::default();
+    let log = ProgressLog::default();
     let progress = |progress: Progress<'_>| {
-        told.tell(progress);
+        log.tell(progress);
         if let State::Running { far, .. } = &mut *lock(&state) {
             *far = format!(" ({})", words(progress));
         }
@@ -177,15 +175,9 @@ fn words(progress: Progress<'_>) -> String {
     }
 }
 
-// === impl Told ===
+// === impl ProgressLog ===
 
-impl Default for Told {
-    fn default() -> Self {
-        Self(Mutex::new(None))
-    }
-}
-
-impl Told {
+impl ProgressLog {
     fn tell(&self, progress: Progress<'_>) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
@@ -218,4 +210,8 @@ pub(crate) fn hub_name(model: &Path) -> Option<HubName> {
         return None;
     }
     model.to_str()?.parse().ok()
+}
+
+pub(super) fn refused(text: impl Into<String>) -> ApiError {
+    ApiError::field("base_model", text)
 }

@@ -10,7 +10,7 @@ use metaclaw_engine::{adapter::AdapterError, checkpoint::CheckpointIndex, folder
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::failure::RunError;
-use crate::error::ApiError;
+use crate::{blocking::blocking, error::ApiError};
 
 #[derive(Debug)]
 pub(super) struct CheckpointFolder {
@@ -74,15 +74,12 @@ impl StoreTurn {
         mut self,
         work: impl FnOnce(&mut CheckpointIndex) -> Result<T, AdapterError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let done = tokio::task::spawn_blocking(move || {
+        let work = move || {
             #[cfg(test)]
             self.gate.pass();
-            work(&mut self.index)
-        });
-        let done = done.await;
-        let done =
-            done.map_err(|error| ApiError::internal(format!("the disk work failed: {error}")))?;
-        Ok(done.map_err(RunError::from)?)
+            work(&mut self.index).map_err(RunError::from)
+        };
+        blocking("the disk work", work).await
     }
 }
 

@@ -122,6 +122,20 @@ impl Generation {
         })
     }
 
+    /// Returns all tokens, and the end.
+    ///
+    /// # Errors
+    /// Returns why the reply ended early.
+    pub(crate) async fn whole(mut self) -> Result<(Vec<SampledToken>, SamplingEnd), SamplerError> {
+        let mut tokens = Vec::new();
+        loop {
+            match self.next(0).await? {
+                SampleEvent::Token { token, .. } => tokens.push(token),
+                SampleEvent::End { end, .. } => return Ok((tokens, end)),
+            }
+        }
+    }
+
     async fn receive(&mut self) -> Result<GenerateEvent, SamplerError> {
         match self.stream.recv().await {
             Some(Ok(event)) => Ok(event),

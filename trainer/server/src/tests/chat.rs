@@ -203,7 +203,10 @@ async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
 #[tokio::test]
 async fn hanging_up_gives_the_place_back() {
     let limits = ServerLimits {
-        n_queue: 1,
+        text: metaclaw_trainer_chat::Limits {
+            n_queue: 1,
+            ..metaclaw_trainer_chat::Limits::default()
+        },
         ..ServerLimits::default()
     };
     let rig = rig_with(limits, None);

@@ -206,7 +206,10 @@ async fn all_but_health_need_the_key() {
 #[tokio::test]
 async fn a_body_has_a_bound_and_a_type() {
     let limits = ServerLimits {
-        body: 1000,
+        text: metaclaw_trainer_chat::Limits {
+            body: 1000,
+            ..metaclaw_trainer_chat::Limits::default()
+        },
         ..ServerLimits::default()
     };
     let rig = rig_with(limits, None);

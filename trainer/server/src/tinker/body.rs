@@ -14,7 +14,7 @@ use metaclaw_trainer_chat::bodies::{Hold, Largest};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{error::ApiError, fields::cut, json, state::TrainerApp};
+use crate::{blocking::blocking, error::ApiError, fields::cut, json, state::TrainerApp};
 
 /// Bodies of calls without datums or prompts.
 const SMALL: usize = 64 << 10;
@@ -46,11 +46,11 @@ pub(crate) async fn read_small(
     request: Request,
     next: Next,
 ) -> Response {
-    match whole(&app, request, SMALL).await {
-        Ok((request, taken)) => {
-            drop(taken);
-            next.run(request).await
-        }
+    match whole(&app, request, SMALL)
+        .await
+        .map(|(request, _)| request)
+    {
+        Ok(request) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
@@ -64,16 +64,15 @@ async fn whole(
     let (head, body) = request.into_parts();
     let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
     let coding = head.headers.get(header::CONTENT_ENCODING);
-    let coding = coding.map_or("identity", |it| it.to_str().unwrap_or("?"));
+    let coding = coding.map_or("identity", |value| value.to_str().unwrap_or("?"));
     let (bytes, unpacked) = match coding {
         "identity" => (bytes, None),
         "zstd" => {
             // The decompressed size is not known beforehand, so few bodies are decompressed in parallel.
             let turn = Arc::clone(&app.tinker.unpacking).acquire_owned().await;
             let turn = turn.map_err(|_| ApiError::unavailable("the server ends"))?;
-            let done = tokio::task::spawn_blocking(move || unzstd(&bytes, most)).await;
-            let lost = |error| ApiError::internal(format!("decompressing failed: {error}"));
-            (done.map_err(lost)??, Some(turn))
+            let plain = blocking("decompressing", move || unzstd(&bytes, most)).await?;
+            (plain, Some(turn))
         }
         other => {
             let text = format!("content-encoding is {:?}: zstd or none", cut(other));
@@ -96,9 +95,10 @@ fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes, ApiError> {
     Ok(plain.into())
 }
 
-/// A JSON body.
+/// A call with a JSON body, and the server that is asked.
 #[derive(Debug)]
-pub(crate) struct Json<T> {
+pub(crate) struct Call<T> {
+    pub(crate) app: TrainerApp,
     pub(crate) body: T,
     pub(crate) sent: Sent,
 }
@@ -126,22 +126,22 @@ pub(crate) fn check_size(n_bytes: usize) -> Result<(), ApiError> {
     Err(ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text))
 }
 
-impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest<TrainerApp> for Call<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self, ApiError> {
         let media = media(request.headers());
         if media != "application/json" {
-            let text = format!(
-                "content-type is {:?}: application/json is needed",
-                cut(&media)
-            );
+            let given = cut(&media);
+            let text = format!("content-type is {given:?}: application/json is needed");
             return Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
         }
-        let bytes = Bytes::from_request(request, state)
+        let bytes = Bytes::from_request(request, app)
             .await
             .map_err(|rejection| ApiError::status(rejection.status(), rejection.body_text()))?;
-        read_json(bytes).await
+        let (body, sent) = read_json(bytes).await?;
+        let app = app.clone();
+        Ok(Self { app, body, sent })
     }
 }
 
@@ -151,25 +151,21 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
 /// Returns 400 with the field.
 pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
-) -> Result<Json<T>, ApiError> {
+) -> Result<(T, Sent), ApiError> {
     let read = move || {
         let n_bytes = bytes.len() + json::count_values(&bytes) * VALUE;
         check_size(n_bytes)?;
         let body = json::parse(&json::mended(&bytes))?;
         let hash = blake3::hash(&bytes);
-        Ok(Json {
-            body,
-            sent: Sent { hash, n_bytes },
-        })
+        Ok::<_, ApiError>((body, Sent { hash, n_bytes }))
     };
-    let done = tokio::task::spawn_blocking(read).await;
-    done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
+    blocking("reading", read).await
 }
 
 /// Returns the media type, in lower case.
 pub(crate) fn media(headers: &HeaderMap) -> String {
     let given = headers.get(header::CONTENT_TYPE);
-    let given = given.and_then(|it| it.to_str().ok()).unwrap_or("");
+    let given = given.and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = given.split(';').next().unwrap_or("");
     media.trim().to_ascii_lowercase()
 }
@@ -177,8 +173,8 @@ pub(crate) fn media(headers: &HeaderMap) -> String {
 /// Returns whether the caller reads protobuf.
 pub(crate) fn takes_protobuf(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
-    let mut accepted = accepted.filter_map(|it| it.to_str().ok());
-    accepted.any(|it| it.contains(PROTOBUF))
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    accepted.any(|media| media.contains(PROTOBUF))
 }
 
 #[cfg(test)]

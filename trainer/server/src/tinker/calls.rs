@@ -1,6 +1,6 @@
 //! The calls of models: each goes into its model's lane and is answered with a promise.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use axum::{
     Json as Reply,
@@ -8,52 +8,65 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use metaclaw_trainer_api::tinker::{
-    ModelId, PROTOBUF, RequestId, TinkerSessionId,
-    json::{
-        CreateModel, ForwardBackward, GetInfo, LoadWeights, LoraConfig, ModelData, ModelInfo,
-        OptimStep, OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
+use metaclaw_trainer_api::{
+    LossConfig,
+    tinker::{
+        ModelId, PROTOBUF, TinkerSessionId,
+        json::{
+            CreateModel, ForwardBackward, GetInfo, LoadWeights, ModelData, ModelInfo, OptimStep,
+            OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
+        },
+        proto::{ProtoForwardBackward, Setting, decoded_size},
     },
 };
+use prost::{DecodeError, Message as _};
 
 use super::{
-    about::About,
-    asked::{self, Asked, ParsedPass},
-    body::{self, Json},
+    body::{self, Call, Sent, check_size},
     futures::{Found, PromiseOpening, PromiseOutcome},
     lane::NoPlace,
     registry::{Data, ModelCall, SessionModel, WeightsLoad, Work},
+    stored::About,
     work,
 };
-use crate::{error::ApiError, fields::cut, state::TrainerApp};
+use crate::{
+    blocking::blocking,
+    error::ApiError,
+    fields::{cut, parsed},
+    state::TrainerApp,
+};
 
 type Answer = Result<Reply<Promise>, ApiError>;
 
-/// `POST create_model`.
-pub(crate) async fn create_model(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<CreateModel>,
-) -> Answer {
-    app.host.load_base(&body.base_model).await?;
-    check_optimizer(body.optimizer_config.as_ref())?;
-    let about = about(&body.lora_config.unwrap_or_default())?;
-    let seed = body.lora_config.and_then(|lora| lora.seed);
-    let id = model_id(&body.session_id, body.model_seq_id)?;
-    let work = Work::Create {
-        seed: seed.map(i64::cast_unsigned),
-    };
-    let model = SessionModel::new(id, body.session_id, body.user_metadata);
-    model.about.set(about);
-    begin(&app, model, Asked { work, sent })
+/// A request to a model.
+struct Asked {
+    work: Work,
+    sent: Sent,
 }
 
-fn about(lora: &LoraConfig) -> Result<About, ApiError> {
-    let about = About::from(lora);
+/// A forward_backward that was read.
+struct ParsedPass {
+    id: ModelId,
+    seq: u32,
+    asked: Asked,
+}
+
+/// `POST create_model`.
+pub(crate) async fn create_model(Call { app, body, sent }: Call<CreateModel>) -> Answer {
+    app.host.load_base(&body.base_model).await?;
+    check_optimizer(body.optimizer_config.as_ref())?;
+    let lora = body.lora_config.unwrap_or_default();
+    let about = About::from(&lora);
     if about.targets().is_empty() {
         let text = "lora_config trains nothing: at least one of train_attn, train_mlp and train_unembed is true";
         return Err(ApiError::field("lora_config", text));
     }
-    Ok(about)
+    let id = model_id(&body.session_id, body.model_seq_id)?;
+    let seed = lora.seed.map(i64::cast_unsigned);
+    let model = SessionModel::new(id, body.session_id, body.user_metadata);
+    model.about.set(about);
+    let work = Work::Create { seed };
+    begin(&app, model, Asked { work, sent })
 }
 
 fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
@@ -82,10 +95,7 @@ fn begin(app: &TrainerApp, model: SessionModel, first: Asked) -> Answer {
 }
 
 /// `POST load_weights`: creates a model, or loads into one.
-pub(crate) async fn load_weights(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<LoadWeights>,
-) -> Answer {
+pub(crate) async fn load_weights(Call { app, body, sent }: Call<LoadWeights>) -> Answer {
     check_optimizer(body.optimizer_config.as_ref())?;
     let load = WeightsLoad {
         path: body.path,
@@ -116,17 +126,13 @@ pub(crate) async fn forward_backward(
 ) -> Answer {
     match body::media(&headers).as_str() {
         PROTOBUF => {
-            let done = tokio::task::spawn_blocking(move || asked::from_proto(&bytes)).await;
-            let done = done.map_err(|error| ApiError::internal(format!("reading: {error}")))?;
-            let ParsedPass { id, seq, asked } = done?;
-            call(&app, &id, Some(seq), asked)
+            let pass = blocking("reading", move || from_protobuf(&bytes)).await?;
+            call(&app, &pass.id, Some(pass.seq), pass.asked)
         }
         "application/json" => from_json(&app, bytes, false).await,
         other => {
-            let text = format!(
-                "content-type is {:?}: {PROTOBUF} or application/json",
-                cut(other)
-            );
+            let given = cut(other);
+            let text = format!("content-type is {given:?}: {PROTOBUF} or application/json");
             Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
         }
     }
@@ -137,8 +143,55 @@ pub(crate) async fn forward(State(app): State<TrainerApp>, bytes: Bytes) -> Answ
     from_json(&app, bytes, true).await
 }
 
+/// Reads a protobuf body. Errors in its data become part of the result.
+///
+/// # Errors
+/// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
+fn from_protobuf(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
+    let broken = |error: DecodeError| {
+        ApiError::bad(format!("the body is no ForwardBackwardRequest: {error}"))
+    };
+    let n_bytes = decoded_size(bytes).map_err(broken)?;
+    check_size(n_bytes)?;
+    let request = ProtoForwardBackward::decode(bytes).map_err(broken)?;
+    // A writer may order the entries of a map differently when it writes again, so they are sorted here.
+    let hash = blake3::hash(&request.encode_to_vec());
+    let id = parsed("model_id", &request.model_id)?;
+    let seq = u32::try_from(request.seq_id).ok().filter(|seq| *seq > 0);
+    let seq = seq.ok_or_else(|| {
+        let text = format!("seq_id is {}: 1 or more", request.seq_id);
+        ApiError::field("seq_id", text)
+    })?;
+    let work = Work::Train {
+        config: loss_config(&request),
+        data: Data::Proto(request.data),
+        loss_fn: request.loss_fn,
+        forward_only: request.forward_only,
+    };
+    let sent = Sent { hash, n_bytes };
+    let asked = Asked { work, sent };
+    Ok(ParsedPass { id, seq, asked })
+}
+
+/// The second map has all settings, if it is there.
+fn loss_config(request: &ProtoForwardBackward) -> Result<LossConfig, String> {
+    if request.loss_fn_config_v2.is_empty() {
+        return Ok(request.loss_fn_config.clone());
+    }
+    let settings = request.loss_fn_config_v2.iter();
+    let read = settings.map(|(name, value)| match &value.value {
+        Some(Setting::Number(number)) => Ok((name.clone(), *number)),
+        Some(Setting::Text(text)) => {
+            let (name, text) = (cut(name), cut(text));
+            Err(format!("loss_fn_config.{name} is {text:?}: a number"))
+        }
+        None => Err(format!("loss_fn_config.{} has no value", cut(name))),
+    });
+    read.collect()
+}
+
 async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer {
-    let Json { body, sent } = body::read_json::<ForwardBackward>(bytes).await?;
+    let (body, sent) = body::read_json::<ForwardBackward>(bytes).await?;
     let input = body.forward_backward_input;
     let work = Work::Train {
         data: Data::Json(input.data),
@@ -150,10 +203,7 @@ async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer
 }
 
 /// `POST optim_step`.
-pub(crate) async fn optim_step(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<OptimStep>,
-) -> Answer {
+pub(crate) async fn optim_step(Call { app, body, sent }: Call<OptimStep>) -> Answer {
     let adam = match (body.adam_params, body.optimizer_params) {
         (_, Some(other)) => Err(format!(
             "optimizer_params.type is {:?}: only AdamW is built, send adam_params",
@@ -166,10 +216,7 @@ pub(crate) async fn optim_step(
 }
 
 /// `POST save_weights`.
-pub(crate) async fn save_weights(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<SaveWeights>,
-) -> Answer {
+pub(crate) async fn save_weights(Call { app, body, sent }: Call<SaveWeights>) -> Answer {
     let work = Work::Save {
         path: body.path,
         overwrite: body.overwrite,
@@ -179,10 +226,7 @@ pub(crate) async fn save_weights(
 }
 
 /// `POST save_weights_for_sampler`.
-pub(crate) async fn save_for_sampler(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<SaveForSampler>,
-) -> Answer {
+pub(crate) async fn save_for_sampler(Call { app, body, sent }: Call<SaveForSampler>) -> Answer {
     let work = Work::SaveForSampler {
         path: body.path,
         sampler: body.sampling_session_seq_id,
@@ -190,10 +234,10 @@ pub(crate) async fn save_for_sampler(
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
-fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
-    let id: Result<RequestId, _> = format!("{model}:{seq}").parse();
+/// The promise of a model's call of this number or name.
+fn promise(model: &ModelId, call: impl Display) -> Result<Promise, ApiError> {
     Ok(Promise {
-        request_id: id.map_err(|error| ApiError::field("model_id", error.to_string()))?,
+        request_id: parsed("model_id", &format!("{model}:{call}"))?,
         model_id: Some(model.clone()),
         sample_sequence_ids: None,
     })
@@ -215,20 +259,16 @@ fn put(app: &TrainerApp, model: &SessionModel, seq: u32, promise: Promise, asked
     if let PromiseOpening::Known = futures.open(promise.clone(), sent.hash)? {
         return Ok(Reply(promise));
     }
-    let placed = app
-        .tinker
-        .room(sent.n_bytes, model.lane.waits_for(seq))
-        .and_then(|room| {
-            let call = ModelCall {
-                request: request.clone(),
-                work,
-                room,
-            };
-            model
-                .lane
-                .put(seq, call)
-                .map_err(|why| no_place(model, seq, why))
-        });
+    let room = app.tinker.room(sent.n_bytes, model.lane.waits_for(seq));
+    let placed = room.and_then(|room| {
+        let call = ModelCall {
+            request: request.clone(),
+            work,
+            room,
+        };
+        let placed = model.lane.put(seq, call);
+        placed.map_err(|why| no_place(model, seq, why))
+    });
     if let Err(error) = placed {
         futures.forget(&request);
         return Err(error);
@@ -249,18 +289,13 @@ fn no_place(model: &SessionModel, seq: u32, why: NoPlace) -> ApiError {
 
 /// `POST get_info`; while a model is being loaded, the call waits.
 pub(crate) async fn get_info(
-    State(app): State<TrainerApp>,
-    Json { body, .. }: Json<GetInfo>,
+    Call { app, body, .. }: Call<GetInfo>,
 ) -> Result<Reply<ModelInfo>, ApiError> {
     let model = app.tinker.registry.model(&body.model_id)?;
     if model.about.get().is_none() {
         let first = promise(&model.id, 0)?.request_id;
-        let found = app
-            .tinker
-            .futures
-            .wait(&first, app.tinker.limits.hold)
-            .await;
-        if let Found::Done(outcome) = &found
+        let tinker = &app.tinker;
+        if let Found::Done(outcome) = tinker.futures.wait(&first, tinker.limits.hold).await
             && let PromiseOutcome::Failed(failed) = outcome.as_ref()
         {
             return Err(ApiError::bad(failed.error.clone()));
@@ -286,25 +321,14 @@ pub(crate) async fn get_info(
 }
 
 /// `POST unload_model`: releases a model immediately.
-pub(crate) async fn unload_model(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<UnloadModel>,
-) -> Answer {
-    let promise = Promise {
-        request_id: format!("{}:unload", body.model_id)
-            .parse()
-            .map_err(|error| ApiError::field("model_id", format!("{error}")))?,
-        model_id: Some(body.model_id.clone()),
-        sample_sequence_ids: None,
-    };
+pub(crate) async fn unload_model(Call { app, body, sent }: Call<UnloadModel>) -> Answer {
+    let promise = promise(&body.model_id, "unload")?;
     if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), sent.hash)? {
         if let Some(model) = app.tinker.registry.remove_model(&body.model_id) {
             work::close(&app, &model);
         }
-        let done = serde_json::to_value(&body);
-        let done = done.map_err(|error| ApiError::internal(format!("writing: {error}")))?;
-        let futures = &app.tinker.futures;
-        futures.finish(&promise.request_id, PromiseOutcome::Json(done));
+        let done = PromiseOutcome::json(&body)?;
+        app.tinker.futures.finish(&promise.request_id, done);
     }
     Ok(Reply(promise))
 }

@@ -15,6 +15,7 @@ use metaclaw_trainer_api::tinker::{
     json::{FailedPromise, FailureCategory, Promise},
 };
 use metaclaw_trainer_terms::ErrorCode;
+use serde::Serialize;
 use tokio::{
     sync::watch,
     task::AbortHandle,
@@ -37,10 +38,8 @@ pub(crate) enum PromiseOutcome {
 /// The limits on kept promises.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PromiseLimits {
-    /// Promises, open ones among them.
     pub(crate) n: usize,
     pub(crate) bytes: usize,
-    /// How long a result is kept.
     pub(crate) time: Duration,
 }
 
@@ -71,7 +70,6 @@ struct PromiseEntry {
 pub(crate) enum PromiseOpening {
     /// The call is new and will be carried out.
     New,
-    /// The call is a repetition.
     Known,
 }
 
@@ -87,6 +85,20 @@ pub(crate) enum Found {
 // === impl PromiseOutcome ===
 
 impl PromiseOutcome {
+    /// A result that is JSON.
+    ///
+    /// # Errors
+    /// 500 for what JSON cannot express.
+    pub(crate) fn json(body: &impl Serialize) -> Result<Self, ApiError> {
+        Self::value(body).map(Self::Json)
+    }
+
+    /// # Errors
+    /// As [`Self::json`].
+    pub(crate) fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {
+        serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
+    }
+
     /// A result that is an error.
     pub(crate) fn failed(error: &ApiError) -> Self {
         let category = if error.is_ours() {
@@ -115,7 +127,7 @@ impl PromiseOutcome {
             Self::Sample(output, _) => {
                 let sequences = output.sequences.iter();
                 let sequences: usize = sequences
-                    .map(|it| 256 + 8 * it.tokens.len() + top(&it.topk_logprobs))
+                    .map(|sequence| 256 + 8 * sequence.tokens.len() + top(&sequence.topk_logprobs))
                     .sum();
                 let prompt = output.prompt_logprobs.as_ref().map_or(0, Vec::len);
                 sequences + 8 * prompt + top(&output.topk_prompt_logprobs)
@@ -129,10 +141,8 @@ impl PromiseOutcome {
 
 impl Futures {
     pub(crate) fn new(keep: PromiseLimits) -> Self {
-        Self {
-            inner: Mutex::default(),
-            keep,
-        }
+        let inner = Mutex::default();
+        Self { inner, keep }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -207,20 +217,19 @@ impl Futures {
 
     /// Ends the task that works on a promise, if one can be ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let task = self
-            .lock()
+        let mut inner = self.lock();
+        let task = inner
             .entries
             .get_mut(id)
-            .and_then(|it| it.task.take());
+            .and_then(|entry| entry.task.take());
+        drop(inner);
         if let Some(task) = task {
             task.abort();
-            self.finish(
-                id,
-                PromiseOutcome::Failed(FailedPromise {
-                    error: "the request was cancelled by its client".to_owned(),
-                    category: FailureCategory::User,
-                }),
-            );
+            let outcome = PromiseOutcome::Failed(FailedPromise {
+                error: "the request was cancelled by its client".to_owned(),
+                category: FailureCategory::User,
+            });
+            self.finish(id, outcome);
         }
     }
 
@@ -229,7 +238,12 @@ impl Futures {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn wait(&self, id: &RequestId, hold: Duration) -> Found {
-        let Some(mut outcome) = self.lock().entries.get(id).map(|it| it.outcome.subscribe()) else {
+        let Some(mut outcome) = self
+            .lock()
+            .entries
+            .get(id)
+            .map(|entry| entry.outcome.subscribe())
+        else {
             return Found::Gone;
         };
         match timeout(hold, outcome.wait_for(Option::is_some)).await {

@@ -22,12 +22,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    body::Json,
-    registry::SessionModel,
+    body::Call,
     stored::{self, Origin, StoredManifest},
     work,
 };
-use crate::{error::ApiError, state::TrainerApp};
+use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// Entries of a page where the caller names no number.
 const PAGE: u64 = 20;
@@ -76,7 +75,10 @@ impl Found {
             tinker_path: self.path.to_string(),
             size_bytes: None,
             public: false,
-            user_metadata: self.origin.as_ref().and_then(|it| it.user_metadata.clone()),
+            user_metadata: self
+                .origin
+                .as_ref()
+                .and_then(|origin| origin.user_metadata.clone()),
             expires_at: None,
         }
     }
@@ -97,7 +99,7 @@ async fn all(app: &TrainerApp) -> Result<Vec<Found>, ApiError> {
         Some(Found {
             path,
             ms: info.created_ms,
-            origin: manifest.map(|it| it.tinker),
+            origin: manifest.map(|stored| stored.tinker),
         })
     });
     let folder = app.host.adapter_folder();
@@ -115,9 +117,13 @@ async fn all(app: &TrainerApp) -> Result<Vec<Found>, ApiError> {
 }
 
 fn written_ms(folder: &FsPath) -> u64 {
-    let written = std::fs::metadata(folder).and_then(|it| it.modified()).ok();
-    let since = written.and_then(|it| it.duration_since(SystemTime::UNIX_EPOCH).ok());
-    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+    let written = std::fs::metadata(folder)
+        .and_then(|metadata| metadata.modified())
+        .ok();
+    let since = written.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    since.map_or(0, |duration| {
+        u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// `GET checkpoints`.
@@ -151,9 +157,7 @@ pub(crate) async fn delete(
     State(app): State<TrainerApp>,
     Path((run, kind, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let path: TinkerPath = format!("tinker://{run}/{kind}/{name}")
-        .parse()
-        .map_err(|error| ApiError::field("checkpoint_id", format!("{error}")))?;
+    let path: TinkerPath = parsed("checkpoint_id", &format!("tinker://{run}/{kind}/{name}"))?;
     let flat = stored::flat(&path)?;
     match path.kind {
         WeightsKind::Training => app.host.delete_checkpoint(flat).await?,
@@ -168,22 +172,18 @@ pub(crate) async fn delete(
 
 /// `POST weights_info`.
 pub(crate) async fn weights_info(
-    State(app): State<TrainerApp>,
-    Json { body, .. }: Json<WeightsInfoRequest>,
+    Call { app, body, .. }: Call<WeightsInfoRequest>,
 ) -> Result<Reply<WeightsInfo>, ApiError> {
-    let path: TinkerPath = body
-        .tinker_path
-        .parse()
-        .map_err(|error| ApiError::field("tinker_path", format!("{error}")))?;
+    let path: TinkerPath = parsed("tinker_path", &body.tinker_path)?;
     let origin = work::checkpoint(&app, &stored::flat(&path)?).await?;
     Ok(Reply(WeightsInfo {
         base_model: origin.base_model,
         optimizer_config: OptimizerConfig::default(),
         is_lora: true,
-        lora_rank: Some(origin.rank),
-        train_unembed: Some(origin.train_unembed),
-        train_mlp: Some(origin.train_mlp),
-        train_attn: Some(origin.train_attn),
+        lora_rank: Some(origin.about.rank),
+        train_unembed: Some(origin.about.train_unembed),
+        train_mlp: Some(origin.about.train_mlp),
+        train_attn: Some(origin.about.train_attn),
     }))
 }
 
@@ -205,40 +205,38 @@ pub(crate) async fn run(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
 ) -> Result<Reply<TrainingRun>, ApiError> {
-    let id: ModelId = id
-        .parse()
-        .map_err(|error| ApiError::field("training_run_id", format!("{error}")))?;
-    let mut runs = all_runs(&app).await?;
-    let found = runs.remove(&id).ok_or_else(|| {
-        ApiError::not_found(
-            ErrorCode::RunNotFound,
-            format!("there is no training run {id}"),
-        )
-    })?;
-    Ok(Reply(found))
+    let id: ModelId = parsed("training_run_id", &id)?;
+    let found = all_runs(&app).await?.remove(&id);
+    found.map(Reply).ok_or_else(|| {
+        let text = format!("there is no training run {id}");
+        ApiError::not_found(ErrorCode::RunNotFound, text)
+    })
 }
 
 async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
     let base = app.host.base();
     let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
     for model in app.tinker.registry.models() {
-        runs.insert(model.id.clone(), open(base, &model));
+        let mut run = empty(
+            &model.id,
+            base,
+            model.used_ms(),
+            model.user_metadata.clone(),
+        );
+        run.lora_rank = model.about.get().map(|about| about.rank);
+        runs.insert(model.id.clone(), run);
     }
     // The newest first: the first of a kind is the last that was saved.
     for found in all(app).await? {
         let origin = found.origin.as_ref();
-        let entry = runs.entry(found.path.run.clone()).or_insert_with(|| {
-            let id = &found.path.run;
-            empty(
-                id,
-                base,
-                found.ms,
-                origin.and_then(|it| it.model_metadata.clone()),
-            )
+        let id = &found.path.run;
+        let entry = runs.entry(id.clone()).or_insert_with(|| {
+            let metadata = origin.and_then(|origin| origin.model_metadata.clone());
+            empty(id, base, found.ms, metadata)
         });
-        if let Some(origin) = origin {
-            entry.lora_rank = entry.lora_rank.or(Some(origin.rank));
-        }
+        entry.lora_rank = entry
+            .lora_rank
+            .or_else(|| origin.map(|origin| origin.about.rank));
         let last = match found.path.kind {
             WeightsKind::Sampler => &mut entry.last_sampler_checkpoint,
             WeightsKind::Training | WeightsKind::External => &mut entry.last_checkpoint,
@@ -246,17 +244,6 @@ async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, Ap
         last.get_or_insert_with(|| found.checkpoint());
     }
     Ok(runs)
-}
-
-fn open(base: &str, model: &SessionModel) -> TrainingRun {
-    let mut run = empty(
-        &model.id,
-        base,
-        model.used_ms(),
-        model.user_metadata.clone(),
-    );
-    run.lora_rank = model.about.get().map(|about| about.rank);
-    run
 }
 
 fn empty(id: &ModelId, base: &str, ms: u64, metadata: Option<Map<String, Value>>) -> TrainingRun {

@@ -21,7 +21,10 @@ use metaclaw_trainer_terms::ErrorCode;
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{about::Known, lane::Lane, stored};
+use super::{
+    lane::Lane,
+    stored::{self, KnownAbout},
+};
 use crate::error::ApiError;
 
 const MAX_SESSIONS: usize = 256;
@@ -90,7 +93,7 @@ pub(crate) struct SessionModel {
     pub(crate) session: TinkerSessionId,
     pub(crate) lane: Lane<ModelCall>,
     /// Known from the beginning, or once its weights were loaded.
-    pub(crate) about: Known,
+    pub(crate) about: KnownAbout,
     pub(crate) user_metadata: Option<Map<String, Value>>,
     used_ms: AtomicU64,
 }
@@ -111,9 +114,7 @@ struct Session {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Registry {
-    inner: Mutex<Inner>,
-}
+pub(crate) struct Registry(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -146,7 +147,7 @@ impl SessionModel {
             id,
             session,
             lane: Lane::new(),
-            about: Known::default(),
+            about: KnownAbout::default(),
             user_metadata,
             used_ms: AtomicU64::new(now_ms()),
         }
@@ -163,7 +164,7 @@ impl SessionModel {
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No code under this lock panics.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new session.
@@ -246,7 +247,6 @@ impl Registry {
         self.lock().models.values().map(Arc::clone).collect()
     }
 
-    /// Takes a model out.
     pub(crate) fn remove_model(&self, id: &ModelId) -> Option<Arc<SessionModel>> {
         self.lock().models.remove(id)
     }
@@ -294,8 +294,9 @@ impl Registry {
     /// Sessions that sent neither a heartbeat nor a call for `idle`, even if they have work under way.
     pub(crate) fn expired(&self, idle: Duration) -> Vec<TinkerSessionId> {
         let inner = self.lock();
-        let silent = inner.sessions.iter();
-        let silent = silent.filter(|(_, session)| session.seen.elapsed() >= idle);
+        let is_silent = |session: &Session| session.seen.elapsed() >= idle;
+        let sessions = inner.sessions.iter();
+        let silent = sessions.filter(|(_, session)| is_silent(session));
         silent.map(|(id, _)| id.clone()).collect()
     }
 
@@ -303,18 +304,11 @@ impl Registry {
     pub(crate) fn end(&self, id: &TinkerSessionId) -> Option<Left> {
         let mut inner = self.lock();
         let session = inner.sessions.remove(id)?;
-        let mut models = Vec::new();
-        inner.models.retain(|_, model| {
-            let stays = model.session != *id;
-            if !stays {
-                models.push(Arc::clone(model));
-            }
-            stays
-        });
-        let adapters = session.samplers.into_values();
-        let adapters = adapters.filter_map(|weights| weights.adapter);
+        let models = inner.models.extract_if(|_, model| model.session == *id);
+        let weights = session.samplers.into_values();
+        let adapters = weights.filter_map(|weights| weights.adapter);
         Some(Left {
-            models,
+            models: models.map(|(_, model)| model).collect(),
             adapters: adapters.filter(stored::is_ephemeral).collect(),
         })
     }

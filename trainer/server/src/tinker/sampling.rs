@@ -1,46 +1,46 @@
 //! Samplers and what they draw.
 
-mod draw;
-
-use std::sync::Arc;
-
 use axum::{
     Json as Reply,
     extract::{Path, State},
 };
 use futures_util::future::try_join_all;
-use metaclaw_engine::generate::PromptToken;
+use metaclaw_engine::{
+    generate::{GenerateRequest, PromptLogprobs, PromptToken},
+    sampler::SamplingParams,
+};
 use metaclaw_trainer_api::{
     AdapterName,
     tinker::{
-        RequestId, SampleOutput, SamplerId, Sequence, StopReason, TinkerPath, TopK, WeightsKind,
-        json::{CreateSamplingSession, Promise, SampleCall, SamplerInfo, SamplingSession},
+        RequestId, SampleOutput, SamplerId, Sequence, StopReason, TinkerPath, WeightsKind,
+        json::{
+            CreateSamplingSession, Promise, SampleCall, SampleStop, SamplerInfo, SamplingSession,
+            TinkerSamplingParams,
+        },
     },
 };
-use metaclaw_trainer_terms::{ErrorCode, FinishReason, SampleEvent};
+use metaclaw_trainer_terms::{ErrorCode, FinishReason};
 
-use self::draw::{Scoring, TinkerDraw, draw};
 use super::{
-    body::Json,
+    body::Call,
     futures::{PromiseOpening, PromiseOutcome},
     registry::SamplerWeights,
     stored,
 };
-use crate::{error::ApiError, host::Generation, state::TrainerApp};
+use crate::{error::ApiError, fields::parsed, host::Generation, state::TrainerApp};
 
 /// `POST create_sampling_session`.
 pub(crate) async fn create(
-    State(app): State<TrainerApp>,
-    Json { body, .. }: Json<CreateSamplingSession>,
+    Call { app, body, .. }: Call<CreateSamplingSession>,
 ) -> Result<Reply<SamplingSession>, ApiError> {
     let weights = weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?;
     let (session, n) = (&body.session_id, body.sampling_session_seq_id);
-    let sampler = SamplerId::of(session, n)
-        .map_err(|error| ApiError::field("session_id", error.to_string()))?;
+    let id = SamplerId::of(session, n);
+    let id = id.map_err(|error| ApiError::field("session_id", error.to_string()))?;
     let registry = &app.tinker.registry;
-    registry.add_sampler(session, sampler.clone(), weights)?;
+    registry.add_sampler(session, id.clone(), weights)?;
     Ok(Reply(SamplingSession {
-        sampling_session_id: sampler,
+        sampling_session_id: id,
     }))
 }
 
@@ -63,9 +63,7 @@ async fn weights(
             path: None,
         });
     };
-    let path: TinkerPath = path
-        .parse()
-        .map_err(|error| ApiError::field("model_path", format!("{error}")))?;
+    let path: TinkerPath = parsed("model_path", path)?;
     if path.kind != WeightsKind::Sampler {
         let text = format!(
             "model_path {path} is not to sample from: tinker://RUN/sampler_weights/NAME, as save_weights_for_sampler answers it"
@@ -88,9 +86,7 @@ pub(crate) async fn sampler(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
 ) -> Result<Reply<SamplerInfo>, ApiError> {
-    let sampler_id: SamplerId = id
-        .parse()
-        .map_err(|error| ApiError::field("sampler_id", format!("{error}")))?;
+    let sampler_id: SamplerId = parsed("sampler_id", &id)?;
     let weights = app.tinker.registry.sampler(&sampler_id)?;
     Ok(Reply(SamplerInfo {
         sampler_id,
@@ -101,8 +97,7 @@ pub(crate) async fn sampler(
 
 /// `POST asample`.
 pub(crate) async fn asample(
-    State(app): State<TrainerApp>,
-    Json { body, sent }: Json<SampleCall>,
+    Call { app, body, sent }: Call<SampleCall>,
 ) -> Result<Reply<Promise>, ApiError> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
@@ -128,9 +123,8 @@ pub(crate) async fn asample(
             drop(room);
             own.tinker.futures.finish(&id, outcome);
         });
-        app.tinker
-            .futures
-            .worked_on(&request_id, task.abort_handle());
+        let futures = &app.tinker.futures;
+        futures.worked_on(&request_id, task.abort_handle());
     }
     Ok(Reply(promise))
 }
@@ -141,22 +135,21 @@ fn request_id(body: &SampleCall) -> Result<RequestId, ApiError> {
         (Some(sampler), Some(seq)) => format!("{sampler}:{seq}"),
         _ => format!("sample:{:016x}", rand::random::<u64>()),
     };
-    id.parse()
-        .map_err(|error| ApiError::field("sampling_session_id", format!("{error}")))
+    parsed("sampling_session_id", &id)
 }
 
 async fn sample(app: &TrainerApp, draw: TinkerDraw) -> Result<SampleOutput, ApiError> {
-    let places = Arc::clone(&app.tinker.samples).acquire_many_owned(draw.n);
-    let _place = places
-        .await
-        .map_err(|_| ApiError::unavailable("the server ends"))?;
+    let places = app.tinker.samples.acquire_many(draw.n).await;
+    let _place = places.map_err(|_| ApiError::unavailable("the server ends"))?;
     let n_prompt = draw.request.prompt_ids.len();
     let mut generations = app.host.generate(draw.request, draw.n).await?;
     let prompt = match generations.first_mut() {
         Some(first) => first.prompt().await,
         None => None,
     };
-    let drawn = generations.into_iter().map(|it| whole(it, draw.top_k));
+    let drawn = generations
+        .into_iter()
+        .map(|generation| whole(generation, draw.top_k));
     let drawn = try_join_all(drawn).await?;
     let n_cached = drawn.first().map_or(0, |(_, n_cached)| *n_cached);
     let mut output = SampleOutput {
@@ -181,7 +174,7 @@ fn put_scores(
 ) {
     let n_unknown = (scoring.from + 1).min(n_prompt);
     let known = prompt.into_iter().skip(scoring.from);
-    let (logprobs, top): (Vec<_>, Vec<_>) = known.map(|it| (it.logprob, it.top)).unzip();
+    let (logprobs, top): (Vec<_>, Vec<_>) = known.map(|token| (token.logprob, token.top)).unzip();
     if scoring.logprobs {
         let unknown = std::iter::repeat_n(None, n_unknown);
         output.prompt_logprobs = Some(unknown.chain(logprobs.into_iter().map(Some)).collect());
@@ -193,31 +186,151 @@ fn put_scores(
 }
 
 /// A whole continuation, and how many ids of its prompt were not computed again.
-async fn whole(mut generation: Generation, top_k: bool) -> Result<(Sequence, usize), ApiError> {
-    let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
-    let mut top: Vec<Option<TopK>> = Vec::new();
-    loop {
-        match generation.next(0).await? {
-            SampleEvent::Token { token, .. } => {
-                tokens.push(token.id);
-                logprobs.push(token.logprob);
-                if top_k {
-                    top.push(Some(token.top));
-                }
-            }
-            SampleEvent::End { end, .. } => {
-                let stop_reason = match end.reason {
-                    FinishReason::Length => StopReason::Length,
-                    FinishReason::Stop => StopReason::Stop,
-                };
-                let sequence = Sequence {
-                    stop_reason,
-                    tokens,
-                    logprobs: Some(logprobs),
-                    topk_logprobs: top_k.then_some(top),
-                };
-                return Ok((sequence, end.n_cached));
-            }
-        }
+async fn whole(generation: Generation, top_k: bool) -> Result<(Sequence, usize), ApiError> {
+    let (tokens, end) = generation.whole().await?;
+    let sequence = Sequence {
+        stop_reason: match end.reason {
+            FinishReason::Length => StopReason::Length,
+            FinishReason::Stop => StopReason::Stop,
+        },
+        tokens: tokens.iter().map(|token| token.id).collect(),
+        logprobs: Some(tokens.iter().map(|token| token.logprob).collect()),
+        topk_logprobs: top_k.then(|| tokens.into_iter().map(|token| Some(token.top)).collect()),
+    };
+    Ok((sequence, end.n_cached))
+}
+
+/// The prompt's tokens that are scored: none, all, or the last ones.
+#[derive(Debug, Clone, Copy)]
+struct Scoring {
+    /// The index of the first scored token, counted from the second token on.
+    from: usize,
+    /// Whether the likeliest ids are returned.
+    top_k: bool,
+    logprobs: bool,
+}
+
+/// The sampling request.
+#[derive(Debug)]
+struct TinkerDraw {
+    request: GenerateRequest,
+    n: u32,
+    top_k: bool,
+    scoring: Option<Scoring>,
+}
+
+/// Reads the sampling settings.
+///
+/// # Errors
+/// Returns 400 with the field.
+fn draw(
+    app: &TrainerApp,
+    body: SampleCall,
+    adapter: Option<AdapterName>,
+) -> Result<TinkerDraw, ApiError> {
+    refuse_unbuilt(&body)?;
+    let max = app.tinker.limits.n_samples;
+    if !(1..=max).contains(&body.num_samples) {
+        let text = format!("num_samples is {}: from 1 to {max}", body.num_samples);
+        return Err(ApiError::field("num_samples", text));
     }
+    let (top_k, prompt_top) = (body.topk_sample_logprobs, body.topk_prompt_logprobs);
+    let scoring = scoring(&body)?;
+    let tokens = body.prompt.into_tokens();
+    let tokens = tokens.map_err(|why| ApiError::unsupported("prompt", format!("prompt: {why}")))?;
+    let room = app.host.model()?.room_after(tokens.len());
+    let room = room.map_err(|error| error.with_param("prompt"))?;
+    let mut request = drawn_by(body.sampling_params)?;
+    request.sampling.top_logprobs = top_k as usize;
+    request.max_tokens = request.max_tokens.min(room);
+    request.prompt_ids = tokens;
+    request.adapter = adapter;
+    request.prompt_logprobs = scoring.map(|_| PromptLogprobs {
+        top: prompt_top as usize,
+    });
+    app.host.check_draw(request.clone(), tinkers_name)?;
+    Ok(TinkerDraw {
+        request,
+        n: body.num_samples,
+        top_k: top_k > 0,
+        scoring,
+    })
+}
+
+/// Returns Tinker's name of an engine's parameter.
+fn tinkers_name(field: &'static str) -> &'static str {
+    match field {
+        "top_logprobs" => "topk_sample_logprobs",
+        "prompt_logprobs" => "topk_prompt_logprobs",
+        other => other,
+    }
+}
+
+fn refuse_unbuilt(body: &SampleCall) -> Result<(), ApiError> {
+    let field = if body.target_prompt_logprobs.is_some() {
+        "target_prompt_logprobs"
+    } else if body.prompt_alt_tokens_k > 0 {
+        "prompt_alt_tokens_k"
+    } else if body.record_stability_info == Some(true) {
+        "record_stability_info"
+    } else {
+        return Ok(());
+    };
+    let text = format!("{field} is not built here: leave it out");
+    Err(ApiError::unsupported(field, text))
+}
+
+fn scoring(body: &SampleCall) -> Result<Option<Scoring>, ApiError> {
+    let logprobs = body.prompt_logprobs == Some(true);
+    let top_k = body.topk_prompt_logprobs > 0;
+    if !logprobs && !top_k {
+        return Ok(None);
+    }
+    let n = body.prompt.n_tokens().saturating_sub(1);
+    let from = match body.prompt_logprobs_last_n {
+        None => 0,
+        Some(last) if last >= 1 && last as usize <= n => n - last as usize,
+        Some(last) => {
+            let text = format!("prompt_logprobs_last_n is {last}: from 1 to {n}");
+            return Err(ApiError::field("prompt_logprobs_last_n", text));
+        }
+    };
+    Ok(Some(Scoring {
+        from,
+        top_k,
+        logprobs,
+    }))
+}
+
+/// Without `stop` the model's own tokens end a continuation. A given `stop` takes their place, and an empty list means
+/// no stop at all.
+fn drawn_by(params: TinkerSamplingParams) -> Result<GenerateRequest, ApiError> {
+    let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
+    let ignore_eos = params.stop.is_some();
+    match params.stop {
+        None => {}
+        Some(SampleStop::Text(text)) => stop.push(text),
+        Some(SampleStop::Texts(texts)) => stop = texts,
+        Some(SampleStop::Tokens(ids)) => stop_token_ids = ids,
+    }
+    stop.retain(|text| !text.is_empty());
+    let k = if params.top_k == -1 { 0 } else { params.top_k };
+    let top_k = usize::try_from(k).map_err(|_| {
+        let text = format!("top_k is {k}: 1 or more, or -1 for all");
+        ApiError::field("top_k", text)
+    })?;
+    Ok(GenerateRequest {
+        max_tokens: params.max_tokens.map_or(usize::MAX, |n| n as usize),
+        sampling: SamplingParams {
+            temperature: params.temperature,
+            top_p: params.top_p,
+            top_k,
+            ..SamplingParams::default()
+        },
+        seed: params.seed.map(i64::cast_unsigned),
+        stop,
+        stop_token_ids,
+        ignore_eos,
+        ..GenerateRequest::default()
+    })
 }

@@ -19,11 +19,11 @@ use metaclaw_trainer_api::tinker::{
 use prost::Message as _;
 
 use super::{
-    body::{self, Json},
+    body::{self, Call},
     futures::{Found, PromiseOutcome},
     stored, work,
 };
-use crate::{error::ApiError, state::TrainerApp};
+use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// The interval at which a client asks for [`DynamicConfig`] again.
 const REFRESH_S: u32 = 300;
@@ -31,7 +31,7 @@ const REFRESH_S: u32 = 300;
 const LOOK: Duration = Duration::from_secs(2);
 
 /// `POST client/config`. SDK 0.24 and older are asked to behave like newer ones.
-pub(crate) async fn client_config(Json { .. }: Json<ClientConfigRequest>) -> Reply<ClientConfig> {
+pub(crate) async fn client_config(Call { .. }: Call<ClientConfigRequest>) -> Reply<ClientConfig> {
     Reply(ClientConfig {
         parallel_fwdbwd_chunks: Some(true),
         proto_write_fwdbwd: Some(true),
@@ -42,7 +42,7 @@ pub(crate) async fn client_config(Json { .. }: Json<ClientConfigRequest>) -> Rep
 }
 
 /// `POST client/dynamic_config`.
-pub(crate) async fn dynamic_config(Json { .. }: Json<ClientConfigRequest>) -> Reply<DynamicConfig> {
+pub(crate) async fn dynamic_config(Call { .. }: Call<ClientConfigRequest>) -> Reply<DynamicConfig> {
     Reply(DynamicConfig {
         refresh_interval_sec: REFRESH_S,
         sample_cancel_enabled: true,
@@ -66,27 +66,20 @@ fn status(word: &str) -> Reply<HealthStatus> {
 
 /// `GET get_server_capabilities`: the model that is loaded.
 pub(crate) async fn capabilities(State(app): State<TrainerApp>) -> Reply<ServerCapabilities> {
-    let base = app.host.base();
-    let model = SupportedModel {
-        model_name: Some(base.to_owned()),
-        max_context_length: app
-            .host
-            .model()
-            .ok()
-            .and_then(|it| u32::try_from(it.context()).ok()),
+    let model = app.host.model().ok().map(|model| SupportedModel {
+        model_name: Some(app.host.base().to_owned()),
+        max_context_length: u32::try_from(model.context()).ok(),
         trainable: Some(true),
         sampleable: Some(true),
-    };
-    let models = (!base.is_empty()).then_some(model);
+    });
     Reply(ServerCapabilities {
-        supported_models: models.into_iter().collect(),
+        supported_models: model.into_iter().collect(),
     })
 }
 
 /// `POST create_session`.
 pub(crate) async fn create_session(
-    State(app): State<TrainerApp>,
-    Json { .. }: Json<CreateSession>,
+    Call { app, .. }: Call<CreateSession>,
 ) -> Result<Reply<CreatedSession>, ApiError> {
     watch(&app);
     let session_id = app.tinker.registry.open_session()?;
@@ -138,8 +131,7 @@ async fn end(app: &TrainerApp, session: &TinkerSessionId) {
 
 /// `POST session_heartbeat`.
 pub(crate) async fn heartbeat(
-    State(app): State<TrainerApp>,
-    Json { body, .. }: Json<Heartbeat>,
+    Call { app, body, .. }: Call<Heartbeat>,
 ) -> Result<Reply<HeartbeatReply>, ApiError> {
     app.tinker.registry.touch(&body.session_id)?;
     Ok(Reply(HeartbeatReply {}))
@@ -147,13 +139,10 @@ pub(crate) async fn heartbeat(
 
 /// `POST sessions/{id}/finish`. A session that has ended counts as finished.
 pub(crate) async fn finish(
-    State(app): State<TrainerApp>,
     Path(id): Path<String>,
-    Json { body, .. }: Json<FinishSession>,
+    Call { app, body, .. }: Call<FinishSession>,
 ) -> Result<StatusCode, ApiError> {
-    let session: TinkerSessionId = id
-        .parse()
-        .map_err(|error| ApiError::field("session_id", format!("{error}")))?;
+    let session: TinkerSessionId = parsed("session_id", &id)?;
     tracing::info!(%session, reason = ?body.reason, "session finished");
     end(&app, &session).await;
     Ok(StatusCode::NO_CONTENT)
@@ -161,9 +150,8 @@ pub(crate) async fn finish(
 
 /// `POST retrieve_future`: waits for a while, then answers 408, and the client asks again.
 pub(crate) async fn retrieve(
-    State(app): State<TrainerApp>,
     headers: HeaderMap,
-    Json { body, .. }: Json<RetrieveFuture>,
+    Call { app, body, .. }: Call<RetrieveFuture>,
 ) -> Result<Response, ApiError> {
     let id = body.request_id;
     // A waiting client is alive, even if it sends no heartbeat.
@@ -202,10 +190,7 @@ fn answer(outcome: &PromiseOutcome, protobuf: bool) -> Response {
 }
 
 /// `POST cancel_future`: ends a sample. A change of a model is not cancelled, because later calls depend on it.
-pub(crate) async fn cancel(
-    State(app): State<TrainerApp>,
-    Json { body, .. }: Json<CancelFuture>,
-) -> StatusCode {
+pub(crate) async fn cancel(Call { app, body, .. }: Call<CancelFuture>) -> StatusCode {
     app.tinker.futures.cancel(&body.request_id);
     StatusCode::NO_CONTENT
 }

@@ -40,7 +40,6 @@ pub(crate) struct TinkerLimits {
     pub(crate) n_bodies: usize,
     /// The most continuations that are sampled in parallel; others wait.
     pub(crate) n_samples: u32,
-    /// Promises and their results.
     pub(crate) keep: PromiseLimits,
 }
 
@@ -49,10 +48,8 @@ pub(crate) struct TinkerLimits {
 pub(crate) struct Tinker {
     pub(crate) registry: Registry,
     pub(crate) futures: Futures,
-    pub(crate) samples: Arc<Semaphore>,
-    /// Bodies that are being decompressed.
+    pub(crate) samples: Semaphore,
     pub(crate) unpacking: Arc<Semaphore>,
-    /// The tasks of models, samples and sessions.
     pub(crate) tasks: TaskTracker,
     pub(crate) limits: TinkerLimits,
     /// Set once a task ends expired sessions.
@@ -86,7 +83,7 @@ impl Tinker {
         Self {
             registry: Registry::default(),
             futures: Futures::new(limits.keep),
-            samples: Arc::new(Semaphore::new(limits.n_samples as usize)),
+            samples: Semaphore::new(limits.n_samples as usize),
             unpacking: Arc::new(Semaphore::new(UNPACKING)),
             tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(limits.queued.div_ceil(UNIT))),

@@ -1,12 +1,18 @@
-//! How paths of Tinker's are called on disk.
+//! What is on disk of Tinker's clients: the names of their paths, and what a checkpoint says of its model.
 //!
 //! Adapters and checkpoints stand in the server's one folder for each, beside those of the REST API, so a path becomes
 //! a flat name: `tinker://s1f:train:0/weights/step-1` is `checkpoints/s1f.train.0.step-1`, and of kind
 //! `sampler_weights` it is `adapters/s1f.train.0.step-1`. Weights for one sampler alone are `adapters/s1f.sample.2`.
 
+use std::sync::{Mutex, PoisonError};
+
+use metaclaw_engine::lora::LoraTargets;
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
-    tinker::{ModelId, RequestId, SamplerId, TinkerPath, TinkerSessionId, WeightsKind},
+    tinker::{
+        ModelId, RequestId, SamplerId, TinkerPath, TinkerSessionId, WeightsKind, json::LoraConfig,
+    },
+    wire::CreateRequest,
 };
 use metaclaw_trainer_terms::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -27,15 +33,66 @@ pub(crate) struct StoredManifest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Origin {
     pub(crate) base_model: String,
+    #[serde(flatten)]
+    pub(crate) about: About,
+    pub(crate) user_metadata: Option<Map<String, Value>>,
+    pub(crate) model_metadata: Option<Map<String, Value>>,
+}
+
+/// What a model is: its rank, and which of its modules are trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
     pub(crate) rank: u32,
     pub(crate) train_attn: bool,
     pub(crate) train_mlp: bool,
     #[serde(default)]
     pub(crate) train_unembed: bool,
-    #[serde(default)]
-    pub(crate) user_metadata: Option<Map<String, Value>>,
-    #[serde(default)]
-    pub(crate) model_metadata: Option<Map<String, Value>>,
+}
+
+/// What a model is, once it is known. Loading a checkpoint changes it.
+#[derive(Debug, Default)]
+pub(crate) struct KnownAbout(Mutex<Option<About>>);
+
+// === impl About ===
+
+impl From<&LoraConfig> for About {
+    fn from(lora: &LoraConfig) -> Self {
+        Self {
+            rank: lora.rank,
+            train_attn: lora.train_attn,
+            train_mlp: lora.train_mlp,
+            train_unembed: lora.train_unembed,
+        }
+    }
+}
+
+impl About {
+    pub(crate) fn targets(self) -> LoraTargets {
+        LoraTargets::groups(self.train_attn, self.train_mlp, self.train_unembed)
+    }
+
+    /// Returns the shape of a run of this rank with these modules.
+    pub(crate) fn run(self, seed: Option<u64>) -> CreateRequest {
+        let names = self.targets().names().into_iter();
+        CreateRequest {
+            rank: self.rank,
+            seed,
+            targets: Some(names.map(str::to_owned).collect()),
+            ..CreateRequest::default()
+        }
+    }
+}
+
+// === impl KnownAbout ===
+
+impl KnownAbout {
+    pub(crate) fn get(&self) -> Option<About> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, about: About) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(about);
+    }
 }
 
 pub(crate) fn new_session() -> Result<TinkerSessionId, ApiError> {

@@ -1,27 +1,27 @@
 //! The work of one model, call by call.
 
-mod saving;
-
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use metaclaw_trainer_api::{
-    CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2,
+    AdapterName, CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2, UnknownLoss,
     tinker::{
-        self, TinkerPath, TrainOutput, WeightsKind,
-        json::{AdamParams, CreatedModel as Created, OptimStepped, SavedWeights},
+        self, SamplerId, TinkerPath, TrainOutput, WeightsKind, WireError,
+        json::{AdamParams, CreatedModel, OptimStepped, SavedForSampler, SavedWeights},
     },
-    wire::{AdamSettings, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
+    wire::{
+        AdamSettings, CheckpointSaveRequest, ForwardBackwardRequest, ForwardRequest,
+        OptimStepRequest,
+    },
 };
 use metaclaw_trainer_terms::ErrorCode;
-use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{
-    about::About,
     futures::PromiseOutcome,
-    registry::{Data, ModelCall, SessionModel, WeightsLoad, Work},
-    stored::{self, Origin, StoredManifest},
+    registry::{Data, ModelCall, SamplerWeights, SessionModel, WeightsLoad, Work},
+    stored::{self, About, Origin, StoredManifest},
 };
-use crate::{error::ApiError, host::Host, state::TrainerApp};
+use crate::{blocking::blocking, error::ApiError, fields::parsed, host::Host, state::TrainerApp};
 
 /// Executes a model's calls one after the other, until its session ends.
 pub(crate) async fn run(app: TrainerApp, model: Arc<SessionModel>) {
@@ -137,7 +137,7 @@ impl Worker {
         let request = self.about()?.run(seed);
         let created = self.app.host.create_run(request).await?;
         self.run = Some(created.session_id);
-        json(&Created {
+        PromiseOutcome::json(&CreatedModel {
             model_id: self.model.id.clone(),
             warning: None,
         })
@@ -148,7 +148,7 @@ impl Worker {
         // Loading replaces its parameters: few are enough.
         let small = About {
             rank: 1,
-            ..About::from(&origin)
+            ..origin.about
         };
         let created = self.app.host.create_run(small.run(None)).await?;
         self.run = Some(created.session_id);
@@ -167,8 +167,8 @@ impl Worker {
         let host = &self.app.host;
         host.load_checkpoint(run, name, load.optimizer).await?;
         // Rank and targets are the checkpoint's now.
-        self.model.about.set(About::from(&origin));
-        json(&SavedWeights {
+        self.model.about.set(origin.about);
+        PromiseOutcome::json(&SavedWeights {
             path: load.path,
             kind: Some("load_weights".to_owned()),
             model_id: Some(self.model.id.clone()),
@@ -177,9 +177,7 @@ impl Worker {
 
     /// Finds a checkpoint of Tinker's clients, with its manifest.
     async fn find(&self, path: &str) -> Result<(CheckpointName, Origin), ApiError> {
-        let path: TinkerPath = path
-            .parse()
-            .map_err(|error| ApiError::field("path", format!("{error}")))?;
+        let path: TinkerPath = parsed("path", path)?;
         if path.kind != WeightsKind::Training {
             let text = format!(
                 "path {path} holds no optimiser and is not trained on: tinker://RUN/weights/NAME, as save_weights answers it"
@@ -199,14 +197,11 @@ impl Worker {
         config: LossConfig,
         forward_only: bool,
     ) -> Result<PromiseOutcome, ApiError> {
-        let loss_fn: LossFn = loss_fn
-            .parse()
-            .map_err(|error| ApiError::unsupported("loss_fn", format!("{error}")))?;
+        let unknown = |error: UnknownLoss| ApiError::unsupported("loss_fn", error.to_string());
+        let loss_fn: LossFn = loss_fn.parse().map_err(unknown)?;
         let datums = read(data).await?;
-        let shapes: Vec<Vec<usize>> = datums
-            .iter()
-            .map(|datum| datum.parts().target_tokens.shape())
-            .collect();
+        let shape = |datum: &Datum| datum.parts().target_tokens.shape();
+        let shapes: Vec<Vec<usize>> = datums.iter().map(shape).collect();
         let host = &self.app.host;
         let (logprobs, loss) = if forward_only {
             let request = ForwardRequest {
@@ -220,14 +215,13 @@ impl Worker {
             let loss = Host::loss_of(loss_fn, &config, &datums, &logprobs)?;
             (logprobs, loss)
         } else {
-            let reply = host
-                .forward_backward(ForwardBackwardRequest {
-                    session_id: run,
-                    datums,
-                    loss_fn,
-                    loss_fn_config: config,
-                })
-                .await?;
+            let request = ForwardBackwardRequest {
+                session_id: run,
+                datums,
+                loss_fn,
+                loss_fn_config: config,
+            };
+            let reply = host.forward_backward(request).await?;
             // Positions that no weight or advantage counts are not computed; clients multiply them by 0.
             let known = |all: Vec<Option<f32>>| all.into_iter().map(Option::unwrap_or_default);
             let outputs = reply.loss_fn_outputs.into_iter();
@@ -260,12 +254,98 @@ impl Worker {
             },
         };
         let stepped = self.app.host.optim_step(request).await?;
-        let metrics = [("grad_norm", stepped.grad_norm)];
-        let metrics = metrics.map(|(name, value)| (name.to_owned(), value));
-        json(&OptimStepped {
-            metrics: Some(metrics.into()),
+        PromiseOutcome::json(&OptimStepped {
+            metrics: Some([("grad_norm".to_owned(), stepped.grad_norm)].into()),
         })
     }
+
+    /// Returns the path of a name; without a name, the model's step count is used.
+    async fn path(&self, name: Option<String>, kind: WeightsKind) -> Result<TinkerPath, ApiError> {
+        let run = self.run()?;
+        let name = match name {
+            Some(name) => name,
+            None => format!("{:06}", self.app.host.step_of(run).await?),
+        };
+        Ok(TinkerPath {
+            run: self.model.id.clone(),
+            kind,
+            name: parsed("path", &name)?,
+        })
+    }
+
+    async fn save(
+        &self,
+        path: TinkerPath,
+        overwrite: bool,
+        user_metadata: Option<Map<String, Value>>,
+    ) -> Result<PromiseOutcome, ApiError> {
+        let (run, about) = (self.run()?, self.about()?);
+        let name = stored::flat(&path)?;
+        if !overwrite && exists(&self.app.host.checkpoint_folder(), name.as_str()) {
+            return Err(taken(&path));
+        }
+        let manifest = StoredManifest {
+            tinker: Origin {
+                base_model: self.app.host.base().to_owned(),
+                about,
+                user_metadata,
+                model_metadata: self.model.user_metadata.clone(),
+            },
+        };
+        let request = CheckpointSaveRequest {
+            session_id: run,
+            name,
+            manifest: PromiseOutcome::value(&manifest)?,
+        };
+        self.app.host.save_checkpoint(request).await?;
+        PromiseOutcome::json(&SavedWeights {
+            path: path.to_string(),
+            kind: Some("save_weights".to_owned()),
+            model_id: None,
+        })
+    }
+
+    async fn save_named(&self, path: TinkerPath) -> Result<PromiseOutcome, ApiError> {
+        let name = AdapterName::from(&stored::flat(&path)?);
+        if exists(&self.app.host.adapter_folder(), name.as_str()) {
+            return Err(taken(&path));
+        }
+        self.app.host.save_adapter(self.run()?, name).await?;
+        PromiseOutcome::json(&SavedForSampler {
+            path: Some(path.to_string()),
+            sampling_session_id: None,
+        })
+    }
+
+    async fn save_ephemeral(&self, n: u32) -> Result<PromiseOutcome, ApiError> {
+        let session = &self.model.session;
+        let sampler = SamplerId::of(session, n)
+            .map_err(|error| ApiError::field("sampling_session_seq_id", error.to_string()))?;
+        let adapter = stored::ephemeral(&sampler)?;
+        let host = &self.app.host;
+        host.save_adapter(self.run()?, adapter.clone()).await?;
+        let weights = SamplerWeights {
+            adapter: Some(adapter),
+            path: None,
+        };
+        let registry = &self.app.tinker.registry;
+        registry.add_sampler(session, sampler.clone(), weights)?;
+        PromiseOutcome::json(&SavedForSampler {
+            path: None,
+            sampling_session_id: Some(sampler),
+        })
+    }
+}
+
+fn exists(folder: &Path, name: &str) -> bool {
+    folder.join(name).exists()
+}
+
+fn taken(path: &TinkerPath) -> ApiError {
+    let text = format!(
+        "{path} is there already: choose another name, or say overwrite where it is allowed"
+    );
+    ApiError::field("path", text)
 }
 
 /// The manifest of a checkpoint of Tinker's clients.
@@ -276,31 +356,26 @@ pub(crate) async fn checkpoint(
     app: &TrainerApp,
     name: &CheckpointName,
 ) -> Result<Origin, ApiError> {
-    let listed = app.host.checkpoints().await?;
-    let found = listed.into_iter().find(|info| info.name == *name);
-    let manifest =
-        found.and_then(|info| serde_json::from_value::<StoredManifest>(info.manifest).ok());
-    manifest.map(|it| it.tinker).ok_or_else(|| {
-        let text = format!("there is no checkpoint {name} here");
-        ApiError::not_found(ErrorCode::CheckpointNotFound, text)
-    })
+    let mut listed = app.host.checkpoints().await?.into_iter();
+    let found = listed.find(|info| info.name == *name);
+    let manifest = found.and_then(|info| serde_json::from_value(info.manifest).ok());
+    manifest
+        .map(|StoredManifest { tinker }| tinker)
+        .ok_or_else(|| {
+            let text = format!("there is no checkpoint {name} here");
+            ApiError::not_found(ErrorCode::CheckpointNotFound, text)
+        })
 }
 
 /// The datums, read on a thread that may take its time.
 async fn read(data: Data) -> Result<Vec<Datum>, ApiError> {
-    let read = move || match data {
-        Data::Proto(data) => tinker::from_proto(data),
-        Data::Json(data) => tinker::from_json(data),
+    let wrong = |error: WireError| ApiError::field(error.field.clone(), error.to_string());
+    let read = move || {
+        let read = match data {
+            Data::Proto(data) => tinker::from_proto(data),
+            Data::Json(data) => tinker::from_json(data),
+        };
+        read.map_err(wrong)
     };
-    let done = tokio::task::spawn_blocking(read).await;
-    let done = done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?;
-    done.map_err(|error| ApiError::field(error.field.clone(), error.to_string()))
-}
-
-fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {
-    serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
-}
-
-fn json(body: &impl Serialize) -> Result<PromiseOutcome, ApiError> {
-    value(body).map(PromiseOutcome::Json)
+    blocking("reading", read).await
 }

@@ -5,7 +5,7 @@ use std::{
     fs, io, mem,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -45,7 +45,6 @@ pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     /// Of its content, where that is known.
     pub(super) sha256: Option<String>,
-    /// Optimiser steps behind it.
     pub(super) step: u64,
     graves: Graves,
 }
@@ -71,7 +70,7 @@ impl Adapters {
 
     /// The one of this name, if it is loaded with this content.
     pub(super) fn get(&self, name: &AdapterName, sha256: Option<&str>) -> Option<Arc<Loaded>> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.lock();
         let loaded = held.get(name)?;
         (loaded.sha256.as_deref() == sha256).then(|| Arc::clone(loaded))
     }
@@ -110,38 +109,36 @@ impl Adapters {
 
     /// Has this one answer for its name; returns the one that did before.
     pub(super) fn put(&self, name: AdapterName, loaded: Arc<Loaded>) -> Option<Arc<Loaded>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(name, loaded)
+        self.lock().insert(name, loaded)
     }
 
     /// Takes out the one of this name.
     pub(super) fn take(&self, name: &AdapterName) -> Option<Arc<Loaded>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.remove(name)
+        self.lock().remove(name)
     }
 
     /// Forgets all of them: vLLM was started anew and has none.
     pub(super) fn clear(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(mem::take(&mut *held));
+        drop(mem::take(&mut *self.lock()));
     }
 
-    /// The names of all of them.
     pub(super) fn names(&self) -> Vec<AdapterName> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.keys().cloned().collect()
+        self.lock().keys().cloned().collect()
     }
 
     /// Whether one of them is called so by vLLM.
     pub(super) fn holds(&self, served: &str) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.values().any(|it| it.served == served)
+        self.lock().values().any(|loaded| loaded.served == served)
     }
 
     /// Whether vLLM has an adapter of ours that nobody asks for any more: it was loaded from our folder, by an earlier process or
     /// for a request that was given up.
     pub(super) fn is_stray(&self, served: &str, root: &str) -> bool {
         Path::new(root).starts_with(&self.folder) && !self.holds(served)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AdapterName, Arc<Loaded>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes the folders whose last reply ended a while ago.

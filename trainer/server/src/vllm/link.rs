@@ -65,7 +65,6 @@ enum State {
 pub(super) struct Ready {
     /// What it calls the base model.
     pub(super) base: String,
-    /// The longest sequence, in tokens.
     pub(super) context: usize,
     precision: Precision,
 }
@@ -91,7 +90,7 @@ impl Link {
     pub(crate) async fn follow(&self, ending: CancellationToken) {
         let follow = async {
             loop {
-                self.look().await;
+                self.check().await;
                 let pause = match self.state() {
                     State::Refused { .. } => LOOK_AT_REFUSED,
                     State::Away { .. } | State::Ready(_) => LOOK_EVERY,
@@ -111,7 +110,7 @@ impl Link {
     }
 
     /// As `/v1/health` tells it.
-    pub(crate) fn told(&self) -> Inference {
+    pub(crate) fn health(&self) -> Inference {
         let (state, why) = match self.state() {
             State::Away { why } => (InferenceState::Away, Some(why)),
             State::Refused { why } => (InferenceState::Refused, Some(why)),
@@ -126,7 +125,6 @@ impl Link {
         }
     }
 
-    /// Whether it does not answer.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self.state(), State::Away { .. })
     }
@@ -178,7 +176,7 @@ impl Link {
     }
 
     /// Asks whether it works, and for a proof where it was started anew.
-    pub(super) async fn look(&self) {
+    pub(super) async fn check(&self) {
         let _turn = self.turn.lock().await;
         if let Err(error) = self.client.health().await {
             return self.lost(error.to_string());
@@ -289,9 +287,8 @@ impl Link {
             max_tokens: 1,
             ..GenerateRequest::default()
         };
-        let mut generations = self.host.generate(request, 1).await?;
-        for generation in &mut generations {
-            generation.next(0).await?;
+        for generation in self.host.generate(request, 1).await? {
+            generation.whole().await?;
         }
         Ok(())
     }

@@ -1,19 +1,126 @@
-//! vLLM's own process, if it is started here: started, restarted when it ends, and ended together with this one.
+//! vLLM's own process, if it is started here: configured from the flags, started, restarted when it ends, and ended
+//! together with this one.
 
 use std::{
     fs::File,
     io,
-    path::PathBuf,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use anyhow::{Context as _, Result};
+use metaclaw_engine::engine::Dtype;
+use metaclaw_trainer_api::ApiKey;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     process::{Child, ChildStdin, Command},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+use super::link::{Link, LinkConfig};
+use crate::{args::InferenceServer, host::Host};
+
+/// The folder below the checkpoint folder that vLLM loads from.
+const FOLDER: &str = "vllm";
+/// The file below the checkpoint folder with vLLM's output.
+const LOG: &str = "vllm.log";
+/// After a crash of its engine, vLLM's process was seen to wait for ever for its own tasks.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// The number of adapters that may answer at once; more wait.
+const SLOTS: u32 = 4;
+/// The number of adapters in memory; more are read from their folders again.
+const IN_MEMORY: u32 = 32;
+
+/// Returns the link to vLLM, and its process if it is started here.
+///
+/// # Errors
+/// Returns an error if no port is free, or no client can be built.
+pub(crate) fn prepare(
+    inference: InferenceServer,
+    checkpoint_dir: &Path,
+    host: Arc<Host>,
+) -> Result<(Link, Option<Process>)> {
+    let folder = checkpoint_dir.canonicalize();
+    let folder = folder.context("--checkpoint-dir")?.join(FOLDER);
+    let (url, key, max_rank, process) = match inference {
+        InferenceServer::Found { url, key, max_rank } => (url, key, max_rank, None),
+        InferenceServer::Started {
+            python,
+            arguments,
+            max_rank,
+            devices,
+        } => {
+            let port = free_port().context("no port is free for vLLM")?;
+            let key = format!("{:032x}", rand::random::<u128>());
+            let own = arguments_of(&host, port, max_rank)?;
+            let process = ProcessConfig {
+                python,
+                arguments: own.into_iter().chain(arguments).collect(),
+                key: key.clone(),
+                devices,
+                log: checkpoint_dir.join(LOG),
+                hangs_after: HANGS_AFTER,
+            };
+            let (url, key) = (format!("http://127.0.0.1:{port}"), ApiKey::new(key));
+            (url, Some(key), Some(max_rank), Some(Process(process)))
+        }
+    };
+    let config = LinkConfig {
+        url,
+        key,
+        max_rank,
+        folder,
+    };
+    Ok((Link::new(config, http()?, host), process))
+}
+
+/// The client has no redirects, proxies and retries, because callers decide what is repeated.
+fn http() -> Result<reqwest::Client> {
+    // Only plain HTTP is used, but the client cannot be built without a TLS provider. In a test, it is set already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .tls_certs_only([])
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .build();
+    client.context("no client for vLLM")
+}
+
+/// Returns a port that was free a moment ago, because vLLM does not report a port that it chose.
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn arguments_of(host: &Host, port: u16, max_rank: u32) -> Result<Vec<String>> {
+    let dtype = host.dtype().context("vLLM is started with a model")?;
+    let dtype = match dtype {
+        Dtype::Bf16 => "bfloat16",
+        Dtype::F16 => "float16",
+        Dtype::F32 => "float32",
+    };
+    let (port, rank) = (port.to_string(), max_rank.to_string());
+    let (slots, in_memory) = (SLOTS.to_string(), IN_MEMORY.to_string());
+    let folder = host.model_folder().to_string_lossy();
+    let flags = [
+        ["--model", &folder],
+        ["--served-model-name", host.base()],
+        ["--host", "127.0.0.1"],
+        ["--port", &port],
+        ["--dtype", dtype],
+        ["--max-lora-rank", &rank],
+        ["--max-loras", &slots],
+        ["--max-cpu-loras", &in_memory],
+    ];
+    let switches = ["--enable-lora", "--enable-prompt-tokens-details"];
+    let words = flags.as_flattened().iter().chain(&switches);
+    Ok(words.map(|word| (*word).to_owned()).collect())
+}
 
 /// A script that runs the rest of its arguments, and ends them when its stdin closes, which happens however this
 /// process ends.
@@ -39,19 +146,15 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// How vLLM is started.
 #[derive(Debug, Clone)]
-pub(crate) struct ProcessConfig {
-    /// A Python that has vLLM.
-    pub(crate) python: PathBuf,
-    /// The arguments of its server.
-    pub(crate) arguments: Vec<String>,
-    /// The key that it expects.
-    pub(crate) key: String,
+struct ProcessConfig {
+    python: PathBuf,
+    arguments: Vec<String>,
+    key: String,
     /// The numbers of the GPUs that it may use; `None` means all.
-    pub(crate) devices: Option<String>,
-    /// The file of its output.
-    pub(crate) log: PathBuf,
+    devices: Option<String>,
+    log: PathBuf,
     /// If a server that has answered is silent for this long, it is killed although its process runs.
-    pub(crate) hangs_after: Duration,
+    hangs_after: Duration,
 }
 
 /// How one run of the process ended.
@@ -68,10 +171,6 @@ pub(crate) struct Process(ProcessConfig);
 // === impl Process ===
 
 impl Process {
-    pub(crate) fn new(config: ProcessConfig) -> Self {
-        Self(config)
-    }
-
     /// Returns the command as it would be typed.
     pub(crate) fn command(&self) -> String {
         let python = self.0.python.to_string_lossy();
@@ -80,7 +179,6 @@ impl Process {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the path of its output.
     pub(crate) fn log(&self) -> String {
         self.0.log.to_string_lossy().into_owned()
     }
@@ -134,13 +232,13 @@ impl Process {
             () = ending.cancelled() => Ended::Told,
         };
         match ended {
-            Ended::ByItself(status) => Some(told(status)),
+            Ended::ByItself(status) => Some(describe(status)),
             Ended::Hanging => {
                 kill_group(&child);
                 let status = child.wait().await;
                 Some(format!(
                     "it did not answer and was killed: {}",
-                    told(status)
+                    describe(status)
                 ))
             }
             Ended::Told => {
@@ -174,14 +272,19 @@ impl Process {
             // compiles all of Python at each start.
             .env_remove("OMP_NUM_THREADS")
             .env_remove("PYTHONDONTWRITEBYTECODE")
-            .envs(self.0.devices.iter().map(|it| ("CUDA_VISIBLE_DEVICES", it)))
+            .envs(
+                self.0
+                    .devices
+                    .iter()
+                    .map(|gpus| ("CUDA_VISIBLE_DEVICES", gpus)),
+            )
             .process_group(0)
             .stdin(Stdio::piped());
         command
     }
 }
 
-fn told(status: io::Result<ExitStatus>) -> String {
+fn describe(status: io::Result<ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
@@ -234,7 +337,7 @@ mod tests {
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         fs::set_permissions(&program, executable).unwrap();
-        Process::new(ProcessConfig {
+        Process(ProcessConfig {
             python: program,
             arguments: vec!["--port=9".to_owned()],
             key: "secret-of-this-run".to_owned(),
@@ -250,7 +353,10 @@ mod tests {
         let keeper = process(dir.path(), "exit 0").keeper();
         for name in ["PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"] {
             let mut set = keeper.as_std().get_envs();
-            assert!(set.any(|it| it == (name.as_ref(), None)), "{name}");
+            assert!(
+                set.any(|variable| variable == (name.as_ref(), None)),
+                "{name}"
+            );
         }
     }
 

@@ -92,7 +92,7 @@ impl VllmServing {
     async fn begin_again(&self, request: &SamplerRequest) -> Result<Sampling, SamplerError> {
         self.link
             .lost("it was started anew, and is looked at".to_owned());
-        self.link.look().await;
+        self.link.check().await;
         Ok(self.begin(request).await?)
     }
 }

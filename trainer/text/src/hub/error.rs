@@ -5,20 +5,13 @@ use std::path::PathBuf;
 /// Why a model's files cannot be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The environment forbids downloads.
     #[error("{model} is not in the cache {cache}, and HF_HUB_OFFLINE is set: unset it, or copy the model there", cache = cache.display())]
-    Offline {
-        model: String,
-        /// The folder that was searched.
-        cache: PathBuf,
-    },
-    /// The hub requires a token.
+    Offline { model: String, cache: PathBuf },
     #[error("{model}: {url} answers {status}: no such model, or one that is not public; {}", key_hint(*has_token))]
     Unauthorized {
         model: String,
         url: String,
         status: u16,
-        /// Whether a token was sent.
         has_token: bool,
     },
     /// The owner of the token has not accepted the model's licence.
@@ -27,48 +20,36 @@ pub enum HubError {
         model: String,
         url: String,
         status: u16,
-        /// Whether a token was sent.
         has_token: bool,
     },
     /// There is no such model, or no such revision of it.
     #[error("{model}: {url} answers 404: there is no such model or revision; check the name")]
     NoModel { model: String, url: String },
-    /// The model has no readable tokenizer.
     #[error(
         "{model} has neither tokenizer.json nor tiktoken.model at the hub: give a folder that has one"
     )]
     NoTokenizer { model: String },
-    /// The model has no supported weights.
     #[error(
         "{model} has neither model.safetensors nor model.safetensors.index.json at the hub: weights of other forms are not read; give a model that has them, or a GGUF file by its path"
     )]
     NoWeights { model: String },
-    /// The model is not in Hugging Face format.
     #[error("{model} has no config.json at the hub: it is no model in Hugging Face form")]
     NoConfig { model: String },
     /// The download is larger than the free disk space.
     #[error("{model}: {} are to be fetched into {folder}, where {} are free: free {} more, or set HF_HOME to a folder on a larger disk", size(*needed), size(*free), size(needed.saturating_sub(*free)), folder = folder.display())]
     NoRoom {
         model: String,
-        /// Bytes to download.
         needed: u64,
-        /// Free bytes.
         free: u64,
         folder: PathBuf,
     },
     /// The disk became full during the download.
     #[error("{file}: the disk is full, after {} of it; make room, then try again: it goes on where it ended", size(*done), file = file.display())]
-    Full {
-        file: PathBuf,
-        /// Bytes that were downloaded.
-        done: u64,
-    },
-    /// The hub cannot be reached.
+    Full { file: PathBuf, done: u64 },
     #[error("{url} cannot be reached: {why}; check the network, HF_ENDPOINT and the proxy settings, or copy the model's files into the cache {cache}", cache = cache.display())]
     Unreachable {
         url: String,
         why: String,
-        /// The folder for files that are added by hand.
         cache: PathBuf,
     },
     #[error("{url} answers {status}: {message}")]
@@ -90,9 +71,7 @@ pub enum HubError {
     /// A file of the cache cannot be read or written.
     #[error("cannot write {file}: {source}", file = file.display())]
     File {
-        /// The file or folder.
         file: PathBuf,
-        /// The system's error.
         source: std::io::Error,
     },
 }

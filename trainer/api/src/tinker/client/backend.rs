@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -14,26 +14,23 @@ use tokio::time::Instant;
 
 use super::{
     bodies,
-    checkpoints::Checkpoints,
+    checkpoints::{Checkpoints, Own},
     config::TinkerConfig,
     futures::Asker,
-    held::HeldSamplers,
-    http::{Http, HttpRequest},
+    http::Http,
+    lock,
     manifests::Manifests,
-    models::{ModelCalls, follows_api},
-    runs::{ClientRun, ClientRuns, State},
-    sampler::ServerSampler,
+    models::{ClientRun, ClientRuns, HeldSamplers, ModelCalls, ServerSampler, State, follows_api},
     samplers::{Samplers, WeightsSource},
     score::Look,
     session::{TinkerSessions, get},
-    training::Pass,
-    usage::TinkerUsage,
+    training::{Pass, TinkerUsage},
 };
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, Datum, LossConfig, LossFn, RunId,
     Tensor2, TrainingBackend,
     tinker::{
-        StopReason,
+        ModelId, StopReason,
         json::{SavedForSampler, ServerCapabilities, SupportedModel},
     },
     wire::{
@@ -162,7 +159,7 @@ impl Inner {
     async fn offered(&self) -> Result<Option<u32>, BackendError> {
         let offer = self.ask_offer().await?;
         let wanted = self.config.base_model.as_str();
-        let named = |it: &&SupportedModel| it.model_name.as_deref() == Some(wanted);
+        let named = |model: &&SupportedModel| model.model_name.as_deref() == Some(wanted);
         let whose = self.http.whose("get_server_capabilities");
         let code = || Some(ErrorCode::ModelNotOffered);
         match offer.iter().find(named) {
@@ -174,7 +171,7 @@ impl Inner {
             // A server that names none does not say.
             None if offer.is_empty() => Ok(None),
             None => {
-                let names = offer.iter().filter_map(|it| it.model_name.as_deref());
+                let names = offer.iter().filter_map(|model| model.model_name.as_deref());
                 let names: Vec<&str> = names.collect();
                 let why = format!(
                     "the server does not offer {wanted}: set rl.model to one of {}",
@@ -186,17 +183,14 @@ impl Inner {
     }
 
     fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<ClientRun>, BackendError> {
+        let whose = self.http.whose(call);
         let run = self.models.runs.get(id);
-        run.ok_or_else(|| {
-            self.http
-                .whose(call)
-                .run_not_found("this process has no such run")
-        })
+        run.ok_or_else(|| whose.run_not_found("this process has no such run"))
     }
 
     async fn load(&self, id: &RunId, name: &str) -> Result<u64, BackendError> {
         let run = self.run("load_weights", id)?;
-        let mut state = run.0.lock().await;
+        let mut state = run.lock().await;
         let own = self.checkpoints.find(name).await?;
         let old = state.model.take();
         state.moved();
@@ -213,38 +207,34 @@ impl Inner {
     async fn forward(&self, request: &ForwardRequest) -> Result<ForwardReply, BackendError> {
         let positions = request.positions.as_deref();
         let at = |n: usize| positions.and_then(|all| all.get(n)).map(Vec::as_slice);
-        let looks = || {
-            let each = request.datums.iter().enumerate();
-            each.map(|(n, datum)| Look {
-                datum,
-                positions: at(n),
-                top_k: request.top_k,
-            })
-            .collect::<Vec<Look<'_>>>()
-        };
+        let datums = request.datums.iter().enumerate();
+        let looks = datums.clone().map(|(n, datum)| Look {
+            datum,
+            positions: at(n),
+            top_k: request.top_k,
+        });
+        let looks: Vec<Look<'_>> = looks.collect();
         if !request.adapter {
-            return self.samplers.look_by_base(&looks()).await;
+            return self.samplers.look_by_base(&looks).await;
         }
         let run = self.run("forward", &request.session_id)?;
-        let mut state = run.0.lock().await;
+        let mut state = run.lock().await;
         if request.top_k > 0 {
             let sampler = self.sampler_of(&mut state).await?;
-            return self.samplers.look_all(&sampler, &looks()).await;
+            return self.samplers.look_all(&sampler, &looks).await;
         }
-        let datums = request.datums.iter().enumerate();
-        let datums = datums.map(|(n, datum)| weighted(datum, at(n)));
-        let datums: Result<Vec<Datum>, BackendError> = datums.collect();
+        let weighed: Result<Vec<Datum>, BackendError> =
+            datums.map(|(n, datum)| weighted(datum, at(n))).collect();
         let pass = Pass {
-            datums: &datums?,
+            datums: &weighed?,
             loss: LossFn::CrossEntropy,
             config: &LossConfig::new(),
             is_forward: true,
         };
         let (found, _) = self.models.pass(&mut state, &pass, &self.usage).await?;
         let found = found.iter().enumerate();
-        let logprobs = found.map(|(n, it)| rows(it, at(n)));
         Ok(ForwardReply {
-            logprobs: logprobs.collect(),
+            logprobs: found.map(|(n, logprobs)| rows(logprobs, at(n))).collect(),
             ..ForwardReply::default()
         })
     }
@@ -263,16 +253,14 @@ impl Inner {
         }
         let session = Arc::clone(&model.session);
         let number = session.next_sampler();
-        let saved = self
-            .models
-            .operate(model, call, |id, seq| {
-                HttpRequest::json(call, call, &bodies::save_unnamed(id, seq, number))
-            })
-            .await?;
-        let saved: SavedForSampler = saved.json(&self.http, call)?;
-        let whose = self.http.whose(call);
-        let id = saved.sampling_session_id;
-        let id = id.ok_or_else(|| whose.unreadable("it has no sampling_session_id"))?;
+        let body = |id: &ModelId, seq| bodies::save_unnamed(id, seq, number);
+        let saved: SavedForSampler = self.models.operate(model, call, body).await?;
+        let unread = || {
+            self.http
+                .whose(call)
+                .unreadable("it has no sampling_session_id")
+        };
+        let id = saved.sampling_session_id.ok_or_else(unread)?;
         let sampler = Arc::new(ServerSampler::new(session, id));
         state.sampler = Some(Arc::clone(&sampler));
         Ok(sampler)
@@ -283,9 +271,10 @@ impl Inner {
         let name = model.map(str::to_owned).or_else(last);
         match name.as_deref() {
             None | Some(BASE) => Ok(WeightsSource::Base),
-            Some(name) => Ok(WeightsSource::Saved(
-                self.checkpoints.adapter(name).await?.path,
-            )),
+            Some(name) => {
+                let adapter = self.checkpoints.adapter(name).await?;
+                Ok(WeightsSource::Saved(adapter.path))
+            }
         }
     }
 
@@ -294,15 +283,15 @@ impl Inner {
         let sample = bodies::sample(&request, self.config.text.end_ids());
         let drawn = self.samplers.ask(&weights, &sample).await?;
         let mut sequences = Vec::with_capacity(drawn.sequences.len());
-        for it in drawn.sequences {
-            let logprobs = it.logprobs.unwrap_or_default();
-            let reason = match it.stop_reason {
+        for sequence in drawn.sequences {
+            let logprobs = sequence.logprobs.unwrap_or_default();
+            let reason = match sequence.stop_reason {
                 StopReason::Stop => "stop",
                 StopReason::Length => "length",
             };
             sequences.push(SampledSequence {
-                text: self.config.text.decode(it.tokens.clone()).await?,
-                tokens: it.tokens,
+                text: self.config.text.decode(sequence.tokens.clone()).await?,
+                tokens: sequence.tokens,
                 sampling_logprobs: logprobs.clone(),
                 logprobs,
                 stop_reason: reason.to_owned(),
@@ -313,24 +302,21 @@ impl Inner {
 
     async fn adapters(&self) -> Result<Vec<AdapterInfo>, BackendError> {
         let mut adapters = Vec::new();
-        for it in self.checkpoints.list_adapters().await? {
-            let Ok(name) = it.name.parse() else { continue };
-            let weights = WeightsSource::Saved(it.path.to_string());
+        for adapter in self.checkpoints.list_adapters().await? {
+            let Ok(name) = adapter.name.parse() else {
+                continue;
+            };
+            let weights = WeightsSource::Saved(adapter.path.to_string());
             adapters.push(AdapterInfo {
                 name,
                 loaded: self.samplers.has(&weights).await,
-                step: it.step().unwrap_or(0),
+                step: adapter.step().unwrap_or(0),
                 sha256: None,
-                bytes: it.bytes,
+                bytes: adapter.bytes,
             });
         }
         Ok(adapters)
     }
-}
-
-/// A poisoned lock still holds a complete value.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The datum with weight 1 at the requested positions. A server may leave out tokens without a weight.
@@ -361,12 +347,8 @@ fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
     };
     let width = found.width();
     let row = |at: &usize| found.values().get(at * width..(at + 1) * width);
-    positions
-        .iter()
-        .filter_map(row)
-        .flatten()
-        .copied()
-        .collect()
+    let rows = positions.iter().filter_map(row);
+    rows.flatten().copied().collect()
 }
 
 impl TrainingBackend for TinkerBackend {
@@ -395,11 +377,7 @@ impl TrainingBackend for TinkerBackend {
 
     fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
         Box::pin(async move {
-            let lora = bodies::lora(&request);
-            lora.map_err(|why| BackendError::Request {
-                call: "create_model",
-                why,
-            })?;
+            bodies::lora(&request)?;
             let rank = request.rank;
             Ok(CreateReply {
                 session_id: self.0.models.runs.open(request),
@@ -421,24 +399,22 @@ impl TrainingBackend for TinkerBackend {
     ) -> BackendFuture<'_, ForwardBackwardReply> {
         Box::pin(async move {
             let run = self.0.run("forward_backward", &request.session_id)?;
-            let mut state = run.0.lock().await;
+            let mut state = run.lock().await;
             let pass = Pass {
                 datums: &request.datums,
                 loss: request.loss_fn,
                 config: &request.loss_fn_config,
                 is_forward: false,
             };
-            let models = &self.0.models;
-            models
-                .forward_backward(&mut state, &pass, &self.0.usage)
-                .await
+            let Inner { models, usage, .. } = &*self.0;
+            models.forward_backward(&mut state, &pass, usage).await
         })
     }
 
     fn optim_step(&self, request: OptimStepRequest) -> BackendFuture<'_, OptimStepReply> {
         Box::pin(async move {
             let run = self.0.run("optim_step", &request.session_id)?;
-            let mut state = run.0.lock().await;
+            let mut state = run.lock().await;
             self.0.models.optim_step(&mut state, &request).await
         })
     }
@@ -446,7 +422,7 @@ impl TrainingBackend for TinkerBackend {
     fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply> {
         Box::pin(async move {
             let run = self.0.run("save_weights_for_sampler", &run)?;
-            let mut state = run.0.lock().await;
+            let mut state = run.lock().await;
             let path = self.0.checkpoints.save_adapter(&mut state, &name).await?;
             *lock(&self.0.last_saved) = Some(name);
             Ok(SaveWeightsReply {
@@ -466,7 +442,7 @@ impl TrainingBackend for TinkerBackend {
     ) -> BackendFuture<'_, CheckpointSaveReply> {
         Box::pin(async move {
             let run = self.0.run("save_weights", &run)?;
-            let mut state = run.0.lock().await;
+            let mut state = run.lock().await;
             let saved = self.0.checkpoints.save(&mut state, &name, manifest).await;
             Ok(CheckpointSaveReply {
                 status: "ok".to_owned(),
@@ -481,11 +457,8 @@ impl TrainingBackend for TinkerBackend {
 
     fn checkpoints(&self) -> BackendFuture<'_, Vec<CheckpointInfo>> {
         Box::pin(async {
-            let own = self.0.checkpoints.own().await?;
-            Ok(own
-                .into_iter()
-                .filter_map(super::checkpoints::Own::info)
-                .collect())
+            let own = self.0.checkpoints.own().await?.into_iter();
+            Ok(own.filter_map(Own::info).collect())
         })
     }
 
@@ -499,7 +472,7 @@ impl TrainingBackend for TinkerBackend {
     fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             if let Some(run) = self.0.models.runs.close(&run)
-                && let Some(model) = run.0.lock().await.model.take()
+                && let Some(model) = run.lock().await.model.take()
             {
                 self.0.models.unload(model).await;
             }

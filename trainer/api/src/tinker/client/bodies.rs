@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::session::OpenSession;
 use crate::{
-    Datum, LossConfig,
+    BackendError, Datum, LossConfig,
     tinker::{
         ModelId, SamplerId,
         json::{
-            AdamParams, CreateModel, CreateSamplingSession, ForwardBackwardInput, LoadWeights,
-            LoraConfig, ModelInput, OptimStep, SampleCall, SampleStop, SaveForSampler, SaveWeights,
-            TensorData, TinkerSamplingParams, UnloadModel,
+            AdamParams, CreateSamplingSession, ForwardBackwardInput, LoraConfig, ModelInput,
+            SampleCall, SampleStop, TensorData, TinkerSamplingParams,
         },
+        tensor::WireTensor as _,
         to_json,
     },
-    wire::{CreateRequest, OptimStepRequest, SampleRequest},
+    wire::{CreateRequest, OptimStepRequest, SampleRequest, Stop},
 };
 
 /// Projections of attention and of the MLP: each is adapted as a whole or not at all.
@@ -24,120 +24,87 @@ const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
 const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 /// The one alpha that there is.
 const ALPHA: f64 = 32.0;
-/// Seeds are passed on within what every server takes.
-const SEEDS: u64 = 0x7fff_ffff;
-
 /// Marks of what belongs to metaclaw in a server's lists.
 pub(super) const OWNER: &str = "metaclaw_owner";
 pub(super) const STEP: &str = "metaclaw_step";
 pub(super) const MANIFEST: &str = "metaclaw_manifest";
 
-fn seq(n: i32) -> Option<u32> {
-    u32::try_from(n).ok()
-}
-
 /// The LoRA settings of a run in Tinker's form: rank, seed, and whether attention and MLP are adapted.
 ///
 /// # Errors
-/// In words, where a run asks for what Tinker's API cannot say.
-pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig, String> {
+/// [`BackendError::Request`] where a run asks for what Tinker's API cannot say.
+pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig, BackendError> {
+    let unsaid = |why: String| BackendError::Request {
+        call: "create_model",
+        why,
+    };
     if let Some(alpha) = spec.lora_alpha
         && alpha.to_bits() != ALPHA.to_bits()
     {
-        return Err(format!(
+        return Err(unsaid(format!(
             "rl.lora_alpha is {alpha}: this API has alpha {ALPHA}, whatever the rank"
-        ));
+        )));
     }
-    let has = |names: &[&str]| match &spec.targets {
-        None => Ok(true),
-        Some(given) => {
-            let n = names
-                .iter()
-                .filter(|name| given.iter().any(|it| it == *name))
-                .count();
-            if n == 0 || n == names.len() {
-                return Ok(n > 0);
-            }
-            Err(format!(
-                "rl.targets has {}: this API adapts {} together, or none of them",
-                given.join("+"),
-                names.join("+")
-            ))
+    let has = |names: &[&str]| {
+        let Some(given) = &spec.targets else {
+            return Ok(true);
+        };
+        let is_given = |name: &&&str| given.iter().any(|target| target == **name);
+        let n = names.iter().filter(is_given).count();
+        if n == 0 || n == names.len() {
+            return Ok(n > 0);
         }
+        let (given, names) = (given.join("+"), names.join("+"));
+        Err(unsaid(format!(
+            "rl.targets has {given}: this API adapts {names} together, or none of them"
+        )))
     };
     Ok(LoraConfig {
         rank: spec.rank,
-        seed: spec.seed.and_then(|it| i64::try_from(it & SEEDS).ok()),
+        seed: seed(spec.seed),
         train_unembed: false,
         train_attn: has(&ATTENTION)?,
         train_mlp: has(&MLP)?,
     })
 }
 
-pub(super) fn create_model(session: &OpenSession, base: &str, lora: LoraConfig) -> CreateModel {
-    CreateModel {
-        session_id: session.id.clone(),
-        model_seq_id: session.next_model(),
-        base_model: base.to_owned(),
-        user_metadata: None,
-        lora_config: Some(lora),
-        optimizer_config: None,
-    }
+pub(super) fn create_model(session: &OpenSession, base: &str, lora: LoraConfig) -> Value {
+    json!({
+        "type": "create_model", "session_id": session.id, "model_seq_id": session.next_model(),
+        "base_model": base, "lora_config": lora,
+    })
 }
 
-fn load(path: &str) -> LoadWeights {
-    LoadWeights {
-        model_id: None,
-        seq_id: None,
-        session_id: None,
-        model_seq_id: None,
-        base_model: None,
-        user_metadata: None,
-        path: path.to_owned(),
-        optimizer: true,
-        optimizer_config: None,
-    }
+pub(super) fn create_by_load(session: &OpenSession, path: &str) -> Value {
+    json!({
+        "type": "load_weights", "session_id": session.id, "model_seq_id": session.next_model(),
+        "path": path, "optimizer": true,
+    })
 }
 
-pub(super) fn create_by_load(session: &OpenSession, path: &str) -> LoadWeights {
-    LoadWeights {
-        session_id: Some(session.id.clone()),
-        model_seq_id: Some(session.next_model()),
-        ..load(path)
-    }
-}
-
-pub(super) fn load_into(model: &ModelId, n: i32, path: &str) -> LoadWeights {
-    LoadWeights {
-        model_id: Some(model.clone()),
-        seq_id: seq(n),
-        ..load(path)
-    }
-}
-
-pub(super) fn unload(model: &ModelId) -> UnloadModel {
-    UnloadModel {
-        model_id: model.clone(),
-    }
+pub(super) fn load_into(model: &ModelId, n: i32, path: &str) -> Value {
+    json!({"type": "load_weights", "model_id": model, "seq_id": n, "path": path, "optimizer": true})
 }
 
 pub(super) fn input(datums: &[Datum], loss_fn: &str, config: &LossConfig) -> ForwardBackwardInput {
     ForwardBackwardInput {
         data: datums.iter().map(to_json).collect(),
         loss_fn: loss_fn.to_owned(),
-        loss_fn_config: Some(config.clone()).filter(|it| !it.is_empty()),
+        loss_fn_config: Some(config.clone()).filter(|config| !config.is_empty()),
     }
 }
 
 /// Gives each sequence of a policy loss weights: 1 where it has an advantage.
 pub(super) fn weigh(input: &mut ForwardBackwardInput, datums: &[Datum]) {
-    for (it, datum) in input.data.iter_mut().zip(datums) {
+    for (wire, datum) in input.data.iter_mut().zip(datums) {
         let parts = datum.parts();
         if let (None, Some(advantages)) = (&parts.weights, &parts.advantages) {
-            let weights = advantages.iter().map(|it| f32::from(u8::from(*it != 0.0)));
+            let weights = advantages
+                .iter()
+                .map(|advantage| f32::from(u8::from(*advantage != 0.0)));
             let weights: Vec<f32> = weights.collect();
             let weights = TensorData::of(&weights, &[advantages.len()]);
-            it.loss_fn_inputs.insert("weights".to_owned(), weights);
+            wire.loss_fn_inputs.insert("weights".to_owned(), weights);
         }
     }
 }
@@ -149,47 +116,32 @@ pub(super) fn pass(
     is_forward: bool,
     input: &ForwardBackwardInput,
 ) -> Result<Value, serde_json::Error> {
-    let name = if is_forward {
-        "forward_input"
-    } else {
-        "forward_backward_input"
-    };
-    let mut body = Map::new();
-    body.insert(name.to_owned(), serde_json::to_value(input)?);
-    body.insert("model_id".to_owned(), model.as_str().into());
-    body.insert("seq_id".to_owned(), n.into());
-    Ok(Value::Object(body))
+    let name = ["forward_backward_input", "forward_input"][usize::from(is_forward)];
+    let input = serde_json::to_value(input)?;
+    Ok(json!({name: input, "model_id": model, "seq_id": n}))
 }
 
-pub(super) fn optim_step(model: &ModelId, n: i32, request: &OptimStepRequest) -> OptimStep {
+pub(super) fn optim_step(model: &ModelId, n: i32, request: &OptimStepRequest) -> Value {
     let usual = AdamParams::default();
     let adam = request.adam;
-    OptimStep {
-        model_id: model.clone(),
-        seq_id: seq(n),
-        adam_params: Some(AdamParams {
-            learning_rate: request.learning_rate,
-            beta1: adam.beta1.unwrap_or(usual.beta1),
-            beta2: adam.beta2.unwrap_or(usual.beta2),
-            eps: adam.eps.unwrap_or(usual.eps),
-            weight_decay: adam.weight_decay.unwrap_or(usual.weight_decay),
-            grad_clip_norm: adam.grad_clip_norm.unwrap_or(usual.grad_clip_norm),
-        }),
-        optimizer_params: None,
-    }
+    let params = AdamParams {
+        learning_rate: request.learning_rate,
+        beta1: adam.beta1.unwrap_or(usual.beta1),
+        beta2: adam.beta2.unwrap_or(usual.beta2),
+        eps: adam.eps.unwrap_or(usual.eps),
+        weight_decay: adam.weight_decay.unwrap_or(usual.weight_decay),
+        grad_clip_norm: adam.grad_clip_norm.unwrap_or(usual.grad_clip_norm),
+    };
+    json!({"type": "optim_step", "model_id": model, "seq_id": n, "adam_params": params})
 }
 
 /// A step that changes no weights.
-pub(super) fn no_step(model: &ModelId, n: i32) -> OptimStep {
-    OptimStep {
-        model_id: model.clone(),
-        seq_id: seq(n),
-        adam_params: Some(AdamParams {
-            learning_rate: 0.0,
-            ..AdamParams::default()
-        }),
-        optimizer_params: None,
-    }
+pub(super) fn no_step(model: &ModelId, n: i32) -> Value {
+    let params = AdamParams {
+        learning_rate: 0.0,
+        ..AdamParams::default()
+    };
+    json!({"type": "optim_step", "model_id": model, "seq_id": n, "adam_params": params})
 }
 
 pub(super) fn save(
@@ -197,20 +149,11 @@ pub(super) fn save(
     n: i32,
     name: &str,
     metadata: &BTreeMap<&str, String>,
-) -> SaveWeights {
-    SaveWeights {
-        model_id: model.clone(),
-        path: Some(name.to_owned()),
-        seq_id: seq(n),
-        ttl_seconds: None,
-        overwrite: false,
-        user_metadata: Some(texts(metadata)),
-    }
-}
-
-fn texts(metadata: &BTreeMap<&str, String>) -> Map<String, Value> {
-    let text = |(key, value): (&&str, &String)| ((*key).to_owned(), Value::from(value.as_str()));
-    metadata.iter().map(text).collect()
+) -> Value {
+    json!({
+        "type": "save_weights", "model_id": model, "seq_id": n, "path": name, "overwrite": false,
+        "user_metadata": metadata,
+    })
 }
 
 /// Weights to sample from, under a name.
@@ -219,29 +162,19 @@ pub(super) fn save_named(
     n: i32,
     name: &str,
     metadata: &BTreeMap<&str, String>,
-) -> SaveForSampler {
-    SaveForSampler {
-        model_id: model.clone(),
-        path: Some(name.to_owned()),
-        sampling_session_seq_id: None,
-        kind: Some("snapshot".to_owned()),
-        seq_id: seq(n),
-        ttl_seconds: None,
-        user_metadata: Some(texts(metadata)),
-    }
+) -> Value {
+    json!({
+        "type": "save_weights_for_sampler", "model_id": model, "seq_id": n, "path": name,
+        "kind": "snapshot", "user_metadata": metadata,
+    })
 }
 
 /// Weights to sample from, for this session alone.
-pub(super) fn save_unnamed(model: &ModelId, n: i32, sampler: u32) -> SaveForSampler {
-    SaveForSampler {
-        model_id: model.clone(),
-        path: None,
-        sampling_session_seq_id: Some(sampler),
-        kind: Some("snapshot".to_owned()),
-        seq_id: seq(n),
-        ttl_seconds: None,
-        user_metadata: None,
-    }
+pub(super) fn save_unnamed(model: &ModelId, n: i32, sampler: u32) -> Value {
+    json!({
+        "type": "save_weights_for_sampler", "model_id": model, "seq_id": n,
+        "sampling_session_seq_id": sampler, "kind": "snapshot",
+    })
 }
 
 /// The base model, or saved weights, to sample from.
@@ -261,30 +194,34 @@ pub(super) fn sampler(
 /// The body of a request for continuations. If it has no stops of its own, a reply ends at one of `end_ids`, because
 /// not every server knows the model's own.
 pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> SampleCall {
-    let stop = request.stop.clone().map(crate::wire::Stop::into_strings);
-    let stop = stop.filter(|it| !it.is_empty()).map(SampleStop::Texts);
-    let end = Some(end_ids).filter(|ids| !ids.is_empty());
-    let seed = request.seed.map(|it| it & SEEDS);
-    bare_sample(
-        request.tokens.clone(),
-        request.num_samples,
-        TinkerSamplingParams {
-            max_tokens: Some(request.max_tokens),
-            seed: seed.and_then(|it| i64::try_from(it).ok()),
-            stop: stop.or_else(|| end.map(SampleStop::Tokens)),
-            temperature: request.temperature,
-            top_k: if request.top_k == 0 {
-                -1
-            } else {
-                request.top_k
-            },
-            top_p: request.top_p,
-        },
-    )
+    let texts = request.stop.clone().map(Stop::into_strings);
+    let texts = texts.filter(|texts| !texts.is_empty());
+    let ends = Some(end_ids).filter(|ids| !ids.is_empty());
+    let params = TinkerSamplingParams {
+        max_tokens: Some(request.max_tokens),
+        seed: seed(request.seed),
+        stop: texts
+            .map(SampleStop::Texts)
+            .or_else(|| ends.map(SampleStop::Tokens)),
+        temperature: request.temperature,
+        top_k: top_k(request.top_k),
+        top_p: request.top_p,
+    };
+    bare_sample(request.tokens.clone(), request.num_samples, params)
+}
+
+/// Every server takes seeds within 31 bits.
+pub(super) fn seed(seed: Option<u64>) -> Option<i64> {
+    i64::try_from(seed? & 0x7fff_ffff).ok()
+}
+
+/// Off is 0 here, and -1 in Tinker's API.
+pub(super) fn top_k(k: i64) -> i64 {
+    if k == 0 { -1 } else { k }
 }
 
 /// A prompt that is looked at; the token that is drawn after it is of no matter.
-pub(super) fn look(prompt: Vec<u32>) -> SampleCall {
+pub(super) fn score(prompt: Vec<u32>) -> SampleCall {
     let params = TinkerSamplingParams {
         max_tokens: Some(1),
         ..TinkerSamplingParams::default()
@@ -304,17 +241,7 @@ pub(super) fn bare_sample(
         num_samples,
         prompt: ModelInput::of(prompt),
         sampling_params,
-        base_model: None,
-        model_path: None,
-        sampling_session_id: None,
-        seq_id: None,
-        prompt_logprobs: None,
-        topk_prompt_logprobs: 0,
-        topk_sample_logprobs: 0,
-        target_prompt_logprobs: None,
-        prompt_alt_tokens_k: 0,
-        prompt_logprobs_last_n: None,
-        record_stability_info: None,
+        ..SampleCall::default()
     }
 }
 
@@ -333,7 +260,7 @@ mod tests {
 
     fn spec(targets: &[&str]) -> CreateRequest {
         CreateRequest {
-            targets: Some(targets.iter().map(|it| (*it).to_owned()).collect()),
+            targets: Some(targets.iter().map(|name| (*name).to_owned()).collect()),
             ..CreateRequest::default()
         }
     }
@@ -346,12 +273,12 @@ mod tests {
         assert!(attention.train_attn && !attention.train_mlp);
         insta::assert_snapshot!(
             lora(&spec(&["q_proj", "v_proj"])).unwrap_err(),
-            @"rl.targets has q_proj+v_proj: this API adapts q_proj+k_proj+v_proj+o_proj together, or none of them"
+            @"create_model: cannot write the request: rl.targets has q_proj+v_proj: this API adapts q_proj+k_proj+v_proj+o_proj together, or none of them"
         );
         let other = CreateRequest {
             lora_alpha: Some(16.0),
             ..CreateRequest::default()
         };
-        insta::assert_snapshot!(lora(&other).unwrap_err(), @"rl.lora_alpha is 16: this API has alpha 32, whatever the rank");
+        insta::assert_snapshot!(lora(&other).unwrap_err(), @"create_model: cannot write the request: rl.lora_alpha is 16: this API has alpha 32, whatever the rank");
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use metaclaw_trainer_terms::ErrorCode;
@@ -13,18 +10,17 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::{
-    bodies,
+    Flag, bodies,
     http::HttpRequest,
-    manifests::{KeptManifest, Manifests},
-    models::{ModelCalls, follows_api},
-    names,
-    runs::State,
+    lock,
+    manifests::{self, KeptManifest, Manifests},
+    models::{ModelCalls, State, follows_api},
     session::get,
 };
 use crate::{
     AdapterName, BackendError, CheckpointName,
     tinker::{
-        TinkerPath, WeightsKind,
+        ModelId, TinkerPath, WeightsKind,
         json::{Checkpoint, CheckpointList, SavedForSampler, SavedWeights, TrainingRunsReply},
     },
     wire::CheckpointInfo,
@@ -46,9 +42,9 @@ pub(super) struct Checkpoints {
     /// Adapters that were saved or listed.
     adapters: Mutex<BTreeMap<String, Adapter>>,
     /// Whether the server stores a manifest beside a checkpoint. After a refusal this is not tried again.
-    takes_manifests: AtomicBool,
+    takes_manifests: Flag,
     /// Whether the owner was told that the server deletes nothing.
-    is_told: AtomicBool,
+    is_told: Flag,
 }
 
 /// An adapter of ours.
@@ -97,13 +93,12 @@ impl Listed {
 
     fn read(entry: Checkpoint) -> Option<Self> {
         let path: TinkerPath = entry.tinker_path.parse().ok()?;
-        let (name, mark) = names::read(path.name.as_str())?;
-        let mark = mark.map(str::to_owned);
+        let (name, mark) = manifests::read_name(path.name.as_str())?;
         let text = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
         let metadata = entry.user_metadata.unwrap_or_default();
         Some(Self {
             name,
-            mark,
+            mark: mark.map(str::to_owned),
             time_ms: millis(&entry.time),
             bytes: entry.size_bytes,
             metadata: metadata.into_iter().filter_map(text).collect(),
@@ -114,10 +109,10 @@ impl Listed {
 
 /// ISO 8601 as Unix milliseconds; what has no zone is in UTC.
 fn millis(time: &str) -> u64 {
-    let parsed = time.parse::<jiff::Timestamp>();
-    let parsed = parsed.or_else(|_| format!("{time}Z").parse::<jiff::Timestamp>());
-    let millis = parsed.map_or(0, jiff::Timestamp::as_millisecond);
-    u64::try_from(millis).unwrap_or(0)
+    let parsed = time
+        .parse::<jiff::Timestamp>()
+        .or_else(|_| format!("{time}Z").parse());
+    u64::try_from(parsed.map_or(0, jiff::Timestamp::as_millisecond)).unwrap_or(0)
 }
 
 // === impl Checkpoints ===
@@ -128,8 +123,8 @@ impl Checkpoints {
             models,
             manifests,
             adapters: Mutex::default(),
-            takes_manifests: AtomicBool::new(true),
-            is_told: AtomicBool::new(false),
+            takes_manifests: Flag::new(true),
+            is_told: Flag::new(false),
         }
     }
 
@@ -158,18 +153,17 @@ impl Checkpoints {
             call,
             why: format!("its manifest cannot be written: {error}"),
         })?;
-        let written = names::with_mark(name.as_str(), &mark);
+        let written = manifests::with_mark(name.as_str(), &mark);
         let short = BTreeMap::from([
             (bodies::OWNER, owner),
             (bodies::STEP, kept.step.to_string()),
         ]);
         let mut full = short.clone();
         full.insert(bodies::MANIFEST, kept.manifest.to_string());
-        let takes = &self.takes_manifests;
-        if takes.load(Ordering::Relaxed) {
+        if self.takes_manifests.get() {
             match self.save_as(state, &written, &full).await {
                 Err(error) if refuses_form(&error) => {
-                    takes.store(false, Ordering::Relaxed);
+                    self.takes_manifests.set(false);
                     tracing::debug!(%error, "saved again without its manifest, which is kept here");
                 }
                 saved => return saved,
@@ -186,13 +180,8 @@ impl Checkpoints {
     ) -> Result<String, BackendError> {
         let call = "save_weights";
         let model = self.models.standing(call, state).await?;
-        let saved = self
-            .models
-            .operate(model, call, |id, seq| {
-                HttpRequest::json(call, call, &bodies::save(id, seq, name, metadata))
-            })
-            .await?;
-        let saved: SavedWeights = saved.json(self.models.http(), call)?;
+        let body = |id: &ModelId, seq| bodies::save(id, seq, name, metadata);
+        let saved: SavedWeights = self.models.operate(model, call, body).await?;
         Ok(saved.path)
     }
 
@@ -211,21 +200,14 @@ impl Checkpoints {
             (bodies::OWNER, owner),
             (bodies::STEP, state.step.to_string()),
         ]);
-        let written = names::escaped(name.as_str());
+        let written = manifests::escaped(name.as_str());
         let model = self.models.standing(call, state).await?;
         let path = if follows_api(&model.id) {
-            let saved = self
-                .models
-                .operate(model, call, |id, seq| {
-                    let body = bodies::save_named(id, seq, &written, &metadata);
-                    HttpRequest::json(call, call, &body)
-                })
-                .await?;
-            let saved: SavedForSampler = saved.json(self.models.http(), call)?;
+            let body = |id: &ModelId, seq| bodies::save_named(id, seq, &written, &metadata);
+            let saved: SavedForSampler = self.models.operate(model, call, body).await?;
             let whose = self.models.http().whose(call);
-            saved
-                .path
-                .ok_or_else(|| whose.unreadable("it has no path"))?
+            let path = saved.path;
+            path.ok_or_else(|| whose.unreadable("it has no path"))?
         } else {
             // The adapter will be held by a separate model.
             self.save_as(state, &written, &metadata).await?
@@ -234,7 +216,7 @@ impl Checkpoints {
             path: path.clone(),
             step: Some(state.step),
         };
-        self.lock().insert(name.to_string(), adapter);
+        lock(&self.adapters).insert(name.to_string(), adapter);
         Ok(path)
     }
 
@@ -243,25 +225,21 @@ impl Checkpoints {
     /// # Errors
     /// The server's; 404 `model_not_found` where there is none of this name.
     pub(super) async fn adapter(&self, name: &str) -> Result<Adapter, BackendError> {
-        let known = self.lock().get(name).cloned();
-        if let Some(adapter) = known {
+        let known = || lock(&self.adapters).get(name).cloned();
+        if let Some(adapter) = known() {
             return Ok(adapter);
         }
         self.list_adapters().await?;
-        let known = self.lock().get(name).cloned();
-        known.ok_or_else(|| {
-            let code = Some(ErrorCode::ModelNotFound);
+        known().ok_or_else(|| {
+            let whose = self.models.http().whose("checkpoints");
             let why = format!("the server has no adapter {name}");
-            self.models
-                .http()
-                .whose("checkpoints")
-                .status(404, code, why)
+            whose.status(404, Some(ErrorCode::ModelNotFound), why)
         })
     }
 
     /// The names of the adapters that are known, without asking for more.
     pub(super) fn known(&self) -> Vec<AdapterName> {
-        let adapters = self.lock();
+        let adapters = lock(&self.adapters);
         adapters
             .keys()
             .filter_map(|name| name.parse().ok())
@@ -275,15 +253,12 @@ impl Checkpoints {
     pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>, BackendError> {
         let mut listed = self.list_all_kinds().await?;
         listed.retain(Listed::is_adapter);
-        let listed = newest(listed);
-        let known = listed.iter().map(|it| {
-            let adapter = Adapter {
-                path: it.path.to_string(),
-                step: it.step(),
-            };
-            (it.name.clone(), adapter)
+        let listed = newest(listed, |listed| listed);
+        let known = listed.iter().map(|listed| {
+            let (path, step) = (listed.path.to_string(), listed.step());
+            (listed.name.clone(), Adapter { path, step })
         });
-        self.lock().extend(known);
+        lock(&self.adapters).extend(known);
         Ok(listed)
     }
 
@@ -292,18 +267,6 @@ impl Checkpoints {
     /// # Errors
     /// The server's.
     pub(super) async fn own(&self) -> Result<Vec<Own>, BackendError> {
-        let all = self.all_own().await?;
-        let names: Vec<Listed> = newest(all.iter().map(|it| it.listed.clone()).collect());
-        let paths: BTreeSet<String> = names.iter().map(|it| it.path.to_string()).collect();
-        let mut own: Vec<Own> = all
-            .into_iter()
-            .filter(|it| paths.contains(&it.listed.path.to_string()))
-            .collect();
-        own.sort_by_key(|it| it.listed.time_ms);
-        Ok(own)
-    }
-
-    async fn all_own(&self) -> Result<Vec<Own>, BackendError> {
         let owner = self.manifests.owner().await.ok();
         let mut own = Vec::new();
         for listed in self.list(WeightsKind::Training).await? {
@@ -316,17 +279,18 @@ impl Checkpoints {
                 own.push(Own { listed, kept });
             }
         }
+        let mut own = newest(own, |own| &own.listed);
+        own.sort_by_key(|own| own.listed.time_ms);
         Ok(own)
     }
 
     /// The manifest of a checkpoint: the copy kept here, or else the server's, which has no rank.
     async fn kept(&self, listed: &Listed) -> Option<KeptManifest> {
-        let text = |key: &str| listed.metadata.get(key);
         let mark = listed.mark.as_deref()?;
         if let Some(kept) = self.manifests.get(&listed.name, mark).await {
             return Some(kept);
         }
-        let manifest = text(bodies::MANIFEST)?;
+        let manifest = listed.metadata.get(bodies::MANIFEST)?;
         Some(KeptManifest {
             step: listed.step()?,
             rank: 0,
@@ -340,14 +304,11 @@ impl Checkpoints {
     /// The server's; 404 where there is none.
     pub(super) async fn find(&self, name: &str) -> Result<Own, BackendError> {
         let own = self.own().await?;
-        let is_it = |it: &Own| it.listed.name == name || it.listed.path.to_string() == name;
+        let is_it = |own: &Own| own.listed.name == name || own.listed.path.to_string() == name;
         own.into_iter().rfind(is_it).ok_or_else(|| {
-            let code = Some(ErrorCode::CheckpointNotFound);
+            let whose = self.models.http().whose("load_weights");
             let why = format!("the server has no checkpoint {name}");
-            self.models
-                .http()
-                .whose("load_weights")
-                .status(404, code, why)
+            whose.status(404, Some(ErrorCode::CheckpointNotFound), why)
         })
     }
 
@@ -360,15 +321,15 @@ impl Checkpoints {
         keep: &BTreeSet<String>,
         n_last: usize,
     ) -> Result<Vec<CheckpointName>, BackendError> {
-        let own = self.own().await?;
+        let all = self.own().await?;
         let mut last: BTreeMap<String, usize> = BTreeMap::new();
         let mut gone = Vec::new();
-        for it in own.iter().rev() {
-            let line = it.kept.manifest["agent"].as_str().unwrap_or_default();
+        for own in all.iter().rev() {
+            let line = own.kept.manifest["agent"].as_str().unwrap_or_default();
             let n = last.entry(line.to_owned()).or_default();
             *n += 1;
-            if *n > n_last && !keep.contains(&it.listed.name) {
-                gone.push(it);
+            if *n > n_last && !keep.contains(&own.listed.name) {
+                gone.push(own);
             }
         }
         gone.reverse();
@@ -378,49 +339,40 @@ impl Checkpoints {
             self.list(WeightsKind::Sampler).await?
         };
         let mut deleted = Vec::new();
-        for it in gone {
-            let name = &it.listed.name;
-            let paths = adapters.iter().filter(|adapter| adapter.name == *name);
-            let paths = paths.map(|it| &it.path).chain([&it.listed.path]);
-            for path in paths {
+        for own in gone {
+            let name = &own.listed.name;
+            let same = adapters.iter().filter(|adapter| adapter.name == *name);
+            for path in same.map(|adapter| &adapter.path).chain([&own.listed.path]) {
                 match self.delete(path).await {
                     Err(error) if error.is_not_supported() => {
-                        self.tell_kept(&error);
+                        if !self.is_told.get() {
+                            tracing::warn!(%error, "old checkpoints stay at the training server: they have to be deleted there");
+                        }
+                        self.is_told.set(true);
                         return Ok(deleted);
                     }
                     done => done?,
                 }
             }
-            if let Some(mark) = &it.listed.mark {
+            if let Some(mark) = &own.listed.mark {
                 self.manifests.remove(name, mark).await;
             }
-            self.lock().remove(name);
+            lock(&self.adapters).remove(name);
             deleted.extend(name.parse());
         }
         Ok(deleted)
     }
 
-    /// Logs once that old checkpoints stay.
-    fn tell_kept(&self, error: &BackendError) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "old checkpoints stay at the training server: they have to be deleted there");
-        }
-    }
-
     async fn delete(&self, path: &TinkerPath) -> Result<(), BackendError> {
         let call = "checkpoints/delete";
-        let at = format!(
-            "training_runs/{}/checkpoints/{}",
-            path.run,
-            path.checkpoint_id()
-        );
+        let (run, id) = (&path.run, path.checkpoint_id());
+        let at = format!("training_runs/{run}/checkpoints/{id}");
         let http = self.models.http();
-        let answer = http
-            .send(&HttpRequest::bare(call, Method::DELETE, &at))
-            .await?;
+        let request = HttpRequest::bare(call, Method::DELETE, &at);
+        let answer = http.send(&request).await?;
         match answer.status {
             // The checkpoint was just listed, so a framework's plain 404 means that the route is missing.
-            404 if super::words::said(&answer.body).0 == NO_ROUTE => {
+            404 if super::words::read_refusal(&answer.body).0 == NO_ROUTE => {
                 Err(http.whose(call).not_supported("deleting a checkpoint"))
             }
             200..300 | 404 => Ok(()),
@@ -432,7 +384,7 @@ impl Checkpoints {
     /// Lists the server's weights of a kind whose names may be ours.
     async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>, BackendError> {
         let mut listed = self.list_all_kinds().await?;
-        listed.retain(|it| it.path.kind == kind);
+        listed.retain(|entry| entry.path.kind == kind);
         Ok(listed)
     }
 
@@ -457,7 +409,7 @@ impl Checkpoints {
             let page: CheckpointList = answer.json(http.whose("checkpoints"))?;
             let n = page.checkpoints.len();
             all.extend(page.checkpoints);
-            let total = page.cursor.map_or(0, |it| it.total_count);
+            let total = page.cursor.map_or(0, |cursor| cursor.total_count);
             if n == 0 || all.len() as u64 >= total {
                 break;
             }
@@ -487,18 +439,18 @@ impl Checkpoints {
         }
         Ok(all)
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Adapter>> {
-        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Keeps the newest entry of each name.
-fn newest(mut listed: Vec<Listed>) -> Vec<Listed> {
-    listed.sort_by_key(|it| it.time_ms);
-    let last: BTreeMap<String, Listed> =
-        listed.into_iter().map(|it| (it.name.clone(), it)).collect();
-    last.into_values().collect()
+fn newest<T>(mut all: Vec<T>, listed: impl Fn(&T) -> &Listed) -> Vec<T> {
+    all.sort_by_key(|entry| listed(entry).time_ms);
+    let named = all
+        .into_iter()
+        .map(|entry| (listed(&entry).name.clone(), entry));
+    named
+        .collect::<BTreeMap<String, T>>()
+        .into_values()
+        .collect()
 }
 
 /// Whether a server refused how a checkpoint is described, and not that it is made.

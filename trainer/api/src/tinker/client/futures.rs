@@ -6,13 +6,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use prost::{DecodeError, Message};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    http::{Answer, Http, HttpRequest, PROTOBUF},
-    session::Flags,
-};
+use super::http::{Answer, Http, HttpRequest, PROTOBUF};
 use crate::{
     BackendError,
     tinker::json::{FailedPromise, FailureCategory, Promise, RetrieveFuture, TryAgain},
@@ -31,7 +30,6 @@ const SHORTEST_HOLD: Duration = Duration::from_millis(200);
 pub(super) struct PollLimits {
     /// Until the whole operation counts as lost.
     pub(super) until: Instant,
-    /// The whole time, as a duration.
     pub(super) timeout: Duration,
     /// How long a server may answer that it is overloaded.
     pub(super) patience: Duration,
@@ -40,7 +38,6 @@ pub(super) struct PollLimits {
 /// The result of sending a request.
 #[derive(Debug)]
 pub(super) enum SendOutcome {
-    /// The server will carry it out.
     Promised(Promise),
     /// The server will not carry it out, and its number is free.
     Refused(BackendError),
@@ -49,7 +46,7 @@ pub(super) enum SendOutcome {
 
 /// The result of a promise.
 #[derive(Debug)]
-pub(super) enum Result_ {
+pub(super) enum PromiseResult {
     Protobuf(bytes::Bytes),
     Json(Value),
     /// The work failed at the server: category and message.
@@ -105,7 +102,12 @@ pub(super) async fn submit(
     loop {
         let may_repeat = |in_doubt: bool| !in_doubt || dedupes;
         let failed = match http.send(request).await {
-            Ok(answer) if answer.is_success() => return promise(http, request, &answer),
+            Ok(answer) if answer.is_success() => {
+                return match answer.json(whose) {
+                    Ok(promised) => SendOutcome::Promised(promised),
+                    Err(error) => SendOutcome::InDoubt(error),
+                };
+            }
             Ok(answer) => {
                 let refusal = whose.refusal(answer.status, &answer.body);
                 // A server that fails inside may have accepted the request.
@@ -113,7 +115,11 @@ pub(super) async fn submit(
                 let is_known = !is_busy(answer.status) && answer.status < 500;
                 let waits = Instant::now() < patient_until && may_repeat(in_doubt);
                 if is_known || !waits {
-                    return settled(in_doubt && !is_known, refusal);
+                    return if in_doubt && !is_known {
+                        SendOutcome::InDoubt(refusal)
+                    } else {
+                        SendOutcome::Refused(refusal)
+                    };
                 }
                 pause.wait(answer.retry_after, limits.left()).await;
                 continue;
@@ -130,42 +136,13 @@ pub(super) async fn submit(
             return SendOutcome::Refused(failed);
         }
         if !dedupes || limits.left().is_zero() {
-            return SendOutcome::InDoubt(as_ambiguous(failed, http, request, limits));
+            // If connecting fails after something was sent, it may have been carried out.
+            return SendOutcome::InDoubt(match failed {
+                BackendError::Connect { .. } => timeout(http, request.call, limits),
+                other => other,
+            });
         }
         pause.wait(None, limits.left()).await;
-    }
-}
-
-fn settled(in_doubt: bool, refusal: BackendError) -> SendOutcome {
-    if in_doubt {
-        SendOutcome::InDoubt(refusal)
-    } else {
-        SendOutcome::Refused(refusal)
-    }
-}
-
-/// If connecting fails after something was sent, it may have been carried out.
-fn as_ambiguous(
-    failed: BackendError,
-    http: &Http,
-    request: &HttpRequest,
-    limits: PollLimits,
-) -> BackendError {
-    match failed {
-        BackendError::Connect { .. } => BackendError::Timeout {
-            call: request.call,
-            url: http.url().to_owned(),
-            after: limits.timeout,
-        },
-        other => other,
-    }
-}
-
-fn promise(http: &Http, request: &HttpRequest, answer: &Answer) -> SendOutcome {
-    let read = answer.json::<Promise>(http.whose(request.call));
-    match read {
-        Ok(promised) => SendOutcome::Promised(promised),
-        Err(error) => SendOutcome::InDoubt(error),
     }
 }
 
@@ -178,7 +155,7 @@ pub(super) async fn result(
     call: &'static str,
     promised: &Promise,
     limits: PollLimits,
-) -> Result<Result_, BackendError> {
+) -> Result<PromiseResult, BackendError> {
     let asked = RetrieveFuture {
         request_id: promised.request_id.clone(),
         allow_metadata_only: false,
@@ -205,15 +182,15 @@ pub(super) async fn result(
             },
             408 => sleep(SHORTEST_HOLD.saturating_sub(began.elapsed())).await,
             404 | 410 => {
-                let (said, _) = super::words::said(&answer.body);
-                let why = format!("it has no result of it any more ({said})");
+                let (refusal, _) = super::words::read_refusal(&answer.body);
+                let why = format!("it has no result of it any more ({refusal})");
                 return Err(whose.lost(why));
             }
             // SkyRL answers so for failed work.
             400 | 422 => {
-                let (error, _) = super::words::said(&answer.body);
+                let (error, _) = super::words::read_refusal(&answer.body);
                 let category = FailureCategory::User;
-                return Ok(Result_::Failed(FailedPromise { error, category }));
+                return Ok(PromiseResult::Failed(FailedPromise { error, category }));
             }
             429 | 500.. => pause.wait(answer.retry_after, left).await,
             status => return Err(whose.refusal(status, &answer.body)),
@@ -234,9 +211,9 @@ fn fetched(
     http: &Http,
     call: &'static str,
     answer: &Answer,
-) -> Result<Option<Result_>, BackendError> {
+) -> Result<Option<PromiseResult>, BackendError> {
     if answer.is_protobuf {
-        return Ok(Some(Result_::Protobuf(answer.body.clone())));
+        return Ok(Some(PromiseResult::Protobuf(answer.body.clone())));
     }
     let body: Value = answer.json(http.whose(call))?;
     if body["type"] == "try_again" {
@@ -246,24 +223,22 @@ fn fetched(
         return Ok(None);
     }
     // A result never has an error field.
-    if body["error"].is_string() {
-        let category = FailureCategory::Unknown;
-        let error = body["error"].as_str().unwrap_or_default().to_owned();
-        let failed = serde_json::from_value(body);
-        let failed = failed.unwrap_or(FailedPromise { error, category });
-        return Ok(Some(Result_::Failed(failed)));
-    }
-    Ok(Some(Result_::Json(body)))
+    let Some(error) = body["error"].as_str().map(str::to_owned) else {
+        return Ok(Some(PromiseResult::Json(body)));
+    };
+    let category = FailureCategory::Unknown;
+    let failed = serde_json::from_value(body).unwrap_or(FailedPromise { error, category });
+    Ok(Some(PromiseResult::Failed(failed)))
 }
 
-// === impl Result_ ===
+// === impl PromiseResult ===
 
-impl Result_ {
+impl PromiseResult {
     /// Returns the result as JSON of this type.
     ///
     /// # Errors
     /// Returns an operation that failed at the server: as 400 if the caller caused it, as 500 if the server did.
-    pub(super) fn json<T: serde::de::DeserializeOwned>(
+    pub(super) fn json<T: DeserializeOwned>(
         self,
         http: &Http,
         call: &'static str,
@@ -283,17 +258,16 @@ impl Result_ {
     /// Returns the result as one of two types.
     ///
     /// # Errors
-    /// Returns the errors of [`Result_::json`].
-    pub(super) fn either<P: prost::Message + Default, J: serde::de::DeserializeOwned>(
+    /// Returns the errors of [`PromiseResult::json`].
+    pub(super) fn either<P: Message + Default, J: DeserializeOwned>(
         self,
         http: &Http,
         call: &'static str,
     ) -> Result<Either<P, J>, BackendError> {
         match self {
             Self::Protobuf(bytes) => {
-                let read = P::decode(bytes);
-                let read = read.map_err(|error| http.whose(call).unreadable(error.to_string()))?;
-                Ok(Either::Protobuf(read))
+                let unread = |error: DecodeError| http.whose(call).unreadable(error.to_string());
+                Ok(Either::Protobuf(P::decode(bytes).map_err(unread)?))
             }
             other => Ok(Either::Json(other.json(http, call)?)),
         }
@@ -323,19 +297,6 @@ pub(super) fn broken(http: &Http, call: &'static str, failed: &FailedPromise) ->
 /// restart, lists them as before, and reports the loss only when an operation is carried out.
 fn is_unloaded(error: &str) -> bool {
     error.starts_with("Model ") && error.contains(" not loaded")
-}
-
-/// A protobuf body, compressed if the server asks for it.
-pub(super) fn protobuf(
-    flags: &Flags,
-    message: &impl prost::Message,
-) -> Result<super::http::RequestBody, String> {
-    let bytes = message.encode_to_vec();
-    if !flags.compress {
-        return Ok(super::http::RequestBody::Protobuf(bytes.into()));
-    }
-    let packed = zstd::encode_all(bytes.as_slice(), 1).map_err(|error| error.to_string())?;
-    Ok(super::http::RequestBody::Compressed(packed.into()))
 }
 
 /// Sends requests for promises.

@@ -1,12 +1,20 @@
-//! One HTTP exchange: headers, deadline, and what is known after a failure.
+//! One HTTP exchange: credentials, headers, deadline, and what is known after a failure.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use reqwest::{Method, Response, header};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio::{sync::Mutex, time::Instant};
 
-use super::{auth::Auth, config::TinkerConfig, words::Whose};
-use crate::BackendError;
+use super::{Flag, config::TinkerConfig, words::Whose};
+use crate::{ApiKey, BackendError};
 
 /// The SDK version that this client corresponds to. Servers choose their dialect by it.
 pub(super) const SDK_VERSION: &str = "0.38.0";
@@ -59,7 +67,7 @@ pub(super) struct Http {
     client: reqwest::Client,
     /// It has no `/` at its end.
     url: String,
-    auth: Auth,
+    pub(super) auth: Auth,
 }
 
 // === impl HttpRequest ===
@@ -72,7 +80,7 @@ impl HttpRequest {
     pub(super) fn json(
         call: &'static str,
         path: &str,
-        body: &impl serde::Serialize,
+        body: &impl Serialize,
     ) -> Result<Self, BackendError> {
         let bytes = serde_json::to_vec(body).map_err(|error| BackendError::Request {
             call,
@@ -82,17 +90,14 @@ impl HttpRequest {
     }
 
     pub(super) fn post(call: &'static str, path: &str, body: RequestBody) -> Self {
+        let key = format!("metaclaw-retry-{}{}", random_digits(), random_digits());
         Self {
-            call,
-            method: Method::POST,
-            path: path.to_owned(),
             body: Some(body),
-            idempotency: Some(super::random::idempotency_key()),
-            deadline: QUICK,
+            idempotency: Some(key),
+            ..Self::bare(call, Method::POST, path)
         }
     }
 
-    /// A request without a body.
     pub(super) fn bare(call: &'static str, method: Method, path: &str) -> Self {
         Self {
             call,
@@ -111,7 +116,7 @@ impl HttpRequest {
 }
 
 /// Returns the timeout of one exchange that computes nothing.
-pub(super) const QUICK: Duration = Duration::from_secs(30);
+const QUICK: Duration = Duration::from_secs(30);
 
 // === impl Http ===
 
@@ -122,16 +127,16 @@ impl Http {
         Self {
             client: config.client.clone(),
             url,
-            auth: Auth::new(config.key.clone()),
+            auth: Auth {
+                key: config.key.clone(),
+                by_token: Flag::new(false),
+                token: Mutex::new(None),
+            },
         }
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
-    }
-
-    pub(super) fn auth(&self) -> &Auth {
-        &self.auth
     }
 
     /// Returns the server's name for the errors of a call.
@@ -140,6 +145,19 @@ impl Http {
             call,
             url: &self.url,
         }
+    }
+
+    /// Posts a body to the call of this name, and reads a successful answer.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`], the server's refusal, or what is wrong with the answer.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        call: &'static str,
+        body: &impl Serialize,
+    ) -> Result<T, BackendError> {
+        let answer = self.send(&HttpRequest::json(call, call, body)?).await?;
+        answer.json(self.whose(call))
     }
 
     /// Sends the request. It is sent again with a new token if the server says that the token has expired, and a GET is
@@ -156,7 +174,7 @@ impl Http {
             }
             answered => answered?,
         };
-        if answer.is_stale_token && self.auth.is_by_token() {
+        if answer.is_stale_token && self.auth.by_token.get() {
             self.auth.forget(&token).await;
             let token = self.token().await?;
             return self.exchange(request, &token).await;
@@ -174,11 +192,7 @@ impl Http {
     }
 
     /// Sends once with this key or token.
-    pub(super) async fn exchange(
-        &self,
-        request: &HttpRequest,
-        key: &str,
-    ) -> Result<Answer, BackendError> {
+    async fn exchange(&self, request: &HttpRequest, key: &str) -> Result<Answer, BackendError> {
         let sent = self.builder(request, key).send().await;
         let response = sent.map_err(|error| self.failed(request, error))?;
         self.read(request, response).await
@@ -186,32 +200,30 @@ impl Http {
 
     fn builder(&self, request: &HttpRequest, key: &str) -> reqwest::RequestBuilder {
         let url = format!("{}/api/v1/{}", self.url, request.path);
-        let builder = self.client.request(request.method.clone(), url);
-        let mut builder = builder
+        let agent = concat!("metaclaw/", env!("CARGO_PKG_VERSION"));
+        let mut builder = self
+            .client
+            .request(request.method.clone(), url)
             .timeout(request.deadline)
             .header(header::ACCEPT, BOTH)
             .header("x-api-key", key)
             .header("x-sdk-version", SDK_VERSION)
-            .header(
-                header::USER_AGENT,
-                concat!("metaclaw/", env!("CARGO_PKG_VERSION")),
-            );
+            .header(header::USER_AGENT, agent);
         if let Some(idempotency) = &request.idempotency {
             builder = builder.header("x-idempotency-key", idempotency);
         }
-        match &request.body {
-            None => builder,
-            Some(RequestBody::Json(bytes)) => builder
-                .header(header::CONTENT_TYPE, JSON)
-                .body(bytes.clone()),
-            Some(RequestBody::Protobuf(bytes)) => builder
-                .header(header::CONTENT_TYPE, PROTOBUF)
-                .body(bytes.clone()),
-            Some(RequestBody::Compressed(bytes)) => builder
-                .header(header::CONTENT_TYPE, PROTOBUF)
-                .header(header::CONTENT_ENCODING, "zstd")
-                .body(bytes.clone()),
-        }
+        let (media, bytes) = match &request.body {
+            None => return builder,
+            Some(RequestBody::Json(bytes)) => (JSON, bytes),
+            Some(RequestBody::Protobuf(bytes)) => (PROTOBUF, bytes),
+            Some(RequestBody::Compressed(bytes)) => {
+                builder = builder.header(header::CONTENT_ENCODING, "zstd");
+                (PROTOBUF, bytes)
+            }
+        };
+        builder
+            .header(header::CONTENT_TYPE, media)
+            .body(bytes.clone())
     }
 
     async fn read(
@@ -224,39 +236,25 @@ impl Http {
             let value = response.headers().get(name)?;
             value.to_str().ok().map(str::to_ascii_lowercase)
         };
-        let is_protobuf = text("content-type").is_some_and(|it| it.starts_with(PROTOBUF));
-        let seconds = |name: &str, unit: f64| text(name)?.parse::<f64>().ok().map(|it| it * unit);
-        let retry_after = seconds("retry-after-ms", 0.001).or_else(|| seconds("retry-after", 1.0));
-        let retry_after = retry_after.filter(|it| *it > 0.0 && it.is_finite());
-        let retry_after =
-            retry_after.map(|it| Duration::from_secs_f64(it.min(LONGEST_PAUSE.as_secs_f64())));
-        let stale = text("www-authenticate").is_some_and(|it| it.contains("invalid_token"));
+        let is_protobuf = text("content-type").is_some_and(|media| media.starts_with(PROTOBUF));
+        let seconds = |name: &str, unit: f64| Some(text(name)?.parse::<f64>().ok()? * unit);
+        let retry_after = seconds("retry-after-ms", 0.001)
+            .or_else(|| seconds("retry-after", 1.0))
+            .filter(|seconds| *seconds > 0.0 && seconds.is_finite())
+            .map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_PAUSE.as_secs_f64())));
+        let is_stale = text("www-authenticate").is_some_and(|text| text.contains("invalid_token"));
         let body = response.bytes().await;
-        let body = body.map_err(|error| self.failed(request, error))?;
         Ok(Answer {
             status,
             is_protobuf,
-            body,
+            body: body.map_err(|error| self.failed(request, error))?,
             retry_after,
-            is_stale_token: status == 401 && stale,
+            is_stale_token: status == 401 && is_stale,
         })
     }
 
     fn failed(&self, request: &HttpRequest, source: reqwest::Error) -> BackendError {
-        let (call, url) = (request.call, self.url.clone());
-        // A timeout while connecting is both kinds of error; what matters is that nothing was sent.
-        if source.is_connect() {
-            return BackendError::Connect { call, url, source };
-        }
-        if source.is_builder() {
-            let why = source.to_string();
-            return BackendError::Request { call, why };
-        }
-        if source.is_timeout() {
-            let after = request.deadline;
-            return BackendError::Timeout { call, url, after };
-        }
-        BackendError::Broken { call, url, source }
+        BackendError::unanswered(request.call, &self.url, request.deadline, source)
     }
 }
 
@@ -271,14 +269,94 @@ impl Answer {
     ///
     /// # Errors
     /// Returns the server's refusal, or what is wrong with the body.
-    pub(super) fn json<T: serde::de::DeserializeOwned>(
-        &self,
-        whose: Whose<'_>,
-    ) -> Result<T, BackendError> {
+    pub(super) fn json<T: DeserializeOwned>(&self, whose: Whose<'_>) -> Result<T, BackendError> {
         if !self.is_success() {
             return Err(whose.refusal(self.status, &self.body));
         }
         let read = serde_json::from_slice(&self.body);
         read.map_err(|error| whose.unreadable(error.to_string()))
     }
+}
+
+/// The lifetime of a token that does not contain one.
+const USUAL_LIFE: Duration = Duration::from_secs(600);
+
+/// The credentials of requests: the key, or the token that some servers give in exchange for it.
+#[derive(Debug)]
+pub(super) struct Auth {
+    key: ApiKey,
+    /// Whether the server wants tokens in place of keys.
+    pub(super) by_token: Flag,
+    token: Mutex<Option<AccessToken>>,
+}
+
+struct AccessToken {
+    text: String,
+    /// Half of its lifetime is over at this time.
+    renew_at: Instant,
+}
+
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The answer to the exchange of a key.
+#[derive(Deserialize)]
+struct Exchanged {
+    jwt: String,
+}
+
+// === impl Auth ===
+
+impl Auth {
+    /// The credential to send now: the key, or a token that is valid for a while. `exchange` gets a token for the key.
+    ///
+    /// # Errors
+    /// Returns the errors of the exchange.
+    async fn token(
+        &self,
+        exchange: impl AsyncFnOnce(&str) -> Result<Exchanged, BackendError>,
+    ) -> Result<String, BackendError> {
+        if !self.by_token.get() {
+            return Ok(self.key.expose().to_owned());
+        }
+        let mut kept = self.token.lock().await;
+        if let Some(token) = kept
+            .as_ref()
+            .filter(|token| Instant::now() < token.renew_at)
+        {
+            return Ok(token.text.clone());
+        }
+        let Exchanged { jwt } = exchange(self.key.expose()).await?;
+        let half = life(&jwt).unwrap_or(USUAL_LIFE) / 2;
+        *kept = Some(AccessToken {
+            text: jwt.clone(),
+            renew_at: Instant::now() + half,
+        });
+        Ok(jwt)
+    }
+
+    async fn forget(&self, refused: &str) {
+        let mut kept = self.token.lock().await;
+        if kept.as_ref().is_some_and(|token| token.text == refused) {
+            *kept = None;
+        }
+    }
+}
+
+/// The remaining life of a token, from its own claims.
+fn life(jwt: &str) -> Option<Duration> {
+    let claims = jwt.split('.').nth(1)?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Duration::from_secs(claims["exp"].as_u64()?).checked_sub(now)
+}
+
+/// Returns 16 random hexadecimal digits.
+pub(super) fn random_digits() -> String {
+    // Random hash keys are the only randomness in std, and these texts only have to differ.
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }

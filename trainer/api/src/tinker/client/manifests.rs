@@ -2,18 +2,26 @@
 //!
 //! A manifest is written before its checkpoint is requested. Its file name consists of the checkpoint's name and the
 //! manifest's mark. The name at the server also contains the mark, so that a listed checkpoint leads to its manifest.
+//!
+//! Converts MetaClaw's names to the last part of a `tinker://` path, and back.
+//!
+//! Servers allow different characters there; all allow letters, digits, `-` and `_`. Any other character is written as
+//! `_` and two hexadecimal digits. A checkpoint's name is followed by `_m` and the beginning of its manifest's hash, by
+//! which the manifest is found if the server stores none.
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
-use super::{names, random};
+use super::{http::random_digits, lock};
 
 /// The file with the mark of this home's checkpoints.
 const OWNER: &str = "owner";
@@ -26,7 +34,6 @@ pub(super) struct KeptManifest {
     /// The LoRA rank. Some servers need it before they load the checkpoint.
     #[serde(default)]
     pub(super) rank: u32,
-    /// The learner's manifest, unchanged.
     pub(super) manifest: Value,
 }
 
@@ -57,17 +64,17 @@ impl Manifests {
     /// # Errors
     /// Returns the file system's errors.
     pub(super) async fn owner(&self) -> io::Result<String> {
-        if let Some(owner) = self.lock_owner().clone() {
+        if let Some(owner) = lock(&self.owner).clone() {
             return Ok(owner);
         }
         let owner = match &self.folder {
-            None => random::digits(),
+            None => random_digits(),
             Some(folder) => {
                 let file = folder.join(OWNER);
                 match tokio::fs::read_to_string(&file).await {
                     Ok(owner) => owner.trim().to_owned(),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        let owner = random::digits();
+                        let owner = random_digits();
                         write(&file, owner.as_bytes()).await?;
                         owner
                     }
@@ -75,7 +82,7 @@ impl Manifests {
                 }
             }
         };
-        Ok(self.lock_owner().get_or_insert(owner).clone())
+        Ok(lock(&self.owner).get_or_insert(owner).clone())
     }
 
     /// Stores a manifest and returns its key.
@@ -84,49 +91,41 @@ impl Manifests {
     /// The file system's: then no checkpoint is made that nobody could read.
     pub(super) async fn put(&self, name: &str, kept: KeptManifest) -> io::Result<String> {
         let text = serde_json::to_string(&kept)?;
-        let mark = names::mark(&text);
+        let mark = mark(&text);
         if let Some(folder) = &self.folder {
             write(&file(folder, name, &mark), text.as_bytes()).await?;
         }
         let key = (name.to_owned(), mark.clone());
-        self.lock_known().insert(key, kept);
+        lock(&self.known).insert(key, kept);
         Ok(mark)
     }
 
     /// The manifest of a checkpoint that is listed.
     pub(super) async fn get(&self, name: &str, mark: &str) -> Option<KeptManifest> {
         let key = (name.to_owned(), mark.to_owned());
-        if let Some(kept) = self.lock_known().get(&key) {
+        if let Some(kept) = lock(&self.known).get(&key) {
             return Some(kept.clone());
         }
         let file = file(self.folder.as_deref()?, name, mark);
         let text = tokio::fs::read(&file).await.ok()?;
         let kept: KeptManifest = serde_json::from_slice(&text).ok()?;
-        self.lock_known().insert(key, kept.clone());
+        lock(&self.known).insert(key, kept.clone());
         Some(kept)
     }
 
     /// Removes the manifest of a deleted checkpoint.
     pub(super) async fn remove(&self, name: &str, mark: &str) {
         let key = (name.to_owned(), mark.to_owned());
-        self.lock_known().remove(&key);
+        lock(&self.known).remove(&key);
         if let Some(folder) = &self.folder {
             // A file that stays does no harm.
             let _ = tokio::fs::remove_file(file(folder, name, mark)).await;
         }
     }
-
-    fn lock_known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), KeptManifest>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_owner(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn file(folder: &Path, name: &str, mark: &str) -> PathBuf {
-    folder.join(format!("{}.json", names::with_mark(name, mark)))
+    folder.join(format!("{}.json", with_mark(name, mark)))
 }
 
 /// Writes a file completely or not at all.
@@ -135,17 +134,74 @@ async fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
         tokio::fs::create_dir_all(folder).await?;
     }
     let new = file.with_extension("new");
-    {
-        use tokio::io::AsyncWriteExt as _;
-        let mut options = tokio::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        options.mode(0o600);
-        let mut open = options.open(&new).await?;
-        open.write_all(bytes).await?;
-        open.sync_all().await?;
-    }
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut open = options.open(&new).await?;
+    open.write_all(bytes).await?;
+    open.sync_all().await?;
     tokio::fs::rename(&new, file).await
+}
+
+/// The text before the mark of a manifest.
+const MARK: &str = "_m";
+/// The number of hexadecimal digits of a manifest's mark.
+const DIGITS: usize = 12;
+
+/// Returns the name with escapes for characters that not every server allows.
+pub(super) fn escaped(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "_{byte:02x}");
+        }
+        out
+    })
+}
+
+/// Reverses [`escaped`]; `None` for names that it cannot have made.
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        if *first != b'_' {
+            out.push(*first);
+            rest = behind;
+            continue;
+        }
+        let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
+        out.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = behind.get(2..)?;
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Returns the mark of a manifest: the beginning of its hash.
+fn mark(manifest: &str) -> String {
+    let mut hash = blake3::hash(manifest.as_bytes()).to_hex().to_string();
+    hash.truncate(DIGITS);
+    hash
+}
+
+/// Returns a checkpoint's name at the server.
+pub(super) fn with_mark(name: &str, mark: &str) -> String {
+    format!("{}{MARK}{mark}", escaped(name))
+}
+
+/// Splits a name into a checkpoint's name and mark, or an adapter's name; `None` for
+/// names that cannot have been made here. Another program's name may look like one.
+pub(super) fn read_name(text: &str) -> Option<(String, Option<&str>)> {
+    match text.rsplit_once(MARK) {
+        Some((name, mark)) => {
+            let is_mark = mark.len() == DIGITS && mark.bytes().all(|b| b.is_ascii_hexdigit());
+            if !is_mark {
+                return None;
+            }
+            Some((unescaped(name)?, Some(mark)))
+        }
+        None => Some((unescaped(text)?, None)),
+    }
 }
 
 #[cfg(test)]
@@ -171,5 +227,23 @@ mod tests {
         assert_eq!(manifests.get("main-1-000002", &mark).await, None);
         manifests.remove("main-1-000001", &mark).await;
         assert_eq!(manifests.get("main-1-000001", &mark).await, None);
+    }
+    #[test]
+    fn names_come_back() {
+        for name in ["main-1a2b3c4d-000003", "_default.l1@3", "a_m-b", "x"] {
+            let mark = mark("{}");
+            let written = with_mark(name, &mark);
+            let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+            assert!(written.bytes().all(legal), "{written}");
+            assert_eq!(read_name(&written), Some((name.to_owned(), Some(&*mark))));
+            assert_eq!(read_name(&escaped(name)), Some((name.to_owned(), None)));
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_not_ours() {
+        for other in ["step_1_m", "final_", "a_zz", "a_mxyz"] {
+            assert_eq!(read_name(other), None, "{other}");
+        }
     }
 }

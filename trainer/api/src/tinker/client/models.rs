@@ -1,21 +1,33 @@
 //! Models at the server: creates and loads them, and sends their calls in order.
+//!
+//! A run outlives its model: loading a checkpoint makes a new model, and unfinished calls on the old one do not matter
+//! any more. A model is created when it is first needed, so that a run that continues from a checkpoint, or that only
+//! asks the base model, does not create one in vain.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     bodies,
-    futures::{self, Asker, PollLimits, Result_, SendOutcome},
-    held::HeldSamplers,
+    futures::{self, Asker, PollLimits, SendOutcome},
     http::{Http, HttpRequest},
-    runs::{ClientRuns, ServerModel, State},
+    lock,
     session::{OpenSession, TinkerSessions, is_gone},
 };
 use crate::{
-    BackendError,
-    tinker::{ModelId, json::Promise},
+    BackendError, RunId,
+    tinker::{ModelId, SamplerId, json::Promise},
     wire::CreateRequest,
 };
 
@@ -27,6 +39,25 @@ pub(super) struct ModelCalls {
     pub(super) base_model: String,
     pub(super) places: HeldSamplers,
     pub(super) runs: ClientRuns,
+}
+
+/// Adapters that are held for sampling, which [`super::places`] manages.
+#[derive(Debug, Default)]
+pub(super) struct HeldSamplers {
+    pub(super) held: tokio::sync::Mutex<BTreeMap<String, Place>>,
+    pub(super) n_uses: AtomicU64,
+    /// Models are made one at a time, so that after one is emptied, the next one gets the same slot.
+    pub(super) making: tokio::sync::Mutex<()>,
+}
+
+/// A model that holds an adapter.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) model: ServerModel,
+    /// `tinker://…/sampler_weights/…` of this model.
+    pub(super) path: String,
+    /// When it was last used, as a count of all uses.
+    pub(super) used: u64,
 }
 
 /// Whether a server follows Tinker's rules, as a model's id shows: requests of one number are carried out once, and
@@ -55,7 +86,7 @@ impl ModelCalls {
         let model = match state.model.take() {
             Some(model) => {
                 let whose = self.http().whose(call);
-                if model.session.is_over() {
+                if model.session.is_over.get() {
                     return Err(whose.run_not_found("its session is over"));
                 }
                 if model.is_in_doubt {
@@ -76,18 +107,9 @@ impl ModelCalls {
         &self,
         spec: &CreateRequest,
     ) -> Result<ServerModel, BackendError> {
-        let call = "create_model";
-        let limits = self.asker.limits();
-        let lora = bodies::lora(spec);
-        let lora = lora.map_err(|why| BackendError::Request { call, why })?;
-        let (session, promised) = self
-            .in_session(limits, |session| {
-                let body = bodies::create_model(session, &self.base_model, lora);
-                HttpRequest::json(call, call, &body)
-            })
-            .await?;
-        let id = self.made(call, &promised, limits).await?;
-        Ok(ServerModel::new(session, id, 0))
+        let lora = bodies::lora(spec)?;
+        let body = |session: &OpenSession| bodies::create_model(session, &self.base_model, lora);
+        self.make("create_model", body).await
     }
 
     /// Creates a model with the weights and the optimiser of a checkpoint.
@@ -97,9 +119,10 @@ impl ModelCalls {
         path: &str,
     ) -> Result<ServerModel, BackendError> {
         let session = self.sessions.get().await?;
-        if session.flags.creates_by_load() {
-            match self.create_by_load(path).await {
-                Err(error) if wants_model(&error) => session.flags.set_loads_into_models(),
+        if session.flags.creates_by_load.get() {
+            let body = |session: &OpenSession| bodies::create_by_load(session, path);
+            match self.make("load_weights", body).await {
+                Err(error) if wants_model(&error) => session.flags.creates_by_load.set(false),
                 made => return made,
             }
         }
@@ -117,46 +140,37 @@ impl ModelCalls {
         model: &mut ServerModel,
         path: &str,
     ) -> Result<(), BackendError> {
-        let call = "load_weights";
-        let loaded = self
-            .operate(model, call, |id, seq| {
-                HttpRequest::json(call, call, &bodies::load_into(id, seq, path))
-            })
-            .await?;
-        let _: Value = loaded.json(self.http(), call)?;
+        let body = |id: &ModelId, seq| bodies::load_into(id, seq, path);
+        let _: Value = self.operate(model, "load_weights", body).await?;
         Ok(())
     }
 
-    async fn create_by_load(&self, path: &str) -> Result<ServerModel, BackendError> {
-        let call = "load_weights";
-        let limits = self.asker.limits();
-        let (session, promised) = self
-            .in_session(limits, |session| {
-                HttpRequest::json(call, call, &bodies::create_by_load(session, path))
-            })
-            .await?;
-        let id = self.made(call, &promised, limits).await?;
-        // The load is its call 0.
-        Ok(ServerModel::new(session, id, 0))
-    }
-
-    /// Sends a request within a session; a session that the server does not know is opened again, once.
-    async fn in_session(
+    /// Has the server make a model, which is its call 0. A session that the server does not know is opened again, once.
+    async fn make(
         &self,
-        limits: PollLimits,
-        request: impl Fn(&OpenSession) -> Result<HttpRequest, BackendError>,
-    ) -> Result<(Arc<OpenSession>, Promise), BackendError> {
+        call: &'static str,
+        body: impl Fn(&OpenSession) -> Value,
+    ) -> Result<ServerModel, BackendError> {
+        let limits = self.asker.limits();
         let mut is_first = true;
         loop {
             let known = self.sessions.current().await.is_some();
             let session = self.sessions.get().await?;
-            let request = request(&session)?;
+            let request = HttpRequest::json(call, call, &body(&session))?;
             match futures::submit(self.http(), session.flags.dedupes, &request, limits).await {
-                SendOutcome::Promised(promised) => return Ok((session, promised)),
+                SendOutcome::Promised(promised) => {
+                    let id = self.made(call, &promised, limits).await?;
+                    return Ok(ServerModel {
+                        session,
+                        id,
+                        next_seq: 1,
+                        is_in_doubt: false,
+                    });
+                }
                 SendOutcome::Refused(error)
                     if is_first && known && error.status().is_some_and(is_gone) =>
                 {
-                    session.end();
+                    session.is_over.set(true);
                     is_first = false;
                 }
                 SendOutcome::Refused(error) | SendOutcome::InDoubt(error) => return Err(error),
@@ -164,7 +178,6 @@ impl ModelCalls {
         }
     }
 
-    /// Returns the id of a promised model.
     async fn made(
         &self,
         call: &'static str,
@@ -173,26 +186,29 @@ impl ModelCalls {
     ) -> Result<ModelId, BackendError> {
         let result = futures::result(self.http(), call, promised, limits).await?;
         let made: Value = result.json(self.http(), call)?;
-        let id = made["model_id"].as_str().and_then(|id| id.parse().ok());
-        let id = id.or_else(|| promised.model_id.clone());
-        id.ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
+        made["model_id"]
+            .as_str()
+            .and_then(|id| id.parse().ok())
+            .or_else(|| promised.model_id.clone())
+            .ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
     }
 
-    /// Sends a model's next call and waits for its result.
+    /// Sends a model's next call, and reads its result.
     ///
     /// # Errors
     /// Returns the server's errors. Unless the server refused the call, the model's content is uncertain from then on.
-    pub(super) async fn operate(
+    pub(super) async fn operate<B: Serialize, T: DeserializeOwned>(
         &self,
         model: &mut ServerModel,
         call: &'static str,
-        request: impl FnOnce(&ModelId, i32) -> Result<HttpRequest, BackendError>,
-    ) -> Result<Result_, BackendError> {
+        body: impl FnOnce(&ModelId, i32) -> B,
+    ) -> Result<T, BackendError> {
         let limits = self.asker.limits();
+        let request = |id: &ModelId, seq| HttpRequest::json(call, call, &body(id, seq));
         let promised = self.send(model, request, limits).await?;
-        let result = self.fetch(call, &promised, limits).await?;
+        let result = futures::result(self.http(), call, &promised, limits).await?;
         model.is_in_doubt = false;
-        Ok(result)
+        result.json(self.http(), call)
     }
 
     /// Sends a model's next call. The model's content is uncertain until the result is known.
@@ -224,22 +240,15 @@ impl ModelCalls {
         }
     }
 
-    pub(super) async fn fetch(
-        &self,
-        call: &'static str,
-        promised: &Promise,
-        limits: PollLimits,
-    ) -> Result<Result_, BackendError> {
-        futures::result(self.http(), call, promised, limits).await
-    }
-
     /// Tells the server that a model is not needed any more.
     pub(super) async fn unload(&self, model: ServerModel) {
-        if model.session.is_over() {
+        if model.session.is_over.get() {
             return;
         }
         let call = "unload_model";
-        let Ok(request) = HttpRequest::json(call, call, &bodies::unload(&model.id)) else {
+        let Ok(request) =
+            HttpRequest::json(call, call, &json!({"type": call, "model_id": model.id}))
+        else {
             return;
         };
         // The model is dropped with its session.
@@ -253,4 +262,129 @@ impl ModelCalls {
 fn wants_model(error: &BackendError) -> bool {
     let is_refused = matches!(error.status(), Some(400 | 422));
     is_refused && error.to_string().contains("model_id")
+}
+
+/// The most runs that are kept. Beyond this the oldest open runs are dropped.
+const MOST: usize = 256;
+
+/// A run, for one call at a time.
+pub(super) type ClientRun = tokio::sync::Mutex<State>;
+
+/// The current state of a run.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) spec: CreateRequest,
+    pub(super) model: Option<ServerModel>,
+    /// Optimiser steps behind it.
+    pub(super) step: u64,
+    /// A sampler of these weights; none where they have moved since.
+    pub(super) sampler: Option<Arc<ServerSampler>>,
+    pub(super) used: Instant,
+    /// The losses since the last step, and the number of their tokens.
+    pub(super) loss: (f64, u64),
+}
+
+/// A model at the server.
+#[derive(Debug)]
+pub(super) struct ServerModel {
+    pub(super) session: Arc<OpenSession>,
+    pub(super) id: ModelId,
+    /// The number of the next call, from 1.
+    pub(super) next_seq: i32,
+    /// Whether its content is known. A call that was sent and not answered makes it uncertain.
+    pub(super) is_in_doubt: bool,
+}
+
+/// A sampler in a session, with the number of its next call.
+#[derive(Debug)]
+pub(super) struct ServerSampler {
+    pub(super) session: Arc<OpenSession>,
+    pub(super) id: SamplerId,
+    next_seq: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct ClientRuns {
+    next: AtomicU32,
+    runs: Mutex<BTreeMap<RunId, Arc<ClientRun>>>,
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn moved(&mut self) {
+        self.sampler = None;
+        self.loss = (0.0, 0);
+    }
+}
+
+// === impl ServerSampler ===
+
+impl ServerSampler {
+    pub(super) fn new(session: Arc<OpenSession>, id: SamplerId) -> Self {
+        let next_seq = AtomicU64::new(0);
+        Self {
+            session,
+            id,
+            next_seq,
+        }
+    }
+
+    pub(super) fn next_seq(&self) -> u64 {
+        self.next_seq.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+// === impl ClientRuns ===
+
+impl ClientRuns {
+    pub(super) fn new() -> Self {
+        // A random part keeps ids of earlier processes apart from ours.
+        let random = RandomState::new().build_hasher().finish();
+        let first = u32::try_from(random & 0x7fff_ffff).unwrap_or(0);
+        Self {
+            next: AtomicU32::new(first),
+            runs: Mutex::default(),
+        }
+    }
+
+    pub(super) fn open(&self, spec: CreateRequest) -> RunId {
+        let id = RunId::from(self.next.fetch_add(1, Ordering::Relaxed));
+        let run = Arc::new(ClientRun::new(State {
+            spec,
+            model: None,
+            step: 0,
+            sampler: None,
+            used: Instant::now(),
+            loss: (0.0, 0),
+        }));
+        let mut runs = lock(&self.runs);
+        if runs.len() >= MOST {
+            runs.pop_first();
+        }
+        runs.insert(id.clone(), run);
+        id
+    }
+
+    pub(super) fn get(&self, id: &RunId) -> Option<Arc<ClientRun>> {
+        lock(&self.runs).get(id).cloned()
+    }
+
+    /// Takes the model of a run that has been idle for this long, or whose model is in doubt: of these, the run that was
+    /// used least recently. `None` if there is none, or if all are in use now. The run begins again at its checkpoint.
+    pub(super) fn take_idle(&self, idle: Duration) -> Option<ServerModel> {
+        let runs: Vec<Arc<ClientRun>> = lock(&self.runs).values().cloned().collect();
+        let free = runs.iter().filter_map(|run| run.try_lock().ok());
+        let idle = free.filter(|state| {
+            let model = state.model.as_ref();
+            model.is_some_and(|model| model.is_in_doubt || state.used.elapsed() >= idle)
+        });
+        let mut longest = idle.min_by_key(|state| state.used)?;
+        longest.moved();
+        longest.model.take()
+    }
+
+    pub(super) fn close(&self, id: &RunId) -> Option<Arc<ClientRun>> {
+        lock(&self.runs).remove(id)
+    }
 }

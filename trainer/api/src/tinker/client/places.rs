@@ -8,21 +8,21 @@
 //! So at such a server an adapter is saved as a checkpoint. To sample it, a second model is made that loads the checkpoint
 //! and is never trained. Before a new model is trained, the gradients that its slot still has are cleared.
 
-use metaclaw_trainer_terms::ErrorCode;
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+
+use metaclaw_trainer_terms::ErrorCode;
+use serde_json::Value;
 
 use super::{
     bodies,
-    held::Place,
     http::HttpRequest,
-    models::{ModelCalls, follows_api},
-    runs::ServerModel,
+    models::{ModelCalls, Place, ServerModel, follows_api},
 };
 use crate::{
     BackendError,
     tinker::{
-        TinkerPath, WeightsKind,
-        json::{OptimStepped, SavedForSampler, WeightsInfo, WeightsInfoRequest},
+        ModelId, TinkerPath, WeightsKind,
+        json::{SavedForSampler, WeightsInfo, WeightsInfoRequest},
     },
     wire::CreateRequest,
 };
@@ -58,9 +58,8 @@ impl ModelCalls {
         if let Some(place) = self.held(path).await {
             return Ok(place);
         }
-        let rank = self.rank(path).await?;
         let spec = CreateRequest {
-            rank,
+            rank: self.rank(path).await?,
             ..CreateRequest::default()
         };
         let mut model = self.create_with_room(&spec).await?;
@@ -86,15 +85,11 @@ impl ModelCalls {
         self.load_into(model, path).await?;
         let call = "save_weights_for_sampler";
         let whose = self.http().whose(call);
-        let name = path.parse::<TinkerPath>().map(|path| path.name.to_string());
-        let name = name.map_err(|error| whose.unreadable(error.to_string()))?;
-        let saved = self
-            .operate(model, call, |id, seq| {
-                let body = bodies::save_named(id, seq, &name, &BTreeMap::new());
-                HttpRequest::json(call, call, &body)
-            })
-            .await?;
-        let saved: SavedForSampler = saved.json(self.http(), call)?;
+        let parsed = path.parse::<TinkerPath>();
+        let parsed = parsed.map_err(|error| whose.unreadable(error.to_string()))?;
+        let name = parsed.name.as_str();
+        let body = |id: &ModelId, seq| bodies::save_named(id, seq, name, &BTreeMap::new());
+        let saved: SavedForSampler = self.operate(model, call, body).await?;
         saved.path.ok_or_else(|| whose.unreadable("it has no path"))
     }
 
@@ -104,15 +99,13 @@ impl ModelCalls {
         let asked = WeightsInfoRequest {
             tinker_path: path.to_owned(),
         };
-        let answer = self
-            .http()
-            .send(&HttpRequest::json(call, call, &asked)?)
-            .await?;
+        let request = HttpRequest::json(call, call, &asked)?;
+        let answer = self.http().send(&request).await?;
         let whose = self.http().whose(call);
         if answer.status == 404 {
-            let (said, _) = super::words::said(&answer.body);
+            let (refusal, _) = super::words::read_refusal(&answer.body);
             let code = Some(ErrorCode::ModelNotFound);
-            let why = format!("{path} is not there to sample from ({said})");
+            let why = format!("{path} is not there to sample from ({refusal})");
             return Err(whose.status(404, code, why));
         }
         let info: WeightsInfo = answer.json(whose)?;
@@ -125,7 +118,7 @@ impl ModelCalls {
         let mut held = self.places.held.lock().await;
         let place = held
             .get_mut(path)
-            .filter(|it| !it.model.session.is_over())?;
+            .filter(|place| !place.model.session.is_over.get())?;
         place.used = now;
         Some(place.path.clone())
     }
@@ -181,13 +174,7 @@ impl ModelCalls {
 
     /// Takes the gradients that a slot has, by a step of length 0.
     async fn clear(&self, model: &mut ServerModel) -> Result<(), BackendError> {
-        let call = "optim_step";
-        let done = self
-            .operate(model, call, |id, seq| {
-                HttpRequest::json(call, call, &bodies::no_step(id, seq))
-            })
-            .await?;
-        let _: OptimStepped = done.json(self.http(), call)?;
+        let _: Value = self.operate(model, "optim_step", bodies::no_step).await?;
         Ok(())
     }
 
@@ -212,29 +199,23 @@ impl ModelCalls {
     /// Unloads one model and returns whether there was one: that of a run that is idle or in doubt, else that of the
     /// least recently used adapter, else that of any run without pending work.
     async fn make_room(&self) -> bool {
-        if let Some(model) = self.runs.take_idle(IDLE) {
-            self.unload(model).await;
-            return true;
-        }
-        let longest = {
+        let mut model = self.runs.take_idle(IDLE);
+        if model.is_none() {
             let mut held = self.places.held.lock().await;
             let longest = held.iter().min_by_key(|(_, place)| place.used);
             let path = longest.map(|(path, _)| path.clone());
-            path.and_then(|path| held.remove(&path))
+            model = path.and_then(|path| held.remove(&path)).map(|place| {
+                tracing::warn!(
+                    adapter = place.path,
+                    "the training server has no room for another model: this adapter is unloaded until it is asked again"
+                );
+                place.model
+            });
+        }
+        let Some(model) = model.or_else(|| self.runs.take_idle(Duration::ZERO)) else {
+            return false;
         };
-        let Some(place) = longest else {
-            let any = self.runs.take_idle(Duration::ZERO);
-            let has_some = any.is_some();
-            if let Some(model) = any {
-                self.unload(model).await;
-            }
-            return has_some;
-        };
-        tracing::warn!(
-            adapter = place.path,
-            "the training server has no room for another model: this adapter is unloaded until it is asked again"
-        );
-        self.unload(place.model).await;
+        self.unload(model).await;
         true
     }
 }

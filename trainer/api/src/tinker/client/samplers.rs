@@ -1,24 +1,24 @@
 //! Samplers: the base model, saved adapters, and a run's weights as they are now. Sampling changes nothing, so a call whose
 //! answer is lost is made again.
 
-use metaclaw_trainer_terms::ErrorCode;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use metaclaw_trainer_terms::ErrorCode;
 
 use super::{
     bodies,
     futures::{self, Either, PollLimits, SendOutcome},
     http::HttpRequest,
-    models::ModelCalls,
+    models::{ModelCalls, ServerSampler},
     places::needs_place,
-    sampler::ServerSampler,
     session::is_gone,
-    usage::TinkerUsage,
+    training::TinkerUsage,
 };
 use crate::{
     BackendError,
     tinker::{
         SampleOutput,
-        json::{self, CancelFuture, JsonSample, Promise, SamplingSession},
+        json::{CancelFuture, JsonSample, Promise, SampleCall, SamplingSession},
         proto::SampleResponse,
     },
 };
@@ -66,7 +66,10 @@ impl Samplers {
         weights: &WeightsSource,
     ) -> Result<Arc<ServerSampler>, BackendError> {
         let mut open = self.open.lock().await;
-        if let Some(sampler) = open.get(weights).filter(|it| !it.session.is_over()) {
+        if let Some(sampler) = open
+            .get(weights)
+            .filter(|sampler| !sampler.session.is_over.get())
+        {
             if let WeightsSource::Saved(path) = weights {
                 self.models.used(path).await;
             }
@@ -83,7 +86,8 @@ impl Samplers {
     /// Whether a sampler of these weights is open.
     pub(super) async fn has(&self, weights: &WeightsSource) -> bool {
         let open = self.open.lock().await;
-        open.get(weights).is_some_and(|it| !it.session.is_over())
+        open.get(weights)
+            .is_some_and(|sampler| !sampler.session.is_over.get())
     }
 
     /// Forgets a sampler, and the model that was made for it; whether there was one.
@@ -119,14 +123,14 @@ impl Samplers {
             if is_gone(answer.status) {
                 if is_first && known {
                     // The session may have ended.
-                    session.end();
+                    session.is_over.set(true);
                     is_first = false;
                     continue;
                 }
-                let (said, _) = super::words::said(&answer.body);
+                let (refusal, _) = super::words::read_refusal(&answer.body);
                 let code = Some(ErrorCode::ModelNotFound);
                 let what = path.as_ref().unwrap_or(base_model);
-                let why = format!("{what} is not there to sample from ({said})");
+                let why = format!("{what} is not there to sample from ({refusal})");
                 return Err(http.whose(call).status(404, code, why));
             }
             let made: SamplingSession = answer.json(http.whose(call))?;
@@ -141,51 +145,58 @@ impl Samplers {
     pub(super) async fn ask(
         &self,
         weights: &WeightsSource,
-        sample: &json::SampleCall,
+        sample: &SampleCall,
     ) -> Result<SampleOutput, BackendError> {
         let sampler = self.get(weights).await?;
-        match self.ask_at(&sampler, sample).await {
-            Err(error) if has_gone(&error) => {
-                self.drop(weights).await;
-                let sampler = self.get(weights).await?;
-                self.ask_at(&sampler, sample).await
-            }
-            answered => answered,
+        let mut answered = self.ask_for(&sampler, sample).await;
+        if answered.as_ref().is_err_and(has_gone) {
+            self.drop(weights).await;
+            let sampler = self.get(weights).await?;
+            answered = self.ask_for(&sampler, sample).await;
         }
+        Ok(answered?.0)
     }
 
-    /// Asks this sampler.
-    ///
-    /// # Errors
-    /// The server's.
-    pub(super) async fn ask_at(
-        &self,
-        sampler: &ServerSampler,
-        sample: &json::SampleCall,
-    ) -> Result<SampleOutput, BackendError> {
-        let (read, _) = self.ask_for(sampler, sample).await?;
-        Ok(read)
-    }
-
-    /// The same, with the protobuf message if the answer was one. It has rarely used fields.
+    /// Asks this sampler. Where the answer is a protobuf message, it is returned as well, for its rarely used fields.
     pub(super) async fn ask_for(
         &self,
         sampler: &ServerSampler,
-        sample: &json::SampleCall,
+        sample: &SampleCall,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
         let limits = self.models.asker.limits();
         let promised = self.begin(sampler, sample, limits).await?;
         self.end(sample, &promised, limits).await
     }
 
+    /// Asks a sampler of these weights; resolves when it has taken the question. Weights that went with their session, as
+    /// after a restart, are looked for again, once.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn begin_by(
+        &self,
+        weights: &WeightsSource,
+        sample: &SampleCall,
+    ) -> Result<(Arc<ServerSampler>, Promise), BackendError> {
+        let limits = self.limits_of_chat();
+        let mut sampler = self.get(weights).await?;
+        let mut begun = self.begin(&sampler, sample, limits).await;
+        if begun.as_ref().is_err_and(has_gone) {
+            self.drop(weights).await;
+            sampler = self.get(weights).await?;
+            begun = self.begin(&sampler, sample, limits).await;
+        }
+        Ok((sampler, begun?))
+    }
+
     /// Asks this sampler; resolves when it has taken the question.
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn begin(
+    async fn begin(
         &self,
         sampler: &ServerSampler,
-        sample: &json::SampleCall,
+        sample: &SampleCall,
         limits: PollLimits,
     ) -> Result<Promise, BackendError> {
         let body = bodies::numbered(sample, &sampler.id, sampler.next_seq());
@@ -203,7 +214,7 @@ impl Samplers {
     /// The server's.
     pub(super) async fn end(
         &self,
-        sample: &json::SampleCall,
+        sample: &SampleCall,
         promised: &Promise,
         limits: PollLimits,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
@@ -215,9 +226,13 @@ impl Samplers {
             Either::Json(sample) => (Ok(SampleOutput::from_json(sample)), None),
         };
         let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
-        let n_read = n_tokens(sample);
+        let n_read = sample.prompt.n_tokens();
         let output = with_first(output, n_read);
-        let n_drawn = output.sequences.iter().map(|it| it.tokens.len()).sum();
+        let n_drawn = output
+            .sequences
+            .iter()
+            .map(|sequence| sequence.tokens.len())
+            .sum();
         self.usage.drawn(n_read, n_drawn);
         Ok((output, message))
     }
@@ -242,17 +257,6 @@ impl Samplers {
         let asker = &self.models.asker;
         PollLimits::new(asker.timeout, asker.patience.min(OF_CHAT))
     }
-}
-
-fn n_tokens(sample: &json::SampleCall) -> usize {
-    let chunks = sample.prompt.chunks.iter();
-    let n = chunks.map(|chunk| match chunk {
-        json::PromptChunk::EncodedText { tokens } => tokens.len(),
-        json::PromptChunk::Image(_)
-        | json::PromptChunk::ImageAssetPointer(_)
-        | json::PromptChunk::Dmel(_) => 0,
-    });
-    n.sum()
 }
 
 /// The log-probabilities of a prompt with one entry for each of its `n` tokens. SkyRL leaves out the first token, which

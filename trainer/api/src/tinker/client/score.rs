@@ -8,12 +8,17 @@ use futures_util::future::try_join_all;
 
 use super::{
     bodies,
-    sampler::ServerSampler,
+    models::ServerSampler,
     samplers::{Samplers, WeightsSource},
 };
 use crate::{
     BackendError, Datum, Tensor2,
-    tinker::{MAX_ELEMENTS, SampleOutput, json::TensorData, proto::SampleResponse, tensor::Room},
+    tinker::{
+        MAX_ELEMENTS, SampleOutput,
+        json::TensorData,
+        proto::SampleResponse,
+        tensor::{Room, WireTensor as _},
+    },
     wire::ForwardReply,
 };
 
@@ -115,11 +120,11 @@ impl Samplers {
     ) -> Result<ForwardReply, BackendError> {
         let mut reply = ForwardReply::default();
         for some in looks.chunks(AT_ONCE) {
-            let some = some.iter().map(|look| self.look(sampler, *look));
-            for it in try_join_all(some).await? {
-                reply.logprobs.push(it.logprobs);
-                reply.topk_ids.push(it.ids);
-                reply.topk_logprobs.push(it.likely);
+            let some = some.iter().map(|look| self.score(sampler, *look));
+            for found in try_join_all(some).await? {
+                reply.logprobs.push(found.logprobs);
+                reply.topk_ids.push(found.ids);
+                reply.topk_logprobs.push(found.likely);
             }
         }
         if looks.iter().all(|look| look.top_k == 0) {
@@ -129,10 +134,10 @@ impl Samplers {
         Ok(reply)
     }
 
-    async fn look(&self, sampler: &ServerSampler, look: Look<'_>) -> Result<Found, BackendError> {
+    async fn score(&self, sampler: &ServerSampler, look: Look<'_>) -> Result<Found, BackendError> {
         let prompt = look.prompt();
         let is_shifted = look.is_shifted(&prompt);
-        let mut sample = bodies::look(prompt);
+        let mut sample = bodies::score(prompt);
         sample.topk_prompt_logprobs = look.top_k;
         if !is_shifted {
             let named = look.named();
@@ -181,7 +186,7 @@ impl Samplers {
         positions: &[usize],
         width: usize,
     ) -> Result<Vec<f32>, BackendError> {
-        let answered = message.and_then(|it| it.target_prompt_logprobs);
+        let answered = message.and_then(|message| message.target_prompt_logprobs);
         let what =
             "log-probabilities of ids that are not the prompt's own (target_prompt_logprobs)";
         let answered = answered.ok_or_else(|| self.lacks(what))?;

@@ -12,7 +12,8 @@ use metaclaw_trainer_terms::{
 
 use super::{
     backend::TinkerBackend,
-    bodies, sampler,
+    bodies,
+    models::ServerSampler,
     samplers::{WeightsSource, has_gone},
 };
 use crate::{
@@ -22,9 +23,6 @@ use crate::{
         json::{Promise, SampleCall, SampleStop, TinkerSamplingParams},
     },
 };
-
-/// Seeds are passed on within what every server takes.
-const SEEDS: u64 = 0x7fff_ffff;
 
 /// The [`Sampler`] of a [`TinkerBackend`].
 #[derive(Debug, Clone)]
@@ -71,7 +69,7 @@ impl Sampler for TinkerSampler {
 struct Waiting {
     backend: TinkerBackend,
     weights: WeightsSource,
-    sampler: Arc<sampler::ServerSampler>,
+    sampler: Arc<ServerSampler>,
     sample: SampleCall,
     promised: Promise,
     is_over: bool,
@@ -97,22 +95,13 @@ impl TinkerBackend {
             }
         };
         let sample = self.body(request).await?;
-        let samplers = &self.0.samplers;
-        let limits = samplers.limits_of_chat();
-        let mut sampler = samplers.get(&weights).await?;
-        let mut begun = samplers.begin(&sampler, &sample, limits).await;
-        if begun.as_ref().is_err_and(has_gone) {
-            // The weights went with their session, as after a restart.
-            samplers.drop(&weights).await;
-            sampler = samplers.get(&weights).await?;
-            begun = samplers.begin(&sampler, &sample, limits).await;
-        }
+        let (sampler, promised) = self.0.samplers.begin_by(&weights, &sample).await?;
         let waiting = Waiting {
             backend: self.clone(),
             weights,
             sampler,
             sample,
-            promised: begun?,
+            promised,
             is_over: false,
         };
         Ok((waiting, version))
@@ -120,15 +109,13 @@ impl TinkerBackend {
 
     async fn body(&self, request: &SamplerRequest) -> Result<SampleCall, BackendError> {
         let sampling = &request.sampling;
-        let seed = request.seed.map(|it| it & SEEDS);
-        let top_k = i64::try_from(sampling.top_k).unwrap_or(i64::MAX);
         let params = TinkerSamplingParams {
             max_tokens: self.most_tokens(request).await?,
-            seed: seed.and_then(|it| i64::try_from(it).ok()),
+            seed: bodies::seed(request.seed),
             // The front looks for stop texts. Tinker takes either ids or texts as stops, and the ids are needed.
             stop: Some(SampleStop::Tokens(request.stop_token_ids.clone())),
             temperature: sampling.temperature,
-            top_k: if top_k == 0 { -1 } else { top_k },
+            top_k: bodies::top_k(i64::try_from(sampling.top_k).unwrap_or(i64::MAX)),
             top_p: sampling.top_p,
         };
         let mut sample = bodies::bare_sample(request.prompt_ids.clone(), request.n, params);
@@ -140,10 +127,12 @@ impl TinkerBackend {
     async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>, BackendError> {
         let offer = self.0.offer().await?;
         let wanted = Some(self.0.config.base_model.as_str());
-        let model = offer.iter().find(|it| it.model_name.as_deref() == wanted);
-        let context = model.and_then(|it| it.max_context_length);
+        let model = offer
+            .iter()
+            .find(|model| model.model_name.as_deref() == wanted);
+        let context = model.and_then(|model| model.max_context_length);
         let n_prompt = u32::try_from(request.prompt_ids.len()).unwrap_or(u32::MAX);
-        let left = context.map(|it| it.saturating_sub(n_prompt).max(1));
+        let left = context.map(|context| context.saturating_sub(n_prompt).max(1));
         let asked = u32::try_from(request.max_tokens).ok();
         Ok(match (asked, left) {
             (Some(asked), Some(left)) => Some(asked.min(left)),
@@ -159,9 +148,7 @@ impl Waiting {
     async fn again(&mut self) -> Result<(), BackendError> {
         let samplers = &self.backend.0.samplers;
         samplers.drop(&self.weights).await;
-        self.sampler = samplers.get(&self.weights).await?;
-        let limits = samplers.limits_of_chat();
-        self.promised = samplers.begin(&self.sampler, &self.sample, limits).await?;
+        (self.sampler, self.promised) = samplers.begin_by(&self.weights, &self.sample).await?;
         Ok(())
     }
 
@@ -189,7 +176,7 @@ impl Waiting {
                 let n_cached = output.n_cached as usize;
                 let replies = (0..).zip(output.sequences);
                 replies
-                    .flat_map(|(choice, it)| reply(choice, it, n_cached))
+                    .flat_map(|(choice, sequence)| reply(choice, sequence, n_cached))
                     .collect()
             }
             Err(error) => vec![Err(failed(&error))],

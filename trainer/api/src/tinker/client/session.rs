@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -12,6 +12,7 @@ use reqwest::Method;
 use tokio::sync::Mutex;
 
 use super::{
+    Flag,
     config::{Dialect, TinkerConfig},
     http::{Http, HttpRequest, SDK_VERSION},
 };
@@ -20,7 +21,7 @@ use crate::{
     tinker::{
         TinkerSessionId,
         json::{
-            ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession as Opened,
+            ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession,
             DynamicConfig, FinishSession, Heartbeat,
         },
     },
@@ -41,12 +42,10 @@ pub(super) struct Flags {
     pub(super) dedupes: bool,
     /// Whether the server wants to know about results that nobody waits for any more.
     pub(super) cancels: bool,
-    /// Whether training requests are protobuf.
-    protobuf: AtomicBool,
-    /// Whether a body is to be compressed.
+    pub(super) protobuf: Flag,
     pub(super) compress: bool,
     /// Whether a model is created by loading a checkpoint, in one call.
-    create_by_load: AtomicBool,
+    pub(super) creates_by_load: Flag,
     /// The largest number of sequences in one request.
     pub(super) most_datums: usize,
     /// The largest size of one request, in bytes.
@@ -60,7 +59,8 @@ pub(super) struct OpenSession {
     pub(super) flags: Arc<Flags>,
     n_models: AtomicU32,
     n_samplers: AtomicU32,
-    is_over: AtomicBool,
+    /// Whether the server does not know the session any more.
+    pub(super) is_over: Flag,
 }
 
 /// The session of this process: opened when it is needed, and again after the server has dropped it.
@@ -77,50 +77,28 @@ pub(super) struct TinkerSessions {
 
 impl Flags {
     /// Reads the flags from the server's answer. They have defaults if the server has no such call.
-    fn of(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
+    fn new(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
         let is_current = dialect == Dialect::Current && answered.is_some();
         let usual = ClientConfig::default();
-        let said = answered.unwrap_or(&usual);
-        let bytes = said.fwdbwd_max_chunk_bytes_count;
-        let bytes = bytes.and_then(|it| usize::try_from(it).ok());
+        let config = answered.unwrap_or(&usual);
+        let by_load = config.create_model_via_load_weights.unwrap_or(is_current);
+        let most_datums = config.fwdbwd_max_chunk_len.map(|n| n.max(1) as usize);
+        let most_bytes = config.fwdbwd_max_chunk_bytes_count;
         Self {
             dedupes: answered.is_some(),
             cancels,
-            protobuf: AtomicBool::new(said.proto_write_fwdbwd.unwrap_or(is_current)),
-            compress: said.proto_compress_fwdbwd.unwrap_or(false),
-            create_by_load: AtomicBool::new(
-                said.create_model_via_load_weights.unwrap_or(is_current),
-            ),
-            most_datums: said
-                .fwdbwd_max_chunk_len
-                .map_or(MOST_DATUMS, |it| it.max(1) as usize),
-            most_bytes: bytes.unwrap_or(MOST_BYTES),
+            protobuf: Flag::new(config.proto_write_fwdbwd.unwrap_or(is_current)),
+            compress: config.proto_compress_fwdbwd.unwrap_or(false),
+            creates_by_load: Flag::new(by_load),
+            most_datums: most_datums.unwrap_or(MOST_DATUMS),
+            most_bytes: most_bytes.map_or(MOST_BYTES, |n| usize::try_from(n).unwrap_or(MOST_BYTES)),
         }
-    }
-
-    pub(super) fn protobuf(&self) -> bool {
-        self.protobuf.load(Ordering::Relaxed)
-    }
-
-    /// Records that the server reads JSON only.
-    pub(super) fn set_json(&self) {
-        self.protobuf.store(false, Ordering::Relaxed);
-    }
-
-    pub(super) fn creates_by_load(&self) -> bool {
-        self.create_by_load.load(Ordering::Relaxed)
-    }
-
-    /// Records that the server loads only into existing models.
-    pub(super) fn set_loads_into_models(&self) {
-        self.create_by_load.store(false, Ordering::Relaxed);
     }
 }
 
 // === impl OpenSession ===
 
 impl OpenSession {
-    /// The number of the next model.
     pub(super) fn next_model(&self) -> u32 {
         self.n_models.fetch_add(1, Ordering::Relaxed)
     }
@@ -128,15 +106,6 @@ impl OpenSession {
     /// Returns the number of the next sampler, of all kinds.
     pub(super) fn next_sampler(&self) -> u32 {
         self.n_samplers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Records that the server does not know the session any more.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
     }
 }
 
@@ -159,15 +128,12 @@ impl TinkerSessions {
     /// The server's.
     pub(super) async fn get(&self) -> Result<Arc<OpenSession>, BackendError> {
         let mut open = self.open.lock().await;
-        if let Some(session) = open.as_ref().filter(|it| !it.is_over()) {
+        if let Some(session) = open.as_ref().filter(|session| !session.is_over.get()) {
             return Ok(Arc::clone(session));
         }
         let session = Arc::new(self.begin().await?);
-        let beat = beat(
-            Arc::clone(&self.http),
-            Arc::downgrade(&session),
-            self.heartbeat,
-        );
+        let (http, weak) = (Arc::clone(&self.http), Arc::downgrade(&session));
+        let beat = beat(http, weak, self.heartbeat);
         #[expect(
             clippy::disallowed_methods,
             reason = "it ends by itself once nobody holds the session, and keeps nothing alive"
@@ -180,7 +146,9 @@ impl TinkerSessions {
     /// The open session, if there is one. This sends nothing.
     pub(super) async fn current(&self) -> Option<Arc<OpenSession>> {
         let open = self.open.lock().await;
-        open.as_ref().filter(|it| !it.is_over()).cloned()
+        open.as_ref()
+            .filter(|session| !session.is_over.get())
+            .cloned()
     }
 
     async fn begin(&self) -> Result<OpenSession, BackendError> {
@@ -194,53 +162,40 @@ impl TinkerSessions {
             404 | 405 => None,
             _ => Some(answer.json(self.http.whose(call))?),
         };
-        let by_token = config.as_ref().and_then(|it| it.pjwt_auth_enabled);
-        self.http.auth().set_by_token(by_token.unwrap_or(false));
-        let call = "create_session";
+        let by_token = config.as_ref().and_then(|config| config.pjwt_auth_enabled);
+        self.http.auth.by_token.set(by_token.unwrap_or(false));
         let asked = CreateSession {
             tags: vec!["metaclaw".to_owned()],
             sdk_version: SDK_VERSION.to_owned(),
             project_id: self.project.clone(),
             ..CreateSession::default()
         };
-        let answer = self
-            .http
-            .send(&HttpRequest::json(call, call, &asked)?)
-            .await?;
-        let reply: Opened = answer.json(self.http.whose(call))?;
-        let words = [&reply.warning_message, &reply.error_message];
-        for said in words.into_iter().flatten() {
+        let reply: CreatedSession = self.http.ask("create_session", &asked).await?;
+        let url = self.http.url();
+        for message in [reply.warning_message, reply.error_message]
+            .into_iter()
+            .flatten()
+        {
             tracing::warn!(
-                url = self.http.url(),
-                said,
-                "the training server has a word for its users"
+                url,
+                message,
+                "the training server sends a message to its users"
             );
         }
+        // A server that does not say so does not want to know about results that nobody waits for any more.
+        let dynamic = self
+            .http
+            .ask::<DynamicConfig>("client/dynamic_config", &asked_by);
+        let cancels = dynamic
+            .await
+            .is_ok_and(|config| config.sample_cancel_enabled);
         Ok(OpenSession {
             id: reply.session_id,
-            flags: Arc::new(Flags::of(
-                config.as_ref(),
-                self.dialect,
-                self.cancels(&asked_by).await,
-            )),
+            flags: Arc::new(Flags::new(config.as_ref(), self.dialect, cancels)),
             n_models: AtomicU32::new(0),
             n_samplers: AtomicU32::new(0),
-            is_over: AtomicBool::new(false),
+            is_over: Flag::new(false),
         })
-    }
-
-    /// Whether the server wants to know about results that nobody waits for any more. A server that does not say so
-    /// does not.
-    async fn cancels(&self, asked_by: &ClientConfigRequest) -> bool {
-        let call = "client/dynamic_config";
-        let Ok(request) = HttpRequest::json(call, call, asked_by) else {
-            return false;
-        };
-        let Ok(answer) = self.http.send(&request).await else {
-            return false;
-        };
-        let config = answer.json::<DynamicConfig>(self.http.whose(call));
-        config.is_ok_and(|it| it.sample_cancel_enabled)
     }
 
     /// Tells the server that the session is over, so that it frees what it holds.
@@ -248,7 +203,7 @@ impl TinkerSessions {
         let Some(session) = self.open.lock().await.take() else {
             return;
         };
-        session.end();
+        session.is_over.set(true);
         let path = format!("sessions/{}/finish", session.id);
         let body = FinishSession {
             reason: ClientEnd::Success,
@@ -265,7 +220,7 @@ impl TinkerSessions {
 async fn beat(http: Arc<Http>, session: Weak<OpenSession>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
-        let Some(session) = session.upgrade().filter(|it| !it.is_over()) else {
+        let Some(session) = session.upgrade().filter(|session| !session.is_over.get()) else {
             return;
         };
         let call = "session_heartbeat";
@@ -277,7 +232,7 @@ async fn beat(http: Arc<Http>, session: Weak<OpenSession>, every: Duration) {
         };
         match http.send(&request.within(BEAT_DEADLINE)).await {
             // A 404 may come from a server without heartbeats.
-            Ok(answer) if answer.status == 410 => session.end(),
+            Ok(answer) if answer.status == 410 => session.is_over.set(true),
             Ok(_) | Err(_) => {}
         }
     }

@@ -1,18 +1,21 @@
 //! forward, forward_backward and optim_step: datums out, log-probabilities and losses back.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use prost::Message as _;
 
 use super::{
     bodies,
-    futures::{self, Either},
+    futures::{self, Either, PollLimits, PromiseResult},
     http::{HttpRequest, RequestBody},
-    losses,
-    models::{ModelCalls, follows_api},
-    runs::{ServerModel, State},
+    models::{ModelCalls, ServerModel, State, follows_api},
     session::Flags,
-    usage::TinkerUsage,
 };
 use crate::{
     BackendError, Datum, LossConfig, LossFn, Tensor2,
@@ -69,6 +72,7 @@ impl Pass<'_> {
         protobuf: bool,
     ) -> Result<HttpRequest, BackendError> {
         let call = self.call();
+        let unwritten = |why: String| BackendError::Request { call, why };
         if !protobuf {
             let mut input = bodies::input(chunk, self.loss.as_str(), self.config);
             if !follows_api(model) {
@@ -76,13 +80,12 @@ impl Pass<'_> {
                 bodies::weigh(&mut input, chunk);
             }
             let body = bodies::pass(model, seq, self.is_forward, &input);
-            let body = body.map_err(|error| BackendError::Request {
-                call,
-                why: error.to_string(),
-            })?;
+            let body = body.map_err(|error| unwritten(error.to_string()))?;
             return HttpRequest::json(call, call, &body);
         }
-        let settings = self.config.iter();
+        let setting = |value: f64| proto::LossConfigValue {
+            value: Some(proto::Setting::Number(value)),
+        };
         let message = proto::ProtoForwardBackward {
             model_id: model.to_string(),
             seq_id: seq,
@@ -90,19 +93,21 @@ impl Pass<'_> {
             loss_fn: self.loss.as_str().to_owned(),
             loss_fn_config: self.config.clone(),
             forward_only: self.is_forward,
-            loss_fn_config_v2: settings
+            loss_fn_config_v2: self
+                .config
+                .iter()
                 .map(|(key, value)| (key.clone(), setting(*value)))
                 .collect(),
         };
-        let body: Result<RequestBody, String> = futures::protobuf(flags, &message);
-        let body = body.map_err(|why| BackendError::Request { call, why })?;
+        let bytes = message.encode_to_vec();
+        let body = if flags.compress {
+            let packed = zstd::encode_all(bytes.as_slice(), 1);
+            RequestBody::Compressed(packed.map_err(|error| unwritten(error.to_string()))?.into())
+        } else {
+            RequestBody::Protobuf(bytes.into())
+        };
         Ok(HttpRequest::post(call, "forward_backward", body))
     }
-}
-
-fn setting(value: f64) -> proto::LossConfigValue {
-    let value = Some(proto::Setting::Number(value));
-    proto::LossConfigValue { value }
 }
 
 // === impl ModelCalls ===
@@ -130,7 +135,7 @@ impl ModelCalls {
         let (mut logprobs, mut loss) = (Vec::new(), 0.0);
         let (mut failed, mut n_passed) = (None, 0);
         for (chunk, promised) in promises {
-            let result = self.fetch(call, &promised, limits).await?;
+            let result = futures::result(self.http(), call, &promised, limits).await?;
             let before = n_passed;
             n_passed += chunk.len();
             match self.read(call, pass, chunk, result) {
@@ -158,14 +163,13 @@ impl ModelCalls {
         model: &mut ServerModel,
         pass: &Pass<'_>,
         chunk: &[Datum],
-        limits: futures::PollLimits,
+        limits: PollLimits,
     ) -> Result<Promise, BackendError> {
-        let flags = Arc::clone(&model.session.flags);
+        let flags = &Arc::clone(&model.session.flags);
         let build = |protobuf: bool| {
-            let flags = Arc::clone(&flags);
-            move |id: &ModelId, seq: i32| pass.request(chunk, id, seq, &flags, protobuf)
+            move |id: &ModelId, seq: i32| pass.request(chunk, id, seq, flags, protobuf)
         };
-        if !flags.protobuf() || !follows_api(&model.id) {
+        if !flags.protobuf.get() || !follows_api(&model.id) {
             return self.send(model, build(false), limits).await;
         }
         match self.send(model, build(true), limits).await {
@@ -173,7 +177,7 @@ impl ModelCalls {
                 let promised = self.send(model, build(false), limits).await;
                 // If the server refuses JSON as well, the form was not the reason.
                 let promised = promised.map_err(|_| refused)?;
-                flags.set_json();
+                flags.protobuf.set(false);
                 Ok(promised)
             }
             sent => sent,
@@ -185,7 +189,7 @@ impl ModelCalls {
         call: &'static str,
         pass: &Pass<'_>,
         chunk: &[Datum],
-        result: futures::Result_,
+        result: PromiseResult,
     ) -> Result<(Vec<Tensor2<f32>>, f64), BackendError> {
         let whose = self.http().whose(call);
         let read =
@@ -195,10 +199,10 @@ impl ModelCalls {
             Either::Json(output) => TrainOutput::from_json(output),
         };
         let output = output.map_err(|error| whose.unreadable(error.to_string()))?;
-        let n_values = |it: &Tensor2<f32>| it.values().len();
+        let n_values = |tensor: &Tensor2<f32>| tensor.values().len();
         let asked = chunk
             .iter()
-            .map(|it| it.parts().target_tokens.values().len());
+            .map(|datum| datum.parts().target_tokens.values().len());
         if !output.logprobs.iter().map(n_values).eq(asked) {
             let n = output.logprobs.len();
             let why = format!(
@@ -209,7 +213,7 @@ impl ModelCalls {
         }
         let each = chunk.iter().zip(&output.logprobs);
         let found = || {
-            each.map(|(datum, it)| losses::loss(pass.loss, pass.config, datum, it.values()))
+            each.map(|(datum, found)| loss(pass.loss, pass.config, datum, found.values()))
                 .sum()
         };
         let loss = output.loss().unwrap_or_else(found);
@@ -227,12 +231,12 @@ impl ModelCalls {
         usage: &TinkerUsage,
     ) -> Result<ForwardBackwardReply, BackendError> {
         let (logprobs, loss) = self.pass(state, pass, usage).await?;
-        let total_tokens = pass.datums.iter().map(losses::n_counted).sum();
+        let total_tokens = pass.datums.iter().map(n_counted).sum();
         state.loss.0 += loss;
         state.loss.1 += total_tokens;
-        let known = |it: &f32| Some(*it).filter(|it| it.is_finite());
-        let outputs = logprobs.iter().map(|it| LossFnOutput {
-            logprobs: it.values().iter().map(known).collect(),
+        let known = |logprob: &f32| Some(*logprob).filter(|logprob| logprob.is_finite());
+        let outputs = logprobs.iter().map(|tensor| LossFnOutput {
+            logprobs: tensor.values().iter().map(known).collect(),
         });
         Ok(ForwardBackwardReply {
             status: "ok".to_owned(),
@@ -254,12 +258,8 @@ impl ModelCalls {
     ) -> Result<OptimStepReply, BackendError> {
         let call = "optim_step";
         let model = self.standing(call, state).await?;
-        let done = self
-            .operate(model, call, |id, seq| {
-                HttpRequest::json(call, call, &bodies::optim_step(id, seq, request))
-            })
-            .await?;
-        let done: OptimStepped = done.json(self.http(), call)?;
+        let body = |id: &ModelId, seq| bodies::optim_step(id, seq, request);
+        let done: OptimStepped = self.operate(model, call, body).await?;
         let (loss, n_tokens) = state.loss;
         state.moved();
         state.step += 1;
@@ -294,4 +294,157 @@ fn norm(metrics: &BTreeMap<String, f64>) -> Option<f64> {
     let is_norm = |name: &str| name.contains("grad_norm") || name.contains("grad_l2_norm");
     let mut norms = metrics.iter().filter(|(name, _)| is_norm(name));
     norms.next().map(|(_, norm)| *norm)
+}
+
+/// Positions with a weight or an advantage.
+fn n_counted(datum: &Datum) -> u64 {
+    let parts = datum.parts();
+    let counted = match (&parts.weights, &parts.advantages) {
+        (Some(weights), _) => {
+            let width = weights.width();
+            let rows = weights.values().chunks(width);
+            rows.filter(|row| row.iter().any(|weight| *weight != 0.0))
+                .count()
+        }
+        (None, Some(advantages)) => advantages
+            .iter()
+            .filter(|advantage| **advantage != 0.0)
+            .count(),
+        (None, None) => 0,
+    };
+    counted as u64
+}
+
+/// The loss of a datum whose targets have these log-probabilities: a sum, by the formulas of [`LossFn`].
+fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs: &[f32]) -> f64 {
+    let parts = datum.parts();
+    if loss_fn == LossFn::CrossEntropy {
+        let weights = parts.weights.as_ref().map(Tensor2::values);
+        let terms = weights.unwrap_or_default().iter().zip(logprobs);
+        let terms = terms.filter(|(weight, _)| **weight != 0.0);
+        return -terms
+            .map(|(weight, logprob)| f64::from(*weight) * f64::from(*logprob))
+            .sum::<f64>();
+    }
+    let sampled = parts.logprobs.as_deref().unwrap_or_default();
+    let advantages = parts.advantages.as_deref().unwrap_or_default();
+    let terms = sampled.iter().zip(advantages).zip(logprobs);
+    let terms = terms.filter(|((_, advantage), _)| **advantage != 0.0);
+    let terms = terms.map(|((sampled, advantage), now)| {
+        term(
+            loss_fn,
+            config,
+            f64::from(*now),
+            f64::from(*sampled),
+            f64::from(*advantage),
+        )
+    });
+    -terms.sum::<f64>()
+}
+
+/// A token's term of the objective, from its log-probability now and the one it was sampled with.
+fn term(loss_fn: LossFn, config: &LossConfig, now: f64, sampled: f64, advantage: f64) -> f64 {
+    let ratio = (now - sampled).exp();
+    let bound = |key: &str, usual: f64| config.get(key).copied().unwrap_or(usual);
+    let clipped = |low: f64, high: f64| {
+        let low = bound("clip_low_threshold", low);
+        ratio.max(low).min(bound("clip_high_threshold", high))
+    };
+    match loss_fn {
+        LossFn::CrossEntropy => now,
+        LossFn::ImportanceSampling => ratio * advantage,
+        LossFn::Ppo => (ratio * advantage).min(clipped(0.8, 1.2) * advantage),
+        LossFn::Cispo => clipped(0.0, 4.0) * now * advantage,
+        LossFn::Dro => now * advantage - 0.5 * bound("beta", 0.05) * (now - sampled).powi(2),
+    }
+}
+
+/// The tokens since the process began. All counts only grow.
+#[derive(Debug, Default)]
+pub struct TinkerUsage {
+    trained: AtomicU64,
+    read: AtomicU64,
+    sampled: AtomicU64,
+}
+
+/// The counts at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TinkerTokens {
+    /// Tokens that went through forward or forward_backward.
+    pub trained: u64,
+    /// Tokens of prompts that were sampled from or scored.
+    pub read: u64,
+    pub sampled: u64,
+}
+
+// === impl TinkerUsage ===
+
+impl TinkerUsage {
+    /// Returns the present counts.
+    pub fn now(&self) -> TinkerTokens {
+        TinkerTokens {
+            trained: self.trained.load(Ordering::Relaxed),
+            read: self.read.load(Ordering::Relaxed),
+            sampled: self.sampled.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn trained(&self, n: usize) {
+        self.trained.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn drawn(&self, n_read: usize, n_sampled: usize) {
+        self.read.fetch_add(n_read as u64, Ordering::Relaxed);
+        self.sampled.fetch_add(n_sampled as u64, Ordering::Relaxed);
+    }
+}
+
+// === impl TinkerTokens ===
+
+impl std::ops::Sub for TinkerTokens {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            trained: self.trained.saturating_sub(before.trained),
+            read: self.read.saturating_sub(before.read),
+            sampled: self.sampled.saturating_sub(before.sampled),
+        }
+    }
+}
+
+impl std::ops::AddAssign for TinkerTokens {
+    fn add_assign(&mut self, more: Self) {
+        self.trained += more.trained;
+        self.read += more.read;
+        self.sampled += more.sampled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn losses_are_sums_as_documented() {
+        let logprobs = [-1.0, -2.0];
+        let taught = Datum::cross_entropy(vec![1, 2], vec![2, 3], vec![0.0, 0.5]).unwrap();
+        let none = LossConfig::new();
+        near(loss(LossFn::CrossEntropy, &none, &taught, &logprobs), 1.0);
+        assert_eq!(n_counted(&taught), 1);
+        let pushed = Datum::policy(vec![1, 2], vec![2, 3], vec![-1.0, -1.0], vec![0.0, 2.0]);
+        let pushed = pushed.unwrap();
+        let ratio = (-1.0_f64).exp();
+        let of = |loss_fn| loss(loss_fn, &none, &pushed, &logprobs);
+        near(of(LossFn::ImportanceSampling), -2.0 * ratio);
+        near(of(LossFn::Ppo), -2.0 * ratio);
+        near(of(LossFn::Cispo), 4.0 * ratio);
+        near(of(LossFn::Dro), 4.0 + 0.025);
+        let clip = LossConfig::from([("clip_high_threshold".to_owned(), 0.1)]);
+        near(loss(LossFn::Ppo, &clip, &pushed, &logprobs), -0.2);
+    }
 }

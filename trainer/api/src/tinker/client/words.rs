@@ -20,8 +20,8 @@ pub(super) struct Whose<'a> {
 impl Whose<'_> {
     /// A refusal with this status and body.
     pub(super) fn refusal(self, status: u16, body: &[u8]) -> BackendError {
-        let (said, code) = said(body);
-        self.status(status, code, in_words(status, &said))
+        let (text, code) = read_refusal(body);
+        self.status(status, code, in_words(status, &text))
     }
 
     /// An error with words of ours.
@@ -75,7 +75,7 @@ impl Whose<'_> {
 }
 
 /// A status with the server's message.
-fn in_words(status: u16, said: &str) -> String {
+fn in_words(status: u16, text: &str) -> String {
     let known = match status {
         401 => {
             "the key is refused: set rl.tinker_api_key, or the variable of the environment, to a key of this server"
@@ -88,17 +88,17 @@ fn in_words(status: u16, said: &str) -> String {
         410 => "the server has dropped what was asked about",
         429 => "too many requests for now",
         503 => "the server has no room for now",
-        _ => return said.to_owned(),
+        _ => return text.to_owned(),
     };
-    if said.is_empty() {
+    if text.is_empty() {
         known.to_owned()
     } else {
-        format!("{known} (it says: {said})")
+        format!("{known} (it says: {text})")
     }
 }
 
 /// The message of an error's body, in one of the shapes that servers of this API write, and its code.
-pub(super) fn said(body: &[u8]) -> (String, Option<ErrorCode>) {
+pub(super) fn read_refusal(body: &[u8]) -> (String, Option<ErrorCode>) {
     let Ok(read) = serde_json::from_slice::<Value>(body) else {
         return (cut(&String::from_utf8_lossy(body)), None);
     };
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn each_shape_of_error_gives_its_message() {
-        let of = |body: &str| said(body.as_bytes());
+        let of = |body: &str| read_refusal(body.as_bytes());
         assert_eq!(of(r#"{"detail":"no such model"}"#).0, "no such model");
         assert_eq!(of(r#"{"error":"bad key"}"#).0, "bad key");
         let ours = of(r#"{"error":{"message":"gone","code":"run_not_found"}}"#);

@@ -1,12 +1,13 @@
 //! config.json and generation_config.json from GGUF metadata.
 
-mod rope;
-
-use std::fs::File;
+use std::{collections::BTreeSet, f64::consts::TAU, fs::File};
 
 use serde_json::{Value, json};
 
-use super::header::{CONTROL, GgufHeader, Meta};
+use super::{
+    header::{CONTROL, GgufHeader, Meta},
+    tensors,
+};
 use crate::weights::LoadError;
 
 /// The `config.json` that `transformers` would read for this model.
@@ -21,13 +22,11 @@ pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value, Load
         }
     };
     let int = |key: &str| header.int(&format!("{arch}.{key}"));
+    let optional = |key: &str| header.optional_int(&format!("{arch}.{key}"));
     let (hidden, heads) = (int("embedding_length")?, int("attention.head_count")?);
-    let head_dim = header
-        .optional_int(&format!("{arch}.attention.key_length"))?
-        .unwrap_or_else(|| hidden / heads.max(1));
-    let rotated = header
-        .optional_int(&format!("{arch}.rope.dimension_count"))?
-        .unwrap_or(head_dim);
+    let key_length = optional("attention.key_length")?;
+    let head_dim = key_length.unwrap_or_else(|| hidden / heads.max(1));
+    let rotated = optional("rope.dimension_count")?.unwrap_or(head_dim);
     if rotated != head_dim {
         let key = format!("{arch}.rope.dimension_count");
         let allowed = format!("{head_dim}, the whole head");
@@ -41,12 +40,12 @@ pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value, Load
         "intermediate_size": int("feed_forward_length")?,
         "num_hidden_layers": int("block_count")?,
         "num_attention_heads": heads,
-        "num_key_value_heads": header.optional_int(&format!("{arch}.attention.head_count_kv"))?.unwrap_or(heads),
+        "num_key_value_heads": optional("attention.head_count_kv")?.unwrap_or(heads),
         "head_dim": head_dim,
         "max_position_embeddings": int("context_length")?,
         "rms_norm_eps": header.float(&format!("{arch}.attention.layer_norm_rms_epsilon"))?,
-        "rope_theta": rope::theta(header, arch)?,
-        "rope_scaling": rope::scaling(header, file, arch)?,
+        "rope_theta": rope_theta(header, arch)?,
+        "rope_scaling": rope_scaling(header, file, arch)?,
         "hidden_act": "silu",
         "attention_bias": arch == "llama" && header.tensors.contains_key("blk.0.attn_q.bias"),
         "tie_word_embeddings": !header.tensors.contains_key("output.weight"),
@@ -111,7 +110,7 @@ fn end_ids(header: &GgufHeader) -> Result<Vec<i64>, LoadError> {
             ids.push(id);
         }
     }
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     ids.retain(|id| seen.insert(*id));
     Ok(ids)
 }
@@ -119,12 +118,90 @@ fn end_ids(header: &GgufHeader) -> Result<Vec<i64>, LoadError> {
 /// Rows of the embedding: some models pad it beyond the tokenizer.
 fn vocab_size(header: &GgufHeader) -> Result<usize, LoadError> {
     const EMBEDDING: &str = "token_embd.weight";
-    let rows = header
-        .tensors
-        .get(EMBEDDING)
-        .and_then(|info| info.shape.first());
-    rows.copied().ok_or_else(|| LoadError::Damaged {
-        file: header.file.clone(),
-        detail: format!("tensor {EMBEDDING} is missing"),
-    })
+    let rows = header.tensor(EMBEDDING)?.shape.first().copied();
+    rows.ok_or_else(|| header.damaged(format!("tensor {EMBEDDING} has no rows")))
+}
+
+const DIVISORS: &str = "rope_freqs.weight";
+/// The constants of every Llama from 3.1 on: `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`.
+const LLAMA3: (f64, f64, f64) = (1.0, 4.0, 8192.0);
+
+/// The `rope_scaling` that `transformers` would find; null if the angles are not scaled.
+fn rope_scaling(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+    if header.tensors.contains_key(DIVISORS) {
+        return llama3(header, file, arch);
+    }
+    let key = |name: &str| format!("{arch}.rope.scaling.{name}");
+    let given = |name: &str| {
+        let value = header.get(&key(name));
+        value.map(|_| header.float(&key(name))).transpose()
+    };
+    let kind = match header.get(&key("type")) {
+        None => return Ok(Value::Null),
+        Some(Meta::Text(kind)) => kind.clone(),
+        Some(other) => format!("{other:?}"),
+    };
+    match kind.as_str() {
+        "none" => Ok(Value::Null),
+        "linear" => Ok(json!({"rope_type": "linear", "factor": header.float(&key("factor"))?})),
+        "yarn" => {
+            let factor = header.float(&key("factor"))?;
+            let mut yarn = json!({"rope_type": "yarn", "factor": factor});
+            if let Some(original) = header.optional_int(&key("original_context_length"))? {
+                yarn["original_max_position_embeddings"] = json!(original);
+            }
+            for name in ["beta_fast", "beta_slow"] {
+                if let Some(value) = given(&format!("yarn_{name}"))? {
+                    yarn[name] = json!(value);
+                }
+            }
+            // llama.cpp multiplies by this factor on top of what transformers computes itself.
+            if let Some(more) = given("attn_factor")?.filter(|more| (more - 1.0).abs() > 1e-6) {
+                yarn["attention_factor"] = json!(more * (0.1 * factor.ln() + 1.0));
+            }
+            Ok(yarn)
+        }
+        other => {
+            let allowed = "none, linear, yarn (for others use the model's Hugging Face folder)";
+            Err(header.unsupported(&key("type"), other, allowed))
+        }
+    }
+}
+
+/// Llama 3's stretching is kept as a divisor for each pair. The largest is its factor, the rest of its form is
+/// the same in all of them; that all divisors come out of it is checked.
+fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+    let divisors = tensors::read(header, file, DIVISORS)?;
+    let theta = rope_theta(header, arch)?;
+    let (low, high, original) = LLAMA3;
+    let factor = divisors.iter().copied().fold(1.0, f64::max);
+    let n = divisors.len() as f64;
+    let divisor = |pair: usize| {
+        let turns = original * theta.powf(-(pair as f64) / n) / TAU;
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        1.0 / (kept + (1.0 - kept) / factor)
+    };
+    // A divisor that is no number fits nothing.
+    let fits = |(pair, found): (usize, &f64)| (found / divisor(pair) - 1.0).abs() < 1e-3;
+    let mut pairs = divisors.iter().enumerate();
+    if let Some((pair, found)) = pairs.find(|&(pair, found)| !fits((pair, found))) {
+        let what = format!("divisor {pair} of {DIVISORS}");
+        let allowed = format!(
+            "{} as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)",
+            divisor(pair)
+        );
+        return Err(header.unsupported(&what, &found.to_string(), &allowed));
+    }
+    Ok(json!({
+        "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+        "original_max_position_embeddings": original,
+    }))
+}
+
+/// The base of the angles.
+fn rope_theta(header: &GgufHeader, arch: &str) -> Result<f64, LoadError> {
+    let key = format!("{arch}.rope.freq_base");
+    header
+        .get(&key)
+        .map_or(Ok(10_000.0), |_| header.float(&key))
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::weights::LoadError;
@@ -127,6 +127,18 @@ impl GgufHeader {
         Ok(texts)
     }
 
+    pub(super) fn tensor(&self, name: &str) -> Result<&Info, LoadError> {
+        let info = self.tensors.get(name);
+        info.ok_or_else(|| self.damaged(format!("tensor {name} is missing")))
+    }
+
+    pub(super) fn damaged(&self, detail: String) -> LoadError {
+        LoadError::Damaged {
+            file: self.file.clone(),
+            detail,
+        }
+    }
+
     pub(super) fn unsupported(&self, what: &str, value: &str, allowed: &str) -> LoadError {
         LoadError::Unsupported {
             file: self.file.clone(),
@@ -191,10 +203,8 @@ impl ByteReader<'_> {
         let mut shape = Vec::new();
         for _ in 0..n_dims {
             let side = self.u64()?;
-            shape.insert(
-                0,
-                usize::try_from(side).map_err(|_| format!("a side of {side}"))?,
-            );
+            let side = usize::try_from(side).map_err(|_| format!("a side of {side}"))?;
+            shape.insert(0, side);
         }
         Ok(Info {
             shape,
@@ -250,10 +260,8 @@ impl ByteReader<'_> {
         let n = self.u64()?;
         let left = self.size.saturating_sub(self.position);
         if n.saturating_mul(least) > left {
-            return Err(format!(
-                "a count of {n} at byte {} of {}",
-                self.position, self.size
-            ));
+            let Self { position, size, .. } = self;
+            return Err(format!("a count of {n} at byte {position} of {size}"));
         }
         Ok(n)
     }
@@ -273,14 +281,13 @@ impl ByteReader<'_> {
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
-        self.input
-            .read_exact(bytes)
-            .map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    format!("it ends after {} bytes, in the header", self.size)
-                }
-                _ => error.to_string(),
-            })?;
+        let read = self.input.read_exact(bytes);
+        read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                format!("it ends after {} bytes, in the header", self.size)
+            }
+            _ => error.to_string(),
+        })?;
         self.position += bytes.len() as u64;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Tensors of a GGUF as bf16 safetensors: dequantised, renamed, q and k put back in order.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use half::bf16;
@@ -10,19 +10,24 @@ use tch::{Kind, TchError, Tensor};
 
 use super::blocks::BlockFormat;
 use super::header::{GgufHeader, Info};
-use super::output::write;
 use crate::model_config::{Architecture, ModelConfig};
 use crate::weights::{LoadError, expected};
 
 /// The tensor types that can be read, as an error lists them.
 const ALLOWED: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
 
+/// A tensor in the file.
+struct StoredTensor {
+    shape: Vec<usize>,
+    offset: u64,
+    n_bytes: u64,
+    format: BlockFormat,
+}
+
 struct Plan {
     name: String,
-    shape: Vec<usize>,
     source: String,
-    info: Info,
-    format: BlockFormat,
+    stored: StoredTensor,
     /// Heads whose rows are interleaved: llama.cpp stores q and k of `llama` so.
     interleaved: Option<usize>,
 }
@@ -34,21 +39,21 @@ pub(super) fn convert(
     config: &ModelConfig,
     out: &Path,
 ) -> Result<(), LoadError> {
-    let plans = expected(config)
-        .into_iter()
-        .map(|(name, shape)| plan(header, config, name, &shape))
-        .collect::<Result<Vec<_>, _>>()?;
+    let expected = expected(config).into_iter();
+    let plans = expected.map(|(name, shape)| plan(header, config, name, &shape));
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
     refuse_unknown(header, &plans)?;
     let mut failed = None;
     let written = write(out, |out| {
         let mut out = BufWriter::with_capacity(1 << 20, out);
         out.write_all(&safetensors_header(&plans))?;
         for plan in &plans {
-            match numbers(header, file, plan) {
+            let values = plan.stored.numbers(header, file, &plan.source);
+            match values.and_then(|values| Ok(to_bytes(&values, plan)?)) {
                 Ok(bytes) => out.write_all(&bytes)?,
                 Err(error) => {
                     failed = Some(error);
-                    return Err(std::io::Error::other("conversion stopped"));
+                    return Err(io::Error::other("conversion stopped"));
                 }
             }
         }
@@ -60,6 +65,22 @@ pub(super) fn convert(
     }
 }
 
+/// Creates a file, fills it and syncs it to the disk.
+pub(super) fn write(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), LoadError> {
+    let fill_and_sync = || {
+        let mut file = File::create(path)?;
+        fill(&mut file)?;
+        file.sync_all()
+    };
+    fill_and_sync().map_err(|source| LoadError::Write {
+        file: path.to_owned(),
+        source,
+    })
+}
+
 fn plan(
     header: &GgufHeader,
     config: &ModelConfig,
@@ -67,57 +88,71 @@ fn plan(
     shape: &[i64],
 ) -> Result<Plan, LoadError> {
     let source = gguf_name(&name);
-    let damaged = |detail: String| LoadError::Damaged {
-        file: header.file.clone(),
-        detail,
-    };
-    let info = header
-        .tensors
-        .get(&source)
-        .ok_or_else(|| damaged(format!("tensor {source} is missing")))?
-        .clone();
-    let shape: Vec<usize> = shape
-        .iter()
-        .filter_map(|&n| usize::try_from(n).ok())
-        .collect();
-    if info.shape != shape {
-        return Err(damaged(format!(
-            "tensor {source} has shape {:?}, its metadata call for {shape:?}",
-            info.shape
+    let stored = StoredTensor::new(header, &source)?;
+    let sides = shape.iter().filter_map(|&n| usize::try_from(n).ok());
+    let shape: Vec<usize> = sides.collect();
+    if stored.shape != shape {
+        let found = &stored.shape;
+        return Err(header.damaged(format!(
+            "tensor {source} has shape {found:?}, its metadata call for {shape:?}"
         )));
     }
-    let format = stored_format(header, &source, &info)?;
-    let interleaved = interleaved(config, &source);
     Ok(Plan {
+        interleaved: interleaved(config, &source),
         name,
-        shape,
         source,
-        info,
-        format,
-        interleaved,
+        stored,
     })
 }
 
-/// How a tensor is stored, and that all of it is there.
-fn stored_format(header: &GgufHeader, source: &str, info: &Info) -> Result<BlockFormat, LoadError> {
-    let format = format(header, source, info.ggml_type)?;
-    let damaged = |detail: String| LoadError::Damaged {
-        file: header.file.clone(),
-        detail,
-    };
-    let stored = stored_bytes(info, format).ok_or_else(|| {
-        damaged(format!(
-            "tensor {source} does not fill whole blocks of {format:?}"
-        ))
-    })?;
-    let end = info.offset.checked_add(stored);
-    if end.is_none_or(|end| end > header.size) {
-        let size = header.size;
-        return Err(damaged(format!(
-            "tensor {source} ends beyond the file ({size} bytes): truncated, fetch it again"
-        )));
+// === impl StoredTensor ===
+
+impl StoredTensor {
+    /// Finds a tensor, and checks that all of it is there.
+    fn new(header: &GgufHeader, source: &str) -> Result<Self, LoadError> {
+        let info = header.tensor(source)?;
+        let format = BlockFormat::from_ggml(info.ggml_type).ok_or_else(|| {
+            let what = format!("the type of tensor {source}");
+            header.unsupported(&what, &type_name(info.ggml_type), ALLOWED)
+        })?;
+        let n_bytes = stored_bytes(info, format).ok_or_else(|| {
+            header.damaged(format!(
+                "tensor {source} does not fill whole blocks of {format:?}"
+            ))
+        })?;
+        let end = info.offset.checked_add(n_bytes);
+        if end.is_none_or(|end| end > header.size) {
+            let size = header.size;
+            return Err(header.damaged(format!(
+                "tensor {source} ends beyond the file ({size} bytes): truncated, fetch it again"
+            )));
+        }
+        Ok(Self {
+            shape: info.shape.clone(),
+            offset: info.offset,
+            n_bytes,
+            format,
+        })
     }
-    Ok(format)
+
+    fn numbers(
+        &self,
+        header: &GgufHeader,
+        file: &mut File,
+        source: &str,
+    ) -> Result<Vec<f32>, LoadError> {
+        let damaged = |detail: String| header.damaged(format!("tensor {source}{detail}"));
+        let unreadable = |error: io::Error| damaged(format!(": {error}"));
+        let mut bytes = vec![0; usize::try_from(self.n_bytes).unwrap_or(0)];
+        file.seek(SeekFrom::Start(self.offset))
+            .map_err(unreadable)?;
+        file.read_exact(&mut bytes).map_err(unreadable)?;
+        let values = self.format.dequantise(&bytes);
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(values),
+            Some(at) => Err(damaged(format!(" holds {} at {at}", values[at]))),
+        }
+    }
 }
 
 /// The numbers of a small tensor by its GGUF name.
@@ -126,36 +161,22 @@ pub(super) fn read(
     file: &mut File,
     source: &str,
 ) -> Result<Vec<f64>, LoadError> {
-    let info = header
-        .tensors
-        .get(source)
-        .ok_or_else(|| LoadError::Damaged {
-            file: header.file.clone(),
-            detail: format!("tensor {source} is missing"),
-        })?;
-    let format = stored_format(header, source, info)?;
-    let numbers = dequantised(header, file, source, info, format)?;
+    let numbers = StoredTensor::new(header, source)?.numbers(header, file, source)?;
     Ok(numbers.into_iter().map(f64::from).collect())
 }
 
 fn interleaved(config: &ModelConfig, source: &str) -> Option<usize> {
-    let heads = if config.architecture != Architecture::Llama {
-        return None;
-    } else if source.contains(".attn_q.") {
-        config.n_heads
-    } else if source.contains(".attn_k.") {
-        config.n_kv_heads
-    } else {
-        return None;
+    let heads = match config.architecture {
+        Architecture::Llama if source.contains(".attn_q.") => config.n_heads,
+        Architecture::Llama if source.contains(".attn_k.") => config.n_kv_heads,
+        _ => return None,
     };
     usize::try_from(heads).ok()
 }
 
 fn stored_bytes(info: &Info, format: BlockFormat) -> Option<u64> {
-    let n: usize = info
-        .shape
-        .iter()
-        .try_fold(1_usize, |n, &side| n.checked_mul(side))?;
+    let mut sides = info.shape.iter();
+    let n = sides.try_fold(1_usize, |n, &side| n.checked_mul(side))?;
     let (n_numbers, n_bytes) = format.block();
     let blocks = n.is_multiple_of(n_numbers).then(|| n / n_numbers)?;
     u64::try_from(blocks.checked_mul(n_bytes)?).ok()
@@ -186,13 +207,6 @@ fn gguf_name(name: &str) -> String {
         .fold(name, |name, (theirs, ggufs)| name.replace(theirs, ggufs))
 }
 
-fn format(header: &GgufHeader, source: &str, number: u32) -> Result<BlockFormat, LoadError> {
-    BlockFormat::from_ggml(number).ok_or_else(|| {
-        let what = format!("the type of tensor {source}");
-        header.unsupported(&what, &type_name(number), ALLOWED)
-    })
-}
-
 fn type_name(number: u32) -> String {
     let name = match number {
         9 => "Q8_1",
@@ -215,18 +229,16 @@ fn type_name(number: u32) -> String {
 }
 
 fn refuse_unknown(header: &GgufHeader, plans: &[Plan]) -> Result<(), LoadError> {
-    match header
+    // The divisors of this one are in config.json.
+    let mut names = header
         .tensors
         .keys()
-        // Its divisors are in config.json.
-        .filter(|name| *name != "rope_freqs.weight")
-        .find(|name| plans.iter().all(|plan| plan.source != **name))
-    {
-        None => Ok(()),
-        Some(name) => {
-            Err(header.unsupported("tensor", name, "the tensors that its metadata call for"))
-        }
-    }
+        .filter(|name| *name != "rope_freqs.weight");
+    let unknown = names.find(|name| plans.iter().all(|plan| plan.source != **name));
+    let allowed = "the tensors that its metadata call for";
+    unknown.map_or(Ok(()), |name| {
+        Err(header.unsupported("tensor", name, allowed))
+    })
 }
 
 /// Length, then JSON, padded so that the numbers start at a multiple of 64.
@@ -236,8 +248,9 @@ fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
     table.insert("__metadata__".into(), json!({"format": "pt"}));
     let mut start = 0;
     for plan in plans {
-        let end = start + plan.shape.iter().product::<usize>() * size_of::<bf16>();
-        let entry = json!({"dtype": "BF16", "shape": plan.shape, "data_offsets": [start, end]});
+        let end = start + plan.stored.shape.iter().product::<usize>() * size_of::<bf16>();
+        let entry =
+            json!({"dtype": "BF16", "shape": plan.stored.shape, "data_offsets": [start, end]});
         table.insert(plan.name.clone(), entry);
         start = end;
     }
@@ -248,43 +261,13 @@ fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
     header
 }
 
-/// One tensor as bf16 bytes.
-fn numbers(header: &GgufHeader, file: &mut File, plan: &Plan) -> Result<Vec<u8>, LoadError> {
-    let values = dequantised(header, file, &plan.source, &plan.info, plan.format)?;
-    Ok(to_bytes(&values, plan)?)
-}
-
-fn dequantised(
-    header: &GgufHeader,
-    file: &mut File,
-    source: &str,
-    info: &Info,
-    format: BlockFormat,
-) -> Result<Vec<f32>, LoadError> {
-    let damaged = |detail: String| LoadError::Damaged {
-        file: header.file.clone(),
-        detail: format!("tensor {source}{detail}"),
-    };
-    let unreadable = |error: std::io::Error| damaged(format!(": {error}"));
-    let stored = stored_bytes(info, format).unwrap_or(0);
-    let mut bytes = vec![0; usize::try_from(stored).unwrap_or(0)];
-    file.seek(SeekFrom::Start(info.offset))
-        .map_err(unreadable)?;
-    file.read_exact(&mut bytes).map_err(unreadable)?;
-    let values = format.dequantise(&bytes);
-    match values.iter().position(|value| !value.is_finite()) {
-        None => Ok(values),
-        Some(at) => Err(damaged(format!(" holds {} at {at}", values[at]))),
-    }
-}
-
 /// bf16, little-endian, rows in the order of Hugging Face.
 ///
 /// GGUF interleaves the two halves of each head of q and k: row `2 i + j` there is row `j head_dim / 2 + i` here.
 fn to_bytes(values: &[f32], plan: &Plan) -> Result<Vec<u8>, TchError> {
     let mut tensor = Tensor::f_from_slice(values)?;
     if let Some(heads) = plan.interleaved {
-        let rows = plan.shape.first().copied().unwrap_or(0);
+        let rows = plan.stored.shape.first().copied().unwrap_or(0);
         let pairs = (rows / heads.max(1) / 2).cast_signed() as i64;
         let heads = heads.cast_signed() as i64;
         tensor = tensor.f_reshape([heads, pairs, 2, -1])?.f_transpose(1, 2)?;

@@ -32,9 +32,8 @@ pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value, LoadError> {
     }
     let cut = cut(header)?;
     let tokens = header.texts("tokenizer.ggml.tokens")?;
-    let vocab: Map<String, Value> = tokens
-        .iter()
-        .enumerate()
+    let numbered = tokens.iter().enumerate();
+    let vocab: Map<String, Value> = numbered
         .map(|(id, token)| ((*token).to_owned(), json!(id)))
         .collect();
     if vocab.len() != tokens.len() {
@@ -97,15 +96,14 @@ pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value, LoadError> 
         Some(_) | None => None,
     };
     let default = template("tokenizer.chat_template");
-    match (default, template("tokenizer.chat_template.tool_use")) {
-        (Some(default), Some(tools)) => {
-            config["chat_template"] = json!([
+    if let Some(default) = default {
+        config["chat_template"] = match template("tokenizer.chat_template.tool_use") {
+            Some(tools) => json!([
                 {"name": "default", "template": default},
                 {"name": "tool_use", "template": tools},
-            ]);
-        }
-        (Some(default), None) => config["chat_template"] = default,
-        (None, _) => {}
+            ]),
+            None => default,
+        };
     }
     Ok(config)
 }
@@ -117,21 +115,18 @@ fn added_tokens(header: &GgufHeader, tokens: &[&str]) -> Result<Vec<Value>, Load
         let allowed = format!("{}, one for each token", tokens.len());
         return Err(header.unsupported(key, &format!("a list of {}", types.len()), &allowed));
     }
-    let added = tokens
-        .iter()
-        .zip(types)
-        .enumerate()
-        .filter_map(|(id, (token, kind))| {
-            let special = match kind {
-                Meta::Int(CONTROL) => true,
-                Meta::Int(USER_DEFINED) => false,
-                _ => return None,
-            };
-            Some(json!({
-                "id": id, "content": token, "single_word": false, "lstrip": false,
-                "rstrip": false, "normalized": false, "special": special,
-            }))
-        });
+    let typed = tokens.iter().zip(types).enumerate();
+    let added = typed.filter_map(|(id, (token, kind))| {
+        let special = match kind {
+            Meta::Int(CONTROL) => true,
+            Meta::Int(USER_DEFINED) => false,
+            _ => return None,
+        };
+        Some(json!({
+            "id": id, "content": token, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": special,
+        }))
+    });
     Ok(added.collect())
 }
 

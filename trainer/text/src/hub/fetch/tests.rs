@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::*;
-use crate::hub::{ask::ENDPOINT, store::digits};
+use crate::hub::{server::ENDPOINT, store::digits};
 
 mod weights;
 
@@ -155,7 +155,7 @@ impl Rig {
     /// Returns the requests as `METHOD path`.
     fn asked(&self) -> Vec<String> {
         let asked = self.server.asked();
-        let line = |it: &Request| format!("{} {}", it.method(), it.target());
+        let line = |request: &Request| format!("{} {}", request.method(), request.target());
         asked.iter().map(line).collect()
     }
 
@@ -217,10 +217,10 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
     assert!(
         asked[2..]
             .iter()
-            .all(|it| it.contains(COMMIT) || it.contains("/bytes/")),
+            .all(|line| line.contains(COMMIT) || line.contains("/bytes/")),
         "{asked:?}"
     );
-    assert!(!asked.iter().any(|it| it.contains("tiktoken")));
+    assert!(!asked.iter().any(|line| line.contains("tiktoken")));
     // The token is only for the hub, not for the server that it redirects to.
     for Request { head, .. } in rig.server.asked() {
         let has_token = head.contains("Bearer hf_secret");
@@ -263,8 +263,9 @@ async fn a_file_that_broke_off_goes_on_where_it_ended() {
     let ranges: Vec<bool> = [from(5), from(9)]
         .iter()
         .map(|range| {
-            seen.iter().any(|it| {
-                it.path().starts_with("/bytes/") && it.text().to_lowercase().contains(range)
+            seen.iter().any(|request| {
+                request.path().starts_with("/bytes/")
+                    && request.text().to_lowercase().contains(range)
             })
         })
         .collect();
