@@ -3,8 +3,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, JudgedBy};
 use metaclaw_llm::BudgetConfig;
-use metaclaw_memory::MemoryStore;
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
 
