@@ -1,15 +1,11 @@
 //! The built-in skills, and their installation into a library: once, and without changing anything that people edited.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    file::{MAX_FILE, read_text, write_text},
+    file::{JournalError, MAX_FILE, failed, read_json, read_text, write_json, write_text},
     skill::Skill,
 };
 
@@ -83,14 +79,6 @@ const BANK: &[(&str, &str, &str)] = bank![
     "write-tests",
 ];
 
-/// The bank could not be installed into the library.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}", path.display())]
-pub struct BankError {
-    pub path: PathBuf,
-    pub source: io::Error,
-}
-
 /// The hash of each skill at its installation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -100,13 +88,10 @@ struct InstalledHashes(BTreeMap<String, String>);
 /// edited there. Returns the number of files written.
 ///
 /// # Errors
-/// Returns [`BankError`]. Files that were written before it are recorded.
-pub fn install(dir: &Path) -> Result<usize, BankError> {
+/// Returns [`JournalError`]. Files that were written before it are recorded.
+pub fn install(dir: &Path) -> Result<usize, JournalError> {
     let manifest_path = dir.join(MANIFEST);
-    let mut manifest: InstalledHashes = read_text(&manifest_path, MAX_FILE)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default();
+    let mut manifest = InstalledHashes::read(dir);
     let mut n_written = 0;
     for (name, text, _) in BANK {
         let path = dir.join(FOLDER).join(name).join("SKILL.md");
@@ -118,35 +103,30 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if is_wanted {
-            let failed = |source| BankError {
-                path: path.clone(),
-                source,
-            };
-            write_text(&path, text).map_err(failed)?;
+            write_text(&path, text).map_err(failed(path))?;
             n_written += 1;
-        }
-        manifest.0.entry((*name).to_owned()).or_default();
-        if is_wanted {
             manifest.0.insert((*name).to_owned(), hash(text));
         }
+        manifest.0.entry((*name).to_owned()).or_default();
     }
     if n_written > 0 {
-        let failed = |source| BankError {
-            path: manifest_path.clone(),
-            source,
-        };
-        let text = serde_json::to_string_pretty(&manifest).map_err(|error| failed(error.into()))?;
-        write_text(&manifest_path, &text).map_err(failed)?;
+        write_json(&manifest_path, &manifest, write_text)?;
     }
     Ok(n_written)
 }
 
+// === impl InstalledHashes ===
+
+impl InstalledHashes {
+    /// An unreadable record counts as none.
+    fn read(dir: &Path) -> Self {
+        read_json(&dir.join(MANIFEST)).unwrap_or_default()
+    }
+}
+
 /// Returns whether a shared skill is one of the bank that nobody has changed since its installation.
 pub(crate) fn is_unchanged(dir: &Path, name: &str, text: &str) -> bool {
-    let manifest = read_text(&dir.join(MANIFEST), MAX_FILE).ok();
-    let manifest: Option<InstalledHashes> =
-        manifest.and_then(|text| serde_json::from_str(&text).ok());
-    let installed = manifest.and_then(|it| it.0.get(name).cloned());
+    let installed = InstalledHashes::read(dir).0.remove(name);
     installed.is_some_and(|installed| installed == hash(text))
 }
 

@@ -30,7 +30,7 @@ impl Library {
     /// being learned.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the history of lessons or the proposals cannot be read.
+    /// Returns [`EvolveError::File`] if the history of lessons or the proposals cannot be read.
     pub fn evidence(&self, agent: &AgentId) -> Result<LessonEvidence, EvolveError> {
         // A wish is in its file, and so in force, a moment before its turns are in the history.
         let _lock = self.lock_lessons()?;

@@ -6,16 +6,13 @@
 //! `proposals.json` until the owner accepts it (`review`), unless `skills.review` is off and it can contain only the
 //! owner's words. With `gate.lessons` it has to pass a trial first (`trial`).
 
-mod answer;
 mod draft;
 mod failure;
 mod figures;
 mod history;
-mod merge;
 mod prompt;
 mod proposal;
 mod review;
-mod settle;
 mod trial;
 
 pub use self::{
@@ -27,12 +24,7 @@ pub use self::{
     trial::SkillTrial,
 };
 
-pub(crate) use self::{
-    answer::WrittenSkill,
-    draft::SkillDraft,
-    proposal::ProposalStore,
-    settle::{forget_words, read_skill},
-};
+pub(crate) use self::{draft::SkillDraft, prompt::WrittenSkill, proposal::ProposalStore};
 
 #[cfg(test)]
 mod tests;

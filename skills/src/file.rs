@@ -1,13 +1,15 @@
 //! Reads and writes files of the library. They may be anybody's when read, and are written completely.
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File, Metadata, Permissions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
+    time::SystemTime,
 };
 
-use metaclaw_chat::regular;
+use metaclaw_chat::{if_there, regular};
+use serde::{Serialize, de::DeserializeOwned};
 
 /// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
@@ -23,6 +25,113 @@ pub(crate) const MAX_FILE: u64 = 256 * 1024;
 
 /// The largest journal of lessons that is read.
 pub(crate) const MAX_JOURNAL: u64 = 16 << 20;
+/// The file of the lock. A name with a dot is no lesson.
+const LOCK: &str = ".lock";
+
+/// A file of lessons could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {}: {source}", path.display())]
+pub struct JournalError {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// A file counts as unchanged while these values are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    modified: Option<SystemTime>,
+    pub(crate) length: u64,
+}
+
+// === impl FileStamp ===
+
+impl FileStamp {
+    pub(crate) fn new(file: &Metadata) -> Self {
+        Self {
+            modified: file.modified().ok(),
+            length: file.len(),
+        }
+    }
+
+    /// Returns the stamp of a file, or `None` if there is none.
+    pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
+        if_there(fs::metadata(path).map(|file| Self::new(&file)))
+    }
+}
+
+/// Names the file in an error.
+pub(crate) fn failed(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> JournalError {
+    let path = path.into();
+    |source| JournalError { path, source }
+}
+
+/// Waits until no other process or thread changes the lessons in a folder. Several proxies of one home folder (`--port`)
+/// share it, and each change reads a file and writes it again. The lock is held while the returned file is open.
+pub(crate) fn lock(dir: &Path) -> Result<File, JournalError> {
+    let path = dir.join(LOCK);
+    let locked = fs::create_dir_all(dir).and_then(|()| {
+        let mut options = File::options();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)?;
+        file.lock()?;
+        Ok(file)
+    });
+    locked.map_err(failed(path))
+}
+
+/// Reads a file with one JSON value. A missing file has the default.
+pub(crate) fn read_json<T: DeserializeOwned + Default>(path: &Path) -> Result<T, JournalError> {
+    let read = if_there(read_text(path, MAX_JOURNAL)).and_then(|text| match text {
+        Some(text) => Ok(serde_json::from_str(&text)?),
+        None => Ok(T::default()),
+    });
+    read.map_err(failed(path))
+}
+
+/// Replaces a file with one JSON value.
+pub(crate) fn write_json(
+    path: &Path,
+    value: &impl Serialize,
+    write: fn(&Path, &str) -> io::Result<()>,
+) -> Result<(), JournalError> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from);
+    let written = text.and_then(|text| write(path, &(text + "\n")));
+    written.map_err(failed(path))
+}
+
+/// Reads a file with a line of JSON for each entry. A missing file has none. An invalid line is an error, because the
+/// next change would write the file without it.
+pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, JournalError> {
+    let text = if_there(read_text(path, MAX_JOURNAL)).map_err(failed(path))?;
+    let text = text.unwrap_or_default();
+    let lines = (1..).zip(text.lines());
+    lines
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(number, line)| {
+            serde_json::from_str(line).map_err(|error| {
+                let why = format!("line {number}: {error}");
+                failed(path)(io::Error::new(io::ErrorKind::InvalidData, why))
+            })
+        })
+        .collect()
+}
+
+/// Replaces a file with a line of JSON for each entry.
+pub(crate) fn write_lines<T: Serialize>(
+    path: &Path,
+    entries: &[T],
+    write: fn(&Path, &str) -> io::Result<()>,
+) -> Result<(), JournalError> {
+    let mut text = String::new();
+    for entry in entries {
+        text += &serde_json::to_string(entry).map_err(|error| failed(path)(error.into()))?;
+        text.push('\n');
+    }
+    write(path, &text).map_err(failed(path))
+}
 
 /// Returns the text of a regular file of at most `max` bytes. A pipe, which may never end or begin, and a link to a
 /// device, whose length says nothing, are refused.

@@ -122,11 +122,11 @@ fn folded(text: &str) -> String {
 }
 
 /// Returns whether a character is invisible, or changes the direction of the text.
-fn is_hidden(c: char) -> bool {
+pub(crate) fn is_hidden(c: char) -> bool {
     let joins_emoji = c == '\u{200D}';
     (c.is_control() && c != '\t')
         || joins_emoji
-        || matches!(u32::from(c), 0xAD | 0x200B..=0x200F | 0x202A..=0x202E | 0x2060..=0x2069 | 0xFEFF | 0xE0000..=0xE007F)
+        || matches!(u32::from(c), 0xAD | 0x61C | 0x180E | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x2069 | 0xFEFF | 0xE0000..=0xE007F)
 }
 
 /// Returns whether a word of Latin letters contains Greek or Cyrillic ones.

@@ -3,8 +3,8 @@
 use metaclaw_chat::{AgentId, SessionId};
 
 use crate::{
+    file::JournalError,
     host::{HeldBack, HostReading, HostStore},
-    journal::JournalError,
     library::Library,
     wishes::Wish,
 };

@@ -4,16 +4,13 @@
 //! Each line is a JSON object, in the order of learning. `undo` takes its number. The file is small (a person has
 //! dozens of wishes, not thousands), so each change rewrites it in one rename.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId, one_line};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    file::{MAX_JOURNAL, read_text, write_text},
+    file::{JournalError, read_lines, write_lines, write_text},
     guard::Suspicion,
     hearing::Facet,
     holder::Holder,
@@ -96,14 +93,6 @@ pub enum LessonState {
     Forgotten,
 }
 
-/// Lessons could not be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot use {}: {source}", path.display())]
-pub struct JournalError {
-    pub path: PathBuf,
-    pub source: io::Error,
-}
-
 /// All lessons, as in the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
@@ -113,6 +102,17 @@ pub(crate) struct Journal {
 // === impl Origin ===
 
 impl Origin {
+    /// Returns the origin of what the owner wrote by hand.
+    pub(crate) fn by_hand(agent: &AgentId, sender: Option<&SenderId>, at_ms: u64) -> Self {
+        Self {
+            agent: agent.clone(),
+            session: None,
+            turn: None,
+            sender: sender.cloned(),
+            at_ms,
+        }
+    }
+
     /// Returns whose wish it is.
     pub fn holder(&self) -> Holder<'_> {
         Holder {
@@ -147,45 +147,13 @@ impl Lesson {
 impl Journal {
     /// Reads the journal of a library. An invalid line is an error, because writing the other lines back would lose it.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
-        let path = dir.join(FILE);
-        let failed = |source| JournalError {
-            path: path.clone(),
-            source,
-        };
-        let text = match read_text(&path, MAX_JOURNAL) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(failed(error)),
-        };
-        let lines = text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| !line.trim().is_empty());
-        let lessons = lines.map(|(number, line)| {
-            serde_json::from_str(line).map_err(|error| {
-                let why = format!("line {}: {error}", number + 1);
-                failed(io::Error::new(io::ErrorKind::InvalidData, why))
-            })
-        });
-        Ok(Self {
-            lessons: lessons.collect::<Result<_, _>>()?,
-        })
+        let lessons = read_lines(&dir.join(FILE))?;
+        Ok(Self { lessons })
     }
 
     pub(crate) fn write(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.drop_oldest();
-        let path = dir.join(FILE);
-        let failed = |source| JournalError {
-            path: path.clone(),
-            source,
-        };
-        let mut text = String::new();
-        for lesson in &self.lessons {
-            let line = serde_json::to_string(lesson).map_err(|error| failed(error.into()))?;
-            text.push_str(&line);
-            text.push('\n');
-        }
-        write_text(&path, &text).map_err(failed)
+        write_lines(&dir.join(FILE), &self.lessons, write_text)
     }
 
     /// Makes a new lesson with the next number.

@@ -3,10 +3,11 @@
 use metaclaw_chat::{AgentId, SessionId, one_line};
 
 use crate::{
+    file::JournalError,
     guard::{Suspicion, suspicions},
     hearing::{Certainty, Facet, Heard},
     holder::Holder,
-    journal::{Journal, JournalError, Lesson, LessonState, Origin},
+    journal::{Journal, Lesson, LessonState, Origin},
     library::Library,
     wishes::{self, WishError},
 };
@@ -109,13 +110,7 @@ impl Library {
                 return Ok(None);
             }
             self.check_place(holder)?;
-            let origin = Origin {
-                agent: holder.agent.clone(),
-                session: None,
-                turn: None,
-                sender: holder.sender.cloned(),
-                at_ms,
-            };
+            let origin = Origin::by_hand(holder.agent, holder.sender, at_ms);
             let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
             self.put_in_force(lesson, &[])?;
             Ok(Some(lesson.n))

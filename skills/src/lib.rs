@@ -1,7 +1,7 @@
-//! Wishes and skills: the files on disk, the selection for a request, and the text that is added to it.
+//! Lessons: the files on disk, the selection for a request, and the text that is added to it.
 //!
 //! A *skill* is a SKILL.md file that is used when the owner's message needs it. A *wish* is one line of WISHES.md that
-//! is always used. Everything here works on files and text, without a model or the network: prompts and answers of a
+//! is always used. A *memory* is a fact that the owner told, for sessions that it may help. Everything here works on files and text, without a model or the network: prompts and answers of a
 //! model are only texts here.
 
 mod bank;
@@ -17,7 +17,8 @@ mod host_learning;
 mod journal;
 mod learn;
 mod library;
-mod lock;
+mod memory;
+mod model_text;
 mod patterns;
 mod render;
 mod retrieve;
@@ -33,24 +34,32 @@ mod words;
 mod writer;
 
 pub use self::{
-    bank::{BankError, install as install_bank},
-    config::{Refresh, ShareConfig, SkillsConfig, WishPlace, WishesConfig},
+    bank::install as install_bank,
+    config::{
+        MemoryConfig, Refresh, RetrievalMode, ShareConfig, SkillsConfig, WishPlace, WishesConfig,
+    },
     evidence::LessonEvidence,
     evolve::{
         EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, MIN_TRIED,
         Progress, Proposal, ProposalState, Reason, SharedOrigin, SkillTrial, Source, TRIAL_DRAWS,
         Teller, Trajectory, TrajectoryStep, TrialFigures, TrialVerdict, TriedRequest, read_history,
     },
-    file::{read_text, write_private},
+    file::{JournalError, read_text, write_private},
     guard::{Suspicion, suspicions},
     hearing::{
         Certainty, Facet, Heard, OwnSentence, Question, Remark, hear, own_sentences, remark,
     },
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
-    journal::{JournalError, Lesson, LessonState, Origin},
+    journal::{Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, OfWeights, SkillRef},
+    memory::{
+        BufferedSession, BufferedTurn, Consolidated, Fact, FactQuestion, MEMORY_HEADING, Memory,
+        MemoryError, MemoryHit, MemoryKind, MemoryKindError, MemoryPolicy, MemoryScope,
+        MemoryState, MemoryStore, Recall, Remembered, memory_json, plain_facts, search_json,
+        stats_json, summary_json,
+    },
     render::{user_line, without_wishes},
     share::{
         FolderStore, ShareError, ShareFile, ShareKey, SharePeer, ShareReport, ShareStore, ShareSync,

@@ -21,10 +21,10 @@ pub use self::lessons::{Lessons, OfWeights, SkillRef};
 use self::snapshot::{AgentView, Snapshot};
 use crate::{
     config::{Refresh, SkillsConfig, WishesConfig},
+    file::{JournalError, lock},
     holder::Holder,
     host::{HeldBack, HostStore, IndexedReading},
-    journal::JournalError,
-    lock, render,
+    render,
     scan::{FileCache, Scan, scan},
     share::ShareReport,
     skill::{Skill, SkillName},
@@ -323,7 +323,7 @@ impl Library {
 
     /// Locks the lessons against other writers, and reads the present files.
     pub(crate) fn lock_lessons(&self) -> Result<File, JournalError> {
-        let lock = lock::lock(self.dir())?;
+        let lock = lock(self.dir())?;
         self.refresh_view();
         Ok(lock)
     }

@@ -175,6 +175,11 @@ impl Visible {
     }
 }
 
+/// Returns the evidence of a word in a text, in nats. A word that is rarer in all samples counts more.
+pub(crate) fn selectivity(word: &str) -> f32 {
+    SAMPLES.selectivity([word].into_iter())
+}
+
 /// Converts the evidence for a skill that is judged by itself, in nats, to the probability that it is needed.
 fn probability(says: f32) -> f32 {
     1.0 / (1.0 + ONE_IN * (-says).exp())

@@ -11,13 +11,12 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
 use metaclaw_chat::{AgentId, SenderId, if_there};
 
 use crate::{
-    file::{MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
+    file::{FileStamp, MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
     holder::{PEOPLE, sender_of},
     skill::Skill,
     warning::{SkillFault, SkillWarning},
@@ -54,13 +53,6 @@ type ScanCache<T> = BTreeMap<PathBuf, (FileStamp, Result<T, SkillFault>)>;
 pub(crate) struct FileCache {
     skills: ScanCache<Arc<Skill>>,
     wishes: ScanCache<Arc<[Wish]>>,
-}
-
-/// A file counts as unchanged while these values are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
-    modified: Option<SystemTime>,
-    length: u64,
 }
 
 impl FileCache {
@@ -321,10 +313,7 @@ fn cached<T: Clone>(
     read: impl FnOnce(&str) -> Result<T, SkillFault>,
 ) -> Result<T, SkillFault> {
     let meta = fs::metadata(path).map_err(|error| unreadable(&error))?;
-    let stamp = FileStamp {
-        modified: meta.modified().ok(),
-        length: meta.len(),
-    };
+    let stamp = FileStamp::new(&meta);
     let known = known.filter(|(known, value)| {
         // A file that could not be read is tried again, because permissions change without changing the stamp.
         *known == stamp && !matches!(value, Err(SkillFault::Unreadable { .. }))

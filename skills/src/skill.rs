@@ -86,6 +86,11 @@ impl SkillName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the name of a skill whose words are deleted.
+    pub(crate) fn forgotten(n: u64) -> Self {
+        Self(Arc::from(format!("forgotten-{n}")))
+    }
 }
 
 impl FromStr for SkillName {

@@ -12,10 +12,10 @@ use std::{
 use metaclaw_chat::{AgentId, SenderId, if_there, one_line, unix_ms};
 
 use crate::{
-    file::remove_drafts,
+    file::{failed, remove_drafts},
     hearing::Facet,
     holder::Holder,
-    journal::{Journal, JournalError, Lesson, LessonState, Origin},
+    journal::{Journal, Lesson, LessonState, Origin},
     learn::LearnError,
     library::Library,
 };
@@ -44,10 +44,8 @@ impl Library {
     /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn settle_lessons(&self) -> Result<SettledLessons, LearnError> {
         let _lock = self.lock_lessons()?;
-        let removed = if_there(remove_drafts(self.dir(), DEPTH));
-        let path = self.dir().to_owned();
-        let removed = removed.map_err(|source| JournalError { path, source })?;
-        let n_drafts = removed.unwrap_or_default();
+        let drafts = if_there(remove_drafts(self.dir(), DEPTH)).map_err(failed(self.dir()))?;
+        let n_drafts = drafts.unwrap_or_default();
         let mut journal = Journal::read(self.dir())?;
         let n_finished = self.finish(&mut journal)?;
         let found = self.enter_unknown(&mut journal);

@@ -3,14 +3,11 @@
 //! A wish is a list item (`- `, `* ` or `+ ` at the beginning of a line). Everything else in the file is people's own
 //! text. It is never read as a wish, and our edits do not change it.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use metaclaw_chat::{if_there, one_line};
 
-use crate::file::{MAX_FILE, read_text, write_text};
+use crate::file::{JournalError, MAX_FILE, failed, read_text, write_text};
 
 /// The longest wish in characters, because it is one line that is always in the prompt.
 const MAX_CHARS: usize = 300;
@@ -43,9 +40,8 @@ pub enum WishError {
         /// Its length in characters.
         length: usize,
     },
-    /// The file could not be read or written.
-    #[error("cannot edit {}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    File(#[from] JournalError),
 }
 
 /// Returns the wishes in a text, in order.
@@ -120,17 +116,13 @@ fn without(text: &str, wish: &str) -> String {
 
 /// Replaces the file by its edited text in one rename, so that a reader sees either the old or the new one completely.
 fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishError> {
-    let failed = |source| WishError::File {
-        path: path.to_owned(),
-        source,
-    };
-    let old = if_there(read_text(path, MAX_FILE)).map_err(failed)?;
+    let old = if_there(read_text(path, MAX_FILE)).map_err(failed(path))?;
     let old = old.unwrap_or_default();
     let new = change(&old);
     if new == old {
         return Ok(false);
     }
-    write_text(path, &new).map_err(failed)?;
+    write_text(path, &new).map_err(failed(path))?;
     Ok(true)
 }
 

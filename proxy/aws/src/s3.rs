@@ -2,13 +2,20 @@
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html>
 
-use std::{fmt, fmt::Write as _};
+use std::fmt;
 
 use metaclaw_chat::excerpt;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
 /// The most elements that may be in one another in an answer.
 const MAX_DEPTH: usize = 8;
+/// Each byte that RFC 3986 does not call unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 /// The most folders in one answer to a list request.
 const PAGE: &str = "1000";
 
@@ -145,7 +152,8 @@ impl S3Location {
                 "ListBucketResult/IsTruncated" => is_truncated = text == "true",
                 "ListBucketResult/NextContinuationToken" => listing.continuation = Some(text),
                 "ListBucketResult/CommonPrefixes/Prefix" => {
-                    let name = decoded(&text);
+                    // Bytes that are no UTF-8 become U+FFFD, which is in no valid name.
+                    let name = percent_decode_str(&text).decode_utf8_lossy();
                     let name = name.strip_prefix(&self.prefix);
                     let name = name.and_then(|name| name.strip_suffix('/'));
                     listing.folders.extend(name.map(str::to_owned));
@@ -240,33 +248,8 @@ fn authority(endpoint: &str) -> Option<String> {
     (is_bare && endpoint == format!("{scheme}://{authority}")).then(|| endpoint.to_owned())
 }
 
-/// Encodes each byte that RFC 3986 does not call unreserved.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
-}
-
-/// Decodes `%XX`. Bytes that are no UTF-8 become U+FFFD, which is in no valid name.
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let code = digit(at + 1).zip(digit(at + 2)).filter(|_| *byte == b'%');
-        let code = code.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        decoded.push(code.unwrap_or(*byte));
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// Returns the texts of an XML document. Entities that it defines are not used.

@@ -26,9 +26,9 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
-use metaclaw_memory::MemoryStore;
 use metaclaw_page::PageState;
 use metaclaw_settings::{Policy, fingerprint};
+use metaclaw_skills::MemoryStore;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};

@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::Context as _;
 use metaclaw_chat::{AgentId, SessionId, if_there, now_ms};
-use metaclaw_memory::{MEMORY_HEADING, MemoryStore};
-use metaclaw_skills::{LessonState, Library, ProposalState, Skill, read_text};
+use metaclaw_skills::{
+    LessonState, Library, MEMORY_HEADING, MemoryStore, ProposalState, Skill, read_text,
+};
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;

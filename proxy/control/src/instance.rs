@@ -15,9 +15,8 @@ use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Privacy, Serving};
 use metaclaw_learner::Learner;
 use metaclaw_llm::BudgetConfig;
-use metaclaw_memory::MemoryStore;
 use metaclaw_schedule::Schedule;
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_trainer_api::TrainingBackend;
 use metaclaw_turns::{LogError, OpenError, TurnLog, TurnsConfig};
 use tokio::{

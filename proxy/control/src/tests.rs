@@ -6,8 +6,7 @@ use axum::{Json, Router, routing::post};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_chat::AgentId;
 use metaclaw_llm::BudgetConfig;
-use metaclaw_memory::{MemoryConfig, MemoryStore};
-use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
+use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
 use tokio::{

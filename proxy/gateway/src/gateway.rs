@@ -4,8 +4,7 @@ use std::{fmt, sync::Arc};
 
 use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
-use metaclaw_memory::MemoryStore;
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::Turn;
 use rustls::RootCertStore;
 use tokio_util::task::TaskTracker;

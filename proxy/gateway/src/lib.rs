@@ -24,7 +24,6 @@ mod histories;
 mod identity;
 mod idle_clock;
 mod lock;
-mod memory_calls;
 mod metrics;
 mod origin;
 mod passthrough;
@@ -74,10 +73,7 @@ pub use self::{
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     rollouts::{RolloutError, Rollouts},
     server::serve_local,
-    services::{
-        Answering, Call, MemoryCall, MemoryRequest, MemoryService, Service, ServiceError, Services,
-        StoredRequest,
-    },
+    services::{Answering, Call, MemoryCall, MemoryService, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
 };
 

@@ -2,10 +2,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use http::{HeaderMap, StatusCode};
-use metaclaw_chat::{AgentId, Secret, SessionId};
-use metaclaw_memory::MemoryScope;
-use serde_json::Value;
+use http::{HeaderMap, Method, StatusCode};
+use metaclaw_chat::{AgentId, Secret};
+use serde_json::{Map, Value};
 use tracing::Span;
 
 use crate::metrics::Series;
@@ -38,65 +37,11 @@ pub trait MemoryService: Send + Sync + 'static {
 pub struct MemoryCall {
     /// The agent for which the caller speaks, or `None` for a caller that may speak for all and names none.
     pub agent: Option<AgentId>,
-    pub request: MemoryRequest,
-}
-
-/// What a call of the memory API asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemoryRequest {
-    /// Adds a message of the owner to the buffer. The message gets the default scope if the call names none.
-    BufferTurn {
-        session: SessionId,
-        scope: Option<MemoryScope>,
-        said: String,
-    },
-    /// Reads the buffered messages of one session for facts. If a scope is named, the messages get it first.
-    FlushSession {
-        session: SessionId,
-        scope: Option<MemoryScope>,
-    },
-    /// The same as `FlushSession`, for all sessions if none is named.
-    Ingest {
-        session: Option<SessionId>,
-        scope: Option<MemoryScope>,
-    },
-    /// A request about memories that are stored.
-    Stored(StoredRequest),
-}
-
-/// A request about memories that are stored. Without a scope, it is about all scopes, unless the variant says otherwise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoredRequest {
-    List {
-        scope: Option<MemoryScope>,
-    },
-    Search {
-        query: String,
-        scope: Option<MemoryScope>,
-        limit: usize,
-    },
-    /// Counts the memories of a scope; without one, of the default scope.
-    Stats {
-        scope: Option<MemoryScope>,
-    },
-    /// Checks the files, and counts the memories of a scope as `Stats` does.
-    Health {
-        scope: Option<MemoryScope>,
-    },
-    Summary,
-    Get {
-        id: String,
-    },
-    /// Renders the memories that a session with this first message gets. Without a scope, those of the default one.
-    Retrieve {
-        query: String,
-        scope: Option<MemoryScope>,
-    },
-    Forget {
-        id: String,
-    },
-    /// Compares all memories with each other.
-    Maintenance,
+    pub method: Method,
+    /// The path below `/v1/memory`, without slashes at its ends.
+    pub path: String,
+    /// The fields of the body of a POST, or else of the query.
+    pub fields: Map<String, Value>,
 }
 
 /// Why a service failed.
@@ -128,14 +73,6 @@ pub struct Services {
     pub admin_token: Secret,
     /// Joins a request's span to the trace that its headers name.
     pub set_parent: fn(&Span, &HeaderMap),
-}
-
-// === impl MemoryRequest ===
-
-impl From<StoredRequest> for MemoryRequest {
-    fn from(request: StoredRequest) -> Self {
-        Self::Stored(request)
-    }
 }
 
 // === impl Services ===

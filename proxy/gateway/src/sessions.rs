@@ -15,8 +15,7 @@ use std::{
 use lru::LruCache;
 use metaclaw_chat::{AgentId, SessionId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
-use metaclaw_memory::{MemoryScope, MemoryStore};
-use metaclaw_skills::{Lessons, Library, Refresh, host_part};
+use metaclaw_skills::{Lessons, Library, MemoryScope, MemoryStore, Refresh, host_part};
 use metaclaw_turns::{Rollout, TurnKind};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 

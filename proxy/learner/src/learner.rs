@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_memory::BufferedTurn;
+use metaclaw_skills::BufferedTurn;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, Turn, TurnLog};
 use tokio::sync::{
@@ -21,6 +21,7 @@ use crate::{
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
     gate::{self, GateReport, Series},
+    heard_turns,
     held_out_rollouts::WantedRollouts,
     judging,
     memory_extraction::{self, IngestError, IngestedSession},
@@ -32,7 +33,6 @@ use crate::{
     step::{self, StepPreview, TrainingContext, TurnPreview},
     tokens,
     training::{Training, TrainingReply, TrainingRequest},
-    wish_detection,
 };
 
 /// The number of agents in the status, besides those that have steps.
@@ -63,17 +63,9 @@ impl Learner {
             let evolver = parts.evolver.clone();
             let shared = Arc::new(Shared::new(parts, cancel));
             step::serve_again(&shared).await?;
-            if let Some(library) = shared.library.clone() {
+            if shared.library.is_some() || shared.memory.is_some() {
                 let appended = shared.log.subscribe();
-                tracker.spawn(wish_detection::run(Arc::clone(&shared), library, appended));
-            }
-            if let Some(memory) = shared.memory.clone().filter(|it| it.config().auto_extract) {
-                let appended = shared.log.subscribe();
-                tracker.spawn(memory_extraction::run(
-                    Arc::clone(&shared),
-                    memory,
-                    appended,
-                ));
+                tracker.spawn(heard_turns::run(Arc::clone(&shared), appended));
             }
             if let Some((library, evolver)) = evolver {
                 tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));

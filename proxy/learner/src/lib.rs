@@ -25,6 +25,7 @@ mod feed;
 mod feedback;
 mod formulas;
 mod gate;
+mod heard_turns;
 mod held_out_rollouts;
 mod host;
 mod judge;

@@ -5,32 +5,24 @@
 //! rules if no model can be asked. Only the owner's own words are read: never a tool's result, a reply, or another
 //! person's message.
 
-use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
-use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_memory::{
-    BufferedSession, BufferedTurn, Fact, FactQuestion, Memory, MemoryError, MemoryStore,
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_skills::{
+    BufferedSession, BufferedTurn, Fact, FactQuestion, Memory, MemoryError, MemoryStore, Origin,
     Remembered, plain_facts,
 };
-use metaclaw_skills::Origin;
-use metaclaw_turns::{LogError, Turn, TurnKind};
-use tokio::{
-    sync::{broadcast, mpsc},
-    task::spawn_blocking,
-};
+use metaclaw_turns::{Turn, TurnKind};
+use tokio::task::spawn_blocking;
 
 use crate::{
     owner_text::owner_says,
     shared::Shared,
-    wish_detection::{WITH_WORDS, WITHOUT_WORDS, listen, listener},
+    wish_detection::{WITH_WORDS, WITHOUT_WORDS, read_by_model},
 };
 
-/// The most turns that wait while a model is asked. Further turns are not read for facts.
-const WAITING: usize = 1_024;
 /// After this silence, a session is read, however few messages it has.
 const SILENCE_MS: u64 = 10 * 60 * 1_000;
-/// The time between two searches for silent sessions.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// What was read of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,56 +43,8 @@ pub enum IngestError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
-/// Buffers the owner's words of each turn that is appended to the log, and reads them when they are due, until the log
-/// closes or the learner ends.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    memory: MemoryStore,
-    appended: broadcast::Receiver<TurnId>,
-) {
-    let (came, waiting) = mpsc::channel(WAITING);
-    let work = async {
-        consolidate(&shared, &memory).await;
-        tokio::join!(
-            listen(appended, came),
-            buffer_each(&shared, &memory, waiting)
-        )
-    };
-    shared.cancel.run_until_cancelled(work).await;
-}
-
-async fn buffer_each(shared: &Shared, memory: &MemoryStore, mut waiting: mpsc::Receiver<TurnId>) {
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    loop {
-        let id = tokio::select! {
-            id = waiting.recv() => id,
-            _ = look.tick() => {
-                if !memory.config().manual_trigger {
-                    told(ingest_silent(shared, memory).await);
-                }
-                continue;
-            }
-        };
-        let Some(id) = id else { return };
-        match shared.persist(|| shared.log.get(id)).await {
-            Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => {
-                told(buffer_turn(shared, memory, &turn).await);
-            }
-            Ok(Some(_) | None) => {}
-            Err(LogError::Closed) => return,
-            Err(error) => tracing::warn!(%error, "a turn could not be read for facts"),
-        }
-    }
-}
-
-fn told<T>(done: Result<T, IngestError>) {
-    if let Err(error) = done {
-        tracing::warn!(%error, "what was said could not be remembered");
-    }
-}
-
 /// Buffers what the owner says in a turn, and reads the session if it has said enough.
-async fn buffer_turn(
+pub(crate) async fn buffer_turn(
     shared: &Shared,
     memory: &MemoryStore,
     turn: &Turn,
@@ -121,10 +65,8 @@ async fn buffer_turn(
     let is_due = n >= config.flush_every || turn.meta.is_last;
     if is_due && !config.manual_trigger {
         let (agent, session) = (turn.agent.clone(), turn.session.clone());
-        ingest(shared, memory, move |it| {
-            it.agent == agent && it.session == session
-        })
-        .await?;
+        let is_its = move |it: &BufferedTurn| it.agent == agent && it.session == session;
+        ingest(shared, memory, is_its).await?;
     }
     Ok(())
 }
@@ -147,7 +89,10 @@ pub(crate) async fn ingest(
     ingest_sessions(shared, memory, sessions).await
 }
 
-async fn ingest_silent(shared: &Shared, memory: &MemoryStore) -> Result<(), IngestError> {
+pub(crate) async fn ingest_silent(
+    shared: &Shared,
+    memory: &MemoryStore,
+) -> Result<(), IngestError> {
     let mut sessions = on_files(memory, |memory| memory.buffered(|_| true)).await?;
     let now = now_ms();
     // A session of the future was buffered with a clock that was ahead.
@@ -186,12 +131,10 @@ async fn ingest_session(
     let (name, turns) = (session.session.clone(), session.turns.len());
     let agent = session.agent.clone();
     let remembered = on_files(memory, move |memory| remember(memory, &session, &facts)).await?;
-    let new = remembered
-        .iter()
-        .filter(|it| matches!(it, Remembered::New(_)));
-    let added = new.count();
-    for it in &remembered {
-        tell(&agent, it);
+    let is_new = |it: &&Remembered| matches!(it, Remembered::New(_));
+    let added = remembered.iter().filter(is_new).count();
+    for one in &remembered {
+        tell(&agent, one);
     }
     shared.count_lessons(&agent, now_ms(), added as u64).await;
     let n = shared.n_ingested.fetch_add(1, Ordering::AcqRel) + 1;
@@ -242,27 +185,17 @@ fn remember(
 
 /// Finds facts by a model, or by rules if no model answers.
 async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
-    let may_ask = shared.judge.listener().is_some() || shared.listener.is_some();
-    if may_ask
-        && let Some(question) = FactQuestion::of(said.iter().copied())
-        && let Some(model) = listener(shared).await
-    {
-        match model.ask(&question.messages()).await {
-            Ok(answer) => {
-                if let Some(facts) = question.read(&answer) {
-                    return facts;
-                }
-                tracing::debug!(
-                    "the model named no facts in the form that it was asked for; rules do"
-                );
-            }
-            Err(error) => tracing::debug!(%error, "no model finds facts; rules do"),
+    let by_model = match FactQuestion::of(said.iter().copied()) {
+        Some(question) => {
+            let read = |answer: &str| question.read(answer);
+            read_by_model(shared, &question.messages(), read).await
         }
-    }
-    plain_facts(said.iter().copied())
+        None => None,
+    };
+    by_model.unwrap_or_else(|| plain_facts(said.iter().copied()))
 }
 
-async fn consolidate(shared: &Shared, memory: &MemoryStore) {
+pub(crate) async fn consolidate(shared: &Shared, memory: &MemoryStore) {
     let certain_ms = shared.log.clock().confirmed_ms(memory.patience(), now_ms());
     match on_files(memory, move |it| it.consolidate(certain_ms)).await {
         Ok(done) => tracing::debug!(?done, "memories were compared with each other"),
@@ -285,21 +218,25 @@ async fn on_files<T: Send + 'static>(
 /// Logs each memory twice: with the owner's words for the terminal, and without them for a log file, which may outlive the
 /// words.
 fn tell(agent: &AgentId, remembered: &Remembered) {
-    let Memory {
-        memory_id: id,
-        content,
-        ..
-    } = match remembered {
-        Remembered::New(memory) | Remembered::Waits(memory) => memory,
-        Remembered::Again(_) => return,
-    };
-    if matches!(remembered, Remembered::Waits(_)) {
-        tracing::warn!(target: WITH_WORDS, "a memory waits for your review: {content}  (metaclaw memory list)");
-        tracing::warn!(target: WITHOUT_WORDS, %agent, memory = id, "a memory waits for review");
-        return;
+    match remembered {
+        Remembered::New(Memory {
+            memory_id: id,
+            content,
+            ..
+        }) => {
+            tracing::info!(target: WITH_WORDS, "remembered, from the next session on: {content}  (metaclaw memory forget {id})");
+            tracing::info!(target: WITHOUT_WORDS, %agent, memory = id, "a fact was remembered");
+        }
+        Remembered::Waits(Memory {
+            memory_id: id,
+            content,
+            ..
+        }) => {
+            tracing::warn!(target: WITH_WORDS, "a memory waits for your review: {content}  (metaclaw memory list)");
+            tracing::warn!(target: WITHOUT_WORDS, %agent, memory = id, "a memory waits for review");
+        }
+        Remembered::Again(_) => {}
     }
-    tracing::info!(target: WITH_WORDS, "remembered, from the next session on: {content}  (metaclaw memory forget {id})");
-    tracing::info!(target: WITHOUT_WORDS, %agent, memory = id, "a fact was remembered");
 }
 
 #[cfg(test)]

@@ -12,9 +12,8 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
-use metaclaw_memory::MemoryStore;
 use metaclaw_schedule::{Schedule, Window};
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{DailyCounts, LogError, LogFuture, TurnLog};
 use tokio::sync::Notify;

@@ -1,80 +1,20 @@
 //! Hears in each turn what its owner wishes, and writes it down: in force from the next session on.
 
-use std::{collections::VecDeque, sync::Arc};
-
-use metaclaw_chat::{AgentId, SenderId, TurnId};
+use metaclaw_chat::{AgentId, Message, SenderId};
 use metaclaw_skills::{
     Heard, LearnError, Lesson, LessonState, Library, Origin, Question, Suspicion, hear,
 };
-use metaclaw_turns::{LogError, Turn, TurnKind};
-use tokio::sync::{
-    broadcast::{self, error::RecvError},
-    mpsc,
-};
+use metaclaw_turns::{Turn, TurnKind};
 
-use crate::{judge::Ask, shared::Shared};
+use crate::shared::Shared;
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";
 /// See [`WITH_WORDS`].
 pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
 
-/// Turns whose ids are remembered: one that is tried again comes into the log again, under its id.
-const REMEMBERED: usize = 64;
-/// Turns that wait to be heard while a model is asked; of more, what they say is said again.
-const WAITING: usize = 1_024;
-
-/// Hears each turn as it comes into the log, until that closes or the learner ends. What was there before is never
-/// heard again: a wish that was undone since would come back.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    library: Library,
-    appended: broadcast::Receiver<TurnId>,
-) {
-    let (came, waiting) = mpsc::channel(WAITING);
-    let work = async {
-        tokio::join!(
-            listen(appended, came),
-            hear_each(&shared, &library, waiting)
-        )
-    };
-    shared.cancel.run_until_cancelled(work).await;
-}
-
-/// Passes on each turn once.
-pub(crate) async fn listen(mut appended: broadcast::Receiver<TurnId>, came: mpsc::Sender<TurnId>) {
-    let mut known = VecDeque::with_capacity(REMEMBERED);
-    loop {
-        match appended.recv().await {
-            Ok(id) if known.contains(&id) => {}
-            Ok(id) => {
-                known.truncate(REMEMBERED - 1);
-                known.push_front(id);
-                came.try_send(id).ok();
-            }
-            // Too many at once: what was missed is said again.
-            Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
-        }
-    }
-}
-
-/// One after the other: what is taken back was said before.
-async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiver<TurnId>) {
-    while let Some(id) = waiting.recv().await {
-        match shared.persist(|| shared.log.get(id)).await {
-            Ok(Some(turn)) if !(shared.is_off)(&turn.agent) => {
-                hear_turn(shared, library, &turn).await;
-            }
-            Ok(Some(_) | None) => {}
-            Err(LogError::Closed) => return,
-            Err(error) => tracing::warn!(%error, "a turn could not be heard"),
-        }
-    }
-}
-
 /// Learns from what the owner says in a turn, and from what another person says whom the host names.
-async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
+pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
     if turn.meta.kind != TurnKind::Main {
         return;
     }
@@ -133,30 +73,42 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
 
 /// What is heard in the owner's words: by a model where one answers, else by rules.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
-    let may_ask = shared.judge.listener().is_some() || shared.listener.is_some();
-    if may_ask
-        && let Some(question) = Question::of(said)
-        && let Some(model) = listener(shared).await
-    {
-        match model.ask(&question.messages()).await {
-            Ok(answer) => {
-                if let Some(heard) = question.read(&answer) {
-                    return heard;
-                }
-                tracing::debug!("the model did not say what it heard; rules do");
-            }
-            Err(error) => tracing::debug!(%error, "no model hears; rules do"),
+    let by_model = match Question::of(said) {
+        Some(question) => {
+            let read = |answer: &str| question.read(answer);
+            read_by_model(shared, &question.messages(), read).await
         }
-    }
-    hear(said, is_answer)
+        None => None,
+    };
+    by_model.unwrap_or_else(|| hear(said, is_answer))
 }
 
-/// The model that hears: the judge's, else the one that is there for this alone.
-pub(crate) async fn listener(shared: &Shared) -> Option<&dyn Ask> {
-    match (shared.judge.listener(), &shared.listener) {
-        (Some(model), _) => Some(model),
-        (None, Some(listener)) => listener.able().await,
-        (None, None) => None,
+/// Has a model read the owner's words: the judge's, else the one that is there for this alone. Returns `None` if none
+/// answers in the form that it is asked for.
+pub(crate) async fn read_by_model<T>(
+    shared: &Shared,
+    messages: &[Message],
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Option<T> {
+    let model = match (shared.judge.listener(), &shared.listener) {
+        (Some(model), _) => model,
+        (None, Some(listener)) => listener.able().await?,
+        (None, None) => return None,
+    };
+    match model.ask(messages).await {
+        Ok(answer) => {
+            let read = read(&answer);
+            if read.is_none() {
+                tracing::debug!(
+                    "the model's answer has another form than was asked for; rules read"
+                );
+            }
+            read
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no model reads the owner's words; rules do");
+            None
+        }
     }
 }
 

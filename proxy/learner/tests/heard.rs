@@ -13,9 +13,8 @@
 )]
 
 use metaclaw_chat::{Message, Role, Speaker, utterance_at};
-use metaclaw_memory::{FactQuestion, plain_facts};
 use metaclaw_reward::{Evidence, prompt::judge_messages};
-use metaclaw_skills::{Certainty, Heard, Question, hear, suspicions};
+use metaclaw_skills::{Certainty, FactQuestion, Heard, Question, hear, plain_facts, suspicions};
 use serde_json::{Value, json};
 
 /// What a judge's prompt puts above the owner's words.

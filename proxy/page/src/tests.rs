@@ -16,8 +16,7 @@ use metaclaw_control::{
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
 };
 use metaclaw_llm::BudgetConfig;
-use metaclaw_memory::{MemoryConfig, MemoryStore};
-use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
+use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{
     NewMessage, NewStep, NewTurn, Served, StepOutcome, TurnLog, TurnMeta, TurnsConfig,
 };

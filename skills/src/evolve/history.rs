@@ -66,10 +66,7 @@ pub struct HistorySkill {
 /// # Errors
 /// Returns the file system's error. A missing file is an empty history.
 pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
-    let text = match read_text(path, MAX_JOURNAL) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
+    let text = if_there(read_text(path, MAX_JOURNAL))?.unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let read = |line| {
         serde_json::from_str(line).unwrap_or_else(|error| HistoryEntry {
@@ -80,9 +77,8 @@ pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
     Ok(lines.map(read).collect())
 }
 
-pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
-    let path = dir.join(FILE);
-    let mut text = if_there(read_text(&path, MAX_JOURNAL))?.unwrap_or_default();
+pub(super) fn append(path: &Path, entry: &HistoryEntry) -> io::Result<()> {
+    let mut text = if_there(read_text(path, MAX_JOURNAL))?.unwrap_or_default();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
@@ -92,48 +88,25 @@ pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
         let Some(end) = text.find('\n') else { break };
         text.drain(..=end);
     }
-    write_text(&path, &text)
+    write_text(path, &text)
 }
 
-/// Removes the words from lines that came from some sessions.
+/// Removes the words from lines that came from some sessions. All other lines stay byte for byte.
 pub(super) fn forget(
-    dir: &Path,
+    path: &Path,
     is_forgotten: &dyn Fn(&AgentId, &SessionId) -> bool,
 ) -> io::Result<()> {
-    change(dir, |entry| {
-        let agent = entry.agent.clone()?;
-        let mut sessions = entry.sessions.iter();
-        let goes = !entry.forgotten && sessions.any(|session| is_forgotten(&agent, session));
-        goes.then(|| HistoryEntry {
-            timestamp: entry.timestamp.clone(),
-            num_failures_analyzed: entry.num_failures_analyzed,
-            num_skills_generated: entry.num_skills_generated,
-            agent: Some(agent),
-            sessions: entry.sessions.clone(),
-            proposals: entry.proposals.clone(),
-            forgotten: true,
-            ..HistoryEntry::default()
-        })
-    })
-}
-
-/// Rewrites the lines for which `change` returns something else. All others stay byte for byte.
-fn change(dir: &Path, change: impl Fn(&HistoryEntry) -> Option<HistoryEntry>) -> io::Result<()> {
-    let path = dir.join(FILE);
-    let text = match read_text(&path, MAX_JOURNAL) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
+    let text = if_there(read_text(path, MAX_JOURNAL))?.unwrap_or_default();
     let mut changed = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        let entry = serde_json::from_str(line).ok();
-        match entry.as_ref().and_then(&change) {
+        let entry: Option<HistoryEntry> = serde_json::from_str(line).ok();
+        match entry.and_then(|entry| entry.forgotten(is_forgotten)) {
             Some(entry) => changed.push_str(&(serde_json::to_string(&entry)? + "\n")),
             None => changed.push_str(line),
         }
     }
     if changed != text {
-        write_text(&path, &changed)?;
+        write_text(path, &changed)?;
     }
     Ok(())
 }
@@ -170,6 +143,21 @@ impl HistoryEntry {
             refused: refused.to_vec(),
             forgotten: false,
         }
+    }
+
+    /// Returns the entry without its words, if it came from such a session and still has them.
+    fn forgotten(self, is_forgotten: &dyn Fn(&AgentId, &SessionId) -> bool) -> Option<Self> {
+        let agent = self.agent.as_ref()?;
+        let mut sessions = self.sessions.iter();
+        let goes = !self.forgotten && sessions.any(|session| is_forgotten(agent, session));
+        goes.then(|| Self {
+            skill_names: Vec::new(),
+            skills: Vec::new(),
+            failure_prompts: Vec::new(),
+            refused: Vec::new(),
+            forgotten: true,
+            ..self
+        })
     }
 }
 
@@ -211,12 +199,12 @@ mod tests {
             timestamp: timestamp(1_000),
             ..HistoryEntry::default()
         };
-        append(dir.path(), &ours).unwrap();
+        append(&path, &ours).unwrap();
         let read = read_history(&path).unwrap();
         assert_eq!(read[0].skills[0].content, "c");
         assert!(read[1].refused[0].starts_with("a line that cannot be read"));
         assert_eq!(read[2].timestamp, "1970-01-01T00:00:01Z");
-        forget(dir.path(), &|_, _| true).unwrap();
+        forget(&path, &|_, _| true).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(
             text.starts_with(theirs),

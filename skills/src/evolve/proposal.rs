@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, io,
+    fmt,
     path::Path,
 };
 
@@ -14,9 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::TrialFigures;
 use crate::{
-    file::{MAX_JOURNAL, read_text, write_text},
+    file::{JournalError, read_json, write_json, write_text},
     guard::Suspicion,
-    journal::JournalError,
     skill::SkillName,
     writer::WriterId,
 };
@@ -166,7 +165,7 @@ pub struct Progress {
     pub trial_tokens: u64,
 }
 
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProposalStore {
     pub(crate) progress: BTreeMap<AgentId, Progress>,
@@ -177,24 +176,12 @@ pub(crate) struct ProposalStore {
 
 impl ProposalStore {
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
-        let path = dir.join(FILE);
-        let failed = |source| JournalError {
-            path: path.clone(),
-            source,
-        };
-        match read_text(&path, MAX_JOURNAL) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| failed(error.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(failed(error)),
-        }
+        read_json(&dir.join(FILE))
     }
 
     pub(crate) fn write(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.drop_oldest();
-        let path = dir.join(FILE);
-        let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
-        let written = text.and_then(|text| write_text(&path, &(text + "\n")));
-        written.map_err(|source| JournalError { path, source })
+        write_json(&dir.join(FILE), self, write_text)
     }
 
     /// Returns the number of the next proposal.
@@ -205,14 +192,7 @@ impl ProposalStore {
     fn drop_oldest(&mut self) {
         let mut too_many = self.proposals.len().saturating_sub(MAX_KEPT);
         self.proposals.retain(|it| {
-            let is_settled = match it.state {
-                ProposalState::Waiting | ProposalState::Accepted => false,
-                ProposalState::Rejected
-                | ProposalState::Reverted
-                | ProposalState::Declined
-                | ProposalState::AgedOut
-                | ProposalState::Forgotten => true,
-            };
+            let is_settled = it.state == ProposalState::Forgotten || it.state.is_unwanted();
             let goes = too_many > 0 && is_settled;
             too_many -= usize::from(goes);
             !goes
@@ -221,6 +201,18 @@ impl ProposalStore {
             while progress.used.len() > MAX_USED {
                 progress.used.pop_first();
             }
+        }
+    }
+}
+
+// === impl ProposalState ===
+
+impl ProposalState {
+    /// Returns whether the owner, or a trial, decided against it.
+    pub(crate) fn is_unwanted(self) -> bool {
+        match self {
+            Self::Rejected | Self::Reverted | Self::Declined | Self::AgedOut => true,
+            Self::Waiting | Self::Accepted | Self::Forgotten => false,
         }
     }
 }
@@ -244,6 +236,30 @@ impl Proposal {
         if before.why.contains(&Reason::Others) && !self.why.contains(&Reason::Others) {
             self.why.push(Reason::Others);
         }
+    }
+
+    /// Returns whether it is a version of an agent's skill.
+    pub(crate) fn is_of(&self, agent: &AgentId, name: &SkillName) -> bool {
+        self.source.agent == *agent && self.name == *name
+    }
+
+    /// Returns whether it is a version of an agent's skill that was accepted.
+    pub(crate) fn is_accepted_of(&self, agent: &AgentId, name: &SkillName) -> bool {
+        self.state == ProposalState::Accepted && self.is_of(agent, name)
+    }
+
+    /// Returns whether it came from this home.
+    pub(crate) fn is_from(&self, writer: &WriterId) -> bool {
+        self.shared.as_ref().is_some_and(|it| it.writer == *writer)
+    }
+
+    /// Clears its words, including its name.
+    pub(crate) fn forget(&mut self) {
+        self.name = SkillName::forgotten(self.n);
+        self.text.clear();
+        self.why.clear();
+        self.former = None;
+        self.state = ProposalState::Forgotten;
     }
 
     /// Returns whether it waits for the owner's review.

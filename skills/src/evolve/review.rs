@@ -1,21 +1,25 @@
 //! Converts the evolver's answer to proposals. Each is checked, and then put in force if that is allowed, or else kept
-//! for the owner's review.
+//! for the owner's review, who accepts, rejects or reverts it.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use metaclaw_chat::{AgentId, Message, SessionId};
+use metaclaw_chat::{AgentId, Message, SessionId, if_there};
 
 use super::{
-    answer,
     draft::{DraftRefusal, SkillDraft},
     failure::Failure,
     history::{self, HistoryEntry},
-    prompt,
+    prompt::{self, WrittenSkill},
     proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason, Source},
 };
 use crate::{
+    file::{JournalError, MAX_FILE, failed, read_text, write_text},
     host::HostSkill,
-    journal::JournalError,
     library::Library,
     skill::{Skill, SkillName},
 };
@@ -26,12 +30,9 @@ const MAX_WAITING: usize = 30;
 /// Why an operation on proposals failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EvolveError {
-    /// `proposals.json` could not be read or written.
+    /// A file of the library could not be read or written.
     #[error(transparent)]
-    Store(#[from] JournalError),
-    /// Another file of the library could not be read or written.
-    #[error("cannot use {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    File(#[from] JournalError),
     /// No proposal with this number or name waits.
     #[error("no proposal {0:?} waits: `metaclaw skills review` shows those that do")]
     NotWaiting(String),
@@ -86,7 +87,7 @@ impl Library {
     /// Returns how far an agent's turns have been used. It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn evolution(&self, agent: &AgentId) -> Result<Progress, EvolveError> {
         let mut store = ProposalStore::read(self.dir())?;
         Ok(store.progress.remove(agent).unwrap_or_default())
@@ -95,7 +96,7 @@ impl Library {
     /// Returns all proposals of all agents, the oldest first. It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn proposals(&self) -> Result<Vec<Proposal>, EvolveError> {
         Ok(ProposalStore::read(self.dir())?.proposals)
     }
@@ -103,7 +104,7 @@ impl Library {
     /// Returns whether so many proposals wait that nobody would review more. It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn review_is_full(&self) -> Result<bool, EvolveError> {
         let waits = |it: &Proposal| it.is_waiting() && it.shared.is_none();
         let waiting = self.proposals()?.into_iter().filter(waits);
@@ -123,47 +124,68 @@ impl Library {
     /// # Errors
     /// Returns [`EvolveError`]. In that case the turns can be used again.
     pub fn evolve(&self, run: &EvolutionRun, answer: &str) -> Result<Evolved, EvolveError> {
-        let _lock = self.lock_lessons()?;
-        let mut store = ProposalStore::read(self.dir())?;
-        let progress = store.progress.entry(run.agent.clone()).or_default();
-        if run.n_main < progress.n_main {
-            // The log is another one, in which the same ids stand for other turns.
-            progress.used.clear();
-        }
-        progress.n_main = run.n_main;
-        let mut evolved = Evolved::default();
-        match answer::read(answer) {
-            Err(error) => evolved.refused.push(error.to_string()),
-            Ok(written) => {
-                progress.used.extend(run.failures.iter().map(|it| it.turn));
-                for written in written {
-                    let named = written.as_ref().map_or("", |it| &it.name).to_owned();
-                    let drafted = written.and_then(|it| {
-                        let draft =
-                            SkillDraft::new(&it).and_then(|it| self.placed(&store, run, it));
-                        draft.map_err(|refusal| refusal.to_string())
-                    });
-                    match drafted {
-                        Ok((draft, at)) => {
-                            let proposal = self.propose(&mut store, run, draft, at)?;
-                            evolved.proposals.push(proposal);
-                        }
-                        Err(why) => {
-                            let named = metaclaw_chat::excerpt(&named).into_owned();
-                            evolved.refused.push(format!("{named:?}: {why}"));
-                        }
-                    }
+        let evolved = self.change_proposals(|store| {
+            let progress = store.progress.entry(run.agent.clone()).or_default();
+            if run.n_main < progress.n_main {
+                // The log is another one, in which the same ids stand for other turns.
+                progress.used.clear();
+            }
+            progress.n_main = run.n_main;
+            match prompt::read(answer) {
+                Err(error) => Ok(Evolved {
+                    refused: vec![error.to_string()],
+                    ..Evolved::default()
+                }),
+                Ok(written) => {
+                    progress.used.extend(run.failures.iter().map(|it| it.turn));
+                    self.propose_each(store, run, written)
                 }
             }
-        }
-        store.write(self.dir())?;
+        })?;
+        let _lock = self.lock_lessons()?;
         let (proposals, refused) = (&evolved.proposals, &evolved.refused);
         let entry = HistoryEntry::new(&run.agent, run.at_ms, &run.failures, proposals, refused);
-        history::append(self.dir(), &entry).map_err(|source| EvolveError::File {
-            path: self.dir().join(history::FILE),
-            source,
-        })?;
+        let path = self.dir().join(history::FILE);
+        history::append(&path, &entry).map_err(failed(path))?;
         Ok(evolved)
+    }
+
+    fn propose_each(
+        &self,
+        store: &mut ProposalStore,
+        run: &EvolutionRun,
+        written: Vec<Result<WrittenSkill, String>>,
+    ) -> Result<Evolved, EvolveError> {
+        let mut evolved = Evolved::default();
+        for written in written {
+            let name = written.as_ref().map_or("", |it| &it.name);
+            let name = metaclaw_chat::excerpt(name).into_owned();
+            let drafted = written.and_then(|written| {
+                let draft = SkillDraft::new(&written);
+                let placed = draft.and_then(|draft| self.placed(store, run, draft));
+                placed.map_err(|refusal| refusal.to_string())
+            });
+            match drafted {
+                Ok((draft, at)) => evolved.proposals.push(self.propose(store, run, draft, at)?),
+                Err(why) => evolved.refused.push(format!("{name:?}: {why}")),
+            }
+        }
+        Ok(evolved)
+    }
+
+    /// Changes the proposals under the lock of the lessons, and writes them if they differ.
+    pub(crate) fn change_proposals<T>(
+        &self,
+        change: impl FnOnce(&mut ProposalStore) -> Result<T, EvolveError>,
+    ) -> Result<T, EvolveError> {
+        let _lock = self.lock_lessons()?;
+        let mut store = ProposalStore::read(self.dir())?;
+        let before = store.clone();
+        let done = change(&mut store)?;
+        if store != before {
+            store.write(self.dir())?;
+        }
+        Ok(done)
     }
 
     /// Returns the skills that the agent's host has by itself.
@@ -183,14 +205,8 @@ impl Library {
         let own = store.proposals.iter().enumerate();
         let own = own.filter(|(_, it)| it.source.agent == run.agent);
         for (_, before) in own.clone() {
-            match before.state {
-                ProposalState::Rejected
-                | ProposalState::Reverted
-                | ProposalState::Declined
-                | ProposalState::AgedOut => {
-                    draft.is_not_unwanted(before.n, &before.text)?;
-                }
-                ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => {}
+            if before.state.is_unwanted() {
+                draft.is_not_unwanted(before.n, &before.text)?;
             }
         }
         draft.is_not_hosts(&self.host_skills(&run.agent))?;
@@ -228,10 +244,7 @@ impl Library {
             proposal.takes_place_of(before);
         }
         if proposal.why.is_empty() {
-            match self.put_skill_in_force(&mut proposal) {
-                Err(EvolveError::Hidden { .. }) => proposal.why.push(Reason::Replaces),
-                other => other?,
-            }
+            self.put_in_force_or_ask(&mut proposal)?;
         }
         match at.and_then(|at| store.proposals.get_mut(at)) {
             Some(before) => before.clone_from(&proposal),
@@ -290,16 +303,230 @@ impl Library {
     }
 }
 
+/// What the owner decides.
+impl Library {
+    /// Adds a waiting proposal, by number or name, to the agent's own skills. It is in force from the next session
+    /// after `at_ms` (Unix milliseconds) on.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case nothing has changed.
+    pub fn accept_skill(&self, which: &str, at_ms: u64) -> Result<Proposal, EvolveError> {
+        self.settle(which, |library, proposal| {
+            proposal.since_ms = Some(at_ms);
+            library.put_skill_in_force(proposal)
+        })
+    }
+
+    /// Rejects a waiting proposal. A proposal that says the same is not made again.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case nothing has changed.
+    pub fn reject_skill(&self, which: &str) -> Result<Proposal, EvolveError> {
+        self.settle(which, |_, proposal| {
+            proposal.state = ProposalState::Rejected;
+            Ok(())
+        })
+    }
+
+    /// Reverts the last accepted version of a skill. What it had replaced is in force again.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case nothing has changed.
+    pub fn revert_skill(
+        &self,
+        agent: Option<&AgentId>,
+        name: &SkillName,
+    ) -> Result<Proposal, EvolveError> {
+        self.change_proposals(|store| {
+            let is_it = |it: &&mut Proposal| {
+                it.state == ProposalState::Accepted
+                    && it.name == *name
+                    && agent.is_none_or(|agent| *agent == it.source.agent)
+            };
+            let found: Vec<&mut Proposal> = store.proposals.iter_mut().filter(is_it).collect();
+            let agents: BTreeSet<&AgentId> = found.iter().map(|it| &it.source.agent).collect();
+            if agents.len() > 1 {
+                return Err(EvolveError::WhichAgent(name.clone()));
+            }
+            let last = found.into_iter().max_by_key(|it| (it.in_force_ms(), it.n));
+            let proposal = last.ok_or_else(|| EvolveError::NotLearned(name.clone()))?;
+            if !self.is_in_place(proposal)? {
+                let path = self.skill_file(proposal);
+                return Err(EvolveError::Edited { path });
+            }
+            self.put_former(proposal)?;
+            proposal.state = ProposalState::Reverted;
+            Ok(proposal.clone())
+        })
+    }
+
+    /// Returns the accepted proposal that came into force last, among those whose file exists.
+    pub(crate) fn newest_skill(&self) -> Result<Option<Proposal>, EvolveError> {
+        let mut accepted = self.proposals()?;
+        accepted.retain(|it| it.state == ProposalState::Accepted);
+        accepted.sort_by_key(|it| (it.in_force_ms(), it.n));
+        for proposal in accepted.into_iter().rev() {
+            if self.read_skill(&proposal)?.is_some() {
+                return Ok(Some(proposal));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes what was made from some sessions: the proposals' words, the skills that they became, even if people have
+    /// edited them since, and the lines of the history. Returns the number of these proposals.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`] if a file cannot be read or written.
+    pub fn forget_skills(
+        &self,
+        is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
+    ) -> Result<usize, EvolveError> {
+        let goes = |it: &Proposal| {
+            let mut sessions = it.source.sessions.iter();
+            it.state != ProposalState::Forgotten
+                && sessions.any(|session| is_forgotten(&it.source.agent, session))
+        };
+        let n_forgotten = self.change_proposals(|store| {
+            let mut n_forgotten = 0;
+            // The newest come first, because each gives back what it had replaced.
+            for at in (0..store.proposals.len()).rev() {
+                let (before, rest) = store.proposals.split_at_mut(at + 1);
+                if let Some(proposal) = before.last_mut().filter(|it| goes(it)) {
+                    self.take_out_skill(proposal, rest)?;
+                    proposal.forget();
+                    n_forgotten += 1;
+                }
+            }
+            Ok(n_forgotten)
+        })?;
+        let _lock = self.lock_lessons()?;
+        let path = self.dir().join(history::FILE);
+        history::forget(&path, &is_forgotten).map_err(failed(path))?;
+        Ok(n_forgotten)
+    }
+
+    /// Writes an accepted proposal's file, and stores what was there before.
+    pub(crate) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
+        let path = self.skill_file(proposal);
+        proposal.former = self.read_skill(proposal)?;
+        self.write_skill(&path, &proposal.text)?;
+        let served = self.skill(&proposal.source.agent, &proposal.name);
+        let wanted = Skill::parse(&proposal.text).map(|skill| skill.version);
+        if served.map(|skill| skill.version.clone()) != wanted.ok() {
+            self.put_former(proposal)?;
+            return Err(EvolveError::Hidden { path });
+        }
+        proposal.state = ProposalState::Accepted;
+        Ok(())
+    }
+
+    /// Puts a proposal in force, or has it wait if another folder has a skill of its name.
+    pub(crate) fn put_in_force_or_ask(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
+        match self.put_skill_in_force(proposal) {
+            Err(EvolveError::Hidden { .. }) => {
+                proposal.why.push(Reason::Replaces);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Removes an accepted proposal's text from the agent's folder, or from the version after it.
+    fn take_out_skill(
+        &self,
+        proposal: &mut Proposal,
+        later: &mut [Proposal],
+    ) -> Result<(), EvolveError> {
+        if proposal.state != ProposalState::Accepted {
+            return Ok(());
+        }
+        let (agent, name) = (&proposal.source.agent, &proposal.name);
+        let mut later = later.iter_mut();
+        match later.find(|it| it.is_accepted_of(agent, name)) {
+            Some(next) => {
+                next.former = proposal.former.take();
+                Ok(())
+            }
+            None => self.put_former(proposal),
+        }
+    }
+
+    /// Restores what a proposal had replaced. If there was nothing, its folder is removed.
+    pub(crate) fn put_former(&self, proposal: &Proposal) -> Result<(), EvolveError> {
+        let path = self.skill_file(proposal);
+        if let Some(former) = &proposal.former {
+            return self.write_skill(&path, former);
+        }
+        if_there(fs::remove_file(&path)).map_err(failed(&path))?;
+        if let Some(folder) = path.parent() {
+            // The folder stays if people put files of their own into it.
+            fs::remove_dir(folder).ok();
+        }
+        self.forget_file(&path);
+        self.refresh_view();
+        Ok(())
+    }
+
+    /// Changes one waiting proposal and writes the file.
+    fn settle(
+        &self,
+        which: &str,
+        change: impl FnOnce(&Self, &mut Proposal) -> Result<(), EvolveError>,
+    ) -> Result<Proposal, EvolveError> {
+        let number: Option<u64> = which.parse().ok();
+        let is_it = |it: &&mut Proposal| match it.state {
+            ProposalState::Waiting => number == Some(it.n) || it.name.as_str() == which,
+            // The owner may know better than a trial.
+            ProposalState::Declined | ProposalState::AgedOut => number == Some(it.n),
+            ProposalState::Accepted
+            | ProposalState::Rejected
+            | ProposalState::Reverted
+            | ProposalState::Forgotten => false,
+        };
+        self.change_proposals(|store| {
+            let proposal = store.proposals.iter_mut().rev().find(is_it);
+            let proposal = proposal.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;
+            if proposal.shared.is_some() && number != Some(proposal.n) {
+                return Err(EvolveError::ByNumber(proposal.name.clone()));
+            }
+            change(self, proposal)?;
+            Ok(proposal.clone())
+        })
+    }
+
+    pub(crate) fn skill_file(&self, proposal: &Proposal) -> PathBuf {
+        let folder = self.dir().join(proposal.source.agent.as_str());
+        folder.join(proposal.name.as_str()).join("SKILL.md")
+    }
+
+    fn write_skill(&self, path: &Path, text: &str) -> Result<(), EvolveError> {
+        write_text(path, text).map_err(failed(path))?;
+        self.forget_file(path);
+        self.refresh_view();
+        Ok(())
+    }
+
+    /// Returns the text in a proposal's place, if there is one.
+    pub(crate) fn read_skill(&self, proposal: &Proposal) -> Result<Option<String>, EvolveError> {
+        let path = self.skill_file(proposal);
+        Ok(if_there(read_text(&path, MAX_FILE)).map_err(failed(path))?)
+    }
+
+    /// Returns whether its place has a proposal's own text.
+    pub(crate) fn is_in_place(&self, proposal: &Proposal) -> Result<bool, EvolveError> {
+        Ok(self.read_skill(proposal)?.as_ref() == Some(&proposal.text))
+    }
+}
+
 /// Returns the accepted proposals of one skill.
 fn of_skill<'s>(
     store: &'s ProposalStore,
     agent: &'s AgentId,
     name: &'s SkillName,
 ) -> impl Iterator<Item = &'s Proposal> {
-    let is_its = move |it: &&Proposal| {
-        it.state == ProposalState::Accepted && it.source.agent == *agent && it.name == *name
-    };
-    store.proposals.iter().filter(is_its)
+    let proposals = store.proposals.iter();
+    proposals.filter(|it| it.is_accepted_of(agent, name))
 }
 
 fn version(text: &str) -> Option<String> {

@@ -10,7 +10,6 @@ use super::{
     figures::{TrialFigures, TrialVerdict},
     proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason},
     review::EvolveError,
-    settle::read_skill,
 };
 use crate::{
     config::WishesConfig,
@@ -72,7 +71,7 @@ impl Library {
     /// the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn untried(&self, agent: &AgentId) -> Result<(Vec<Proposal>, Progress), EvolveError> {
         let mut store = ProposalStore::read(self.dir())?;
         let progress = store.progress.remove(agent).unwrap_or_default();
@@ -84,13 +83,13 @@ impl Library {
     /// Adds tokens to those that the trials of an agent have cost. It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read or written.
+    /// Returns [`EvolveError::File`] if the file cannot be read or written.
     pub fn charge_trial(&self, agent: &AgentId, n_tokens: u64) -> Result<(), EvolveError> {
-        let _lock = self.lock_lessons()?;
-        let mut store = ProposalStore::read(self.dir())?;
-        let progress = store.progress.entry(agent.clone()).or_default();
-        progress.trial_tokens = progress.trial_tokens.saturating_add(n_tokens);
-        Ok(store.write(self.dir())?)
+        self.change_proposals(|store| {
+            let progress = store.progress.entry(agent.clone()).or_default();
+            progress.trial_tokens = progress.trial_tokens.saturating_add(n_tokens);
+            Ok(())
+        })
     }
 
     /// Applies the result of a trial: the skill is in force if it passed and nothing else holds it back, is declined if
@@ -105,36 +104,28 @@ impl Library {
         figures: &TrialFigures,
         at_ms: u64,
     ) -> Result<Option<Proposal>, EvolveError> {
-        let _lock = self.lock_lessons()?;
-        let mut store = ProposalStore::read(self.dir())?;
         let is_it =
             |it: &&mut Proposal| it.n == tried.n && it.text == tried.text && it.is_untried();
-        let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
-            return Ok(None);
-        };
-        proposal.why.retain(|why| *why != Reason::Untried);
-        let is_held_back = !proposal.why.is_empty();
-        proposal.why.push(Reason::Tried {
-            figures: figures.clone(),
-            at_ms,
-        });
-        match figures.verdict() {
-            TrialVerdict::Passed if !is_held_back => {
-                proposal.since_ms = Some(at_ms);
-                match self.put_skill_in_force(proposal) {
-                    Err(EvolveError::Hidden { .. }) => {
-                        proposal.since_ms = None;
-                        proposal.why.push(Reason::Replaces);
-                    }
-                    other => other?,
+        self.change_proposals(|store| {
+            let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
+                return Ok(None);
+            };
+            proposal.why.retain(|why| *why != Reason::Untried);
+            let is_held_back = !proposal.why.is_empty();
+            proposal.why.push(Reason::Tried {
+                figures: figures.clone(),
+                at_ms,
+            });
+            match figures.verdict() {
+                TrialVerdict::Passed if !is_held_back => {
+                    self.put_in_force_or_ask(proposal)?;
+                    proposal.since_ms = (!proposal.is_waiting()).then_some(at_ms);
                 }
+                TrialVerdict::Passed | TrialVerdict::TooFew => {}
+                TrialVerdict::Declined => proposal.state = ProposalState::Declined,
             }
-            TrialVerdict::Passed | TrialVerdict::TooFew => {}
-            TrialVerdict::Declined => proposal.state = ProposalState::Declined,
-        }
-        let settled = proposal.clone();
-        store.write(self.dir())?;
-        Ok(Some(settled))
+            Ok(Some(proposal.clone()))
+        })
     }
 }
 
@@ -144,7 +135,7 @@ impl Library {
     /// milliseconds). It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`EvolveError::Store`] if the file cannot be read.
+    /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn to_try_again(
         &self,
         agent: &AgentId,
@@ -175,30 +166,28 @@ impl Library {
         figures: &TrialFigures,
         at_ms: u64,
     ) -> Result<Option<Proposal>, EvolveError> {
-        let _lock = self.lock_lessons()?;
-        let mut store = ProposalStore::read(self.dir())?;
         let is_it = |it: &&mut Proposal| {
             it.n == tried.n && it.text == tried.text && it.state == ProposalState::Accepted
         };
-        let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
-            return Ok(None);
-        };
-        if read_skill(&self.skill_file(proposal))?.as_ref() != Some(&proposal.text) {
-            return Ok(None);
-        }
-        let is_earlier = |why: &Reason| matches!(why, Reason::TriedAgain { .. });
-        proposal.why.retain(|why| !is_earlier(why));
-        proposal.why.push(Reason::TriedAgain {
-            figures: figures.clone(),
-            at_ms,
-        });
-        if figures.is_outgrown() {
-            self.put_former(proposal)?;
-            proposal.state = ProposalState::AgedOut;
-        }
-        let settled = proposal.clone();
-        store.write(self.dir())?;
-        Ok(Some(settled))
+        self.change_proposals(|store| {
+            let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
+                return Ok(None);
+            };
+            if !self.is_in_place(proposal)? {
+                return Ok(None);
+            }
+            let is_earlier = |why: &Reason| matches!(why, Reason::TriedAgain { .. });
+            proposal.why.retain(|why| !is_earlier(why));
+            proposal.why.push(Reason::TriedAgain {
+                figures: figures.clone(),
+                at_ms,
+            });
+            if figures.is_outgrown() {
+                self.put_former(proposal)?;
+                proposal.state = ProposalState::AgedOut;
+            }
+            Ok(Some(proposal.clone()))
+        })
     }
 }
 

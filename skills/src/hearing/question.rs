@@ -3,14 +3,13 @@
 //! The model sees only the owner's own sentences: not the previous reply, and not pasted text. So no word of a tool, a
 //! page or another sender can get into a wish, whatever the model answers.
 
-use std::fmt::Write as _;
-
 use metaclaw_chat::{Message, one_line};
 
 use super::{
     Certainty, Facet, Heard, MAX_SENTENCE, hear,
     own_words::{self, COVER, Sentence, Voice},
 };
+use crate::model_text::{after_thinking, is_none, numbered};
 
 /// The longest wish that a model may write, in characters.
 const MAX_WISH: usize = 160;
@@ -77,10 +76,7 @@ impl<'t> Question<'t> {
     }
 
     pub fn messages(&self) -> Vec<Message> {
-        let mut asked = String::new();
-        for (n, sentence) in self.sentences.iter().enumerate() {
-            let _ = writeln!(asked, "{}. {}", n + 1, sentence.shown);
-        }
+        let asked = numbered(self.sentences.iter().map(|it| it.shown.as_str()));
         vec![Message::system(INSTRUCTION), Message::user(asked)]
     }
 
@@ -163,18 +159,6 @@ fn number(text: &str) -> Option<(usize, &str)> {
         .unwrap_or(text.len());
     let n = text[..end].parse().ok()?;
     Some((n, text[end..].trim_start_matches([']', ')'])))
-}
-
-fn is_none(line: &str) -> bool {
-    let line = line.trim().trim_matches(|c: char| !c.is_alphabetic());
-    line.eq_ignore_ascii_case("none")
-}
-
-/// Returns the answer after a model's thinking.
-fn after_thinking(answer: &str) -> &str {
-    answer
-        .rsplit_once("</think>")
-        .map_or(answer, |(_, answer)| answer)
 }
 
 #[cfg(test)]

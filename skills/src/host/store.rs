@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,8 +18,7 @@ use super::{
     lessons::HostLessons,
 };
 use crate::{
-    file::{MAX_JOURNAL, read_text, write_private},
-    journal::JournalError,
+    file::{JournalError, read_json, write_json, write_private},
     skill::Skill,
     wishes::Wish,
 };
@@ -62,13 +60,7 @@ impl HostStore {
 
     /// Reads the file. If there is none, nothing is known.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
-        let path = Self::path(dir);
-        let read = match read_text(&path, MAX_JOURNAL) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Ok(text) => serde_json::from_str(&text).map_err(io::Error::from),
-            Err(error) => Err(error),
-        };
-        read.map_err(|source| JournalError { path, source })
+        read_json(&Self::path(dir))
     }
 
     /// Replaces the agent's previous reading.
@@ -85,10 +77,7 @@ impl HostStore {
 
     /// Writes the file. Only its owner can read it.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), JournalError> {
-        let path = Self::path(dir);
-        let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
-        let written = text.and_then(|text| write_private(&path, &text));
-        written.map_err(|source| JournalError { path, source })
+        write_json(&Self::path(dir), self, write_private)
     }
 }
 

@@ -2,22 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{AgentId, TurnId, unix_ms};
+use metaclaw_chat::{AgentId, TurnId, if_there, unix_ms};
 
 use super::{
-    current::{MAX_TEXT, import_of, path_of},
     index::{MAX_SKILLS, MAX_TURNS, ShareIndex, ShareKey, SharedSkill, digest, label},
-    state::{Published, ShareState},
-    store::ShareFile,
+    state::{MAX_TEXT, Published, ShareState, import_of, path_of},
+    store::{INDEX_FILE, ShareFile},
 };
 use crate::{
     bank,
-    evolve::{EvolveError, Proposal, ProposalState, ProposalStore},
-    file::{MAX_FILE, SHARED, SKILL_FILE, read_text},
+    evolve::{EvolveError, Proposal, ProposalStore},
+    file::{MAX_FILE, SHARED, SKILL_FILE, failed, read_text},
     guard::{Suspicion, suspicions},
     library::Library,
     skill::Skill,
@@ -105,10 +104,6 @@ impl Library {
                 index.skills.push(entry);
             }
         }
-        let failed = |source: io::Error| EvolveError::File {
-            path: dir.join("share.json"),
-            source,
-        };
         if before.serial == 0 || state.published != before.published {
             state.serial = now_ms.max(before.serial.saturating_add(1));
         }
@@ -117,8 +112,9 @@ impl Library {
             state.write(dir)?;
         }
         let index = index.written(options.key.as_ref());
+        let index = index.map_err(|error| failed(dir.join(INDEX_FILE))(error.into()));
         Ok(Publication {
-            index: index.map_err(|error| failed(error.into()))?,
+            index: index?,
             writer,
             skills,
             withheld,
@@ -226,25 +222,16 @@ impl OwnSkill {
     }
 
     fn is_of(&self, proposal: &Proposal) -> bool {
-        proposal.state == ProposalState::Accepted
-            && proposal.source.agent == self.agent
-            && proposal.name == self.skill.name
+        proposal.is_accepted_of(&self.agent, &self.skill.name)
     }
 }
 
 /// Returns the SKILL.md files in the folders of a folder, by name.
 fn skill_files(folder: &Path) -> Result<Vec<PathBuf>, EvolveError> {
-    let failed = |source| EvolveError::File {
-        path: folder.to_owned(),
-        source,
-    };
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
+    let entries = if_there(fs::read_dir(folder)).map_err(failed(folder))?;
     let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path().join(SKILL_FILE);
+    for entry in entries.into_iter().flatten() {
+        let path = entry.map_err(failed(folder))?.path().join(SKILL_FILE);
         if path.is_file() {
             files.push(path);
         }

@@ -2,19 +2,16 @@
 
 use std::{collections::BTreeMap, mem};
 
-use metaclaw_chat::AgentId;
-
 use super::{
-    current::CurrentSkill,
     index::{ReadIndex, SharedSkill},
-    state::ShareState,
+    state::{CurrentSkill, ShareState},
     store::ShareFile,
 };
 use crate::{
     bank,
     evolve::{
         EvolveError, Proposal, ProposalState, ProposalStore, Reason, SharedOrigin, SkillDraft,
-        Source, WrittenSkill, forget_words, read_skill,
+        Source, WrittenSkill,
     },
     library::Library,
     skill::{Skill, SkillName},
@@ -149,7 +146,7 @@ impl Receiver<'_> {
             }
         };
         let mut proposal = self.proposal(entry, name, text);
-        let before = read_skill(&self.library.skill_file(&proposal))?;
+        let before = self.library.read_skill(&proposal)?;
         if before.as_ref() == Some(&proposal.text) {
             return Ok(());
         }
@@ -167,12 +164,18 @@ impl Receiver<'_> {
             return Ok(());
         }
         proposal.why = self.reasons(&proposal, is_newer, before.is_some());
-        self.forget_waiting(&entry.agent, &proposal.name)?;
-        if proposal.why.is_empty() {
-            match self.library.put_skill_in_force(&mut proposal) {
-                Err(EvolveError::Hidden { .. }) => proposal.why.push(Reason::Replaces),
-                other => other?,
+        // A newer version of this home has a new number, so that the owner never accepts a text that changed after the
+        // review.
+        for before in &mut self.store.proposals {
+            if before.is_waiting()
+                && before.is_from(&self.peer.index.writer)
+                && before.is_of(&entry.agent, &proposal.name)
+            {
+                before.forget();
             }
+        }
+        if proposal.why.is_empty() {
+            self.library.put_in_force_or_ask(&mut proposal)?;
         }
         if proposal.is_waiting() {
             if self.n_waiting() >= MAX_WAITING {
@@ -184,7 +187,7 @@ impl Receiver<'_> {
             self.received.waiting.push(proposal.n);
         } else {
             if replaces_import {
-                self.merge_former(&mut proposal)?;
+                self.merge_former(&mut proposal);
             }
             self.received.in_force.push(proposal.name.clone());
         }
@@ -207,15 +210,10 @@ impl Receiver<'_> {
         let draft = SkillDraft::new(&written).map_err(|refusal| refusal.to_string())?;
         let served = self.library.skill(&entry.agent, &entry.name);
         let is_in_force = served.is_some_and(|it| it.version == draft.skill.version);
-        let is_unwanted = |before: &Proposal| match before.state {
-            ProposalState::Rejected
-            | ProposalState::Reverted
-            | ProposalState::Declined
-            | ProposalState::AgedOut => {
-                before.source.agent == entry.agent
-                    && draft.is_not_unwanted(before.n, &before.text).is_err()
-            }
-            ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => false,
+        let is_unwanted = |before: &Proposal| {
+            before.state.is_unwanted()
+                && before.source.agent == entry.agent
+                && draft.is_not_unwanted(before.n, &before.text).is_err()
         };
         let is_known = is_in_force || self.store.proposals.iter().any(is_unwanted);
         Ok((!is_known).then_some(draft))
@@ -265,18 +263,13 @@ impl Receiver<'_> {
         if !is_newer || !self.peer.is_own && serves {
             why.push(Reason::Replaces);
         }
-        let mut before = self.store.proposals.iter().rev().filter(|it| {
-            it.shared.is_some() && it.source.agent == *agent && it.name == proposal.name
-        });
-        let was_removed = before.any(|it| match it.state {
-            ProposalState::Rejected
-            | ProposalState::Reverted
-            | ProposalState::Declined
-            | ProposalState::AgedOut => true,
-            ProposalState::Accepted => !is_there,
-            ProposalState::Waiting | ProposalState::Forgotten => false,
-        });
-        if was_removed {
+        let was_removed = |it: &Proposal| {
+            let is_gone = it.state == ProposalState::Accepted && !is_there;
+            it.shared.is_some()
+                && it.is_of(agent, &proposal.name)
+                && (it.state.is_unwanted() || is_gone)
+        };
+        if self.store.proposals.iter().any(was_removed) {
             why.push(Reason::Removed);
         }
         if !why.is_empty()
@@ -289,50 +282,23 @@ impl Receiver<'_> {
     }
 
     fn n_waiting(&self) -> usize {
-        let waiting = self.store.proposals.iter().filter(|it| it.is_waiting());
-        waiting.filter(|it| self.is_peers(it)).count()
-    }
-
-    fn is_peers(&self, proposal: &Proposal) -> bool {
-        let shared = proposal.shared.as_ref();
-        shared.is_some_and(|it| it.writer == self.peer.index.writer)
-    }
-
-    /// Forgets a waiting version of this home that a newer one replaces. The newer one has a new number, so that the
-    /// owner never accepts a text that changed after the review.
-    fn forget_waiting(&mut self, agent: &AgentId, name: &SkillName) -> Result<(), EvolveError> {
-        let writer = &self.peer.index.writer;
-        for before in &mut self.store.proposals {
-            let is_its = before
-                .shared
-                .as_ref()
-                .is_some_and(|it| it.writer == *writer);
-            if is_its
-                && before.is_waiting()
-                && before.source.agent == *agent
-                && before.name == *name
-            {
-                forget_words(before)?;
-            }
-        }
-        Ok(())
+        let is_its = |it: &&Proposal| it.is_waiting() && it.is_from(&self.peer.index.writer);
+        self.store.proposals.iter().filter(is_its).count()
     }
 
     /// Forgets the version that this one replaced, so that `skills revert` and a withdrawal restore what the owner had
     /// before both.
-    fn merge_former(&mut self, proposal: &mut Proposal) -> Result<(), EvolveError> {
-        for before in self.store.proposals.iter_mut().rev() {
-            let is_replaced = before.state == ProposalState::Accepted
-                && before.shared.is_some()
-                && before.source.agent == proposal.source.agent
-                && before.name == proposal.name
-                && proposal.former.as_ref() == Some(&before.text);
-            if is_replaced {
-                proposal.former = before.former.take();
-                return forget_words(before);
-            }
+    fn merge_former(&mut self, proposal: &mut Proposal) {
+        let is_replaced = |before: &&mut Proposal| {
+            before.shared.is_some()
+                && before.is_accepted_of(&proposal.source.agent, &proposal.name)
+                && proposal.former.as_ref() == Some(&before.text)
+        };
+        let mut versions = self.store.proposals.iter_mut().rev();
+        if let Some(before) = versions.find(is_replaced) {
+            proposal.former = before.former.take();
+            before.forget();
         }
-        Ok(())
     }
 
     /// Takes back what the home does not share any more. What another person withdraws stays in force if the owner has
@@ -348,7 +314,9 @@ impl Receiver<'_> {
         };
         let mut proposals = mem::take(&mut self.store.proposals);
         let taken_back = proposals.iter_mut().rev().filter(|it| {
-            self.is_peers(it) && it.state != ProposalState::Forgotten && !is_listed(it)
+            it.is_from(&self.peer.index.writer)
+                && it.state != ProposalState::Forgotten
+                && !is_listed(it)
         });
         let mut result = Ok(());
         let mut withdrawn = Vec::new();
@@ -376,8 +344,7 @@ impl Receiver<'_> {
                 if let Some(others) = proposal.shared.as_mut().filter(|it| !it.is_own) {
                     return Ok(!mem::replace(&mut others.is_withdrawn, true));
                 }
-                let there = read_skill(&self.library.skill_file(proposal))?;
-                if there.as_ref() == Some(&proposal.text) {
+                if self.library.is_in_place(proposal)? {
                     if self.is_superseded(proposal) {
                         proposal.former = None;
                     }
@@ -393,7 +360,7 @@ impl Receiver<'_> {
                 return Ok(false);
             }
         }
-        forget_words(proposal)?;
+        proposal.forget();
         Ok(true)
     }
 

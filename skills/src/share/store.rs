@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The file with a home's list of skills.
-const INDEX_FILE: &str = "index.json";
+pub(super) const INDEX_FILE: &str = "index.json";
 
 /// One file of a home in a share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,14 +111,9 @@ impl FolderStore {
         let mut path = self.folder.clone();
         for part in [writer.as_str()].into_iter().chain(file.parts()) {
             path.push(part);
-            match fs::symlink_metadata(&path) {
-                Ok(found) if found.is_symlink() => {
-                    let why = format!("{} is a link: links are not followed", path.display());
-                    return Err(refused(why));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            if if_there(fs::symlink_metadata(&path))?.is_some_and(|found| found.is_symlink()) {
+                let why = format!("{} is a link: links are not followed", path.display());
+                return Err(refused(why));
             }
         }
         Ok(path)

@@ -7,16 +7,17 @@ use std::{
 };
 
 use super::{
-    current::MAX_TEXT,
+    SharePeer, ShareReport,
     index::{MAX_INDEX, ReadIndex, ShareIndex, ShareKey, digest},
     publish::{Publication, PublishOptions},
     receive,
-    report::{SharePeer, ShareReport},
+    state::MAX_TEXT,
     store::{ShareFile, ShareStore},
 };
 use crate::{
     config::ShareConfig,
     evolve::{EvolveError, Proposal, ProposalState},
+    file::failed,
     library::Library,
     writer::WriterId,
 };
@@ -111,7 +112,7 @@ impl ShareSync {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         });
-        locked.map_err(|source| EvolveError::File { path, source })
+        Ok(locked.map_err(failed(path))?)
     }
 
     /// Copies this home's skills: first the texts, then the index, which names their hashes, so that a reader never
@@ -205,25 +206,20 @@ impl ShareSync {
                 problems.insert(file, why.clone());
                 continue;
             }
-            match self.store.read(&index.writer, &file, MAX_TEXT) {
+            let why = match self.store.read(&index.writer, &file, MAX_TEXT) {
                 Ok(Some(text)) if skill.is_of(&text) => {
                     texts.insert(file, text);
+                    continue;
                 }
-                Ok(Some(text)) => {
-                    let why = format!(
-                        "its hash is {}, and the index says {}: it is not complete, or was changed",
-                        short(&digest(&text)),
-                        short(&skill.digest)
-                    );
-                    problems.insert(file, why);
-                }
-                Ok(None) => {
-                    problems.insert(file, "it is not there yet".to_owned());
-                }
-                Err(error) => {
-                    problems.insert(file, error.to_string());
-                }
-            }
+                Ok(Some(text)) => format!(
+                    "its hash is {}, and the index says {}: it is not complete, or was changed",
+                    short(&digest(&text)),
+                    short(&skill.digest)
+                ),
+                Ok(None) => "it is not there yet".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            problems.insert(file, why);
         }
         let received = self.library.receive(peer, &texts, report.at_ms)?;
         for refused in received.refused {
@@ -271,14 +267,9 @@ fn peer_of(ReadIndex { index, is_own }: &ReadIndex) -> SharePeer {
 
 /// Counts the proposals of a home.
 fn count(peer: &mut SharePeer, proposals: &[Proposal]) {
-    let is_its = |it: &&Proposal| {
-        let shared = it.shared.as_ref();
-        shared.is_some_and(|it| it.writer == peer.writer)
-    };
     let n = |state: ProposalState| {
-        let its = proposals.iter().filter(is_its);
-        its.filter(|it| it.state == state).count()
+        let is_its = |it: &&Proposal| it.state == state && it.is_from(&peer.writer);
+        proposals.iter().filter(is_its).count()
     };
-    let (n_waiting, n_accepted) = (n(ProposalState::Waiting), n(ProposalState::Accepted));
-    (peer.n_waiting, peer.n_accepted) = (n_waiting, n_accepted);
+    (peer.n_waiting, peer.n_accepted) = (n(ProposalState::Waiting), n(ProposalState::Accepted));
 }

@@ -8,9 +8,8 @@ use metaclaw_fuzz::{
     Input,
     wrap::{MARKER, conversation},
 };
-use metaclaw_memory::{FactQuestion, plain_facts};
 use metaclaw_reward::{Evidence, prompt::judge_messages};
-use metaclaw_skills::{Question, hear};
+use metaclaw_skills::{FactQuestion, Question, hear, plain_facts};
 
 /// What a judge's prompt puts above the user's words.
 const OWNERS: &str = "<<< what happened next: the user says\n";

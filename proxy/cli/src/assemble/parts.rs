@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_gateway::{Privacy, Serving};
-use metaclaw_memory::MemoryStore;
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use metaclaw_control::status::TrainerState;
 use metaclaw_gateway::{Answering, Call, MemoryService, Service, ServiceError, Services, Serving};
 use metaclaw_learner::{Learner, StepReport};
-use metaclaw_memory::MemoryStore;
+use metaclaw_skills::MemoryStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

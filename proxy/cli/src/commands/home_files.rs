@@ -6,9 +6,8 @@ use anyhow::ensure;
 use futures_util::future::BoxFuture;
 use metaclaw_control::instance::{IdleLearner, OpenParts};
 use metaclaw_llm::BudgetConfig;
-use metaclaw_memory::MemoryStore;
 use metaclaw_settings::{Loaded, Policy};
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::fs::Mode;
 

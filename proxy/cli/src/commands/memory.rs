@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::operations::memory::{ListMemories, MemoryChange};
-use metaclaw_memory::{Memory, MemoryKind, MemoryScope, MemoryState};
+use metaclaw_skills::{Memory, MemoryKind, MemoryScope, MemoryState};
 
 use super::{
     calling::{agent, call},
@@ -46,7 +46,7 @@ enum MemoryCommand {
         /// The fact.
         text: String,
         /// What it is about: preference, project_state, procedural_observation, semantic or episodic.
-        #[arg(long, default_value = "semantic", value_parser = kind)]
+        #[arg(long, default_value = "semantic")]
         kind: MemoryKind,
         /// Give it to every session, whatever the session is about.
         #[arg(long)]
@@ -65,7 +65,7 @@ impl MemoryArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let scope = self.scope.as_deref().map(MemoryScope::new);
-        let wanted = ListMemories {
+        let mut wanted = ListMemories {
             agent: self.agent.clone(),
             scope: scope.clone(),
             ..ListMemories::default()
@@ -73,12 +73,7 @@ impl MemoryArgs {
         let change = match self.what {
             MemoryCommand::List => return show(context, wanted, self.json).await,
             MemoryCommand::Search { text, limit } => {
-                let (query, limit) = (Some(text), Some(limit));
-                let wanted = ListMemories {
-                    query,
-                    limit,
-                    ..wanted
-                };
+                (wanted.query, wanted.limit) = (Some(text), Some(limit));
                 return show(context, wanted, self.json).await;
             }
             MemoryCommand::Add { text, kind, pin } => MemoryChange::Add {
@@ -159,11 +154,6 @@ fn row(memory: &Memory) -> Vec<String> {
         memory.scope_id.to_string(),
         memory.memory_id.clone(),
     ]
-}
-
-fn kind(name: &str) -> Result<MemoryKind, String> {
-    let all = MemoryKind::ALL.map(MemoryKind::as_str).join(", ");
-    MemoryKind::named(name).ok_or_else(|| format!("{name:?} is none of {all}"))
 }
 
 #[cfg(test)]

@@ -113,6 +113,29 @@ async fn the_benchmarks_rounds_are_buffered_and_the_next_day_knows_them() {
     let upstream = Upstream::new();
     let home = Home::new(&settings(&upstream, true));
     let proxy = home.start().await;
+    for (path, body, detail) in [
+        ("flush_session", json!({}), "session_id: a text is needed"),
+        (
+            "buffer_turn",
+            json!({"session_id": "s"}),
+            "turn.prompt_text: a text is needed",
+        ),
+        (
+            "buffer_turn",
+            json!({"session_id": "a\u{0}b", "turn": {}}),
+            "session_id: ",
+        ),
+        (
+            "ingest",
+            json!([]),
+            "the request body must be a JSON object",
+        ),
+    ] {
+        let (status, reply) =
+            call(&proxy, "POST", &format!("/v1/memory/{path}"), Some(&body)).await;
+        let told = reply["detail"].as_str().unwrap_or_default();
+        assert!(status == 400 && told.starts_with(detail), "{path}: {told}");
+    }
     // --buffer-turns: each round, and then the end of the scene.
     let round = |text: &str| json!({"session_id": "day03", "turn": {"prompt_text": text, "response_text": "I live on Mars."}});
     for (text, expected) in [

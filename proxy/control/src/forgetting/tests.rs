@@ -1,7 +1,6 @@
 //! A deletion that is interrupted after each of its steps.
 
-use metaclaw_memory::{BufferedTurn, MemoryConfig};
-use metaclaw_skills::{Origin, SkillsConfig, WishesConfig, hear};
+use metaclaw_skills::{BufferedTurn, MemoryConfig, Origin, SkillsConfig, WishesConfig, hear};
 use metaclaw_turns::TurnsConfig;
 
 use super::*;

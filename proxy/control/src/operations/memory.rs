@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use metaclaw_chat::AgentId;
-use metaclaw_memory::{Memory, MemoryKind, MemoryScope, MemoryStore};
+use metaclaw_skills::{Memory, MemoryError, MemoryKind, MemoryScope, MemoryStore};
 use serde::{Deserialize, Serialize};
 
 use super::lessons::on_files;
@@ -67,10 +67,7 @@ impl Operation for MemoryChange {
     }
 }
 
-fn view(
-    store: &MemoryStore,
-    wanted: &ListMemories,
-) -> Result<MemoriesView, metaclaw_memory::MemoryError> {
+fn view(store: &MemoryStore, wanted: &ListMemories) -> Result<MemoriesView, MemoryError> {
     let (agent, scope) = (wanted.agent.as_ref(), wanted.scope.as_ref());
     let limit = wanted.limit.unwrap_or(usize::MAX);
     let mut memories = match &wanted.query {
@@ -88,10 +85,7 @@ fn view(
     })
 }
 
-fn change(
-    store: &MemoryStore,
-    change: MemoryChange,
-) -> Result<String, metaclaw_memory::MemoryError> {
+fn change(store: &MemoryStore, change: MemoryChange) -> Result<String, MemoryError> {
     match change {
         MemoryChange::Add {
             agent,

@@ -3,8 +3,7 @@
 use jiff::{civil::date, tz::TimeZone};
 use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Usage, Verdict};
 use metaclaw_llm::BudgetConfig;
-use metaclaw_skills::Origin;
-use metaclaw_skills::{EvolutionRun, Library, SkillsConfig, WishesConfig, hear};
+use metaclaw_skills::{EvolutionRun, Library, Origin, SkillsConfig, WishesConfig, hear};
 use metaclaw_turns::{DailyCounts, NewTurn, StreamEnd, TurnKind, TurnLog, TurnsConfig};
 
 use super::*;

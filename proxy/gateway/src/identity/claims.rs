@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName};
 use metaclaw_chat::{AgentId, SessionId, excerpt};
 use metaclaw_dialects::request::ChatRequest;
-use metaclaw_memory::MemoryScope;
+use metaclaw_skills::MemoryScope;
 use serde_json::Value;
 
 use super::error::IdentityError;

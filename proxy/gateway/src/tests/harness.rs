@@ -55,7 +55,7 @@ pub(super) struct SetUp {
     pub wishes: WishesConfig,
     pub skills: SkillsConfig,
     pub services: Option<Services>,
-    pub memory: Option<metaclaw_memory::MemoryStore>,
+    pub memory: Option<metaclaw_skills::MemoryStore>,
     pub rollouts: Option<Arc<crate::Rollouts>>,
     pub privacy: Arc<Privacy>,
     pub no_llm: bool,

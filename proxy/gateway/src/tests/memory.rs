@@ -1,7 +1,7 @@
 //! Tests of memories in requests.
 
 use metaclaw_chat::AgentId;
-use metaclaw_memory::{MemoryConfig, MemoryKind, MemoryScope, MemoryStore};
+use metaclaw_skills::{MemoryConfig, MemoryKind, MemoryScope, MemoryStore};
 use metaclaw_test_kit::has;
 
 use super::harness::{Harness, SetUp, completion, json_reply, post};

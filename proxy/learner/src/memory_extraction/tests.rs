@@ -1,10 +1,10 @@
 //! Tests: facts that the owner tells are remembered, and nobody else's.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, SessionId};
-use metaclaw_memory::{MemoryConfig, MemoryScope};
+use metaclaw_skills::{MemoryConfig, MemoryScope};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

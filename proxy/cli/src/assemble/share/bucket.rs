@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use http::StatusCode;
 use metaclaw_aws::{CredentialSource, RequestToSign, S3Location, S3Refusal, sign_s3};
 use metaclaw_llm::{http_client, loopback_client};
@@ -42,23 +42,6 @@ pub(super) struct BucketStore {
     ending: CancellationToken,
 }
 
-/// One request to the bucket.
-struct BucketRequest<'a> {
-    method: Method,
-    url: String,
-    body: &'a str,
-    /// The largest answer in bytes.
-    max: u64,
-}
-
-/// What the service answered.
-struct BucketAnswer {
-    status: StatusCode,
-    /// The bucket's region, if the service names it.
-    region: Option<String>,
-    body: Vec<u8>,
-}
-
 // === impl BucketStore ===
 
 impl BucketStore {
@@ -88,95 +71,95 @@ impl BucketStore {
         })
     }
 
-    /// Sends a request and waits for the answer, on a thread where waiting is allowed.
-    fn send(&self, request: &BucketRequest<'_>) -> io::Result<BucketAnswer> {
-        let sent = self.ending.run_until_cancelled(self.answer(request));
-        let sent = self.runtime.block_on(sent);
-        sent.unwrap_or_else(|| Err(io::Error::other("not asked: the proxy ends")))
+    /// Sends a request about `name` and waits for the answer, on a thread where waiting is allowed. Returns `None` if
+    /// there is no such object.
+    fn ask(
+        &self,
+        method: &Method,
+        url: &str,
+        name: &str,
+        body: &str,
+        max: u64,
+    ) -> io::Result<Option<String>> {
+        let answer = self.answer(method, url, body, max);
+        let answer = self.ending.run_until_cancelled(answer);
+        let answer = self.runtime.block_on(answer);
+        let answer = answer.unwrap_or_else(|| Err(anyhow!("not asked: the proxy ends")));
+        answer.map_err(|error| io::Error::other(format!("{method} {name}: {error:#}")))
     }
 
-    async fn answer(&self, request: &BucketRequest<'_>) -> io::Result<BucketAnswer> {
+    async fn answer(
+        &self,
+        method: &Method,
+        url: &str,
+        body: &str,
+        max: u64,
+    ) -> anyhow::Result<Option<String>> {
         // The path is signed as it is sent.
-        let url = Url::parse(&request.url).map_err(io::Error::other)?;
-        let credentials = self.credentials.load().map_err(io::Error::other)?;
+        let url = Url::parse(url)?;
         let to_sign = RequestToSign {
-            method: request.method.as_str(),
+            method: method.as_str(),
             uri: url.as_str(),
-            body: request.body.as_bytes(),
+            body: body.as_bytes(),
         };
-        let region = self.location.region();
-        let headers = sign_s3(to_sign, region, &credentials, SystemTime::now());
+        let ours = self.location.region();
+        let headers = sign_s3(to_sign, ours, &self.credentials.load()?, SystemTime::now())?;
         let mut call = self
             .http
-            .request(request.method.clone(), url)
+            .request(method.clone(), url)
             .timeout(TIMEOUT)
-            .headers(headers.map_err(io::Error::other)?.into_iter().collect());
-        if request.method == Method::PUT {
-            call = call.body(request.body.to_owned());
+            .headers(headers.into_iter().collect());
+        if *method == Method::PUT {
+            call = call.body(body.to_owned());
         }
-        let mut response = call.send().await.map_err(failed)?;
-        let status = response.status();
-        let region = response.headers().get("x-amz-bucket-region");
-        let region = region.and_then(|it| it.to_str().ok());
-        let is_word = |it: &&str| it.len() <= 40 && !it.contains(|c: char| !is_of_region(c));
-        let region = region.filter(is_word).map(str::to_owned);
-        let max = if status.is_success() {
-            request.max
-        } else {
-            MAX_ERROR
-        };
+        let mut response = call.send().await.map_err(no_answer)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let max = if status.is_success() { max } else { MAX_ERROR };
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        while let Some(chunk) = response.chunk().await.map_err(no_answer)? {
             body.extend_from_slice(&chunk);
-            if body.len() as u64 > max {
-                return Err(io::Error::other(format!(
-                    "it has more than {max} bytes, which is the limit"
-                )));
-            }
+            ensure!(
+                body.len() as u64 <= max,
+                "it has more than {max} bytes, which is the limit"
+            );
         }
-        Ok(BucketAnswer {
-            status,
-            region,
-            body,
-        })
+        if status.is_success() {
+            let text = String::from_utf8(body);
+            return Ok(Some(text.map_err(|error| error.utf8_error())?));
+        }
+        let S3Refusal { code, message } = S3Refusal::read(&String::from_utf8_lossy(&body));
+        if status == StatusCode::NOT_FOUND && code == "NoSuchKey" && *method != Method::PUT {
+            return Ok(None);
+        }
+        let mut why = format!("answered {}", status.as_u16());
+        for part in [code, message].iter().filter(|part| !part.is_empty()) {
+            why = format!("{why} {part}");
+        }
+        let region = headers.get("x-amz-bucket-region");
+        let region = region.and_then(|region| region.to_str().ok());
+        let is_word = |it: &&str| it.len() <= 40 && !it.contains(|c: char| !is_of_region(c));
+        if let Some(region) = region.filter(is_word).filter(|region| *region != ours) {
+            why = format!("{why} (set skills.share.region to {region}; it is {ours})");
+        }
+        Err(anyhow!(why))
     }
 
     /// Sends a request about one file.
-    fn send_for(
+    fn ask_for(
         &self,
-        parts: &[&str],
-        method: Method,
+        writer: &WriterId,
+        file: &ShareFile,
+        method: &Method,
         body: &str,
         max: u64,
-    ) -> io::Result<BucketAnswer> {
-        let request = BucketRequest {
-            method,
-            url: self.location.object_url(parts),
-            body,
-            max,
-        };
-        let name = self.location.object_name(parts);
-        let named = |error| in_words(&request.method, &name, &error);
-        self.send(&request).map_err(named)
-    }
-
-    /// Returns the error of an answer with another status than those of success.
-    fn refused(&self, method: &Method, name: &str, answer: &BucketAnswer) -> io::Error {
-        let S3Refusal { code, message } = S3Refusal::read(&String::from_utf8_lossy(&answer.body));
-        let mut why = format!("answered {}", answer.status.as_u16());
-        for part in [code, message] {
-            if !part.is_empty() {
-                why = format!("{why} {part}");
-            }
-        }
-        let ours = self.location.region();
-        match &answer.region {
-            Some(region) if region != ours => {
-                why = format!("{why} (set skills.share.region to {region}; it is {ours})");
-            }
-            Some(_) | None => {}
-        }
-        in_words(method, name, &io::Error::other(why))
+    ) -> io::Result<Option<String>> {
+        let mut parts = vec![writer.as_str()];
+        parts.extend(file.parts());
+        let (url, name) = (
+            self.location.object_url(&parts),
+            self.location.object_name(&parts),
+        );
+        self.ask(method, &url, &name, body, max)
     }
 }
 
@@ -186,21 +169,10 @@ impl ShareStore for BucketStore {
         let mut writers = Vec::new();
         let mut continuation = None;
         for _ in 0..MAX_PAGES {
-            let request = BucketRequest {
-                method: Method::GET,
-                url: self.location.folders_url(continuation.as_deref()),
-                body: "",
-                max: MAX_LIST,
-            };
-            let told = |error: &io::Error| in_words(&Method::GET, &name, error);
-            let answer = self.send(&request).map_err(|error| told(&error))?;
-            if answer.status != StatusCode::OK {
-                return Err(self.refused(&Method::GET, &name, &answer));
-            }
-            let text = String::from_utf8(answer.body)
-                .map_err(|error| told(&io::Error::other(error.utf8_error())))?;
-            let page = self.location.folders(&text);
-            let page = page.map_err(|why| told(&io::Error::other(why)))?;
+            let url = self.location.folders_url(continuation.as_deref());
+            let text = self.ask(&Method::GET, &url, &name, "", MAX_LIST)?;
+            let page = self.location.folders(&text.unwrap_or_default());
+            let page = page.map_err(|why| io::Error::other(format!("GET {name}: {why}")))?;
             writers.extend(page.folders.iter().filter_map(|name| name.parse().ok()));
             continuation = page.continuation;
             if continuation.is_none() {
@@ -214,44 +186,18 @@ impl ShareStore for BucketStore {
     }
 
     fn read(&self, writer: &WriterId, file: &ShareFile, max: u64) -> io::Result<Option<String>> {
-        let parts = parts(writer, file);
-        let answer = self.send_for(&parts, Method::GET, "", max)?;
-        let name = self.location.object_name(&parts);
-        if answer.status == StatusCode::OK {
-            let text = String::from_utf8(answer.body);
-            let text = text.map_err(|error| {
-                in_words(&Method::GET, &name, &io::Error::other(error.utf8_error()))
-            });
-            return text.map(Some);
-        }
-        let refusal = S3Refusal::read(&String::from_utf8_lossy(&answer.body));
-        if answer.status == StatusCode::NOT_FOUND && refusal.code == "NoSuchKey" {
-            return Ok(None);
-        }
-        Err(self.refused(&Method::GET, &name, &answer))
+        self.ask_for(writer, file, &Method::GET, "", max)
     }
 
     /// S3 shows an object as it was before or as it is after, never a part of it.
     fn write(&self, writer: &WriterId, file: &ShareFile, text: &str) -> io::Result<()> {
-        let parts = parts(writer, file);
-        let answer = self.send_for(&parts, Method::PUT, text, MAX_ERROR)?;
-        if answer.status.is_success() {
-            return Ok(());
-        }
-        let name = self.location.object_name(&parts);
-        Err(self.refused(&Method::PUT, &name, &answer))
+        self.ask_for(writer, file, &Method::PUT, text, MAX_ERROR)?;
+        Ok(())
     }
 
     fn remove(&self, writer: &WriterId, file: &ShareFile) -> io::Result<()> {
-        let parts = parts(writer, file);
-        let answer = self.send_for(&parts, Method::DELETE, "", MAX_ERROR)?;
-        let refusal = S3Refusal::read(&String::from_utf8_lossy(&answer.body));
-        let is_gone = answer.status == StatusCode::NOT_FOUND && refusal.code == "NoSuchKey";
-        if answer.status.is_success() || is_gone {
-            return Ok(());
-        }
-        let name = self.location.object_name(&parts);
-        Err(self.refused(&Method::DELETE, &name, &answer))
+        self.ask_for(writer, file, &Method::DELETE, "", MAX_ERROR)?;
+        Ok(())
     }
 }
 
@@ -275,33 +221,13 @@ fn location(
         .context("skills.share.bucket, skills.share.endpoint or skills.share.region is wrong")
 }
 
-fn parts<'a>(writer: &'a WriterId, file: &'a ShareFile) -> Vec<&'a str> {
-    let mut parts = vec![writer.as_str()];
-    parts.extend(file.parts());
-    parts
-}
-
 fn is_of_region(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
 }
 
 /// Describes an error of the network with its causes.
-fn failed(error: reqwest::Error) -> io::Error {
-    io::Error::other(anyhow::Error::from(error.without_url()).context("no answer"))
-}
-
-fn in_words(method: &Method, name: &str, error: &io::Error) -> io::Error {
-    let why = error.get_ref().map(|inner| {
-        let mut why = inner.to_string();
-        let mut source = inner.source();
-        while let Some(cause) = source {
-            why = format!("{why}: {cause}");
-            source = cause.source();
-        }
-        why
-    });
-    let why = why.unwrap_or_else(|| error.to_string());
-    io::Error::other(format!("{method} {name}: {why}"))
+fn no_answer(error: reqwest::Error) -> anyhow::Error {
+    anyhow::Error::from(error.without_url()).context("no answer")
 }
 
 #[cfg(test)]

@@ -3,15 +3,17 @@
 //! The model sees only the owner's own sentences, as for wishes. It sees no reply, no tool's result and no pasted text. A
 //! fact in its answer counts only if the owner's words support it.
 
-use std::{fmt::Write as _, sync::LazyLock};
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use metaclaw_chat::Message;
-use metaclaw_skills::{OwnSentence, own_sentences};
 use regex::{Regex, RegexSet};
 
+use super::{MAX_CHARS, MemoryKind};
 use crate::{
-    memory::{MAX_CHARS, MemoryKind},
-    support::is_supported,
+    hearing::{OwnSentence, own_sentences},
+    model_text::{after_thinking, is_none, numbered},
+    patterns::{pattern, pattern_set},
+    words::terms,
 };
 
 /// The longest fact that a model may write, in characters.
@@ -24,6 +26,8 @@ const MAX_FACTS: usize = 12;
 const BY_MODEL: f32 = 0.8;
 /// The confidence of a fact that a rule found.
 const BY_RULE: f32 = 0.7;
+/// The share of a fact's words that the owner must have typed.
+const SHARE: f32 = 0.6;
 /// The shortest sentence that may be a fact, in characters.
 const MIN_CHARS: usize = 4;
 
@@ -69,24 +73,15 @@ impl FactQuestion {
     }
 
     pub fn messages(&self) -> Vec<Message> {
-        let mut asked = String::new();
-        for (n, sentence) in self.sentences.iter().enumerate() {
-            let _ = writeln!(asked, "{}. {}", n + 1, sentence.text);
-        }
+        let asked = numbered(self.sentences.iter().map(|it| it.text.as_str()));
         vec![Message::system(INSTRUCTION), Message::user(asked)]
     }
 
     /// Returns those facts of an answer that the owner's words support, or `None` if the answer has another form than the
     /// one that was asked for.
     pub fn read(&self, answer: &str) -> Option<Vec<Fact>> {
-        let answer = answer
-            .rsplit_once("</think>")
-            .map_or(answer, |(_, said)| said);
-        let lines: Vec<(usize, MemoryKind, &str)> = answer.lines().filter_map(fact_line).collect();
-        let is_none = |line: &str| {
-            let word = line.trim().trim_matches(|c: char| !c.is_alphabetic());
-            word.eq_ignore_ascii_case("none")
-        };
+        let answer = after_thinking(answer);
+        let lines: Vec<_> = answer.lines().filter_map(fact_line).collect();
         if lines.is_empty() && !answer.lines().any(is_none) {
             return None;
         }
@@ -122,38 +117,27 @@ pub fn plain_facts<'t>(messages: impl IntoIterator<Item = &'t str>) -> Vec<Fact>
 /// Returns the sentences of a message that may be facts. A long message may contain pasted text that is not marked, so it
 /// gives only the sentences that a rule recognises. A wish is no fact, because it is kept as a wish.
 fn usable(message: &str) -> impl Iterator<Item = OwnSentence> {
-    own_sentences(message).into_iter().filter(|it| {
-        let length = it.text.chars().count();
+    own_sentences(message).into_iter().filter(|own| {
+        let length = own.text.chars().count();
         let fits = (MIN_CHARS..=MAX_CHARS).contains(&length);
-        fits && !it.is_wish && (!it.is_in_long || kind_by_rule(&it.text).is_some())
+        fits && !own.is_wish && (!own.is_in_long || kind_by_rule(&own.text).is_some())
     })
 }
 
+/// A line `fact N KIND: text`, with the bullets and brackets that models add.
+static FACT_LINE: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)^[\s*-]*fact\s*[#\[(]*(\d+)[\])\s]*[(\[]*\s*([a-z_]+)\s*[)\]]*\s*[:：][\s\x22<>“”]*(.*?)[\s\x22<>“”]*$",
+    )
+});
+
 /// Reads `fact N KIND: text`.
 fn fact_line(line: &str) -> Option<(usize, MemoryKind, &str)> {
-    let line = line.trim().trim_start_matches(['-', '*', ' ']);
-    let (word, rest) = line.split_at_checked(4)?;
-    let rest = rest.trim_start().trim_start_matches(['#', '[', '(']);
-    let digits = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
-    let n = rest[..digits]
-        .parse()
-        .ok()
-        .filter(|_| word.eq_ignore_ascii_case("fact"))?;
-    let rest = rest[digits..].trim_start_matches([']', ')', ' ']);
-    let (kind, content) = rest.split_once([':', '：'])?;
-    let kind = kind
-        .trim()
-        .trim_matches(['(', ')', '[', ']'])
-        .to_ascii_lowercase();
-    let content = content
-        .trim()
-        .trim_matches(['"', '<', '>', '“', '”'])
-        .trim();
+    let (_, [n, kind, content]) = FACT_LINE.captures(line)?.extract();
     let length = content.chars().count();
-    let is_one = (1..=MAX_FACT).contains(&length) && !content.chars().any(char::is_control);
-    is_one.then_some((n, MemoryKind::named(&kind)?, content))
+    let is_one = (1..=MAX_FACT).contains(&length) && !content.contains(char::is_control);
+    let kind = kind.to_ascii_lowercase().parse().ok();
+    is_one.then_some((n.parse().ok()?, kind?, content))
 }
 
 /// The kinds in the order of the patterns.
@@ -176,25 +160,72 @@ const RULES: [(MemoryKind, &str); 4] = [
     ),
 ];
 
-static PATTERNS: LazyLock<Option<RegexSet>> =
-    LazyLock::new(|| RegexSet::new(RULES.iter().map(|(_, pattern)| pattern)).ok());
+static PATTERNS: LazyLock<RegexSet> =
+    LazyLock::new(|| pattern_set(RULES.iter().map(|(_, pattern)| *pattern)));
 /// A question, or an order to do something now.
-static NOT_TOLD: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)[?？]\W*$|吗\W*$|^\W*(?:can|could|would|will|do|does|did|is|are|what|why|how|when|where|who|which|should)\b|\b(?:if|suppose|imagine|pretend|let's say) (?:I|we)\b|\bI(?:'d| would) (?:like|love|prefer)\b|\bI (?:like|love) (?:it|this|that|the idea)\b").ok()
+static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)[?？]\W*$|吗\W*$|^\W*(?:can|could|would|will|do|does|did|is|are|what|why|how|when|where|who|which|should)\b|\b(?:if|suppose|imagine|pretend|let's say) (?:I|we)\b|\bI(?:'d| would) (?:like|love|prefer)\b|\bI (?:like|love) (?:it|this|that|the idea)\b",
+    )
 });
 
 /// Returns the kind of a sentence that a rule recognises.
 fn kind_by_rule(sentence: &str) -> Option<MemoryKind> {
-    if NOT_TOLD.as_ref()?.is_match(sentence) {
+    if NOT_TOLD.is_match(sentence) {
         return None;
     }
-    let first = PATTERNS.as_ref()?.matches(sentence).iter().next()?;
+    let first = PATTERNS.matches(sentence).iter().next()?;
     RULES.get(first).map(|(kind, _)| *kind)
+}
+
+/// Returns whether a fact says nothing that the owner did not say: most of its words are the owner's, and all numbers,
+/// names and parts of addresses are. A name is a word with a capital letter that does not begin the fact.
+fn is_supported(fact: &str, said: &str) -> bool {
+    let words = |text: &str| terms(text).into_iter().collect::<BTreeSet<_>>();
+    let (of_fact, of_owner) = (words(fact), words(said));
+    let n_own = of_fact.intersection(&of_owner).count();
+    let lower = said.to_lowercase();
+    let splits = |c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | '/'));
+    let parts = fact
+        .split(splits)
+        .map(|part| part.trim_matches(['.', '-', '_', '/']))
+        .filter(|part| !part.is_empty());
+    let is_own = |(at, part): (usize, &str)| {
+        let is_name = at > 0 && part != "I" && part.starts_with(char::is_uppercase);
+        let is_hard =
+            is_name || part.contains(|c: char| c.is_ascii_digit() || c == '@' || c == '/');
+        !is_hard || lower.contains(&part.to_lowercase())
+    };
+    !of_fact.is_empty()
+        && n_own as f32 / of_fact.len() as f32 >= SHARE
+        && parts.enumerate().all(is_own)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fact_may_shorten_what_was_said_and_add_nothing() {
+        let moved = "By the way, we moved the whole shop from MySQL to Postgres 16 last week.";
+        let lives = "对了，我住在上海浦东，离公司很远。";
+        for (said, fact, expected) in [
+            (moved, "The shop moved from MySQL to Postgres 16", true),
+            (moved, "We moved the shop to Postgres 16 last week", true),
+            (moved, "The shop moved to Postgres 17", false),
+            (
+                moved,
+                "The shop moved to Oracle from MySQL last week",
+                false,
+            ),
+            (moved, "The user likes databases and hates Mondays", false),
+            (moved, "", false),
+            (lives, "我住在上海浦东", true),
+            (lives, "我住在北京朝阳区附近", false),
+        ] {
+            assert_eq!(is_supported(fact, said), expected, "{fact}");
+        }
+    }
 
     fn kinds(text: &str) -> Vec<MemoryKind> {
         plain_facts([text]).into_iter().map(|it| it.kind).collect()
@@ -202,7 +233,6 @@ mod tests {
 
     #[test]
     fn rules_find_what_is_told_and_no_tasks_or_questions() {
-        assert!(PATTERNS.is_some() && NOT_TOLD.is_some());
         use MemoryKind::{Preference, ProceduralObservation, ProjectState, Semantic};
         for (text, expected) in [
             ("I prefer tabs over spaces.", &[Preference][..]),

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use metaclaw_skills::terms;
 use regex::Regex;
 
-use crate::memory::{Memory, MemoryState};
+use super::{Memory, MemoryState};
+use crate::{patterns::pattern, words::terms};
 
 /// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original.
 const SAME: f32 = 0.8;
@@ -13,13 +13,17 @@ const SAME: f32 = 0.8;
 const MAX_SUBJECT: usize = 6;
 
 /// A verb between the subject of a fact and its predicate.
-static VERB: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用").ok()
+static VERB: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用",
+    )
 });
 
 /// A subject that has one value at a time, as a birthday has. A dog can be brown and old.
-static ONE_VALUE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)\b(?:favou?rite|preferred|default)\b|\b(?:name|birthday|e-?mail|phone|number|address|time ?zone|language|title|role|editor|shell|browser|deadline|version|port|url)\s*$|最喜欢|首选|默认|(?:名字|生日|邮箱|电话|地址|时区|语言|职位|编辑器|浏览器|截止日期|版本|端口)\s*$").ok()
+static ONE_VALUE: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:favou?rite|preferred|default)\b|\b(?:name|birthday|e-?mail|phone|number|address|time ?zone|language|title|role|editor|shell|browser|deadline|version|port|url)\s*$|最喜欢|首选|默认|(?:名字|生日|邮箱|电话|地址|时区|语言|职位|编辑器|浏览器|截止日期|版本|端口)\s*$",
+    )
 });
 
 /// What a consolidation changed.
@@ -35,7 +39,7 @@ pub struct Consolidated {
 
 /// How a memory relates to a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Relation {
+pub(super) enum Relation {
     Same,
     OutOfDate,
     None,
@@ -43,7 +47,7 @@ pub(crate) enum Relation {
 
 /// Returns whether two texts have the same words in the same order, regardless of case and of punctuation around words.
 /// "C++" is another word than "C", and "1.6" another than "16".
-pub(crate) fn is_repetition(one: &str, other: &str) -> bool {
+pub(super) fn is_repetition(one: &str, other: &str) -> bool {
     spelled(one).eq(spelled(other))
 }
 
@@ -56,7 +60,7 @@ fn spelled(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// A memory whose text was read, so that it can be compared with many others.
-pub(crate) struct ReadMemory<'m> {
+pub(super) struct ReadMemory<'m> {
     memory: &'m Memory,
     spelled: Vec<String>,
     words: BTreeSet<String>,
@@ -66,9 +70,9 @@ pub(crate) struct ReadMemory<'m> {
 // === impl ReadMemory ===
 
 impl<'m> ReadMemory<'m> {
-    pub(crate) fn of(memory: &'m Memory) -> Self {
+    pub(super) fn new(memory: &'m Memory) -> Self {
         #[cfg(test)]
-        tests::N_READ.with(|it| it.set(it.get() + 1));
+        tests::N_READ.with(|n_read| n_read.set(n_read.get() + 1));
         Self {
             memory,
             spelled: spelled(&memory.content).collect(),
@@ -78,7 +82,7 @@ impl<'m> ReadMemory<'m> {
     }
 
     /// Compares an older memory with a newer one of the same agent and scope.
-    pub(crate) fn relation(&self, new: &Self) -> Relation {
+    pub(super) fn relation(&self, new: &Self) -> Relation {
         if self.spelled == new.spelled {
             return Relation::Same;
         }
@@ -101,35 +105,33 @@ impl<'m> ReadMemory<'m> {
     }
 
     fn numbers(&self) -> impl Iterator<Item = &String> {
-        let is_number = |it: &&String| it.contains(|c: char| c.is_ascii_digit());
+        let is_number = |word: &&String| word.contains(|c: char| c.is_ascii_digit());
         self.words.iter().filter(is_number)
     }
 }
 
 /// Compares all pairs of active memories of one scope. A memory that is replaced names the newer one.
-pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
+pub(super) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     let mut done = Consolidated::default();
-    let read: Vec<Option<ReadMemory<'_>>> = memories
-        .iter()
-        .map(|it| it.is_active().then(|| ReadMemory::of(it)))
-        .collect();
-    let mut order: Vec<(usize, &ReadMemory<'_>)> = read
+    let mut read: Vec<(usize, ReadMemory<'_>)> = memories
         .iter()
         .enumerate()
-        .filter_map(|(at, it)| Some((at, it.as_ref()?)))
+        .filter(|(_, memory)| memory.is_active())
+        .map(|(at, memory)| (at, ReadMemory::new(memory)))
         .collect();
-    order.sort_by_key(|(_, it)| (it.memory.updated_ms, &it.memory.memory_id));
+    read.sort_by_key(|(_, one)| (one.memory.updated_ms, &one.memory.memory_id));
     let mut replaced = Vec::new();
-    for (place, (at, old)) in order.iter().enumerate() {
-        let newer = order[place + 1..].iter().rev().find_map(|(_, new)| {
-            let is_near = old.memory.scope_id == new.memory.scope_id;
-            let related = is_near.then(|| old.relation(new))?;
-            (related != Relation::None).then(|| (related, new.memory.memory_id.clone()))
+    for (place, (at, old)) in read.iter().enumerate() {
+        let mut newer = read[place + 1..].iter().rev().map(|(_, new)| new);
+        let newer = newer.find_map(|new| match old.relation(new) {
+            _ if old.memory.scope_id != new.memory.scope_id => None,
+            Relation::None => None,
+            relation => Some((relation, new.memory.memory_id.clone())),
         });
-        if let Some((related, superseded_by)) = newer {
+        if let Some((relation, superseded_by)) = newer {
             replaced.push((*at, superseded_by));
-            done.merged += usize::from(related == Relation::Same);
-            done.superseded += usize::from(related == Relation::OutOfDate);
+            done.merged += usize::from(relation == Relation::Same);
+            done.superseded += usize::from(relation == Relation::OutOfDate);
         }
     }
     for (at, superseded_by) in replaced {
@@ -143,12 +145,12 @@ pub(crate) fn consolidate(memories: &mut [Memory]) -> Consolidated {
 /// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "my dog is ..",
 /// "our shop uses ..", "my team prefers ..".
 fn subject(text: &str) -> Option<Vec<String>> {
-    let verb = VERB.as_ref()?.find(text)?;
+    let verb = VERB.find(text)?;
     let owned = text[..verb.start()].to_lowercase();
     let verb = verb.as_str().to_lowercase();
     let is_of_owner = ["my ", "our ", "the ", "我的", "我们的"]
         .iter()
-        .any(|it| owned.starts_with(it));
+        .any(|beginning| owned.starts_with(beginning));
     let lives = ["live in", "lives in", "work at", "work for", "住在"];
     let mut words = terms(&owned);
     if lives.contains(&verb.as_str()) && !owned.contains(',') {
@@ -156,7 +158,7 @@ fn subject(text: &str) -> Option<Vec<String>> {
         return Some(words);
     }
     let is_subject = is_of_owner && !words.is_empty() && words.len() <= MAX_SUBJECT;
-    let has_one_value = ONE_VALUE.as_ref()?.is_match(&owned);
+    let has_one_value = ONE_VALUE.is_match(&owned);
     // "was" and "is" say something about the same property, and "is called" about another one.
     words.push(match verb.as_str() {
         "叫" => verb,
@@ -170,7 +172,13 @@ fn subject(text: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::AgentId;
+
     use super::*;
+    use crate::{
+        journal::Origin,
+        memory::{MemoryKind, MemoryScope},
+    };
 
     std::thread_local! {
         pub(super) static N_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
@@ -178,7 +186,6 @@ mod tests {
 
     #[test]
     fn a_statement_replaces_only_one_about_the_same_property() {
-        assert!(VERB.is_some() && ONE_VALUE.is_some());
         for (old, new, expected) in [
             ("My editor was vim.", "My editor is helix now.", true),
             ("I live in Rome.", "I live in Paris.", true),
@@ -229,25 +236,19 @@ mod tests {
     fn each_text_is_read_once_however_many_memories_there_are() {
         let memory = |n: u64| Memory {
             memory_id: n.to_string(),
-            scope_id: crate::MemoryScope::default(),
-            kind: crate::MemoryKind::Semantic,
+            scope_id: MemoryScope::default(),
+            kind: MemoryKind::Semantic,
             content: format!("Shelf {n} holds book {}.", 1_000 + n),
             said: None,
             importance: 0.5,
             confidence: 0.5,
-            origin: metaclaw_skills::Origin {
-                agent: "main".parse().unwrap(),
-                session: None,
-                turn: None,
-                sender: None,
-                at_ms: n,
-            },
+            origin: Origin::by_hand(&AgentId::default_agent(), None, n),
             updated_ms: n,
             state: MemoryState::Active,
         };
         let mut memories: Vec<Memory> = (0..200).map(memory).collect();
         memories[7].content = memories[190].content.to_uppercase();
-        N_READ.with(|it| it.set(0));
+        N_READ.with(|n_read| n_read.set(0));
         let done = consolidate(&mut memories);
         assert_eq!((done.merged, done.superseded), (1, 0));
         assert_eq!(N_READ.with(std::cell::Cell::get), 200);

@@ -1,0 +1,642 @@
+//! The store of memories: what is remembered, given to sessions and forgotten.
+//!
+//! Each agent has a file, `AGENT.jsonl`, with a line of JSON for each memory, in the order of learning. A person has
+//! hundreds of facts and not millions, so each change writes the whole file anew and renames it into place, under a lock
+//! that all processes of one home share. A read uses the copy in memory while the file's stamp is the same. Messages of
+//! the owner that were not read for facts yet are in `.buffer.jsonl`, and survive a restart.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use metaclaw_chat::{AgentId, SessionId, TurnId, head, now_ms, one_line, whole_ms};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    MAX_CHARS, Memory, MemoryError, MemoryKind, MemoryScope, MemoryState,
+    facts::Fact,
+    policy::MemoryPolicy,
+    recall::{self, MemoryHit, Recall},
+    relation::{Consolidated, ReadMemory, Relation, consolidate, is_repetition},
+};
+use crate::{
+    config::MemoryConfig,
+    file::{FileStamp, failed, lock, read_lines, write_lines, write_private},
+    guard::suspicions,
+    journal::Origin,
+};
+
+/// The most memories of an agent. Beyond this, memories are deleted: first those that are not active, then the oldest.
+const MAX_MEMORIES: usize = 5_000;
+/// The most sessions whose scope is remembered.
+const MAX_SESSIONS: usize = 4_096;
+/// How sure a memory is that the owner wrote by hand.
+const BY_HAND: f32 = 1.0;
+const BUFFER: &str = ".buffer.jsonl";
+/// The most messages in the buffer. Beyond this, the oldest are dropped, because a lasting fact is usually repeated.
+const MAX_TURNS: usize = 2_000;
+/// The most bytes of all messages together. JSON escapes may make the file six times as long, and a file of more than
+/// 16 MiB is not read.
+const MAX_TOTAL: usize = 2 << 20;
+/// The longest message that is kept, in bytes. A longer one is cut off.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// Memories of every agent. Clones share one store.
+#[derive(Debug, Clone)]
+pub struct MemoryStore(Arc<StoreInner>);
+
+#[derive(Debug)]
+struct StoreInner {
+    dir: PathBuf,
+    config: MemoryConfig,
+    /// The files as they were read last.
+    files: Mutex<BTreeMap<AgentId, ReadFile>>,
+    /// The scopes that requests named.
+    scopes: Mutex<BTreeMap<(AgentId, SessionId), MemoryScope>>,
+}
+
+#[derive(Debug)]
+struct ReadFile {
+    stamp: Option<FileStamp>,
+    memories: Arc<Vec<Memory>>,
+}
+
+/// What the store did with a fact.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Remembered {
+    New(Memory),
+    /// It was known; its time is now that of this fact.
+    Again(Memory),
+    /// It waits for the owner's review.
+    Waits(Memory),
+}
+
+/// One message of the owner that was not read for facts yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferedTurn {
+    pub agent: AgentId,
+    pub session: SessionId,
+    pub scope: MemoryScope,
+    /// The turn in the log, or `None` if a program sent the message to the memory API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    pub said: String,
+    /// When it was said, in Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// The messages of one session, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BufferedSession {
+    pub agent: AgentId,
+    pub session: SessionId,
+    pub turns: Vec<BufferedTurn>,
+}
+
+// === impl MemoryStore ===
+
+impl MemoryStore {
+    /// Returns a store in a folder. The first change creates the folder.
+    pub fn open(dir: impl Into<PathBuf>, config: MemoryConfig) -> Self {
+        Self(Arc::new(StoreInner {
+            dir: dir.into(),
+            config,
+            files: Mutex::default(),
+            scopes: Mutex::default(),
+        }))
+    }
+
+    pub fn config(&self) -> &MemoryConfig {
+        &self.0.config
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.0.dir
+    }
+
+    /// Returns the scope of requests that name none.
+    pub fn default_scope(&self) -> MemoryScope {
+        MemoryScope::new(&self.0.config.scope)
+    }
+
+    /// Records the scope that a request named. The session keeps it.
+    pub fn note_scope(&self, agent: &AgentId, session: &SessionId, scope: MemoryScope) {
+        let mut scopes = guarded(&self.0.scopes);
+        let key = (agent.clone(), session.clone());
+        if scopes.len() >= MAX_SESSIONS && !scopes.contains_key(&key) {
+            scopes.clear();
+        }
+        scopes.insert(key, scope);
+    }
+
+    /// Returns the scope of a session.
+    pub fn scope_of(&self, agent: &AgentId, session: &SessionId) -> MemoryScope {
+        let scopes = guarded(&self.0.scopes);
+        let known = scopes.get(&(agent.clone(), session.clone())).cloned();
+        known.unwrap_or_else(|| self.default_scope())
+    }
+
+    /// Returns how memories are chosen.
+    ///
+    /// # Errors
+    /// If the original's `policy.json` is there and cannot be read.
+    pub fn policy(&self) -> Result<MemoryPolicy, MemoryError> {
+        let path = self.0.config.policy_path.clone();
+        let path = path.unwrap_or_else(|| self.dir().join("policy.json"));
+        Ok(MemoryPolicy::read(&self.0.config, &path).map_err(failed(path))?)
+    }
+
+    /// Stores a fact that the owner told. A suspicious one waits for review. It accesses the file system.
+    ///
+    /// # Errors
+    /// [`MemoryError`]. Nothing has changed then.
+    pub fn remember(
+        &self,
+        fact: &Fact,
+        scope: &MemoryScope,
+        origin: Origin,
+    ) -> Result<Remembered, MemoryError> {
+        let new = memory(fact, scope, origin)?;
+        let why = suspicions(&fact.content);
+        self.put(if why.is_empty() {
+            new
+        } else {
+            let state = MemoryState::Review { why };
+            Memory { state, ..new }
+        })
+    }
+
+    /// Stores a fact that the owner wrote by hand. No rule checks it. If the same waits for review, it is accepted.
+    ///
+    /// # Errors
+    /// [`MemoryError`]. Nothing has changed then.
+    pub fn write_down(
+        &self,
+        agent: &AgentId,
+        scope: &MemoryScope,
+        kind: MemoryKind,
+        content: &str,
+        is_pinned: bool,
+    ) -> Result<Memory, MemoryError> {
+        let fact = Fact {
+            kind,
+            content: content.to_owned(),
+            said: None,
+            confidence: BY_HAND,
+        };
+        let mut new = memory(&fact, scope, Origin::by_hand(agent, None, now_ms()))?;
+        if is_pinned {
+            new.importance = 1.0;
+        }
+        let (Remembered::New(memory) | Remembered::Again(memory) | Remembered::Waits(memory)) =
+            self.put(new)?;
+        Ok(memory)
+    }
+
+    fn put(&self, new: Memory) -> Result<Remembered, MemoryError> {
+        let agent = new.origin.agent.clone();
+        let merges = self.0.config.auto_consolidate;
+        self.change(&agent, |memories| add(memories, new, merges))
+    }
+
+    /// Chooses the memories that a session gets, by its first message, among those of its agent and those of all agents
+    /// (`_shared`).
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read. A failure of the telemetry file is only logged.
+    pub fn recall(
+        &self,
+        agent: &AgentId,
+        scope: &MemoryScope,
+        query: &str,
+    ) -> Result<Recall, MemoryError> {
+        let policy = self.policy()?;
+        let (own, shared) = (self.read(agent)?, self.read(&AgentId::shared())?);
+        let shared = shared.iter().filter(|it| it.origin.agent != *agent);
+        let active: Vec<&Memory> = (own.iter().chain(shared))
+            .filter(|it| it.is_active() && it.scope_id == *scope)
+            .collect();
+        let now = now_ms();
+        let recall = recall::choose(&active, query, &policy, now);
+        if let (Some(path), Some(_)) = (&self.0.config.telemetry_path, &recall.block)
+            && let Err(error) = recall.note(path, agent, scope, now).map_err(failed(path))
+        {
+            tracing::warn!(%error, "memory.telemetry_path gets no line about a recall");
+        }
+        Ok(recall)
+    }
+
+    /// Returns the active memories that share words with a query, best first. Without an agent or a scope, those of
+    /// all.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read.
+    pub fn search(
+        &self,
+        agent: Option<&AgentId>,
+        scope: Option<&MemoryScope>,
+        query: &str,
+        limit: usize,
+    ) -> Result<Vec<MemoryHit>, MemoryError> {
+        let memories = self.list(agent, scope)?;
+        let active: Vec<&Memory> = memories.iter().filter(|it| it.is_active()).collect();
+        let mut hits = recall::search(&active, query, &self.policy()?, now_ms());
+        hits.truncate(limit);
+        Ok(hits)
+    }
+
+    /// Returns all memories, the oldest first, of all agents if none is named.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read.
+    pub fn list(
+        &self,
+        agent: Option<&AgentId>,
+        scope: Option<&MemoryScope>,
+    ) -> Result<Vec<Memory>, MemoryError> {
+        let agents = match agent {
+            Some(agent) => vec![agent.clone()],
+            None => self.agents()?,
+        };
+        let mut all = Vec::new();
+        for agent in agents {
+            let memories = self.read(&agent)?;
+            let is_wanted = |it: &&Memory| scope.is_none_or(|scope| it.scope_id == *scope);
+            all.extend(memories.iter().filter(is_wanted).cloned());
+        }
+        all.sort_by_key(|it| it.origin.at_ms);
+        Ok(all)
+    }
+
+    /// Returns one memory.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read.
+    pub fn get(&self, agent: Option<&AgentId>, id: &str) -> Result<Option<Memory>, MemoryError> {
+        let mut all = self.list(agent, None)?.into_iter();
+        Ok(all.find(|it| it.memory_id == id))
+    }
+
+    /// Deletes a memory, those that it had replaced, and those that these had replaced.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unknown`] if there is none with this id, or an error of its file.
+    pub fn forget(&self, agent: Option<&AgentId>, id: &str) -> Result<Memory, MemoryError> {
+        let known = self.get(agent, id)?;
+        let known = known.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
+        self.change(&known.origin.agent, |memories| {
+            let mut next = vec![id.to_owned()];
+            while let Some(id) = next.pop() {
+                let goes = |it: &mut Memory| it.memory_id == id || it.is_replaced_by(&id);
+                let gone: Vec<Memory> = memories.extract_if(.., goes).collect();
+                next.extend(
+                    gone.into_iter()
+                        .map(|it| it.memory_id)
+                        .filter(|it| *it != id),
+                );
+            }
+        })?;
+        Ok(known)
+    }
+
+    /// Deletes the memories that come from some sessions, and the messages of these sessions in the buffer. A memory that
+    /// a deleted one had replaced is used again. Returns the deleted memories.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read or written.
+    pub fn forget_sessions(
+        &self,
+        is_gone: impl Fn(&AgentId, &SessionId) -> bool,
+    ) -> Result<Vec<Memory>, MemoryError> {
+        self.unbuffer(|turn| is_gone(&turn.agent, &turn.session))?;
+        let goes = |it: &Memory| {
+            let session = it.origin.session.as_ref();
+            session.is_some_and(|session| is_gone(&it.origin.agent, session))
+        };
+        let mut gone = Vec::new();
+        for agent in self.agents()? {
+            if !self.read(&agent)?.iter().any(goes) {
+                continue;
+            }
+            gone.extend(self.change(&agent, |memories| {
+                let gone: Vec<Memory> = memories.extract_if(.., |it| goes(it)).collect();
+                for memory in memories.iter_mut() {
+                    if gone.iter().any(|it| memory.is_replaced_by(&it.memory_id)) {
+                        memory.state = MemoryState::Active;
+                    }
+                }
+                // What is used again may be older than another memory that is used.
+                if self.0.config.auto_consolidate {
+                    consolidate(memories);
+                }
+                gone
+            })?);
+        }
+        Ok(gone)
+    }
+
+    /// Returns how long a memory may wait for review (`memory.review_stale_after_hours`).
+    pub fn patience(&self) -> Duration {
+        let hours = self.0.config.review_stale_after_hours;
+        Duration::from_secs(hours.saturating_mul(3_600))
+    }
+
+    /// Compares the memories of each agent with each other, and deletes those that waited too long for review by a time
+    /// that is certain. Without one, none is deleted.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a file cannot be read or written.
+    pub fn consolidate(&self, certain_ms: Option<u64>) -> Result<Consolidated, MemoryError> {
+        let stale_ms = whole_ms(self.patience());
+        let is_stale = |it: &Memory| {
+            let waits = matches!(it.state, MemoryState::Review { .. });
+            let waited_ms = certain_ms.map_or(0, |now| now.saturating_sub(it.updated_ms));
+            waits && stale_ms > 0 && waited_ms > stale_ms
+        };
+        let mut done = Consolidated::default();
+        for agent in self.agents()? {
+            self.change(&agent, |memories| {
+                let before = memories.len();
+                memories.retain(|it| !is_stale(it));
+                done.dropped += before - memories.len();
+                if self.0.config.auto_consolidate {
+                    let merged = consolidate(memories);
+                    done.merged += merged.merged;
+                    done.superseded += merged.superseded;
+                }
+            })?;
+        }
+        Ok(done)
+    }
+}
+
+/// The buffer.
+impl MemoryStore {
+    /// Adds a message of the owner, and returns the number of messages of its session in the buffer. A turn that is in
+    /// the buffer already is not added again. It accesses the file system.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read or written.
+    pub fn buffer(&self, mut turn: BufferedTurn) -> Result<usize, MemoryError> {
+        turn.said = head(&turn.said, MAX_BYTES).to_owned();
+        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
+            let is_known = turn.turn.is_some() && all.iter().any(|it| it.turn == turn.turn);
+            if !is_known {
+                all.push(turn.clone());
+                drop_oldest(all);
+            }
+            let is_beside =
+                |it: &&BufferedTurn| it.agent == turn.agent && it.session == turn.session;
+            all.iter().filter(is_beside).count()
+        })
+    }
+
+    /// Returns the messages for which `fits` is true, by session. They stay in the buffer until [`Self::unbuffer`]
+    /// removes them, so that no message is lost if the process ends before it has stored the facts.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read.
+    pub fn buffered(
+        &self,
+        fits: impl Fn(&BufferedTurn) -> bool,
+    ) -> Result<Vec<BufferedSession>, MemoryError> {
+        let mut sessions: Vec<BufferedSession> = Vec::new();
+        let turns = read_lines::<BufferedTurn>(&self.buffer_path())?;
+        for turn in turns.into_iter().filter(|turn| fits(turn)) {
+            let is_its =
+                |it: &&mut BufferedSession| it.agent == turn.agent && it.session == turn.session;
+            match sessions.iter_mut().find(is_its) {
+                Some(session) => session.turns.push(turn),
+                None => sessions.push(BufferedSession {
+                    agent: turn.agent.clone(),
+                    session: turn.session.clone(),
+                    turns: vec![turn],
+                }),
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// Changes the scope of the messages for which `fits` is true.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read or written.
+    pub fn rescope(
+        &self,
+        scope: &MemoryScope,
+        fits: impl Fn(&BufferedTurn) -> bool,
+    ) -> Result<(), MemoryError> {
+        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
+            for turn in all.iter_mut().filter(|turn| fits(turn)) {
+                turn.scope = scope.clone();
+            }
+        })
+    }
+
+    /// Removes the messages for which `goes` is true. Returns their number.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the file cannot be read or written.
+    pub fn unbuffer(&self, goes: impl Fn(&BufferedTurn) -> bool) -> Result<usize, MemoryError> {
+        if !self.buffer_path().exists() {
+            return Ok(0);
+        }
+        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
+            all.extract_if(.., |turn| goes(turn)).count()
+        })
+    }
+
+    fn buffer_path(&self) -> PathBuf {
+        self.dir().join(BUFFER)
+    }
+}
+
+/// The files.
+impl MemoryStore {
+    /// Returns the agents that have memories.
+    fn agents(&self) -> Result<Vec<AgentId>, MemoryError> {
+        let names = fs::read_dir(self.dir()).and_then(|entries| {
+            entries
+                .map(|entry| Ok(entry?.file_name()))
+                .collect::<io::Result<Vec<_>>>()
+        });
+        let names = match names {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            names => names.map_err(failed(self.dir()))?,
+        };
+        let agent = |name: &str| name.strip_suffix(".jsonl")?.parse().ok();
+        let mut agents: Vec<AgentId> = names
+            .iter()
+            .filter_map(|name| name.to_str().and_then(agent))
+            .collect();
+        agents.sort();
+        Ok(agents)
+    }
+
+    fn path(&self, agent: &AgentId) -> PathBuf {
+        self.dir().join(format!("{agent}.jsonl"))
+    }
+
+    /// Returns an agent's memories, from the file if it has changed.
+    fn read(&self, agent: &AgentId) -> Result<Arc<Vec<Memory>>, MemoryError> {
+        let path = self.path(agent);
+        let stamp = FileStamp::read(&path).map_err(failed(&path))?;
+        let mut files = guarded(&self.0.files);
+        if let Some(known) = files.get(agent).filter(|known| known.stamp == stamp) {
+            return Ok(Arc::clone(&known.memories));
+        }
+        let memories = Arc::new(read_lines(&path)?);
+        let read = ReadFile {
+            stamp,
+            memories: Arc::clone(&memories),
+        };
+        files.insert(agent.clone(), read);
+        Ok(memories)
+    }
+
+    /// Changes an agent's memories, and writes the file if they differ.
+    fn change<T>(
+        &self,
+        agent: &AgentId,
+        change: impl FnOnce(&mut Vec<Memory>) -> T,
+    ) -> Result<T, MemoryError> {
+        let done = self.change_lines(&self.path(agent), |memories| {
+            let done = change(memories);
+            drop_least(memories);
+            done
+        });
+        // Two changes within one tick of the file system's clock leave the same stamp.
+        guarded(&self.0.files).remove(agent);
+        done
+    }
+
+    /// Changes the lines of a file under the lock, and writes it if they differ.
+    fn change_lines<L, T>(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&mut Vec<L>) -> T,
+    ) -> Result<T, MemoryError>
+    where
+        L: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
+    {
+        let _lock = lock(self.dir())?;
+        let before: Vec<L> = read_lines(path)?;
+        let mut lines = before.clone();
+        let done = change(&mut lines);
+        if lines != before {
+            write_lines(path, &lines, write_private)?;
+        }
+        Ok(done)
+    }
+}
+
+// === impl BufferedSession ===
+
+impl BufferedSession {
+    /// Returns the time of the last message, in Unix milliseconds.
+    pub fn last_ms(&self) -> u64 {
+        self.turns
+            .iter()
+            .map(|turn| turn.at_ms)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// Makes an active memory of a fact.
+fn memory(fact: &Fact, scope: &MemoryScope, origin: Origin) -> Result<Memory, MemoryError> {
+    let content = one_line(&fact.content.replace(char::is_control, " "));
+    let length = content.chars().count();
+    match length {
+        0 => return Err(MemoryError::Empty),
+        1..=MAX_CHARS => {}
+        _ => return Err(MemoryError::TooLong { length }),
+    }
+    let key = format!("{}\n{scope}\n{content}\n{}", origin.agent, origin.at_ms);
+    Ok(Memory {
+        memory_id: blake3::hash(key.as_bytes()).to_hex()[..16].to_owned(),
+        scope_id: scope.clone(),
+        kind: fact.kind,
+        said: fact.said.clone().filter(|said| *said != content),
+        content,
+        importance: fact.kind.importance(),
+        confidence: fact.confidence,
+        updated_ms: origin.at_ms,
+        origin,
+        state: MemoryState::Active,
+    })
+}
+
+/// Adds a memory, or confirms the one that says the same.
+fn add(memories: &mut Vec<Memory>, new: Memory, merges: bool) -> Remembered {
+    let is_repeated = |it: &&mut Memory| {
+        let is_used = !matches!(it.state, MemoryState::Superseded { .. });
+        is_used && it.scope_id == new.scope_id && is_repetition(&it.content, &new.content)
+    };
+    if let Some(known) = memories.iter_mut().find(is_repeated) {
+        known.updated_ms = known.updated_ms.max(new.updated_ms);
+        known.confidence = known.confidence.max(new.confidence);
+        if new.is_pinned() {
+            known.importance = new.importance;
+        }
+        if new.is_active() {
+            known.state = MemoryState::Active;
+        }
+        return if known.is_active() {
+            Remembered::Again(known.clone())
+        } else {
+            Remembered::Waits(known.clone())
+        };
+    }
+    memories.push(new.clone());
+    if !new.is_active() {
+        return Remembered::Waits(new);
+    }
+    let read = ReadMemory::new(&new);
+    for old in memories.iter_mut().filter(|_| merges) {
+        let is_beside = old.is_active()
+            && old.memory_id != new.memory_id
+            && old.scope_id == new.scope_id
+            && old.updated_ms <= new.updated_ms;
+        if is_beside && ReadMemory::new(old).relation(&read) != Relation::None {
+            let superseded_by = new.memory_id.clone();
+            old.state = MemoryState::Superseded { superseded_by };
+        }
+    }
+    Remembered::New(new)
+}
+
+/// Deletes the memories beyond [`MAX_MEMORIES`].
+fn drop_least(memories: &mut Vec<Memory>) {
+    let too_many = memories.len().saturating_sub(MAX_MEMORIES);
+    let mut order: Vec<usize> = (0..memories.len()).collect();
+    order.sort_by_key(|at| (memories[*at].is_active(), memories[*at].updated_ms));
+    let mut gone = order[..too_many].to_vec();
+    gone.sort_unstable();
+    for at in gone.into_iter().rev() {
+        memories.remove(at);
+    }
+}
+
+/// Keeps the newest messages that the limits allow.
+fn drop_oldest(all: &mut Vec<BufferedTurn>) {
+    let mut n_bytes = 0;
+    let newest = all.iter().rev().take(MAX_TURNS).take_while(|turn| {
+        n_bytes += turn.said.len();
+        n_bytes <= MAX_TOTAL
+    });
+    let n_kept = newest.count();
+    all.drain(..all.len() - n_kept);
+}
+
+/// A panic of another thread leaves the map usable, because each change is one call.
+fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;
