@@ -85,8 +85,7 @@ pub struct RlConfig {
     /// again (docs/training/support-query.md).
     pub support_query: SupportQuery,
     /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
-    /// weights themselves, for opd and hybrid. session is the session's own accepted reply, for comparisons with
-    /// context_distillation only: it has ruined models.
+    /// weights themselves, for opd and hybrid.
     pub teacher: Teacher,
     /// How many replies the teacher samples for one turn. Those that are relevant and follow the wishes are targets.
     #[schemars(range(min = 1, max = 64))]
@@ -128,8 +127,6 @@ pub enum Teacher {
     Base,
     /// The weights that the step starts from; for opd and hybrid.
     Current,
-    /// The session's own reply that was accepted after a complaint, whatever it is; for redo, in comparisons.
-    Session,
 }
 
 /// `rl.support_query`.

@@ -8,17 +8,20 @@ const RELEVANCE: f64 = 0.3;
 /// Above this multiple of the reference's likelihood it says nonsense.
 const FLUENCY: f64 = 2.0;
 
-/// The promise that a ruined model is noticed: for each row, the run of the benchmark that shows it best.
+/// The row that trains without the gate.
+const ROW: &str = "hybrid";
+
+/// The promise that a ruined model is noticed, by the run of the benchmark that shows it best.
 pub fn seen(results: Results<'_>) -> Vec<Promise> {
-    ["today", "hybrid"].map(|row| {
-        let runs = results.records.iter().filter(|it| it.id.row == row);
-        let found: Vec<f64> = runs.filter_map(|run| ruin(results, run)).collect();
-        Promise::at_least(
-            format!("{row}: the ruin is seen (relevance under {RELEVANCE} or fluency over {FLUENCY}, 1 of 1)"),
-            1.0,
-            found.into_iter().max_by(f64::total_cmp),
-        )
-    }).into()
+    let runs = results.records.iter().filter(|run| run.id.row == ROW);
+    let found: Vec<f64> = runs.filter_map(|run| ruin(results, run)).collect();
+    vec![Promise::at_least(
+        format!(
+            "{ROW}: the ruin is seen (relevance under {RELEVANCE} or fluency over {FLUENCY}, 1 of 1)"
+        ),
+        1.0,
+        found.into_iter().max_by(f64::total_cmp),
+    )]
 }
 
 /// 1 where a run is ruined at any time that it was looked at.
@@ -42,7 +45,7 @@ mod tests {
     fn a_model_that_answers_is_no_ruin() {
         let content = Content::read(60).unwrap();
         let references = references(&["terse", "hello"], &content);
-        let mut lost = record("today", "hello", 1);
+        let mut lost = record(ROW, "hello", 1);
         lost.measured[0].figures.relevance = 0.2;
         let seen_in = |records: &[Record]| {
             let promises = seen(Results {
@@ -52,7 +55,7 @@ mod tests {
             });
             (promises[0].found, promises[0].is_kept)
         };
-        let good = record("today", "terse", 1);
+        let good = record(ROW, "terse", 1);
         assert_eq!(seen_in(std::slice::from_ref(&good)), (Some(0.0), false));
         assert_eq!(seen_in(&[good, lost]), (Some(1.0), true));
         assert_eq!(seen_in(&[]), (None, false));
