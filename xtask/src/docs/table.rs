@@ -189,18 +189,6 @@ pub(super) const RUN: &[DocEntry] = &[
         &["# MetaClaw, 2026-11-22"],
     ),
     runs("metaclaw report --days 7 --json", &["\"prefix\""]),
-    runs_as(
-        "metaclaw learn",
-        &[("metaclaw", "timeout 3 metaclaw")],
-        124,
-        &["turns recorded 6"],
-    ),
-    runs_as(
-        "metaclaw learn | tee learned.txt",
-        &[("metaclaw", "timeout 3 metaclaw")],
-        124,
-        &["turns recorded 6"],
-    ),
     runs(
         "metaclaw compare --agent main",
         &["without", "with wishes and skills"],
