@@ -6,10 +6,10 @@ use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use metaclaw_control::{
     client::ControlClient,
+    figures::broken_line,
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
-    report::broken_line,
     status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
     token_budget::Spend,
     waiting::WaitingReviews,
@@ -342,7 +342,8 @@ fn spend(spend: &Spend) -> String {
 
 /// How much of today's prompts came from the provider's cache, and what prevented more.
 fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
-    let Some((chat, share)) = status.chat.and_then(|it| Some((it, it.cached_percent()?))) else {
+    let chat = status.chat.unwrap_or_default();
+    let Some(share) = chat.cache_share().percent() else {
         return Vec::new();
     };
     let share = match chat.cached {

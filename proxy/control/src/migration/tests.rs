@@ -2,7 +2,6 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, JudgedBy};
-use metaclaw_llm::BudgetConfig;
 use metaclaw_memory::MemoryStore;
 use metaclaw_skills::Library;
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
@@ -36,16 +35,8 @@ impl OpenParts for Defaults {
         Ok(true)
     }
 
-    fn trains(&self) -> anyhow::Result<bool> {
-        Ok(false)
-    }
-
     fn step_figures(&self) -> anyhow::Result<PathBuf> {
         Ok(self.0.join("learning"))
-    }
-
-    fn budget(&self) -> anyhow::Result<BudgetConfig> {
-        Ok(BudgetConfig::default())
     }
 
     fn learner<'a>(&'a self, _: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {
