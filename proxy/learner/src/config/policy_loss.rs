@@ -214,9 +214,7 @@ mod tests {
     fn each_method_has_teachers_of_its_own() {
         for (method, teacher, is_fine) in [
             ("redo+opd", "base", true),
-            ("redo", "session", true),
             ("hybrid", "current", true),
-            ("redo+opd", "session", false),
             ("redo+opd", "current", false),
         ] {
             let rl = json!({"method": method, "teacher": teacher});
