@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use jiff::tz::TimeZone;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
     adapters::LostAdapters,
@@ -20,7 +19,7 @@ use metaclaw_control::{
     home::{Home, RunFile},
     instance::{Instance, RunningProcess},
     policy_context::PolicyContext,
-    privacy, report, server,
+    privacy, server,
     status::TrainerStatus,
     token_budget::{self, TokenBudget},
 };
@@ -180,7 +179,7 @@ impl ServingProcess {
         let services = services::services(counted, memory, ready, &token);
         let gateway = gateway::gateway(plan, &stores, &state, services, &background).await?;
         let followed = follow(plan, &stores, &state, &training, &background);
-        housekeeping(plan, &stores, &state, learning.trains, &background);
+        housekeeping(plan, &stores, &state, &background);
         share::start(plan, &stores.library, &background)?;
         let ending = CancellationToken::new();
         let dropped_lines = plan.dropped_lines.clone();
@@ -194,7 +193,6 @@ impl ServingProcess {
             log: stores.log,
             library: stores.library,
             memory: stores.memory,
-            trains: learning.trains,
             comparer,
             serving: state.serving,
             backend: training.backend,
@@ -346,13 +344,7 @@ fn changed_settings(plan: &StartPlan) -> Arc<dyn Fn() -> Option<PathBuf> + Send 
 }
 
 /// What goes on beside the chat: what is kept is written down, what is old goes, what changed is read.
-fn housekeeping(
-    plan: &StartPlan,
-    stores: &Stores,
-    state: &GatewayState,
-    trains: bool,
-    background: &Background,
-) {
+fn housekeeping(plan: &StartPlan, stores: &Stores, state: &GatewayState, background: &Background) {
     let privacy = &state.privacy;
     let Stores {
         log,
@@ -370,15 +362,6 @@ fn housekeeping(
     let is_off = Arc::new(move |agent: &AgentId| switched.switch.is_off(agent));
     let hosts = note_hosts(log.clone(), library.clone(), is_off, ending.clone());
     tasks.spawn(hosts);
-    let sources = report::ReportSources {
-        log: log.clone(),
-        library: library.clone(),
-        weights: trains,
-        budget: Arc::clone(budget),
-        zone: TimeZone::system(),
-    };
-    let digests = report::write_daily(sources, plan.home.reports(), ending.clone());
-    tasks.spawn(digests);
     let turns = &plan.loaded.config.turns;
     tasks.spawn(retention::run(log.clone(), turns.clone(), ending.clone()));
 }

@@ -21,7 +21,6 @@ mod forget;
 mod help;
 mod home_files;
 mod keys;
-mod learn;
 mod lessons;
 mod logs;
 mod memory;
@@ -122,8 +121,6 @@ enum MetaclawCommand {
     Report(report::ReportArgs),
     /// Open the page in a browser: what was said, learned and spent, with the buttons that decide.
     Ui(ui::UiArgs),
-    /// Look on while it learns.
-    Learn(learn::LearnArgs),
     /// Your own questions, answered with and without what was learned.
     Compare(compare::CompareArgs),
     /// Adapters beside the base model, measured: what they say, and what they know.
@@ -153,9 +150,10 @@ enum MetaclawCommand {
 // === impl Cli ===
 
 impl Cli {
-    /// What was typed; ends the process where it is not understood, or help was asked for.
+    /// Reads the arguments. Ends the process if they are wrong, or help is wanted.
     pub(crate) fn typed() -> Self {
-        let matches = help::taught(Self::command()).get_matches();
+        let matches = help::taught(Self::command()).try_get_matches();
+        let matches = matches.unwrap_or_else(|error| help::with_successor(error).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -203,7 +201,6 @@ impl Cli {
             MetaclawCommand::TrainStep(args) => wait(args.run(context)),
             MetaclawCommand::Report(args) => wait(args.run(context)),
             MetaclawCommand::Ui(args) => wait(args.run(context)),
-            MetaclawCommand::Learn(args) => wait(args.run(context)),
             MetaclawCommand::Compare(args) => wait(args.run(context)),
             MetaclawCommand::Eval(args) => wait(args.run(context)),
             MetaclawCommand::Metrics(args) => wait(args.run(context)),

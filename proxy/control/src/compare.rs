@@ -4,7 +4,6 @@
 //! begins. The questions are sent alone, without the agent's own system text, so that the answers differ by the lessons
 //! and cost little.
 
-use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
 use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
@@ -64,38 +63,34 @@ pub enum GivenLessons {
     Weights,
 }
 
-/// What is compared.
+/// Asks an agent's own questions with and without what was learned, or says what would be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComparisonWanted {
+pub struct Compare {
     pub agent: AgentId,
-    /// The number of the owner's own questions, if none are given.
+    /// The number of the agent's own questions that are taken if none are given.
     pub n: usize,
     pub questions: Vec<String>,
+    /// Whether the model is asked. Otherwise the questions have no answers.
+    pub asks: bool,
 }
 
-/// What will be asked, and which model.
+/// The questions, the model that is asked, and the answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComparisonPlan {
+pub struct Comparison {
     /// The model, and where it runs.
     pub model: String,
     pub adapter: Option<String>,
-    pub questions: Vec<PlannedQuestion>,
+    pub questions: Vec<ComparedQuestion>,
 }
 
-/// One question, and the lessons that fit it.
+/// One question, as `compare --json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlannedQuestion {
+pub struct ComparedQuestion {
     pub question: String,
     /// The lessons that a new session would add to it.
     pub lessons: Option<String>,
-}
-
-/// One question to be answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComparedQuestion {
-    pub agent: AgentId,
-    pub text: String,
-    pub given: GivenLessons,
+    // pair: what an answer was given, and the answer
+    pub answers: Vec<(GivenLessons, ComparedAnswer)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,10 +99,22 @@ pub struct ComparedAnswer {
     pub usage: Option<Usage>,
 }
 
+// === impl Comparison ===
+
+impl Comparison {
+    /// Returns what a question's answers differ in: the lessons that fit it, and the adapter.
+    pub fn columns(&self, question: &ComparedQuestion) -> Vec<GivenLessons> {
+        let lessons = question.lessons.as_ref().map(|_| GivenLessons::Lessons);
+        let weights = self.adapter.as_ref().map(|_| GivenLessons::Weights);
+        let all = [Some(GivenLessons::Nothing), lessons, weights];
+        all.into_iter().flatten().collect()
+    }
+}
+
 // === impl Comparer ===
 
 impl Comparer {
-    /// Returns the requests that asking these questions would take.
+    /// Returns the questions with the lessons that fit them, without answers.
     ///
     /// # Errors
     /// Returns an error if there is no model to ask.
@@ -117,15 +124,16 @@ impl Comparer {
         serving: &Serving,
         agent: &AgentId,
         questions: Vec<String>,
-    ) -> anyhow::Result<ComparisonPlan> {
+    ) -> anyhow::Result<Comparison> {
         let is_policy = matches!(self.whom, ComparedModel::Policy(_));
         let adapter = serving.current(agent).filter(|_| is_policy);
         let config = self.config(BASE)?;
-        let planned = |question: String| PlannedQuestion {
+        let planned = |question: String| ComparedQuestion {
             lessons: shown(&library.lessons(agent, &question)),
             question,
+            answers: Vec::new(),
         };
-        Ok(ComparisonPlan {
+        Ok(Comparison {
             model: format!("{} at {}", config.model, host(&config.url)),
             adapter: adapter.map(|name| name.to_string()),
             questions: questions.into_iter().map(planned).collect(),
@@ -136,34 +144,34 @@ impl Comparer {
     ///
     /// # Errors
     /// Returns an error if there is no model to ask, or it does not answer.
-    pub fn answer<'a>(
-        &'a self,
-        library: &'a Library,
-        serving: &'a Serving,
-        question: &'a ComparedQuestion,
-    ) -> BoxFuture<'a, anyhow::Result<ComparedAnswer>> {
-        Box::pin(async move {
-            let adapter = serving.current(&question.agent);
-            let model = adapter.filter(|_| question.given == GivenLessons::Weights);
-            let config = self.config(model.as_deref().unwrap_or(BASE))?;
-            let has_key = config.key.is_some();
-            let client = ChatClient::new(config, self.http.clone())?;
-            let lessons = match question.given {
-                GivenLessons::Nothing => Lessons::default(),
-                GivenLessons::Lessons => library.lessons(&question.agent, &question.text),
-                GivenLessons::Weights => {
-                    let adapter = model.as_deref();
-                    let lessons = library.lessons_for(&question.agent, &question.text, adapter);
-                    lessons.where_answers(adapter).clone()
-                }
-            };
-            let messages = messages(&question.text, &lessons);
-            let answer = client.ask(&messages, self.params.clone()).await;
-            let answer = answer.map_err(|error| explained(error, has_key))?;
-            Ok(ComparedAnswer {
-                text: answer.text,
-                usage: answer.usage,
-            })
+    pub async fn answer(
+        &self,
+        library: &Library,
+        serving: &Serving,
+        agent: &AgentId,
+        question: &str,
+        given: GivenLessons,
+    ) -> anyhow::Result<ComparedAnswer> {
+        let adapter = serving.current(agent);
+        let model = adapter.filter(|_| given == GivenLessons::Weights);
+        let config = self.config(model.as_deref().unwrap_or(BASE))?;
+        let has_key = config.key.is_some();
+        let client = ChatClient::new(config, self.http.clone())?;
+        let lessons = match given {
+            GivenLessons::Nothing => Lessons::default(),
+            GivenLessons::Lessons => library.lessons(agent, question),
+            GivenLessons::Weights => {
+                let adapter = model.as_deref();
+                let lessons = library.lessons_for(agent, question, adapter);
+                lessons.where_answers(adapter).clone()
+            }
+        };
+        let messages = messages(question, &lessons);
+        let answer = client.ask(&messages, self.params.clone()).await;
+        let answer = answer.map_err(|error| explained(error, has_key))?;
+        Ok(ComparedAnswer {
+            text: answer.text,
+            usage: answer.usage,
         })
     }
 

@@ -19,10 +19,7 @@ use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::{
-    home::{Home, write_private},
-    report,
-};
+use crate::home::{Home, write_private};
 
 /// A time server may set the clock back by less than this.
 const HOUR_MS: u64 = 3_600_000;
@@ -76,7 +73,7 @@ struct LearnedItem {
     agent: AgentId,
     sessions: Vec<SessionId>,
     at_ms: u64,
-    /// The words that may be in prompts and digests.
+    /// The words that may be in prompts.
     words: Vec<String>,
 }
 
@@ -208,7 +205,7 @@ async fn finish(
                     forgotten.n_turns += log.forget(agent, session).await?;
                 }
             }
-            // Wishes, skills, memories, and their words in digests.
+            // Wishes, skills, memories, and reports that earlier versions wrote.
             1 => {
                 let (kept, home) = (kept.clone(), home.clone());
                 let lessons = move || {
@@ -242,18 +239,25 @@ async fn mask(log: &TurnLog, words: &BTreeMap<AgentId, Vec<String>>) -> anyhow::
     Ok(())
 }
 
-/// Takes back what was learned from some sessions, and removes its words from the digests. Returns the number of these
-/// lessons.
+/// Takes back what was learned from some sessions. Returns the number of these lessons.
 fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow::Result<usize> {
     let is_gone = |agent: &AgentId, session: &SessionId| note.has(agent, session);
     let KeptLessons { library, memory } = kept;
-    let all: Vec<String> = note.words.values().flatten().cloned().collect();
-    report::forget(&home.reports(), &all)?;
+    delete_old_reports(home)?;
     let n_memories = memory.forget_sessions(is_gone)?.len();
     library.forget_hosts(is_gone)?;
     let n_wishes = library.forget_lessons(is_gone)?;
     let n_skills = library.forget_skills(is_gone)?;
     Ok(n_wishes + n_skills + n_memories)
+}
+
+/// Deletes the daily reports that earlier versions wrote into the home. They have words of lessons, and nothing else
+/// would remove these.
+fn delete_old_reports(home: &Home) -> io::Result<()> {
+    match fs::remove_dir_all(home.reports()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns everything that was learned from sessions and is not forgotten yet.

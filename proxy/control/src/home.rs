@@ -192,7 +192,7 @@ impl Home {
         self.dir.join("forgetting.json")
     }
 
-    /// The digests, one a day.
+    /// Daily reports that earlier versions wrote.
     pub fn reports(&self) -> PathBuf {
         self.dir.join("reports")
     }

@@ -10,11 +10,9 @@ use std::{
 
 use anyhow::{anyhow, bail};
 use futures_util::future::BoxFuture;
-use jiff::tz::TimeZone;
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Authenticator, Metrics, Privacy, Serving};
 use metaclaw_learner::Learner;
-use metaclaw_llm::BudgetConfig;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_trainer_api::TrainingBackend;
@@ -33,7 +31,6 @@ use crate::{
     home::{Home, HomeLock},
     policy_context::PolicyContext,
     replays::Replays,
-    report::ReportSources,
     status::{LostAdapter, RunSummary, TrainerState, TrainerStatus},
     token_budget::TokenBudget,
 };
@@ -73,8 +70,6 @@ pub struct RunningProcess {
     pub library: Library,
     /// What the owner told; it is used only with `memory.enabled`.
     pub memory: MemoryStore,
-    /// Whether weights learn here.
-    pub trains: bool,
     /// Sends questions to the model with and without the learned lessons and weights.
     pub comparer: Comparer,
     /// The adapter of each agent.
@@ -143,23 +138,11 @@ pub trait OpenParts: fmt::Debug + Send + Sync {
     /// Where a setting is refused.
     fn is_gated(&self) -> anyhow::Result<bool>;
 
-    /// Whether weights learn here.
-    ///
-    /// # Errors
-    /// Where a setting is refused.
-    fn trains(&self) -> anyhow::Result<bool>;
-
     /// The folder with the figures of training steps.
     ///
     /// # Errors
     /// Where a setting is refused.
     fn step_figures(&self) -> anyhow::Result<PathBuf>;
-
-    /// What learning may spend.
-    ///
-    /// # Errors
-    /// Where a setting is refused.
-    fn budget(&self) -> anyhow::Result<BudgetConfig>;
 
     /// Makes a learner over the log, and waits until its policy server answers.
     fn learner<'a>(&'a self, log: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>>;
@@ -370,31 +353,6 @@ impl Instance {
         }
     }
 
-    /// What a report is made of.
-    ///
-    /// # Errors
-    /// Where there is no log, or a setting is refused.
-    pub fn sources(&self) -> BoxFuture<'_, anyhow::Result<ReportSources>> {
-        Box::pin(async move {
-            match &self.parts {
-                InstanceParts::Process(process) => Ok(process.sources()),
-                InstanceParts::Files(files) => {
-                    let trains = files.opener.trains()?;
-                    let log = self.log().await?.clone();
-                    let config = files.opener.budget()?;
-                    let budget = TokenBudget::open(config, self.home.spend(), log.clone());
-                    Ok(ReportSources {
-                        log,
-                        library: files.opener.library()?,
-                        weights: trains,
-                        budget: Arc::new(budget),
-                        zone: TimeZone::system(),
-                    })
-                }
-            }
-        })
-    }
-
     /// Lets go of the files, and ends what was started for an operation. A process that serves ends elsewhere.
     pub fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
@@ -451,17 +409,6 @@ impl OpenedFiles {
 // === impl RunningProcess ===
 
 impl RunningProcess {
-    /// What a report is made of.
-    pub fn sources(&self) -> ReportSources {
-        ReportSources {
-            log: self.log.clone(),
-            library: self.library.clone(),
-            weights: self.trains,
-            budget: Arc::clone(&self.budget),
-            zone: TimeZone::system(),
-        }
-    }
-
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
     pub(crate) async fn served(&self) -> Result<Vec<(AgentId, String)>, LogError> {
         let mut served = self.log.serving().await?;

@@ -12,6 +12,7 @@ pub mod cloud_spend;
 pub mod compare;
 pub mod curves;
 mod export;
+pub mod figures;
 pub mod forgetting;
 pub mod home;
 pub mod instance;

@@ -1,45 +1,34 @@
-//! The digest: what happened in one day or several, from the log and the journal of lessons, and from the log's counts
-//! by day for deleted texts.
-//!
-//! A day is one of the owner's clock; the log counts by days of UTC.
+//! The report: what happened in some days, from the figures of the log and the journal of lessons.
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use jiff::civil::Date;
-use metaclaw_skills::{Lesson, ProposalState};
-use metaclaw_turns::{BreakCounts, BrokenPrompt};
+use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
+use metaclaw_turns::{BreakCounts, DailyCounts, Step, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
 
-mod counted;
-mod curve;
-mod days;
-mod files;
-mod funnel;
-mod gather;
 mod markdown;
-mod tally;
 
 #[cfg(test)]
 mod tests;
 
-use crate::waiting::WaitingReviews;
-
-pub use self::{
-    days::Period,
-    files::run as write_daily,
-    gather::{ReportSources, gather},
-    markdown::text as markdown,
+use crate::{
+    figures::{
+        ChatTokens, CountedDays, ExistingTurns, Period, PrefixReport, UpstreamDay, Verdicts,
+        chat_tokens, n_turns, verdicts,
+    },
+    waiting::WaitingReviews,
 };
 
-pub(crate) use self::files::forget;
+pub use self::markdown::text as markdown;
 
 /// What happened in a period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeriodReport {
-    /// The days of the period.
     pub period: Period,
     pub turns: u64,
-    /// The days whose texts are deleted: their numbers are kept, by days of UTC.
+    /// Turns among these whose texts are deleted. They are missing in `sessions`, `unused`, `upstreams` and `skills`.
     pub gone: u64,
     pub sessions: u64,
     /// Turns of each agent.
@@ -49,10 +38,8 @@ pub struct PeriodReport {
     /// The skills that were written in these days after failures, in their present state.
     pub written: Vec<WrittenSkill>,
     pub verdicts: Verdicts,
-    /// Whether weights are trained here; if not, the stages after a verdict do not exist.
-    pub weights: bool,
-    /// How many turns reached each stage, in order.
-    pub funnel: Vec<FunnelStage>,
+    /// Turns that nothing is learned from, by reason.
+    pub unused: BTreeMap<String, u64>,
     /// The training steps of these days, in order.
     pub steps: Vec<StepTold>,
     /// The tokens of the chat.
@@ -62,14 +49,13 @@ pub struct PeriodReport {
     pub prefix: PrefixReport,
     /// The tokens of model requests for learning, input and output.
     pub learning: u64,
-    /// The rest of today's budget for learning; `None` for a period without today.
-    pub budget: Option<BudgetLeft>,
     /// The turns of each upstream, and what failed there.
     pub upstreams: BTreeMap<String, UpstreamDay>,
-    pub in_force: Vec<InForce>,
+    /// The skills that agents got, with the number of turns.
+    pub skills: BTreeMap<String, u64>,
     /// What waits for the owner's decision now.
     pub waiting: WaitingReviews,
-    /// One row for each day, with earlier days for the curve.
+    /// One row for each day.
     pub days: Vec<DayRow>,
 }
 
@@ -98,73 +84,6 @@ pub struct WrittenSkill {
     pub state: ProposalState,
 }
 
-/// The tokens that learning may spend on a day of UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BudgetLeft {
-    pub limit: u64,
-    pub left: u64,
-}
-
-/// Verdicts of the turns of a period.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdicts {
-    pub good: u64,
-    pub unclear: u64,
-    pub bad: u64,
-    /// Verdicts that say what would have been better.
-    pub hinted: u64,
-}
-
-/// The stages that turns can reach on their way to training.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunnelStage {
-    pub name: String,
-    /// The number of turns that reached this stage.
-    pub n: u64,
-    /// The turns that got no further, by reason: together with the next stage's, they are `n`.
-    pub stayed: BTreeMap<String, u64>,
-}
-
-/// Tokens, as the upstreams counted them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChatTokens {
-    pub prompt: u64,
-    /// The prompt's tokens that came from the provider's cache.
-    pub cached: u64,
-    pub completion: u64,
-    /// Replies without a reported cost.
-    pub n_uncounted: u64,
-}
-
-/// Prompts that broke with an earlier prompt of their session, so that a provider's cache served less of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PrefixReport {
-    /// How many there were, by who changed the prompt.
-    pub counts: BreakCounts,
-    /// The latest of them, the newest first.
-    pub latest: Vec<BrokenPrompt>,
-}
-
-/// The results of an upstream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpstreamDay {
-    pub turns: u64,
-    /// Incomplete replies, by reason.
-    pub errors: BTreeMap<String, u64>,
-}
-
-/// The lessons that an agent gets from its next session on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InForce {
-    pub agent: String,
-    pub wishes: Vec<String>,
-    /// The skills that it may get.
-    pub n_skills: usize,
-    /// The skills that it got in the period, with the number of turns.
-    pub skills: BTreeMap<String, u64>,
-    pub adapter: Option<String>,
-}
-
 /// The numbers of one day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DayRow {
@@ -188,74 +107,117 @@ pub struct DayRow {
     pub learning: u64,
 }
 
-// === impl Verdicts ===
-
-impl Verdicts {
-    pub fn n(&self) -> u64 {
-        self.good + self.unclear + self.bad
-    }
+/// Returns the report of a period, as the log and the library are now.
+///
+/// # Errors
+/// Returns the errors of the log or the journal.
+pub fn report<'a>(
+    log: &'a TurnLog,
+    library: &'a Library,
+    period: Period,
+) -> BoxFuture<'a, anyhow::Result<PeriodReport>> {
+    Box::pin(async move {
+        // The counts are read before the turns, so that a new turn is not taken for a deleted one.
+        let counted = CountedDays::read(log, period, None).await?;
+        let existing = ExistingTurns::read(log, period).await?;
+        let (by_day, counts) = (counted.by_day(), counted.sum());
+        let (mut heard, proposals) = journals(library).await?;
+        let waiting = WaitingReviews::of(&heard, &proposals);
+        heard.retain(|lesson| {
+            period.has(lesson.origin.at_ms) && lesson.state != LessonState::Forgotten
+        });
+        let steps = log.all_steps().await?.into_iter();
+        let turns = n_turns(&counts);
+        Ok(PeriodReport {
+            period,
+            turns,
+            gone: turns.saturating_sub(existing.n),
+            sessions: existing.sessions.len() as u64,
+            agents: counted.turns_by_agent(),
+            heard,
+            written: written(proposals, period),
+            verdicts: Verdicts {
+                hinted: existing.n_hinted,
+                ..verdicts(&counts)
+            },
+            unused: existing.unused,
+            steps: steps
+                .filter(|step| period.has(step.taken_ms))
+                .filter_map(ended)
+                .collect(),
+            chat: ChatTokens {
+                n_uncounted: existing.n_uncounted,
+                ..chat_tokens(&counts)
+            },
+            prefix: PrefixReport {
+                counts: counts.breaks,
+                latest: log.broken_prompts(existing.broken).await?,
+            },
+            learning: counts.learning_tokens,
+            upstreams: existing.upstreams,
+            skills: existing.skills,
+            waiting,
+            days: period
+                .days()
+                .map(|day| DayRow::new(day, by_day.get(&day).copied().unwrap_or_default()))
+                .collect(),
+        })
+    })
 }
 
-// === impl ChatTokens ===
-
-impl ChatTokens {
-    /// Returns the share of prompt tokens that the provider's cache served, in percent. `None` without a prompt.
-    pub fn cached_percent(&self) -> Option<u64> {
-        percent(self.cached, self.prompt)
-    }
-}
-
-// === impl PrefixReport ===
-
-impl PrefixReport {
-    /// Returns how many prompts broke and by whom, or `None` if none did.
-    pub fn counts_line(&self) -> Option<String> {
-        let BreakCounts {
-            own,
-            client,
-            upstream,
-        } = self.counts;
-        let by = [
-            (own, "by a lesson or an adapter"),
-            (client, "by the client"),
-            (upstream, "by another upstream or model"),
-        ];
-        let by = by.into_iter().filter(|(n, _)| *n > 0);
-        let by: Vec<String> = by.map(|(n, whom)| format!("{n} {whom}")).collect();
-        let times = match self.counts.n() {
-            0 => return None,
-            1 => "once".to_owned(),
-            n => format!("{n} times"),
-        };
-        Some(format!(
-            "the prompt's prefix broke {times}: {}",
-            by.join(", ")
-        ))
-    }
-}
-
-/// Returns a broken prompt on one line, without the turn and the time.
-pub fn broken_line(broken: &BrokenPrompt) -> String {
-    let (agent, what) = (&broken.agent, &broken.what);
-    let words = match (broken.before.as_str(), broken.now.as_str()) {
-        ("", "") => String::new(),
-        ("", now) => format!(": \"{now}\""),
-        (before, "") => format!(": \"{before}\" is gone"),
-        (before, now) => format!(": \"{before}\" became \"{now}\""),
+/// Returns a step that has ended.
+fn ended(step: Step) -> Option<StepTold> {
+    let (adapter, tested, declined) = match step.outcome? {
+        StepOutcome::Trained { adapter, gate, .. } => (Some(adapter), gate.is_some(), None),
+        StepOutcome::Declined { adapter, why, .. } => (Some(adapter), true, Some(why)),
+        StepOutcome::Released { why } => (None, false, Some(why)),
     };
-    format!("{agent}: {what}{words}")
+    Some(StepTold {
+        agent: step.begun.agent.to_string(),
+        n: step.begun.n,
+        n_turns: step.begun.turns.len(),
+        adapter,
+        tested,
+        declined,
+        taken_back: step.taken_back.map(|taken_back| taken_back.why),
+    })
 }
 
-// === impl PeriodReport ===
+/// Returns all lessons, and all proposals. They are files.
+async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposal>)> {
+    let library = library.clone();
+    let read = move || anyhow::Ok((library.journal()?, library.proposals()?));
+    tokio::task::spawn_blocking(read).await?
+}
 
-impl PeriodReport {
-    /// Returns whether there is nothing to report.
-    pub fn is_empty(&self) -> bool {
-        self.turns == 0 && self.heard.is_empty() && self.written.is_empty()
+fn written(proposals: Vec<Proposal>, period: Period) -> Vec<WrittenSkill> {
+    proposals
+        .into_iter()
+        .filter(|skill| period.has(skill.source.at_ms) && skill.state != ProposalState::Forgotten)
+        .map(|skill| WrittenSkill {
+            agent: skill.source.agent.to_string(),
+            name: skill.name.to_string(),
+            state: skill.state,
+        })
+        .collect()
+}
+
+// === impl DayRow ===
+
+impl DayRow {
+    fn new(day: Date, counts: DailyCounts) -> Self {
+        let (judged, chat) = (verdicts(&counts).pass_rate(), chat_tokens(&counts));
+        Self {
+            day,
+            turns: n_turns(&counts),
+            judged: judged.of,
+            good: judged.n,
+            lessons: counts.lessons,
+            tokens: chat.prompt + chat.completion,
+            prompt: chat.prompt,
+            cached: chat.cached,
+            breaks: counts.breaks,
+            learning: counts.learning_tokens,
+        }
     }
-}
-
-/// Returns a part of a whole in percent, or `None` if the whole is 0.
-fn percent(part: u64, whole: u64) -> Option<u64> {
-    (part * 100 + whole / 2).checked_div(whole)
 }

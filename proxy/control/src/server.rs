@@ -24,7 +24,7 @@ use tracing::warn;
 use crate::{
     adapters::AdapterChoice,
     client::RefusedReply,
-    compare::{ComparedQuestion, ComparisonWanted},
+    compare::Compare,
     curves::CurvesWanted,
     forgetting::Forget,
     instance::Instance,
@@ -114,8 +114,7 @@ fn routes() -> OperationRoutes {
         .route::<PreviewStep>()
         .route::<PreviewTurn>()
         .route::<EvalWanted>()
-        .route::<ComparisonWanted>()
-        .route::<ComparedQuestion>()
+        .route::<Compare>()
         .stream::<ReplayAsked>()
         .stream::<SftWanted>()
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cloud_spend::CloudSpend,
-    report::{ChatTokens, PrefixReport},
+    figures::{ChatTokens, PrefixReport},
     token_budget::Spend,
     waiting::WaitingReviews,
 };

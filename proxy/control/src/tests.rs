@@ -5,7 +5,6 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use axum::{Json, Router, routing::post};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_chat::AgentId;
-use metaclaw_llm::BudgetConfig;
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{TurnFilter, TurnLog, TurnsConfig};
 use serde_json::json;
@@ -61,16 +60,8 @@ impl OpenParts for DefaultFiles {
         Ok(true)
     }
 
-    fn trains(&self) -> anyhow::Result<bool> {
-        Ok(false)
-    }
-
     fn step_figures(&self) -> anyhow::Result<PathBuf> {
         Ok(self.0.learning())
-    }
-
-    fn budget(&self) -> anyhow::Result<BudgetConfig> {
-        Ok(BudgetConfig::default())
     }
 
     fn learner<'a>(&'a self, _: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

@@ -18,7 +18,6 @@ mod transaction;
 
 pub use self::preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview};
 pub(crate) use self::{
-    agent::AgentState,
     context::TrainingContext,
     preview::{dry_run, turn_preview, turn_without_teacher},
     recovery::{recover, serve_again},

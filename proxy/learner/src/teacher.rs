@@ -15,7 +15,6 @@ mod error;
 mod fault;
 mod hinted;
 mod memory;
-mod session;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_skills::user_line;
@@ -30,7 +29,6 @@ pub(crate) use self::{
     error::TeachError,
     hinted::hint,
     memory::{DrawnAnswers, TeacherMemory},
-    session::from_sessions,
 };
 use self::{
     choice::{NoChoice, choose},
@@ -38,7 +36,7 @@ use self::{
     fault::at_fault,
 };
 use crate::{
-    config::{TargetForm, Teacher},
+    config::TargetForm,
     policy::{PolicyModel, ScoredPair},
     sample::{ExcludeReason, Form, Target, TargetReply, Taught, score},
     shared::Shared,
@@ -59,9 +57,6 @@ pub(crate) async fn draw_ahead(
     id: TurnId,
     wishes: Option<String>,
 ) -> Option<DrawnAnswers> {
-    if shared.config.rl.teacher == Teacher::Session {
-        return None;
-    }
     let turn = shared.persist(|| shared.log.get(id)).await.ok()??;
     let wishes = wishes.as_deref();
     if obeys_untold(shared, &turn, wishes).await.ok()? {
@@ -109,10 +104,6 @@ async fn taught(
     turn: &Turn,
 ) -> Result<Option<Taught>, TeachError> {
     let rl = &shared.config.rl;
-    if rl.teacher == Teacher::Session {
-        let came_to = session::came_to(shared, turn).await?;
-        return Ok(came_to.or(Some(Taught::Declined(ExcludeReason::NotCorrected))));
-    }
     let draws = Draws { shared, policy };
     if memory.drawn(turn).is_none() {
         if obeys_untold(shared, turn, memory.wishes()).await? {

@@ -26,7 +26,7 @@ const fn operation(path: &'static str, place: OnPage) -> CoveredOperation {
 const A_FILE: &str =
     "it reads or writes a file that the person names, which a terminal does better";
 
-const OPERATIONS: [CoveredOperation; 40] = [
+const OPERATIONS: [CoveredOperation; 39] = [
     operation("status", At("/ui/health")),
     operation(
         "stop",
@@ -87,8 +87,7 @@ const OPERATIONS: [CoveredOperation; 40] = [
         "eval",
         Not("it measures for minutes, and decides and undoes nothing"),
     ),
-    operation("compare_plan", At("/ui/compare")),
-    operation("compare", At("/ui/do/compare")),
+    operation("compare", At("/ui/compare")),
     operation(
         "replay",
         Not("it trains for hours into weights that serve nobody, and undoes nothing"),

@@ -3,6 +3,7 @@
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use maud::{Markup, Render, html};
 use metaclaw_chat::Score;
+use metaclaw_control::figures::grouped;
 use metaclaw_turns::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
 
 use crate::interval::{Estimate, JudgedCounts, difference};
@@ -129,15 +130,7 @@ pub(crate) fn without_command(told: &str) -> &str {
 
 /// A number with a thin space between thousands.
 pub(crate) fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
+    grouped(&n.to_string(), '\u{202f}')
 }
 
 /// A count with its noun.

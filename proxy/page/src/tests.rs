@@ -15,7 +15,6 @@ use metaclaw_control::{
     home::Home,
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
 };
-use metaclaw_llm::BudgetConfig;
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{
     NewMessage, NewStep, NewTurn, Served, StepOutcome, TurnLog, TurnMeta, TurnsConfig,
@@ -91,14 +90,6 @@ impl OpenParts for FilesOfDefaults {
 
     fn is_gated(&self) -> anyhow::Result<bool> {
         Ok(true)
-    }
-
-    fn trains(&self) -> anyhow::Result<bool> {
-        Ok(false)
-    }
-
-    fn budget(&self) -> anyhow::Result<BudgetConfig> {
-        Ok(BudgetConfig::default())
     }
 
     fn learner<'a>(&'a self, _: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

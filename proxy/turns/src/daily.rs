@@ -86,13 +86,6 @@ impl BreakCounts {
         }
     }
 
-    /// Subtracts the counts of prompts that are counted elsewhere.
-    pub fn less(&mut self, other: Self) {
-        self.own = self.own.saturating_sub(other.own);
-        self.client = self.client.saturating_sub(other.client);
-        self.upstream = self.upstream.saturating_sub(other.upstream);
-    }
-
     pub fn n(&self) -> u64 {
         self.own + self.client + self.upstream
     }

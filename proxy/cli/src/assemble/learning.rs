@@ -32,7 +32,6 @@ pub(super) struct Learning {
     pub(super) judge: Vec<ChatClient>,
     pub(super) about: RunSummary,
     pub(super) schedule: Schedule,
-    pub(super) trains: bool,
 }
 
 // === impl Learning ===
@@ -106,7 +105,6 @@ impl Learning {
             judge: judge_models,
             about,
             schedule,
-            trains,
         })
     }
 }

@@ -4,14 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
-use metaclaw_control::{
-    caller::ControlCaller,
-    compare::{
-        ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, GivenLessons,
-        MAX_ANSWER, PlannedQuestion,
-    },
-};
-use serde::Serialize;
+use metaclaw_control::compare::{Compare, ComparedQuestion, Comparison, GivenLessons, MAX_ANSWER};
 
 use super::{
     calling::{agent, caller},
@@ -47,15 +40,6 @@ fn number(text: &str) -> Result<usize, String> {
     }
 }
 
-/// One question with its answers, as `--json` prints it.
-#[derive(Debug, Serialize)]
-struct Compared {
-    question: String,
-    /// What a new session would be given with it.
-    lessons: Option<String>,
-    answers: Vec<(GivenLessons, ComparedAnswer)>,
-}
-
 // === impl CompareArgs ===
 
 impl CompareArgs {
@@ -63,28 +47,36 @@ impl CompareArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let caller = caller(context, "compare").await?;
         let agent = agent(context, self.agent.as_ref()).await?;
-        let wanted = ComparisonWanted {
+        let wanted = |questions, asks| Compare {
             agent: agent.clone(),
             n: self.n,
-            questions: self.questions.clone(),
+            questions,
+            asks,
         };
-        let plan = caller.call(wanted).await?;
+        let plan = caller.call(wanted(self.questions.clone(), false)).await?;
         anyhow::ensure!(
             !plan.questions.is_empty(),
             "agent {agent} has asked nothing yet that could be asked again: `metaclaw compare -- \"What is rain?\"` takes a question of yours"
         );
         anyhow::ensure!(
-            plan.adapter.is_some() || plan.questions.iter().any(|it| it.lessons.is_some()),
+            plan.adapter.is_some()
+                || plan
+                    .questions
+                    .iter()
+                    .any(|question| question.lessons.is_some()),
             "nothing that agent {agent} learned fits these questions, so both answers would be the same: `metaclaw wishes list --agent {agent}` shows its wishes"
         );
         out::aside(before(&plan));
         let mut compared = Vec::new();
         for planned in &plan.questions {
-            let one = self.one(&caller, &agent, &plan, planned).await?;
-            if !self.json {
-                out::line(shown(&one))?;
+            let question = vec![planned.question.clone()];
+            let answered = caller.call(wanted(question, true)).await?;
+            for question in answered.questions {
+                if !self.json {
+                    out::line(shown(&question))?;
+                }
+                compared.push(question);
             }
-            compared.push(one);
         }
         if self.json {
             out::json(&compared)?;
@@ -92,52 +84,20 @@ impl CompareArgs {
         out::aside(after(&compared));
         Ok(ExitCode::SUCCESS)
     }
-
-    async fn one(
-        &self,
-        caller: &ControlCaller,
-        agent: &AgentId,
-        plan: &ComparisonPlan,
-        planned: &PlannedQuestion,
-    ) -> anyhow::Result<Compared> {
-        let (question, lessons) = (&planned.question, planned.lessons.clone());
-        let mut answers = Vec::new();
-        for given in columns_of(plan, lessons.is_some()) {
-            let asked = ComparedQuestion {
-                agent: agent.clone(),
-                text: question.clone(),
-                given,
-            };
-            let answered = caller.call(asked).await?;
-            answers.push((given, answered));
-        }
-        Ok(Compared {
-            question: question.clone(),
-            lessons,
-            answers,
-        })
-    }
 }
 
-/// What there is to compare for a question.
-fn columns_of(plan: &ComparisonPlan, has_lessons: bool) -> Vec<GivenLessons> {
-    let lessons = has_lessons.then_some(GivenLessons::Lessons);
-    let weights = plan.adapter.as_ref().map(|_| GivenLessons::Weights);
-    [Some(GivenLessons::Nothing), lessons, weights]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
-/// What it will cost, before anything is asked. Four characters make about a token.
-fn before(plan: &ComparisonPlan) -> String {
+/// Returns what it will cost at most, before anything is asked. Four characters make about a token.
+fn before(plan: &Comparison) -> String {
     let (mut n_requests, mut n_chars) = (0, 0);
     for planned in &plan.questions {
-        for given in columns_of(plan, planned.lessons.is_some()) {
+        for given in plan.columns(planned) {
             n_requests += 1;
             n_chars += planned.question.chars().count();
             if given != GivenLessons::Nothing {
-                n_chars += planned.lessons.as_ref().map_or(0, |it| it.chars().count());
+                n_chars += planned
+                    .lessons
+                    .as_deref()
+                    .map_or(0, |lessons| lessons.chars().count());
             }
         }
     }
@@ -149,16 +109,16 @@ fn before(plan: &ComparisonPlan) -> String {
     )
 }
 
-/// What it did cost.
-fn after(compared: &[Compared]) -> String {
-    let answers = || compared.iter().flat_map(|it| &it.answers);
-    let usage: Vec<Usage> = answers().filter_map(|(_, it)| it.usage).collect();
+/// Returns what it has cost.
+fn after(compared: &[ComparedQuestion]) -> String {
+    let answers = || compared.iter().flat_map(|question| &question.answers);
+    let usage: Vec<Usage> = answers().filter_map(|(_, answer)| answer.usage).collect();
     let sum = |of: fn(&Usage) -> u64| usage.iter().map(of).sum::<u64>();
     let uncounted = answers().count() - usage.len();
     let cost = format!(
         "spent: {} tokens in, {} out",
-        sum(|it| it.prompt_tokens),
-        sum(|it| it.completion_tokens)
+        sum(|usage| usage.prompt_tokens),
+        sum(|usage| usage.completion_tokens)
     );
     match uncounted {
         0 => cost,
@@ -166,7 +126,7 @@ fn after(compared: &[Compared]) -> String {
     }
 }
 
-fn shown(compared: &Compared) -> String {
+fn shown(compared: &ComparedQuestion) -> String {
     let columns: Vec<TextColumn<'_>> = compared
         .answers
         .iter()
@@ -190,15 +150,18 @@ fn title(given: GivenLessons) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_control::compare::ComparedAnswer;
+
     use super::*;
 
     #[test]
     fn the_cost_is_told_before_and_after() {
-        let planned = |lessons: Option<&str>| PlannedQuestion {
+        let planned = |lessons: Option<&str>| ComparedQuestion {
             question: "What is rain?".to_owned(),
             lessons: lessons.map(str::to_owned),
+            answers: Vec::new(),
         };
-        let plan = ComparisonPlan {
+        let plan = Comparison {
             model: "m at http://x/v1".to_owned(),
             adapter: None,
             questions: vec![planned(Some("- Be brief.")), planned(None)],
@@ -213,7 +176,7 @@ mod tests {
             completion_tokens: 2,
             cached_tokens: 0,
         };
-        let compared = Compared {
+        let compared = ComparedQuestion {
             question: "What is rain?".to_owned(),
             lessons: None,
             answers: vec![

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use clap::Command;
+use clap::{
+    Command, Error,
+    error::{ContextKind, ContextValue},
+};
 
 use super::exit;
 
@@ -21,6 +24,20 @@ pub(crate) fn taught(command: Command) -> Command {
         let _ = write!(codes, "\n  {code:<4} {meaning}");
     }
     command.after_help(codes)
+}
+
+/// Says in the error about a command that no longer exists which commands replace it.
+pub(crate) fn with_successor(mut error: Error) -> Error {
+    let learn = ContextValue::String("learn".to_owned());
+    if error.get(ContextKind::InvalidSubcommand) == Some(&learn) {
+        let tip = "`metaclaw ui` shows in a browser what is learned, `metaclaw status` and `metaclaw report` here";
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
 }
 
 /// Returns each command with its examples as its help shows them: a line to type, and below it what that line does.

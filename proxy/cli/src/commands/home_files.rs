@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use futures_util::future::BoxFuture;
 use metaclaw_control::instance::{IdleLearner, OpenParts};
-use metaclaw_llm::BudgetConfig;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::{TurnLog, TurnsConfig};
@@ -93,19 +92,9 @@ impl OpenParts for HomeFiles {
         Ok(self.settings()?.config.learner.gate.enabled)
     }
 
-    fn trains(&self) -> anyhow::Result<bool> {
-        let loaded = self.settings()?;
-        let has_model = self.policy(&loaded)?.is_some();
-        Ok(has_model && loaded.config.learner.learns())
-    }
-
     fn step_figures(&self) -> anyhow::Result<PathBuf> {
         let loaded = self.settings()?;
         Ok(assemble::step_figures(&loaded.config, &self.context.home))
-    }
-
-    fn budget(&self) -> anyhow::Result<BudgetConfig> {
-        Ok(self.settings()?.config.budget)
     }
 
     fn learner<'a>(&'a self, log: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::{Zoned, civil::Date};
+use jiff::civil::Date;
 use metaclaw_chat::now_ms;
 use metaclaw_control::{
     cloud_spend::kept,
+    figures::{Period, date_of},
     operations::process::GetReport,
-    report::{self, Period},
+    report::markdown,
 };
 
 use super::{calling::call, context::Context};
@@ -17,7 +18,7 @@ use crate::{assemble::prices, out};
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The day, as in 2026-11-22; today without one.
+    /// The day of UTC, as in 2026-11-22; today without one.
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day, conflicts_with = "days")]
     day: Option<Date>,
     /// So many days together, today among them.
@@ -38,14 +39,13 @@ fn day(text: &str) -> Result<Date, String> {
 impl ReportArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let today = Zoned::now().date();
-        let last = self.day.unwrap_or(today);
+        let last = self.day.unwrap_or_else(|| date_of(now_ms()));
         let period = Period::until(last, self.days.unwrap_or(1));
         let report = call(context, "report", GetReport(period)).await?;
         if self.json {
             out::json(&report)?;
         } else {
-            out::line(report::markdown(&report, None))?;
+            out::line(markdown(&report))?;
             let prices = prices(&context.settings(None, Vec::new())?.config.rl);
             let spend = kept(&context.home.cloud_spend(), prices.as_ref(), now_ms());
             if let Some(spend) = spend {

@@ -6,10 +6,10 @@ use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use metaclaw_control::{
     client::ControlClient,
+    figures::broken_line,
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
-    report::broken_line,
     status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
     token_budget::Spend,
     waiting::WaitingReviews,
@@ -155,7 +155,7 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
 }
 
 /// Whether weights learn; where the log does not say, they may.
-pub(super) fn trains(status: &ProcessStatus) -> bool {
+fn trains(status: &ProcessStatus) -> bool {
     let learner = status.learner.as_ref();
     learner.is_none_or(|it| it.phase != Phase::Off)
 }
@@ -241,7 +241,7 @@ fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
 }
 
 /// How far turns came on their way to the weights, from all of them on.
-pub(super) fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
+fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
     let main = match funnel.rollouts {
         0 => format!("main {}", funnel.main),
         n => format!("main {} + of rollouts {n}", funnel.main),
@@ -303,7 +303,7 @@ fn log(log: &LogStatus) -> Vec<String> {
 }
 
 /// What waits for the owner's look.
-pub(super) fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
+fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
     let lines = status.waiting.as_ref().map(WaitingReviews::lines);
     lines.unwrap_or_default().into_iter()
 }
@@ -325,7 +325,7 @@ fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
 }
 
 /// What was spent today.
-pub(super) fn spend(spend: &Spend) -> String {
+fn spend(spend: &Spend) -> String {
     let spent = &spend.spent;
     let failed = match spent.n_failed {
         0 => String::new(),
@@ -342,7 +342,8 @@ pub(super) fn spend(spend: &Spend) -> String {
 
 /// How much of today's prompts came from the provider's cache, and what prevented more.
 fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
-    let Some((chat, share)) = status.chat.and_then(|it| Some((it, it.cached_percent()?))) else {
+    let chat = status.chat.unwrap_or_default();
+    let Some(share) = chat.cache_share().percent() else {
         return Vec::new();
     };
     let share = match chat.cached {
@@ -363,7 +364,7 @@ fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(super) mod testing;
+mod testing;
 
 #[cfg(test)]
 mod tests {

@@ -17,8 +17,10 @@ use metaclaw_control::{
 };
 use metaclaw_turns::{ExportedTurn, StateKind, Turn, TurnSummary};
 
-pub(super) use self::outcome::score;
-use self::{chats::ChatCounts, outcome::outcome};
+use self::{
+    chats::ChatCounts,
+    outcome::{outcome, score},
+};
 use super::{
     calling::{call, caller},
     context::Context,

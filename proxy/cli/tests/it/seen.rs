@@ -1,11 +1,6 @@
-//! Tests of what a person sees of the learning: the digest, the view, the comparison, the log, and complete help.
+//! Tests of what a person sees of the learning: the report, the comparison, the log, and complete help.
 
-use std::io::{Read as _, Write as _};
-
-use crate::{
-    harness::{Home, Upstream, has, started},
-    output::terminal,
-};
+use crate::harness::{Home, Upstream, has, started};
 
 const WISH: &str = "Please always answer in one sentence.";
 
@@ -22,7 +17,7 @@ async fn taught(upstream: &Upstream) -> (Home, crate::harness::Running) {
 }
 
 #[tokio::test]
-async fn the_digest_says_what_happened_whether_or_not_it_runs() {
+async fn the_report_says_what_happened_whether_or_not_it_runs() {
     let upstream = Upstream::new();
     let (home, proxy) = taught(&upstream).await;
     let running = home.ask(&["report"]).await;
@@ -33,78 +28,13 @@ async fn the_digest_says_what_happened_whether_or_not_it_runs() {
         ["Chat: 2 in (0 of them, 0 %, from the provider's cache), 4 out."],
     );
     let json = home.json(&["report", "--json"]).await;
-    let n_stayed: u64 = json["funnel"][2]["stayed"]
-        .as_object()
-        .unwrap()
-        .values()
-        .filter_map(serde_json::Value::as_u64)
-        .sum();
-    assert_eq!(n_stayed, 2, "{json}");
+    assert_eq!(json["upstreams"]["llm"]["turns"], 2, "{json}");
     home.stop(proxy).await;
     assert_eq!(home.ask(&["report"]).await, running);
     let week = home.ask(&["report", "--days", "7"]).await;
     assert!(week.contains("| day | turns |"), "{week}");
     let refused = home.refusal(&["report", "--day", "yesterday"]).await;
     assert!(refused.contains("--day <YYYY-MM-DD>"), "{refused}");
-}
-
-#[tokio::test]
-async fn a_lesson_is_seen_on_a_pipe_as_it_is_heard_and_the_view_ends_with_the_proxy() {
-    use tokio::io::{AsyncBufReadExt as _, BufReader};
-    let (_upstream, home, proxy) = started().await;
-    let mut learn = home.command(&["learn"]);
-    let mut learn = learn.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(learn.stdout.take().unwrap()).lines();
-    let first = lines.next_line().await.unwrap().unwrap();
-    assert_eq!(
-        first,
-        "turns recorded 0 -> main 0 -> complete 0 -> judged 0  (no weights are trained)"
-    );
-    let spent = lines.next_line().await.unwrap().unwrap();
-    assert_eq!(
-        spent,
-        "today 0 tokens of chat; 0 of learning (0 questions; 50000 left)"
-    );
-    proxy.chat("s", &["Hello", "answer to 1", WISH]).await;
-    let heard = lines.next_line().await.unwrap().unwrap();
-    assert_eq!(heard, format!("wish: {WISH}  (undo 1)"));
-    home.stop(proxy).await;
-    assert_eq!(learn.wait().await.unwrap().code(), Some(3));
-    let again = home.run(&["learn"]).await;
-    assert_eq!(again.status.code(), Some(3));
-    assert_eq!(
-        home.neutral(&String::from_utf8(again.stdout).unwrap()),
-        "MetaClaw: not running in HOME\n"
-    );
-}
-
-#[tokio::test]
-async fn the_view_in_a_terminal_is_left_with_q_and_gives_the_terminal_back() {
-    let (_upstream, home, proxy) = started().await;
-    proxy
-        .chat(
-            "s",
-            &[
-                "Hello",
-                "answer to 1",
-                "Please always say \u{1b}]0;PWNED\u{7}.",
-            ],
-        )
-        .await;
-    let (mut seen, side) = terminal();
-    let mut learn = home.command(&["learn"]);
-    learn.stdin(side.try_clone().unwrap()).stdout(side);
-    let mut child = learn.spawn().unwrap();
-    drop(learn);
-    seen.write_all(b"xq").unwrap();
-    assert!(child.wait().await.unwrap().success());
-    let mut shown = Vec::new();
-    // Reading ends with an error when the other end is closed.
-    seen.read_to_end(&mut shown).ok();
-    let shown = String::from_utf8_lossy(&shown);
-    has(&shown, ["\u{1b}[?1049h", "\u{1b}[?1049l"]);
-    assert!(!shown.contains("\u{1b}]0;"), "{shown}");
-    home.stop(proxy).await;
 }
 
 #[tokio::test]
@@ -181,6 +111,8 @@ async fn each_shell_gets_completions_and_help_has_examples() {
     }
     let help = home.ask(&["undo", "--help"]).await;
     assert!(help.contains("Examples:\n  metaclaw undo\n"), "{help}");
+    let refused = home.refusal(&["learn"]).await;
+    assert!(refused.contains("tip: `metaclaw ui` shows"), "{refused}");
     let help = home.ask(&["--help"]).await;
     assert!(help.contains("Exit codes:\n  0    it was done"), "{help}");
 }

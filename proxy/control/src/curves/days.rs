@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
+use jiff::civil::Date;
+use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 
 use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, interval::wilson};
-
-const DAY_MS: u64 = 24 * 3_600 * 1_000;
+use crate::figures::{CountedDays, Period, Share, begin_ms, chat_tokens, date_of, verdicts};
 
 const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";
 
 /// The counts of each day of UTC that has any.
-type CountsByDay = BTreeMap<u32, DailyCounts>;
+type CountsByDay = BTreeMap<Date, DailyCounts>;
 
 /// Returns the curves of the days up to `now_ms`. Without a log they have no points.
 ///
@@ -22,17 +22,14 @@ pub(crate) async fn by_day(
     wanted: &CurvesWanted,
     now_ms: u64,
 ) -> Result<Vec<Curve>, LogError> {
-    let today = day_of(now_ms);
     let n_days = wanted.days.clamp(1, CurvesWanted::MAX_DAYS);
-    let first = (today + 1).saturating_sub(n_days);
-    let mut days = CountsByDay::new();
-    if let Some(log) = log {
-        for counted in log.statistics(first).await? {
-            if counted.day <= today && wanted.has(&counted.agent) {
-                *days.entry(counted.day).or_default() += counted.counts;
-            }
-        }
-    }
+    let period = Period::until(date_of(now_ms), n_days);
+    let days = match log {
+        Some(log) => CountedDays::read(log, period, wanted.agent.as_ref())
+            .await?
+            .by_day(),
+        None => CountsByDay::new(),
+    };
     Ok(vec![
         pass_rate(&days),
         prompts(&days),
@@ -42,8 +39,7 @@ pub(crate) async fn by_day(
 }
 
 fn pass_rate(days: &CountsByDay) -> Curve {
-    let share =
-        |counts: &DailyCounts| share_of(counts.good, counts.good + counts.bad + counts.unclear);
+    let share = |counts: &DailyCounts| share_of(verdicts(counts).pass_rate());
     Curve {
         id: "pass_rate".to_owned(),
         title: "Pass rate of verdicts".to_owned(),
@@ -66,17 +62,20 @@ fn prompts(days: &CountsByDay) -> Curve {
         unit: CurveUnit::Tokens,
         axis: CurveAxis::Days,
         lines: vec![
-            line("all", days, |it| amount(it.tokens_in)),
-            line("from the cache", days, |it| amount(it.tokens_cached)),
+            line("all", days, |counts| amount(chat_tokens(counts).prompt)),
+            line("from the cache", days, |counts| amount(chat_tokens(counts).cached)),
         ],
     }
 }
 
 /// The tokens of learning are counted for all agents together only.
 fn spend(days: &CountsByDay, of_all: bool) -> Curve {
-    let mut lines = vec![line("replies", days, |it| amount(it.tokens_out))];
+    let replies = |counts: &DailyCounts| amount(chat_tokens(counts).completion);
+    let mut lines = vec![line("replies", days, replies)];
     if of_all {
-        lines.push(line("learning", days, |it| amount(it.learning_tokens)));
+        lines.push(line("learning", days, |counts| {
+            amount(counts.learning_tokens)
+        }));
     }
     Curve {
         id: "spend".to_owned(),
@@ -92,7 +91,7 @@ fn spend(days: &CountsByDay, of_all: bool) -> Curve {
 
 fn cache_share(days: &CountsByDay) -> Curve {
     let share = |counts: &DailyCounts| {
-        let mut point = share_of(counts.tokens_cached, counts.tokens_in)?;
+        let mut point = share_of(chat_tokens(counts).cache_share())?;
         // The tokens of a prompt are cached together, so they are no independent draws.
         point.interval = None;
         Some(point)
@@ -114,8 +113,8 @@ fn line(
     days: &CountsByDay,
     value: impl Fn(&DailyCounts) -> Option<CurvePoint>,
 ) -> CurveLine {
-    let point = |(day, counts): (&u32, &DailyCounts)| {
-        let at = u64::from(*day) * DAY_MS;
+    let point = |(day, counts): (&Date, &DailyCounts)| {
+        let at = begin_ms(*day);
         value(counts).map(|point| CurvePoint { at, ..point })
     };
     CurveLine::new(name.to_owned(), days.iter().filter_map(point).collect())
@@ -129,11 +128,11 @@ fn amount(n: u64) -> Option<CurvePoint> {
     })
 }
 
-fn share_of(n: u64, of: u64) -> Option<CurvePoint> {
-    (of > 0).then(|| CurvePoint {
-        value: n as f64 / of as f64,
-        interval: Some(wilson(n, of)),
-        n: Some(of),
+fn share_of(share: Share) -> Option<CurvePoint> {
+    Some(CurvePoint {
+        value: share.value()?,
+        interval: Some(wilson(share.n, share.of)),
+        n: Some(share.of),
         ..CurvePoint::default()
     })
 }
@@ -145,6 +144,7 @@ mod tests {
 
     use super::*;
 
+    const DAY_MS: u64 = 24 * 3_600 * 1_000;
     const NOW_MS: u64 = 100 * DAY_MS + 5;
 
     async fn curves(log: &TurnLog, agent: Option<&str>, days: u32) -> Vec<Curve> {

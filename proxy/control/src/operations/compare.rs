@@ -1,20 +1,23 @@
-//! Operations that ask the owner's own questions with and without what was learned.
+//! The operation that asks the owner's own questions with and without what was learned.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
+
+use async_trait::async_trait;
 
 use crate::{
-    compare::{ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, pick},
+    compare::{Compare, Comparison, pick},
     instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure},
 };
-use async_trait::async_trait;
 
 #[async_trait]
-impl Operation for ComparisonWanted {
-    const PATH: &'static str = "compare_plan";
-    type Reply = ComparisonPlan;
+impl Operation for Compare {
+    const PATH: &'static str = "compare";
+    /// A question has up to three answers, and a model has a minute for each.
+    const DEADLINE: Duration = Duration::from_secs(240);
+    type Reply = Comparison;
 
-    async fn perform(self, instance: &Instance) -> Result<ComparisonPlan, OperationFailure> {
+    async fn perform(self, instance: &Instance) -> Result<Comparison, OperationFailure> {
         let RunningProcess {
             log,
             library,
@@ -22,28 +25,28 @@ impl Operation for ComparisonWanted {
             comparer,
             ..
         } = instance.process()?;
-        let mut questions = self.questions;
+        let Self {
+            agent,
+            n,
+            mut questions,
+            asks,
+        } = self;
         if questions.is_empty() {
-            questions = pick(log, &self.agent, self.n).await?;
+            questions = pick(log, &agent, n).await?;
         }
-        Ok(comparer.plan(library, serving, &self.agent, questions)?)
-    }
-}
-
-#[async_trait]
-impl Operation for ComparedQuestion {
-    const PATH: &'static str = "compare";
-    /// A model may take its time; its own deadline is a minute.
-    const DEADLINE: Duration = Duration::from_secs(120);
-    type Reply = ComparedAnswer;
-
-    async fn perform(self, instance: &Instance) -> Result<ComparedAnswer, OperationFailure> {
-        let RunningProcess {
-            library,
-            serving,
-            comparer,
-            ..
-        } = instance.process()?;
-        Ok(comparer.answer(library, serving, &self).await?)
+        let mut comparison = comparer.plan(library, serving, &agent, questions)?;
+        if asks {
+            let mut questions = mem::take(&mut comparison.questions);
+            for question in &mut questions {
+                for given in comparison.columns(question) {
+                    let answer = comparer
+                        .answer(library, serving, &agent, &question.question, given)
+                        .await?;
+                    question.answers.push((given, answer));
+                }
+            }
+            comparison.questions = questions;
+        }
+        Ok(comparison)
     }
 }

@@ -14,11 +14,12 @@ use tracing::{info, warn};
 
 use crate::{
     browser_logins::CODE_LIFETIME,
+    figures::{Period, PrefixReport, chat_tokens},
     home::Home,
     instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure},
     privacy::{self, SwitchChange},
-    report::{self, ChatTokens, Period, PeriodReport, PrefixReport},
+    report::{PeriodReport, report},
     schedule_state,
     status::{LogStatus, ProcessStatus},
     waiting::{self, WaitingReviews},
@@ -183,8 +184,7 @@ impl Operation for GetReport {
     type Reply = PeriodReport;
 
     async fn perform(self, instance: &Instance) -> Result<PeriodReport, OperationFailure> {
-        let sources = instance.sources().await?;
-        Ok(report::gather(&sources, self.0, now_ms()).await?)
+        Ok(report(instance.log().await?, &instance.library()?, self.0).await?)
     }
 }
 
@@ -281,12 +281,7 @@ impl RunningProcess {
             log: self.log_status(),
             learner,
             spend: self.budget.spend(now_ms()),
-            chat: today.map(|it| ChatTokens {
-                prompt: it.tokens_in,
-                cached: it.tokens_cached,
-                completion: it.tokens_out,
-                n_uncounted: 0,
-            }),
+            chat: today.as_ref().map(chat_tokens),
             prefix: PrefixReport {
                 counts: today.unwrap_or_default().breaks,
                 latest: latest.unwrap_or_default(),

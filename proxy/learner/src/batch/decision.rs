@@ -149,7 +149,6 @@ fn weight(why: ExcludeReason) -> usize {
         ExcludeReason::BadSampling => 10,
         ExcludeReason::Support | ExcludeReason::BeforeLesson => 25,
         ExcludeReason::NotHinted => 30,
-        ExcludeReason::ToolFailed => 40,
         ExcludeReason::Accepted => 50,
         ExcludeReason::NoUse => 60,
         ExcludeReason::Unclear => 70,

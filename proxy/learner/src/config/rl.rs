@@ -103,8 +103,7 @@ pub struct RlConfig {
     /// again (docs/training/support-query.md).
     pub support_query: SupportQuery,
     /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
-    /// weights themselves, for opd and hybrid. session is the session's own accepted reply, for comparisons with
-    /// context_distillation only: it has ruined models.
+    /// weights themselves, for opd and hybrid.
     #[default(Teacher::Base)]
     pub teacher: Teacher,
     /// How many replies the teacher samples for one turn. Those that are relevant and follow the wishes are targets.
@@ -150,8 +149,6 @@ pub enum Teacher {
     Base,
     /// The weights that the step starts from; for opd and hybrid.
     Current,
-    /// The session's own reply that was accepted after a complaint, whatever it is; for redo, in comparisons.
-    Session,
 }
 
 /// `rl.support_query`.

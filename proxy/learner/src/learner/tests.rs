@@ -42,7 +42,6 @@ mod reuse;
 mod rig;
 mod rollouts;
 mod server_away;
-mod session_teacher;
 mod steps;
 mod support;
 mod teacher_away;

@@ -22,8 +22,8 @@ pub(crate) enum ExcludeReason {
     Failed,
     Accepted,
     NoUse,
-    ToolFailed,
     NotHinted,
+    /// Only an earlier version gave this reason.
     NotCorrected,
     Obeys,
     NoDraw,
@@ -91,9 +91,6 @@ impl ExcludeReason {
             Self::Failed => "failed, and redo is not among rl.method",
             Self::Accepted => "accepted, and no wish stands that could be consolidated",
             Self::NoUse => "accepted: no method of rl.method has a use for it",
-            Self::ToolFailed => {
-                "failed, and calls tools: nothing is said that could be said better"
-            }
             Self::NotHinted => "failed, and nobody said what would have been better",
             Self::NotCorrected => "failed, and its session came to no reply that was accepted",
             Self::Obeys => "does what is wished without being told",

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use super::agent::{AgentState, RefusalPause, StepSite};
 use crate::{
-    config::Teacher,
     error::{NoScores, NoTokenIds, NotTested, TrainError},
     gate::{self, AdapterTestError, Gate, GateReport},
     lineage::{BaseModel, Replayed},
@@ -232,9 +231,8 @@ impl TrainingContext {
             Ok(None) => Ok(()),
             Ok(Some(why)) => {
                 let rl = &self.shared.config.rl;
-                let is_asked =
-                    rl.method.has(TrainingSignal::Target) && rl.teacher != Teacher::Session;
-                let has_teacher = is_asked || rl.method.has(TrainingSignal::Hint);
+                let has_teacher =
+                    rl.method.has(TrainingSignal::Target) || rl.method.has(TrainingSignal::Hint);
                 let what_to_do = if has_teacher { WITHOUT_TEACHER } else { "" };
                 Err(self
                     .shared

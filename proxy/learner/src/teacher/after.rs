@@ -1,11 +1,11 @@
 //! Finds what came after a failed turn in its session: the owner's reaction, and the reply that was accepted in the
 //! end.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use metaclaw_chat::{Score, TurnId, now_ms};
+use metaclaw_chat::{Score, TurnId};
 use metaclaw_reward::count_words;
-use metaclaw_turns::{LogError, Turn, TurnState};
+use metaclaw_turns::{LogError, Turn};
 
 use crate::{
     lineage::BaseModel,
@@ -16,10 +16,6 @@ use crate::{
 
 /// Answers to a failed turn are searched among this many turns after it.
 const FOLLOWERS: usize = 8;
-/// An owner who has not continued after this time has left, so no reply of the session will be accepted.
-const OWNER_WAIT: Duration = Duration::from_secs(12 * 3_600);
-/// The trainer keeps sampled ids for 15 minutes, so they may arrive until then.
-const IDS_WAIT: Duration = Duration::from_secs(20 * 60);
 /// A longer complaint is a text to work on.
 const MOST_WORDS: usize = 60;
 
@@ -30,8 +26,6 @@ pub(crate) struct After {
     pub(crate) hint: Option<String>,
     /// The turn whose reply was accepted.
     pub(crate) accepted: Option<Turn>,
-    /// Whether a reply may still be accepted.
-    pub(super) is_open: bool,
 }
 
 /// Returns what came after a turn; for a turn that did not fail, the result is empty.
@@ -62,13 +56,7 @@ pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
                 after.accepted = Some(later);
                 break;
             }
-            Some(Score::Good) => {
-                after.is_open |= later.tokens.is_none() && is_young(&later, IDS_WAIT);
-            }
-            None if later.state == TurnState::Captured => {
-                after.is_open |= is_young(&later, OWNER_WAIT);
-            }
-            Some(Score::Unclear) | None => {}
+            Some(Score::Good | Score::Unclear) | None => {}
         }
     }
     Ok(after)
@@ -77,11 +65,6 @@ pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
 async fn followers(shared: &Shared, turn: &Turn) -> Result<Vec<TurnId>, LogError> {
     let later = || shared.log.turns_after(turn.id, FOLLOWERS);
     shared.persist(later).await
-}
-
-fn is_young(turn: &Turn, most: Duration) -> bool {
-    // A turn of the future ended with a clock that was ahead.
-    Duration::from_millis(now_ms().abs_diff(turn.meta.ended_ms)) < most
 }
 
 fn is_complaint(said: &str) -> bool {

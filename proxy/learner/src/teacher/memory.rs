@@ -76,7 +76,6 @@ impl TeacherMemory {
         Teaching {
             targets: &self.targets,
             hints: &self.hints,
-            // If the teacher is `session`, only failed turns have targets.
             consolidates: rl.consolidate && rl.teacher == Teacher::Base && self.wishes.is_some(),
         }
     }

@@ -7,12 +7,12 @@ use tracing::Instrument as _;
 
 use crate::{
     batch::{self, FoundSamples, MOST_AT_ONCE, Samples},
-    config::{RlConfig, Teacher},
+    config::RlConfig,
     error::TrainError,
     lineage::BaseModel,
     sample::{Batch, Sample},
     status::Phase,
-    step::{AgentState, TrainingContext},
+    step::TrainingContext,
     teacher::{self, TeachError},
 };
 
@@ -189,12 +189,8 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// The `n` oldest turns that the teacher has to answer, of those at which it failed least. What a session has not come
-    /// to yet nobody can ask for.
+    /// Returns the `n` oldest turns that the teacher has to answer, of those at which it failed least.
     fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
-        if self.context.shared.config.rl.teacher == Teacher::Session {
-            return Vec::new();
-        }
         let memory = &self.context.agent(self.agent).teacher;
         let ids = samples.unanswered.iter().map(|turn| turn.id);
         let mut ids: Vec<TurnId> = ids.collect();
@@ -225,17 +221,8 @@ impl<'a> NextBatch<'a> {
         let state = self.context.agent(agent);
         let rl = &shared.config.rl;
         state.teacher.is_told(teacher::wishes(&shared, agent));
-        let collect = async |state: &mut AgentState| {
-            let teaching = state.teacher.teaching(rl);
-            batch::collect(&shared, &mut state.seen, agent, teaching).await
-        };
-        let mut found = collect(state).await?;
-        let unanswered = &found.samples.unanswered;
-        if rl.teacher == Teacher::Session
-            && teacher::from_sessions(&shared, &mut state.teacher, unanswered).await?
-        {
-            found = collect(state).await?;
-        }
+        let teaching = state.teacher.teaching(rl);
+        let found = batch::collect(&shared, &mut state.seen, agent, teaching).await?;
         let not_taught = state.teacher.targets.n_declined();
         let mut counts = found.samples.counts();
         counts.binary_rl += found.rollouts.ready.len();

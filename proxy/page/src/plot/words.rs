@@ -1,7 +1,10 @@
 //! Numbers, positions and names as text.
 
 use jiff::{Timestamp, tz::TimeZone};
-use metaclaw_control::curves::{CurveAxis, CurveUnit};
+use metaclaw_control::{
+    curves::{CurveAxis, CurveUnit},
+    figures::grouped,
+};
 
 /// Returns a name in which everything but letters, digits and `_` of ASCII is `-`.
 pub(super) fn identifier(name: &str) -> String {
@@ -47,7 +50,7 @@ pub(super) fn value(unit: CurveUnit, value: f64) -> String {
     match unit {
         CurveUnit::Share if value.abs() < 1e6 => format!("{:.0} %", value * 100.0),
         CurveUnit::Score if value.abs() < 1e6 => format!("{value:.2}"),
-        CurveUnit::Tokens if value.abs() < 1e15 => grouped(value),
+        CurveUnit::Tokens if (0.0..1e15).contains(&value) => grouped(&format!("{value:.0}"), ','),
         _ => plain(value),
     }
 }
@@ -71,23 +74,6 @@ fn decimals(number: f64, least: f64) -> usize {
         is_shown
     };
     (0..5).find(is_shown).unwrap_or(5)
-}
-
-/// Returns a whole number with separated thousands.
-fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = if value < 0.0 {
-        "-".to_owned()
-    } else {
-        String::new()
-    };
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Returns a short label of a tick. Ticks that are `step` apart have different labels.

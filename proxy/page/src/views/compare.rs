@@ -8,8 +8,7 @@ use axum::{
 use maud::{Markup, html};
 use metaclaw_chat::AgentId;
 use metaclaw_control::compare::{
-    ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, GivenLessons, MAX_ANSWER,
-    PlannedQuestion,
+    Compare, ComparedAnswer, ComparedQuestion, Comparison, GivenLessons, MAX_ANSWER,
 };
 use serde::Deserialize;
 
@@ -30,12 +29,6 @@ pub(crate) struct CompareForm {
     question: String,
 }
 
-/// What an answer was given, and the answer.
-struct ComparedColumn {
-    given: GivenLessons,
-    answer: ComparedAnswer,
-}
-
 pub(crate) async fn offer(
     State(state): State<PageState>,
     frame: Frame,
@@ -46,10 +39,11 @@ pub(crate) async fn offer(
         Some(agent) => agent,
         None => state.newest_agent(&agents.shown).await?,
     };
-    let wanted = ComparisonWanted {
+    let wanted = Compare {
         agent: agent.clone(),
         n: OFFERED,
         questions: Vec::new(),
+        asks: false,
     };
     let plan = match state.ask(wanted).await {
         Ok(plan) => plan,
@@ -85,8 +79,8 @@ pub(crate) async fn offer(
     Ok(frame.page("With and without", Section::Lessons, &body))
 }
 
-fn offered(planned: &PlannedQuestion, plan: &ComparisonPlan, agent: &AgentId) -> Markup {
-    let columns = columns(plan, planned);
+fn offered(planned: &ComparedQuestion, plan: &Comparison, agent: &AgentId) -> Markup {
+    let columns = plan.columns(planned);
     html! {
         li.card {
             p.words { (planned.question) }
@@ -105,50 +99,32 @@ fn offered(planned: &PlannedQuestion, plan: &ComparisonPlan, agent: &AgentId) ->
     }
 }
 
-/// What there is to compare for a question.
-fn columns(plan: &ComparisonPlan, planned: &PlannedQuestion) -> Vec<GivenLessons> {
-    let lessons = planned.lessons.as_ref().map(|_| GivenLessons::Lessons);
-    let weights = plan.adapter.as_ref().map(|_| GivenLessons::Weights);
-    let all = [Some(GivenLessons::Nothing), lessons, weights];
-    all.into_iter().flatten().collect()
-}
-
 pub(crate) async fn ask(
     State(state): State<PageState>,
     frame: Frame,
     Form(form): Form<CompareForm>,
 ) -> Result<Markup, PageFailure> {
-    let wanted = ComparisonWanted {
-        agent: form.agent.clone(),
+    let wanted = Compare {
+        agent: form.agent,
         n: 1,
         questions: vec![form.question],
+        asks: true,
     };
-    let plan = state.ask(wanted).await?;
-    let mut compared = Vec::new();
-    for planned in &plan.questions {
-        for given in columns(&plan, planned) {
-            let asked = ComparedQuestion {
-                agent: form.agent.clone(),
-                text: planned.question.clone(),
-                given,
-            };
-            let answer = state.ask(asked).await?;
-            compared.push(ComparedColumn { given, answer });
-        }
-    }
-    let question = plan.questions.first().map(|it| it.question.as_str());
+    let compared = state.ask(wanted).await?.questions;
     let body = html! {
         h1 { "With and without" }
-        p.words { (question.unwrap_or_default()) }
-        div.columns { @for it in &compared { (column(it)) } }
-        @if compared.len() < 2 { p.notice { "Nothing that was learned fits this question." } }
+        @for question in &compared {
+            p.words { (question.question) }
+            div.columns { @for (given, answer) in &question.answers { (column(*given, answer)) } }
+            @if question.answers.len() < 2 { p.notice { "Nothing that was learned fits this question." } }
+        }
         p { a href="/ui/compare" { "Another question" } }
     };
     Ok(frame.page("With and without", Section::Lessons, &body))
 }
 
-fn column(it: &ComparedColumn) -> Markup {
-    let title = match it.given {
+fn column(given: GivenLessons, answer: &ComparedAnswer) -> Markup {
+    let title = match given {
         GivenLessons::Nothing => "Without",
         GivenLessons::Lessons => "With wishes and skills",
         GivenLessons::Weights => "With all that was learned",
@@ -156,8 +132,8 @@ fn column(it: &ComparedColumn) -> Markup {
     html! {
         section {
             h2 { (title) }
-            p.words { (it.answer.text) }
-            @if let Some(usage) = &it.answer.usage {
+            p.words { (answer.text) }
+            @if let Some(usage) = &answer.usage {
                 p.soft { (number(usage.prompt_tokens)) " tokens in, " (number(usage.completion_tokens)) " out" }
             }
         }

@@ -1,12 +1,13 @@
 //! What was spent: tokens of the chat and of learning, today and by day, and at a training server that costs money.
 
 use axum::extract::State;
-use jiff::Zoned;
 use maud::{Markup, html};
+use metaclaw_chat::now_ms;
 use metaclaw_control::{
     cloud_spend::CloudSpend,
+    figures::{Period, PrefixReport, broken_line, date_of},
     operations::process::{GetReport, GetStatus},
-    report::{DayRow, Period, PeriodReport, PrefixReport, broken_line},
+    report::PeriodReport,
     token_budget::Spend,
 };
 
@@ -24,7 +25,7 @@ pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
 ) -> Result<Markup, PageFailure> {
-    let period = Period::until(Zoned::now().date(), DAYS);
+    let period = Period::until(date_of(now_ms()), DAYS);
     let report = state.ask(GetReport(period)).await?;
     let status = state.ask(GetStatus).await.ok();
     let spend = status.as_ref().map(|it| &it.spend);
@@ -68,22 +69,18 @@ fn meter(used: u64, limit: u64) -> Markup {
 
 fn days(report: &PeriodReport) -> Markup {
     let chat = &report.chat;
-    let shown = report.days.iter().rev();
-    let shown: Vec<&DayRow> = shown
-        .filter(|it| (report.period.first..=report.period.last).contains(&it.day))
-        .collect();
     html! {
         section aria-labelledby="by-day" {
             h2 #by-day { "The last " (DAYS) " days" }
             p { "Chat: " (number(chat.prompt)) " tokens in, " (number(chat.completion)) " out. "
-                @if let Some(share) = chat.cached_percent() {
+                @if let Some(share) = chat.cache_share().percent() {
                     "The provider had " (share) " % of the prompts in its cache. "
                 }
                 @if chat.n_uncounted > 0 { "Of " (count(chat.n_uncounted, "turn")) " the upstream gave no number. " }
             }
             div.scroll { table {
-                thead { tr { th { "Day" } th.number { "Turns" } th.number { "Chat tokens" } th.number { "Learning tokens" } th.number { "Lessons" } } }
-                tbody { @for day in shown { tr {
+                thead { tr { th { "Day (UTC)" } th.number { "Turns" } th.number { "Chat tokens" } th.number { "Learning tokens" } th.number { "Lessons" } } }
+                tbody { @for day in report.days.iter().rev() { tr {
                     td { (day.day) }
                     td.number { (number(day.turns)) }
                     td.number { (number(day.tokens)) }

@@ -1,16 +1,16 @@
 //! What left the machine, to whom, and what stayed; and the switches that hold it back.
 
 use axum::extract::State;
-use jiff::Zoned;
 use maud::{Markup, html};
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
+    figures::{Period, date_of},
     operations::{
         process::{GetReport, GetStatus},
         turns::TurnsQuery,
     },
     privacy::told,
-    report::{Period, PeriodReport},
+    report::PeriodReport,
     status::{ProcessStatus, TrainerStatus},
 };
 use metaclaw_learner::POLICY_UPSTREAM;
@@ -55,7 +55,7 @@ pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
 ) -> Result<Markup, PageFailure> {
-    let period = Period::until(Zoned::now().date(), DAYS);
+    let period = Period::until(date_of(now_ms()), DAYS);
     let report = state.ask(GetReport(period)).await?;
     let newest = TurnsQuery {
         limit: LISTED,
@@ -159,7 +159,7 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
 
 /// The last requests, each with its receiver.
 fn requests(turns: &[TurnSummary]) -> Markup {
-    let now_ms = metaclaw_chat::now_ms();
+    let now_ms = now_ms();
     html! {
         section aria-labelledby="requests-title" {
             h2 #requests-title { "The last chats" }
