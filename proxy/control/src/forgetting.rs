@@ -253,11 +253,8 @@ fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow:
 
 /// Deletes the daily reports that earlier versions wrote into the home. They have words of lessons, and nothing else
 /// would remove these.
-fn delete_old_reports(home: &Home) -> io::Result<()> {
-    match fs::remove_dir_all(home.reports()) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+fn delete_old_reports(home: &Home) -> std::io::Result<()> {
+    if_there(fs::remove_dir_all(home.reports())).map(Option::unwrap_or_default)
 }
 
 /// Returns everything that was learned from sessions and is not forgotten yet.

@@ -28,7 +28,7 @@ fn other(key: &'static Key) -> Option<Value> {
     let form = match &key.kind {
         ValueKind::Tree(_) => return Some("[{on: reply, max_words: 40, score: 1}]".into()),
         // The first words may be names of the default.
-        ValueKind::Joined(words) => return Some(last_other(words, |word| *word != key.default)?),
+        ValueKind::Joined(words) => return last_other(words, |word| *word != key.default),
         ValueKind::List(ValueForm::Word(words), _) => {
             return Some(vec![last_other(words, |_| true)?].into());
         }
