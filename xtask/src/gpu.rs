@@ -2,7 +2,7 @@
 //!
 //! It compares golden values in the device's dtype, and measures tokens per second, a LoRA step and its use of the
 //! device, gaps between tokens while training, and memory; PEFT makes the same step if a Python with it is named. The
-//! report is Markdown, for docs/operating/gpu.md.
+//! report is Markdown, for trainer/engine/bench/README.md.
 
 mod options;
 mod report;
@@ -48,7 +48,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let file = options.out.join("report.md");
     writing(std::fs::write(&file, &text), &file)?;
     println!(
-        "\n{text}\nwritten to {}; it belongs into docs/operating/gpu.md",
+        "\n{text}\nwritten to {}; it belongs into trainer/engine/bench/README.md",
         file.display()
     );
     Ok(())
