@@ -1,5 +1,5 @@
 //! Recorded cases, read and compared: what a caller asked, what its upstream was to get, what that answered, and
-//! what the caller was to get of it. `docs/extending/translation-cases.md` says how a case is written.
+//! what the caller was to get of it. `README.md` says how a case is written.
 
 use std::{fs, path::Path};
 

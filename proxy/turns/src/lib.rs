@@ -2,7 +2,7 @@
 //!
 //! A turn is written once and never lost: [`TurnLog::append`] returns after the flush. An acknowledged turn is in the
 //! log, complete and once, even after a kill. Requests repeat their history, and a record contains only its new part.
-//! docs/extending/turn-log.md describes the files on disk.
+//! README.md describes the files on disk.
 //!
 //! One thread owns the store (`worker`, `engine`). The handle sends jobs to it (`log`). Only `store` names sled.
 

@@ -1,7 +1,7 @@
 //! The only module that uses sled. Others see only its byte string, [`Bytes`].
 //!
 //! The interface is small on purpose, so that another engine could replace sled: `open`, `get`, `range`, `transaction`
-//! over all tables, `flush`. docs/extending/turn-log.md gives the reasons for this way of using it.
+//! over all tables, `flush`. README.md gives the reasons for this way of using it.
 
 use std::{
     cell::Cell,
@@ -30,7 +30,7 @@ const FLUSHER_MS: u64 = 200;
 /// process has it.
 const LETS_GO: Duration = Duration::from_secs(1);
 
-/// The tables of the log. docs/extending/turn-log.md describes their content.
+/// The tables of the log. README.md describes their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {

@@ -1,6 +1,6 @@
 //! How a log is opened, and what may be done if it is damaged.
 
-/// The format that this program writes and reads. docs/extending/turn-log.md describes it.
+/// The format that this program writes and reads. README.md describes it.
 pub(super) const FORMAT: u32 = 4;
 
 /// The occasion on which a log is opened.
