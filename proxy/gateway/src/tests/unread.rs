@@ -98,7 +98,7 @@ async fn a_chat_under_another_spelling_of_its_route_is_read() {
         ("/v1/feedback/", 503),
         ("/v1/V1/admin/train_step", 401),
         ("/v1//rollouts", 503),
-        ("/v1//memory/search", 404),
+        ("/v1//memory/search", 503),
     ] {
         let seen = harness.refused(&post(path, "", "{}")).await;
         assert_eq!(seen.status(), status, "{path}: {}", seen.text());
