@@ -25,6 +25,7 @@ pub mod operations;
 pub mod policy_context;
 pub mod privacy;
 pub mod replays;
+pub mod replies;
 pub mod report;
 pub mod rollouts;
 pub mod schedule_state;

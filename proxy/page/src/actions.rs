@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId};
+use metaclaw_control::replies::StepReport;
 use metaclaw_control::{
     adapters::AdapterChoice,
     forgetting::{Forget, Forgotten},
@@ -16,7 +17,6 @@ use metaclaw_control::{
     },
     privacy::{SwitchChange, told},
 };
-use metaclaw_learner::StepReport;
 use serde::Deserialize;
 
 use crate::{

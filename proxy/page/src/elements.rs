@@ -4,7 +4,7 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use maud::{Markup, Render, html};
 use metaclaw_chat::Score;
 use metaclaw_control::figures::grouped;
-use metaclaw_turns::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
+use metaclaw_control::replies::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
 
 use crate::interval::{Estimate, JudgedCounts, difference};
 

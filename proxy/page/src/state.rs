@@ -9,13 +9,13 @@ use std::{
 
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::replies::Funnel;
 use metaclaw_control::{
     browser_logins::BrowserLogins,
     instance::{Instance, RunningProcess},
     operation::{Operation, OperationFailure, with_causes},
     operations::{lessons::GetJournal, turns::TurnsQuery},
 };
-use metaclaw_turns::Funnel;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 

@@ -3,13 +3,13 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
+use metaclaw_control::replies::SavedState;
+use metaclaw_control::replies::UpstreamAnswers;
 use metaclaw_control::{
     operations::process::{GetSchedule, GetStatus},
     policy_context::too_short,
     status::{LogStatus, ProcessStatus, TrainerStatus},
 };
-use metaclaw_gateway::UpstreamAnswers;
-use metaclaw_schedule::SavedState;
 
 use crate::{
     elements::{ago, clock, count, distance, live, number},

@@ -3,12 +3,12 @@
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::replies::{Lesson, LessonState, Proposal, ProposalState, Skill};
 use metaclaw_control::{
     lesson_list::{LessonList, LessonSource},
     lessons::{LessonsView, SkillView},
     operations::lessons::{ListLessons, ListProposals, ListSkills, ListWishes},
 };
-use metaclaw_skills::{Lesson, LessonState, Proposal, ProposalState, Skill};
 use serde::Deserialize;
 
 use crate::{

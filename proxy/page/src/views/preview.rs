@@ -3,7 +3,7 @@
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_control::operations::weights::PreviewStep;
-use metaclaw_learner::StepPreview;
+use metaclaw_control::replies::StepPreview;
 
 use super::lessons::AgentQuery;
 use crate::{

@@ -3,6 +3,8 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::replies::POLICY_UPSTREAM;
+use metaclaw_control::replies::TurnSummary;
 use metaclaw_control::{
     figures::{Period, date_of},
     operations::{
@@ -13,8 +15,6 @@ use metaclaw_control::{
     report::PeriodReport,
     status::{ProcessStatus, TrainerStatus},
 };
-use metaclaw_learner::POLICY_UPSTREAM;
-use metaclaw_turns::TurnSummary;
 
 use crate::{
     elements::{

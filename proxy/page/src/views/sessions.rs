@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
 use metaclaw_control::operations::turns::TurnsQuery;
-use metaclaw_turns::TurnSummary;
+use metaclaw_control::replies::TurnSummary;
 use serde::Deserialize;
 
 use crate::{

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::operations::lessons::{ListProposals, ListSkills};
-use metaclaw_skills::{Proposal, ProposalState};
+use metaclaw_control::replies::{Proposal, ProposalState};
 use serde::Deserialize;
 
 use super::lessons::evidence;

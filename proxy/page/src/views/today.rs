@@ -3,6 +3,8 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
+use metaclaw_control::replies::TurnSummary;
+use metaclaw_control::replies::{Lesson, LessonState, Proposal};
 use metaclaw_control::{
     operations::{
         lessons::{GetJournal, ListProposals},
@@ -12,8 +14,6 @@ use metaclaw_control::{
     privacy::told,
     status::ProcessStatus,
 };
-use metaclaw_skills::{Lesson, LessonState, Proposal};
-use metaclaw_turns::TurnSummary;
 
 use super::lessons::{lesson_row, waiting_lesson, waiting_skill};
 use crate::{

@@ -3,6 +3,8 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
+use metaclaw_control::replies::{AgentStatus, GateReport, LearnerStatus, Phase};
+use metaclaw_control::replies::{Step, StepOutcome};
 use metaclaw_control::{
     adapters::{AdapterDetail, ManifestView},
     operations::{
@@ -10,8 +12,6 @@ use metaclaw_control::{
         weights::{ListAdapters, ListSteps},
     },
 };
-use metaclaw_learner::{AgentStatus, GateReport, LearnerStatus, Phase};
-use metaclaw_turns::{Step, StepOutcome};
 use serde_json::Value;
 
 use crate::{

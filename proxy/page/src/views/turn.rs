@@ -6,8 +6,8 @@ use metaclaw_chat::{
     JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, excerpt, now_ms, utterance_at,
 };
 use metaclaw_control::operations::turns::{GetTurn, TurnsQuery};
-use metaclaw_learner::POLICY_UPSTREAM;
-use metaclaw_turns::Turn;
+use metaclaw_control::replies::POLICY_UPSTREAM;
+use metaclaw_control::replies::Turn;
 use serde::Deserialize;
 
 use super::sessions::address;

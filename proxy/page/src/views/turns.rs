@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_control::operations::turns::TurnsQuery;
-use metaclaw_turns::{StateKind, TurnSummary};
+use metaclaw_control::replies::{StateKind, TurnSummary};
 use serde::Deserialize;
 
 use crate::{

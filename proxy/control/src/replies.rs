@@ -1,0 +1,14 @@
+//! The types in replies of operations that belong to crates below this one.
+//!
+//! An addon needs them, and depends only on this crate and `metaclaw-chat`.
+
+pub use metaclaw_gateway::UpstreamAnswers;
+pub use metaclaw_learner::{
+    AgentStatus, GateReport, LearnerStatus, POLICY_UPSTREAM, Phase, StepPreview, StepReport,
+};
+pub use metaclaw_schedule::SavedState;
+pub use metaclaw_skills::{Lesson, LessonState, Proposal, ProposalState, Skill};
+pub use metaclaw_turns::{
+    Funnel, LessonCounts, StateKind, Step, StepOutcome, StreamEnd, Turn, TurnKind, TurnState,
+    TurnSummary,
+};
