@@ -8,13 +8,15 @@ use crate::circles;
 use crate::docs;
 use crate::places::Places;
 use crate::tools;
+use crate::wall;
 
 /// A check of `lint`, and its name.
 type LintCheck = (&'static str, fn(&Places) -> Result<()>);
 
 /// All checks, the quickest first.
-const CHECKS: [LintCheck; 5] = [
+const CHECKS: [LintCheck; 6] = [
     ("circles of files", circles::run),
+    ("imports between crates", wall::run),
     ("commands of the pages", docs::check),
     ("unused dependencies", unused_dependencies),
     (

@@ -28,6 +28,7 @@ mod test;
 mod tools;
 mod upstream;
 mod vllm;
+mod wall;
 mod wheel;
 mod wired;
 
@@ -79,6 +80,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "gpu" => bench::gpu(&places, args),
         "screenshots" => screenshots::run(&places),
         "circles" => circles::run(&places),
+        "wall" => wall::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => lint::run(&places),
         "doc" => cargo::doc(&places),

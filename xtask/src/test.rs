@@ -19,6 +19,7 @@ use crate::fuzz;
 use crate::lint;
 use crate::places::Places;
 use crate::report::StageReport;
+use crate::wall;
 
 /// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
@@ -60,6 +61,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     // Needs nothing fetched and nothing built.
     command::run(&mut cargo::cargo(places, &["fmt", "--all", "--check"]))?;
     circles::run(places)?;
+    wall::run(places)?;
     docs::check(places)?;
     let model = crate::setup::prepare(places, &mut report)?;
     let variables = environment(places, &model, extent, &mut report)?;

@@ -1,0 +1,206 @@
+//! The imports between crates are those that ARCHITECTURE.md allows, and the core imports no addon.
+//!
+//! The core is `proxy`, `skills`, `reward` and `trainer`; only `metaclaw` itself, the program that puts rooms and addons
+//! together, depends on both sides. An addon depends on `control` and `chat` alone. Dependencies of tests do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use metaclaw_fetch::command;
+use serde_json::Value;
+
+use crate::cargo::cargo;
+use crate::places::Places;
+
+/// The line above the list of allowed imports.
+const HEADING: &str = "Only these imports are allowed:";
+/// What an addon may import.
+const PUBLIC: [&str; 2] = ["chat", "control"];
+
+/// Who imports whom, by the names in ARCHITECTURE.md.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// The crates of the workspace that have users, without tests and tools.
+#[derive(Debug, Default)]
+struct Crates {
+    imports: Imports,
+    addons: BTreeSet<String>,
+}
+
+/// Compares the manifests with ARCHITECTURE.md.
+///
+/// # Errors
+/// Each import that is not allowed, and each that is allowed and not made.
+pub(crate) fn run(places: &Places) -> Result<()> {
+    let page = std::fs::read_to_string(places.root.join("ARCHITECTURE.md"))
+        .context("cannot read ARCHITECTURE.md")?;
+    let args = ["metadata", "--no-deps", "--format-version=1"];
+    let text = command::output(&mut cargo(places, &args))?;
+    let metadata = serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
+    let root = places.root.to_string_lossy();
+    let faults = faults(&allowed(&page), &Crates::read(&metadata, &root));
+    if !faults.is_empty() {
+        bail!("imports between crates:\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+/// Reads the list: `a, b -> c, d`, where an indented line continues the one before.
+fn allowed(page: &str) -> Imports {
+    let (_, rest) = page.split_once(HEADING).unwrap_or_default();
+    let block = rest.trim_start().split("\n\n").next().unwrap_or_default();
+    let mut imports = Imports::new();
+    let mut importers = Vec::new();
+    for line in block.lines() {
+        let imported = match line.split_once("->") {
+            Some((names, imported)) => {
+                importers = list(names);
+                imported
+            }
+            None => line,
+        };
+        let imported = list(imported).into_iter().filter(|name| !name.contains(' '));
+        let imported: Vec<String> = imported.collect();
+        for importer in &importers {
+            let known = imports.entry(importer.clone()).or_default();
+            known.extend(imported.iter().cloned());
+        }
+    }
+    imports
+}
+
+fn list(names: &str) -> Vec<String> {
+    let names = names.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What is wrong, a line each.
+fn faults(allowed: &Imports, crates: &Crates) -> Vec<String> {
+    let mut faults = Vec::new();
+    let none = BTreeSet::new();
+    for (importer, imported) in &crates.imports {
+        let known = allowed.get(importer).unwrap_or(&none);
+        for name in imported.difference(known) {
+            faults.push(format!(
+                "{importer} imports {name}, which ARCHITECTURE.md does not allow"
+            ));
+        }
+        for name in known.difference(imported) {
+            faults.push(format!(
+                "{importer} does not import {name}: take it out of ARCHITECTURE.md"
+            ));
+        }
+        let crosses = |name: &&String| {
+            if crates.addons.contains(importer) {
+                !PUBLIC.contains(&name.as_str())
+            } else {
+                crates.addons.contains(*name) && importer != "cli"
+            }
+        };
+        for name in imported.iter().filter(crosses) {
+            faults.push(format!(
+                "{importer} imports {name} across the wall between core and addons"
+            ));
+        }
+    }
+    faults
+}
+
+// === impl Crates ===
+
+impl Crates {
+    /// Reads what `cargo metadata` prints about a workspace in the folder `root`.
+    fn read(metadata: &Value, root: &str) -> Self {
+        let mut crates = Self::default();
+        let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
+        for package in list(metadata, "packages") {
+            let manifest = package["manifest_path"].as_str().unwrap_or_default();
+            let path = manifest.strip_prefix(root).unwrap_or(manifest);
+            let path = path.trim_start_matches('/');
+            if path.starts_with("tests/") || path.starts_with("examples/") {
+                continue;
+            }
+            let name = short(package["name"].as_str().unwrap_or_default());
+            let imported = list(&package, "dependencies").into_iter().filter_map(|it| {
+                let is_ours = !it["path"].is_null() && it["kind"] != "dev";
+                is_ours.then(|| short(it["name"].as_str().unwrap_or_default()))
+            });
+            if path.starts_with("addons/") {
+                crates.addons.insert(name.clone());
+            }
+            crates.imports.insert(name, imported.collect());
+        }
+        crates
+    }
+}
+
+/// A crate's name in ARCHITECTURE.md.
+fn short(name: &str) -> String {
+    match name {
+        "metaclaw" => "cli",
+        "metaclaw-trainer" => "server",
+        name => name.strip_prefix("metaclaw-").unwrap_or(name),
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PAGE: &str = "Text.\n\nOnly these imports are allowed:\n\n    cli     -> page, control,\n               chat\n    \
+                        page, control -> chat\n    chat -> no crate of ours\n\n## More\n";
+
+    /// A workspace with these crates: folder, name, imports.
+    fn workspace(crates: &[(&str, &str, &[&str])]) -> Crates {
+        let package = |(folder, name, imports): &(&str, &str, &[&str])| {
+            let dependencies: Vec<Value> = imports
+                .iter()
+                .map(|name| json!({"name": name, "path": "/w/x", "kind": null}))
+                .chain([json!({"name": "metaclaw-turns", "path": "/w/x", "kind": "dev"})])
+                .collect();
+            json!({"name": name, "manifest_path": format!("/w/{folder}/Cargo.toml"), "dependencies": dependencies})
+        };
+        let packages: Vec<Value> = crates.iter().map(package).collect();
+        Crates::read(&json!({"packages": packages}), "/w")
+    }
+
+    #[test]
+    fn imports_are_those_of_the_page_and_none_crosses_the_wall() {
+        let chat: &[&str] = &["metaclaw-chat"];
+        let cli: &[&str] = &["metaclaw-page", "metaclaw-control", "metaclaw-chat"];
+        for (page_imports, control_imports, expected) in [
+            (chat, chat, &[][..]),
+            (
+                chat,
+                &["metaclaw-chat", "metaclaw-page"],
+                &[
+                    "control imports page, which ARCHITECTURE.md does not allow",
+                    "control imports page across the wall between core and addons",
+                ],
+            ),
+            (
+                &["metaclaw-turns"],
+                chat,
+                &[
+                    "page imports turns, which ARCHITECTURE.md does not allow",
+                    "page does not import chat: take it out of ARCHITECTURE.md",
+                    "page imports turns across the wall between core and addons",
+                ],
+            ),
+        ] {
+            let crates = workspace(&[
+                ("proxy/cli", "metaclaw", cli),
+                ("addons/page", "metaclaw-page", page_imports),
+                ("proxy/control", "metaclaw-control", control_imports),
+                ("proxy/chat", "metaclaw-chat", &[]),
+            ]);
+            assert_eq!(faults(&allowed(PAGE), &crates), expected);
+        }
+    }
+}
