@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-const SKILL: &str = include_str!("../../packages/skill/install-metaclaw/SKILL.md");
+const SKILL: &str = include_str!("../../addons/packages/skill/install-metaclaw/SKILL.md");
 const DONE: &str = "MetaClaw came and went.";
 const PACKAGE: &str = "./metaclaw-VERSION.tgz";
 const INSTALL: &str = "npm install --global --prefix ~/.local ./metaclaw-VERSION.tgz";

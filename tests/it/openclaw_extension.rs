@@ -54,7 +54,7 @@ impl Drop for StartedMetaClaw {
 
 /// Packs the extension of this checkout, as `cargo xtask dist` does.
 fn packed(folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packages/openclaw");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../addons/packages/openclaw");
     let mut npm = Command::new("npm");
     npm.args(["pack", "--silent", "--pack-destination"]);
     let output = npm.arg(folder).current_dir(source).output();

@@ -188,7 +188,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut node = Command::new("node");
         node.arg("--test")
-            .current_dir(root.join("packages/openclaw"));
+            .current_dir(root.join("addons/packages/openclaw"));
         let said = output(&mut node);
         assert!(said.contains("pass 18"), "{said}");
 
