@@ -129,7 +129,7 @@ fn read_commands(text: &str) -> Result<Vec<DocCommand<'_>>> {
 /// Returns each command of the pages that does not exist, and each of `commands.txt` that no page has.
 fn find_wrong(root: &Path) -> Result<Vec<String>> {
     let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
-    for folder in ["docs", "examples/rollouts", "packages"] {
+    for folder in ["docs", "examples/rollouts", "addons/packages"] {
         collect_pages(&root.join(folder), &mut pages)?;
     }
     let help = fs::read_to_string(root.join("docs/using/commands.md"))?;

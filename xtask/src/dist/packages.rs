@@ -112,7 +112,7 @@ pub(super) fn npm(folder: &Path, stage: &Path, glibc: Version, files: &[Packed])
 /// # Errors
 /// Its version is not that of the workspace, or npm fails.
 pub(super) fn openclaw_extension(folder: &Path, root: &Path) -> Result<String> {
-    let source = root.join("packages").join("openclaw");
+    let source = root.join("addons/packages/openclaw");
     let manifest = source.join("package.json");
     let text = fs::read_to_string(&manifest)
         .with_context(|| format!("cannot read {}", manifest.display()))?;
