@@ -1,4 +1,4 @@
-//! Pictures of the page, for docs/using/gallery.md and for those who change the page.
+//! Pictures of the page, for docs/using/page.md and for those who change the page.
 
 use metaclaw_tests::{browser::BrowserWindow, external};
 
