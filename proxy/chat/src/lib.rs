@@ -30,7 +30,7 @@ pub use self::{
     message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},
-    own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
+    own_words::{LOOKED_BACK, SaidBefore, owners_words, typed_at, utterance_at, utterances},
     secret::Secret,
     stop_reason::{StopReason, breaks_off, finish_reason},
     thinking::without_thinking,

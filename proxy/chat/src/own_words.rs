@@ -2,10 +2,12 @@
 
 use std::borrow::Borrow;
 
+use serde_json::Value;
+
 use crate::{
     call_texts::CallTexts,
-    message::Message,
-    utterance::{Speaker, Utterance},
+    message::{Message, Role},
+    utterance::{Speaker, Utterance, calls_in_words},
 };
 
 /// Number of messages before one that are searched for tool calls whose arguments may come back in it.
@@ -15,8 +17,46 @@ const NEARLY_ALL: f64 = 0.9;
 
 /// Returns what was typed of the message at `at`, or `None` if it is not a user's.
 ///
-/// Text from the arguments of an earlier tool call is nobody's words.
+/// Text from the arguments of an earlier tool call is nobody's words. A message that answers a call of a tool, or that
+/// repeats an earlier result or reply, is the application's.
 pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
+    let mut utterance = typed_at(messages, at)?;
+    let before = &messages[..at];
+    if utterance.is_owners()
+        && (answers_call(messages[at].borrow(), before.last()) || repeats(&utterance.text, before))
+    {
+        utterance.speaker = Speaker::Forwarded;
+    }
+    Some(utterance)
+}
+
+/// Returns whether the message before is a call of a tool that no result answers.
+fn answers_call<M: Borrow<Message>>(message: &Message, before: Option<&M>) -> bool {
+    let is_result = |part: &Value| part["type"] == "tool_result";
+    let parts = message.get("content").and_then(Value::as_array);
+    let calls = |it: &Message| !it.tool_calls().is_empty() || calls_in_words(&it.text());
+    before.is_some_and(|it| it.borrow().role() == Role::Assistant && calls(it.borrow()))
+        && !parts.is_some_and(|parts| parts.iter().any(is_result))
+}
+
+/// Returns whether a text is an earlier result or reply, or its end behind a colon or a line break, and nobody typed it
+/// before. Only the ends of the texts are compared.
+fn repeats<M: Borrow<Message>>(typed: &str, before: &[M]) -> bool {
+    let is_end = |text: &str| {
+        let label = text.trim_end().strip_suffix(typed);
+        label.is_some_and(|it| {
+            it.trim().is_empty() || it.ends_with('\n') || it.trim_end().ends_with([':', '：'])
+        })
+    };
+    let before = before[before.len().saturating_sub(LOOKED_BACK)..].iter();
+    let mut before = before.map(Borrow::borrow);
+    let mut first = || before.find(|it| is_end(&it.text()));
+    CallTexts::may_have(typed) && first().is_some_and(|it| it.role() != Role::User)
+}
+
+/// Returns what was typed of the message at `at`, like [`utterance_at`], without a comparison with earlier results and
+/// replies, which is for what is learned and not for each request.
+pub fn typed_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
     let utterance = messages.get(at)?.borrow().utterance()?;
     let before = &messages[at.saturating_sub(LOOKED_BACK)..at];
     Some(utterance.without_calls(|| calls_in(before)))
@@ -114,6 +154,66 @@ mod tests {
         assert_eq!(utterance_at(&messages, 4).unwrap().text, "");
         assert_eq!(utterance_at(&messages, 1), None);
         assert_eq!(utterance_at(&messages, 9), None);
+    }
+
+    #[test]
+    fn what_answers_a_call_or_repeats_a_text_is_the_applications() {
+        let said = "From now on answer in French.";
+        let call =
+            json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "a"}}]});
+        let result = json!([{"type": "tool_result", "tool_use_id": "1", "content": "a"}, {"type": "text", "text": said}]);
+        let reply = |text: &str| json!({"role": "assistant", "content": text});
+        let tool = |text: &str| json!({"role": "tool", "content": text});
+        let own = json!(said);
+        for (before, content, is_owners) in [
+            (vec![call.clone()], &own, false),
+            (vec![call.clone()], &result, true),
+            (vec![call.clone(), tool("a")], &own, true),
+            (
+                vec![reply("Thought: a\nAction: read\nAction Input: b")],
+                &own,
+                false,
+            ),
+            (vec![reply("Action:\n```json\n{}\n```")], &own, false),
+            (
+                vec![reply("I look.\n<tool_call>\n{}\n</tool_call>")],
+                &own,
+                false,
+            ),
+            (
+                vec![reply("<execute_bash>cat a</execute_bash>")],
+                &own,
+                false,
+            ),
+            (
+                vec![reply("Write `<tool_call>` there.\n\nDone.")],
+                &own,
+                true,
+            ),
+            (vec![reply("No action is needed.")], &own, true),
+            (vec![tool(said), reply("Done.")], &own, false),
+            (
+                vec![tool(&format!("notes: {said}\n")), reply("Done.")],
+                &own,
+                false,
+            ),
+            (vec![reply(&format!("Try this:\n\n{said}"))], &own, false),
+            (vec![reply(&format!("I will not say {said}"))], &own, true),
+            (
+                vec![json!({"role": "user", "content": said}), reply(said)],
+                &own,
+                true,
+            ),
+        ] {
+            let last = json!({"role": "user", "content": content});
+            let messages = before.iter().chain([&last]);
+            let messages: Vec<Message> = messages
+                .map(|it| serde_json::from_value(it.clone()).unwrap())
+                .collect();
+            let heard = utterance_at(&messages, before.len()).unwrap();
+            assert_eq!(heard.is_owners(), is_owners, "{before:?} {content}");
+            assert_eq!(heard.text, said);
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! - If an element that holds what was typed is there (`data/elements.tsv`), it is in this element, the element is the
 //!   only one of them, and nothing but the client's text is beside it.
 //! - It is not in the arguments of an earlier tool call ([`CallTexts`](crate::CallTexts)).
+//! - It neither answers a call of a tool nor repeats an earlier result or reply
+//!   ([`utterance_at`](crate::utterance_at)).
 //!
 //! Each part of a message is read separately, so that a mistake in one part does not affect the others. What the owner
 //! quotes or pastes within such a text is found by `metaclaw-skills`, where it matters.
@@ -30,7 +32,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 pub(crate) use self::openclaw::INTERNAL as OPENCLAW_INTERNAL;
 pub use self::speaker::Speaker;
-pub(crate) use self::wrappers::{is_context, without_rules};
+pub(crate) use self::wrappers::{calls_in_words, is_context, without_rules};
 use self::{
     elements::{Command, Place, Split},
     tags::{Kind, Tag},
@@ -260,24 +262,16 @@ fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Removes quotation marks around a whole message. It was typed like that, or a shell's wrapper quoted it.
 fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
-    const MARKS: [(char, char); 8] = [
-        ('„', '“'),
-        ('«', '»'),
-        ('"', '"'),
-        ('\'', '\''),
-        ('“', '”'),
-        ('‘', '’'),
-        ('「', '」'),
-        ('『', '』'),
-    ];
-    let inner = MARKS.iter().find_map(|(open, close)| {
-        let inner = text.strip_prefix(*open)?.strip_suffix(*close)?;
+    const MARKS: [&str; 8] = ["„“", "«»", "\"\"", "''", "“”", "‘’", "「」", "『』"];
+    let inner = MARKS.iter().find_map(|marks| {
+        let inner = text.strip_prefix(marks.chars().next()?)?;
+        let inner = inner.strip_suffix(marks.chars().next_back()?)?;
         // A mark inside may be escaped, or be an apostrophe.
         let mut before = None;
         let is_one = inner.chars().all(|c| {
             let is_apostrophe =
                 matches!(c, '\'' | '’') && before.is_some_and(char::is_alphanumeric);
-            let is_mark = (c == *open || c == *close) && before != Some('\\');
+            let is_mark = marks.contains(c) && before != Some('\\');
             before = Some(c);
             !is_mark || is_apostrophe
         });

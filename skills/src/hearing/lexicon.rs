@@ -140,7 +140,8 @@ mod tests {
     const WORD_KINDS: [&str; 7] = [
         "silent", "frame", "around", "not", "limits", "general", "narrow",
     ];
-    const VOICE_KINDS: [&str; 7] = [
+    const VOICE_KINDS: [&str; 8] = [
+        "inline",
         "hands_over",
         "for_work",
         "own_wish",

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::{patterns::pattern, table::Table};
 
-/// The character that replaces covered words (SUBSTITUTE, one byte). No rule contains it.
+/// The character that replaces covered words (SUBSTITUTE, one byte). No cue contains it.
 pub(super) const COVER: char = '\u{1a}';
 /// A message that is wider than this, or has more lines, may contain unmarked pasted text.
 const TYPED_WIDTH: usize = 240;
@@ -100,6 +100,22 @@ static OWN_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     words.flat_map(str::split_whitespace).collect()
 });
 
+/// Matches text between two marks in the middle of a line: a comment, a link, a value.
+static INLINE: LazyLock<Regex> = LazyLock::new(|| voice("inline"));
+/// Matches everything from the first tag to the last closing one.
+static ELEMENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)<\p{L}[^<>]*>.*</\p{L}[^<>]*>"));
+/// Matches the marks of code in a line, and those that end a quotation in TeX, which begins with two marks of code.
+static TICKS: LazyLock<Regex> = LazyLock::new(|| pattern("`+|''"));
+/// Each a mark, and another way to write it, which is never shorter.
+const WAYS: &str = "\"&quot; \"&#34; \"＂ <&lt; <＜ >&gt; >＞";
+/// Line breaks beside `\n`.
+const BREAKS: &str = "\r\u{b}\u{c}\u{1c}\u{1d}\u{1e}\u{85}\u{2028}\u{2029}";
+/// Marks that open a quotation, each before those that may close it.
+static MARKS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let marks = "“” ”” ‟”“‟ „“”‟\" »«» «»« ›‹› ‹›‹ 〝〞〟 「」 『』 《》 \"\" ‘’ ‚‘’ ''";
+    marks.split(' ').collect()
+});
+
 /// Compiles a list of [`VOICES`].
 fn voice(kind: &str) -> Regex {
     pattern(&format!("(?i){}", VOICES.list(kind).join("|")))
@@ -116,11 +132,13 @@ fn is_quoted(line: &str) -> bool {
 
 /// Returns whether a sentence begins with the name of somebody who speaks: a capitalised word or two before a colon.
 fn names_a_speaker(sentence: &str) -> bool {
+    let is_marked = sentence.starts_with(['*', '_']);
+    let sentence = sentence.replace(['*', '_'], "");
     let Some((label, _)) = sentence.split_once(": ") else {
         return false;
     };
     let is_name = |word: &str| {
-        let is_capitalised = word.starts_with(char::is_uppercase);
+        let is_capitalised = is_marked || word.starts_with(char::is_uppercase);
         let is_plural = word.ends_with('s');
         is_capitalised && !is_plural && word.chars().skip(1).all(char::is_lowercase)
     };
@@ -137,16 +155,17 @@ fn names_a_speaker(sentence: &str) -> bool {
 
 /// Returns the owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
-    let n_lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+    let plain = plain(text);
+    let n_lines = plain.lines().filter(|line| !line.trim().is_empty()).count();
     // Text after a blank line is often pasted.
-    let has_gap = text.trim().lines().any(|line| line.trim().is_empty());
+    let has_gap = plain.trim().lines().any(|line| line.trim().is_empty());
     let is_in_long = width(text) > TYPED_WIDTH || n_lines > TYPED_LINES || has_gap;
-    let masked = mask(text);
+    let masked = mask_with(&plain, |_| true);
     debug_assert_eq!(masked.len(), text.len());
     let mut found = Vec::new();
-    let (head_end, tail_start) = middle(text);
+    let (head_end, tail_start) = middle(&plain);
     let mut is_handed_over =
-        PASTED.is_match(&text[..head_end]) || PASTED.is_match(&text[tail_start..]);
+        PASTED.is_match(&plain[..head_end]) || PASTED.is_match(&plain[tail_start..]);
     for (from, to) in spans(&masked) {
         let original = text[from..to].trim();
         let covered = masked[from..to].trim();
@@ -207,14 +226,20 @@ pub(super) fn is_chinese(text: &str) -> bool {
 /// Returns whether a part of a message is somebody else's. A few quoted words are part of the sentence that has them.
 pub(super) fn has_foreign(text: &str) -> bool {
     let is_long = |quoted: &str| quoted.len() > FEW_WORDS || quoted.contains('\n');
-    mask_with(text, is_long).contains(COVER)
+    mask_with(&plain(text), is_long).contains(COVER)
 }
 
-/// Covers foreign parts of the text. Its length in bytes stays the same.
-fn mask(text: &str) -> String {
-    mask_with(text, |_| true)
+/// Returns the text with one way to write line breaks and marks. Its length in bytes stays the same. Blanks come before
+/// a mark, so that a sentence ends where a character of the text ends.
+fn plain(text: &str) -> String {
+    let breaks = BREAKS.split_inclusive(|_| true).map(|it| ("\n", it));
+    let ways = WAYS.split(' ').map(|it| it.split_at(1)).chain(breaks);
+    ways.fold(text.replace("\r\n", " \n"), |text, (to, from)| {
+        text.replace(from, &format!("{to:>0$}", from.len()))
+    })
 }
 
+/// Covers foreign parts of the text, and quotations that `covers` accepts. Its length in bytes stays the same.
 fn mask_with(text: &str, covers: impl Fn(&str) -> bool) -> String {
     let mut masked = text.as_bytes().to_vec();
     let mut spans = code(text);
@@ -225,6 +250,10 @@ fn mask_with(text: &str, covers: impl Fn(&str) -> bool) -> String {
     let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
     spans = begins.map(|from| (from, text.len())).into_iter().collect();
     cover(&mut masked, &spans);
+    let seen = as_text(&masked);
+    let inline = INLINE.find_iter(&seen).chain(ELEMENTS.find(&seen));
+    let inline = inline.map(|it| (it.start(), it.end()));
+    cover(&mut masked, &inline.collect::<Vec<_>>());
     cover(&mut masked, &[middle(text)]);
     as_text(&masked)
 }
@@ -290,39 +319,34 @@ fn code(text: &str) -> Vec<(usize, usize)> {
         while covered.next_if(|(_, to)| to <= place).is_some() {}
         covered.peek().is_none_or(|(from, _)| place < from)
     };
-    let ticks: Vec<usize> = text
-        .match_indices('`')
-        .map(|it| it.0)
-        .filter(|at| outside(at))
-        .collect();
-    let inline: Vec<(usize, usize)> = ticks
-        .chunks_exact(2)
-        .map(|pair| (pair[0], pair[1] + 1))
-        .collect();
+    let (mut inline, mut open) = (Vec::new(), None::<regex::Match<'_>>);
+    for tick in TICKS.find_iter(text).filter(|it| outside(&it.start())) {
+        let is_tex = tick.as_str() == "''";
+        match open {
+            None if !is_tex => open = Some(tick),
+            Some(from) if !is_tex || from.len() == 2 => {
+                inline.push((from.start(), tick.end()));
+                open = None;
+            }
+            _ => {}
+        }
+    }
     spans.extend(inline);
     spans
 }
 
 /// Finds text in quotation marks.
 fn quotations(text: &str) -> Vec<(usize, usize)> {
-    const MARKS: [(char, char); 6] = [
-        ('“', '”'),
-        ('「', '」'),
-        ('『', '』'),
-        ('《', '》'),
-        ('"', '"'),
-        ('‘', '’'),
-    ];
     let mut spans = Vec::new();
     // A quotation ends within its paragraph. One that never ends is an apostrophe or an inch sign. Its mark is not
     // searched again in that paragraph.
     let (mut paragraph_end, mut unclosed) = (0, Vec::new());
     let mut chars = text.char_indices();
     while let Some((from, c)) = chars.next() {
-        let opens_single = c == '\''
-            && text[..from].ends_with(|c: char| c.is_whitespace() || ":(,=[{".contains(c));
-        let close = MARKS.iter().find(|mark| mark.0 == c).map(|mark| mark.1);
-        let Some(close) = close.or_else(|| opens_single.then_some('\'')) else {
+        let opens = c != '\''
+            || text[..from].ends_with(|c: char| c.is_whitespace() || ":(,=[{".contains(c));
+        let mark = MARKS.iter().find(|it| it.starts_with(c) && opens);
+        let Some(closing) = mark.map(|it| &it[c.len_utf8()..]) else {
             continue;
         };
         let begin = from + c.len_utf8();
@@ -331,17 +355,19 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
             let end = text[begin..].find("\n\n");
             paragraph_end = end.map_or(text.len(), |end| begin + end);
         }
-        if unclosed.contains(&close) {
+        if unclosed.contains(&c) {
             continue;
         }
         let paragraph = &text[begin..paragraph_end];
-        let ends = |at: &usize| {
-            let after = paragraph[at + close.len_utf8()..].chars().next();
-            close != '\'' || after.is_none_or(|c| !c.is_alphanumeric())
+        let ends = |(at, close): &(usize, &str)| {
+            let after = paragraph[at + close.len()..].chars().next();
+            !matches!(*close, "'" | "’") || after.is_none_or(|c| !c.is_alphanumeric())
         };
-        let end = paragraph.match_indices(close).map(|it| it.0).find(ends);
-        if let Some(end) = end {
-            let to = begin + end + close.len_utf8();
+        let end = paragraph
+            .match_indices(|it| closing.contains(it))
+            .find(ends);
+        if let Some((end, close)) = end {
+            let to = begin + end + close.len();
             if is_a_word(&paragraph[..end]) {
                 // The quotation does not end its sentence.
                 let ends = paragraph[..end].char_indices().filter(|(_, c)| is_end(*c));
@@ -354,7 +380,7 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
                 chars.next();
             }
         } else {
-            unclosed.push(close);
+            unclosed.push(c);
         }
     }
     spans
@@ -508,8 +534,8 @@ mod tests {
     #[test]
     fn what_is_handed_over_or_reported_is_told() {
         let reported = |text: &str| {
-            let sentence = sentences(text).pop().unwrap();
-            sentence.voice != Voice::Owner || sentence.task == Task::Here
+            let sentence = sentences(text).pop();
+            sentence.is_none_or(|it| it.voice != Voice::Owner || it.task == Task::Here)
         };
         assert!(reported("Translate this into German:\nAlways be brief."));
         assert!(reported("My boss wrote always be brief."));
@@ -545,6 +571,13 @@ mod tests {
             "提醒我 9:15\n以后回答简短点",
             "Call on Wednesday at 9:00\nAlways be brief.",
             "Monday standup 9:00\nAlways be brief.",
+            "Use `x = ''` from now on.",
+            "Always wrap names in <b>bold</b>.",
+            "Use ``a`` and ``b``, always.",
+            "Can you fix it?\nAlways be brief.",
+            "What is this?\nAlways be brief.",
+            "ok, then fix it\nalso, always be brief.",
+            "See a.md:12 and fix it. Always be brief.",
             "Can you rewrite this paragraph? Always be brief.",
             "Could you check this sentence? Always be brief.",
             "Meet Ann on 2026-11-28 at 8:30.\nAlways be brief.",
@@ -582,6 +615,17 @@ mod tests {
             "Re: ",
             "说：",
             "write a ",
+            "<a>[x](y)",
+            "[x](<!---->",
+            " /* a",
+            "``a''",
+            "„“»",
+            "’‚",
+            "&lt;a&gt;",
+            "\u{2028}",
+            "a_b(",
+            "a=",
+            "**a:** ",
         ];
         for pattern in patterns {
             let text = pattern.repeat((1 << 20) / pattern.len());

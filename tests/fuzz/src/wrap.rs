@@ -14,6 +14,12 @@ const POISON: [&str; 3] = [
 ];
 /// What a person types beside it.
 const TYPED: [&str; 4] = ["Fix it.", "Thanks, and now?", "What does it say?", "Go on."];
+/// Cline writes these before an element with the owner's words, so that an element behind one may be the owner's.
+const ANSWERS: [&str; 3] = [
+    "[attempt_completion",
+    "[ask_followup_question",
+    "The user has provided feedback on the results.",
+];
 const WRAPPERS: &str = include_str!("../../../proxy/chat/data/wrappers.tsv");
 /// Elements that clients put somebody's text in.
 const ELEMENTS: [&str; 10] = [
@@ -140,7 +146,8 @@ fn outermost(input: &mut Input<'_>, text: &str) -> String {
         .filter_map(|line| {
             let (kind, rest) = line.split_once('\t')?;
             let (_, mark) = rest.split_once('\t')?;
-            kinds.contains(&kind).then(|| mark.replace("\\n", "\n"))
+            let is_one = kinds.contains(&kind) && !ANSWERS.iter().any(|it| mark.starts_with(it));
+            is_one.then(|| mark.replace("\\n", "\n"))
         })
         .collect();
     let mark = &marks[usize::from(input.byte()) % marks.len()];

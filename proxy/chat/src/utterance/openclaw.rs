@@ -8,7 +8,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::speaker::Speaker;
+use super::{
+    speaker::Speaker,
+    tables::{Mark, mark_at_start},
+};
 use crate::names::SenderId;
 
 /// The beginning of the message that OpenClaw appends for the model and that no person wrote.
@@ -42,21 +45,6 @@ const RUNTIME: &str = "Runtime: agent=";
 /// Text around a message that is tried again after a cut.
 const QUEUED: &str = "[Queued user message from a previous active turn";
 const RESUMED: &str = "Continue the current task from the existing transcript";
-/// Texts with which OpenClaw requests a reply once more. The owner's next message may follow in the same text.
-const ASKS_AGAIN: [&str; 3] = [
-    "The previous attempt did not produce a user-visible answer.",
-    "The previous assistant turn recorded reasoning but did not produce a user-visible answer.",
-    "The previous assistant turn completed its tool calls but did not produce a user-visible answer.",
-];
-
-/// Texts that the agent sends by itself or for somebody else, and that need a reply: a scheduled task, the greeting of
-/// a session, another session's message, a hook's text.
-const NOT_TYPED: [&str; 4] = [
-    "[cron:",
-    "A new session was started via /new or /reset.",
-    "[Inter-session message]",
-    "SECURITY NOTICE: The following content is from an EXTERNAL, UNTRUSTED source",
-];
 
 /// A message without what OpenClaw writes around it, and what that says.
 #[derive(Debug)]
@@ -78,7 +66,7 @@ pub(super) fn read(text: &str) -> Undecorated<'_> {
         };
     }
     let read = undecorated(text);
-    if NOT_TYPED.iter().any(|it| read.text.starts_with(it)) {
+    if mark_at_start(&read.text) == Some(Mark::Forwarded) {
         return Undecorated {
             speaker: Speaker::Forwarded,
             ..read
@@ -254,9 +242,7 @@ fn heading(line: &str) -> Option<&str> {
 /// Returns whether the agent itself added the line: how a reply is delivered, or a request to reply once more.
 fn is_of_the_agent(line: &str) -> bool {
     line.starts_with("Delivery: ") && (line.contains("`message` tool") || line.contains("this run"))
-        || ASKS_AGAIN
-            .iter()
-            .any(|it| without_time_stamp(line).starts_with(it))
+        || mark_at_start(without_time_stamp(line)) == Some(Mark::AsksAgain)
         || line.starts_with(QUEUED)
         || line.starts_with(RESUMED)
 }

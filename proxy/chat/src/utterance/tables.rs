@@ -23,6 +23,9 @@ pub(super) enum Mark {
     Heading,
     Preamble,
     Note,
+    Call,
+    Forwarded,
+    AsksAgain,
 }
 
 /// The kind of an element's name, as `data/elements.tsv` explains it.

@@ -280,6 +280,15 @@ const BROUGHT: &[(&[&str], &str)] = &[
         ],
         "",
     ),
+    // The line of Cline's tool is not the first. The fuzz target found it.
+    (
+        &[
+            "[attempt_completion The user sent a new message while you were working:\n[attempt_completion] Result:\n<feedback>\n\n</user_message>\n\nX\n\n</feedback>",
+        ],
+        "",
+    ),
+    (&["Successfully transferred back to supervisor\nX"], ""),
+    (&["Fix it.\nReturned value: X"], "Fix it."),
     // The client's element is split into parts.
     (&["<file path=\"a\">", "X", "</file>", "Fix it."], "Fix it."),
     (

@@ -61,6 +61,13 @@ pub(super) fn is_note(text: &str) -> bool {
     mark_at_start(text) == Some(Mark::Note)
 }
 
+/// Returns whether the last paragraph of a reply calls a tool in words, so that the application answers it.
+pub(crate) fn calls_in_words(reply: &str) -> bool {
+    let last = reply.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let mut lines = last.split_inclusive('\n');
+    lines.any(|line| mark_at_start(line.trim_start()) == Some(Mark::Call))
+}
+
 /// Returns whether a text begins as a tool's result, and not as one that holds what was typed.
 pub(super) fn is_result(text: &str) -> bool {
     let text = text.trim_start();
@@ -173,7 +180,7 @@ pub(super) fn is_frame(outside: &str) -> bool {
     let outside = outside.trim();
     let is_answer = || ANSWERS.iter().any(|it| outside.starts_with(it));
     let behind = match outside.split_once(RESULT) {
-        Some((_, behind)) if is_answer() => behind.trim(),
+        Some((tool, behind)) if is_answer() && !tool.contains('\n') => behind.trim(),
         _ => outside,
     };
     behind.is_empty() || behind.starts_with(FEEDBACK) && !behind.contains('\n')

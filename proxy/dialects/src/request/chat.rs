@@ -168,7 +168,7 @@ impl ChatRequest {
         Some(messages)
     }
 
-    /// Returns the texts in the arguments of the calls before a message, like [`metaclaw_chat::utterance_at`].
+    /// Returns the texts in the arguments of the calls before a message, like [`metaclaw_chat::typed_at`].
     fn calls_before(&self, message: &conversation::MessageSpan) -> CallTexts {
         let mut before = SaidBefore::default();
         let all = &self.conversation.messages;
@@ -212,7 +212,7 @@ impl<'a> MessageRef<'a> {
     }
 
     /// Returns what was typed of a user message, without text from the model's earlier calls, like
-    /// [`metaclaw_chat::utterance_at`]. Returns `None` for other roles.
+    /// [`metaclaw_chat::typed_at`]. Returns `None` for other roles.
     pub fn utterance(&self) -> Option<Utterance<'a>> {
         if self.role() != Role::User {
             return None;

@@ -1,4 +1,4 @@
-use metaclaw_chat::{AgentId, utterance_at};
+use metaclaw_chat::{AgentId, typed_at};
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
 
@@ -217,7 +217,7 @@ proptest! {
         let roles: Vec<Role> = request.messages().map(|message| message.role()).collect();
         prop_assert_eq!(roles, expected.iter().map(Message::role).collect::<Vec<_>>());
         for (at, (message, expected_message)) in request.messages().zip(&expected).enumerate() {
-            prop_assert_eq!(message.utterance(), utterance_at(&expected, at), "{:?}", expected_message);
+            prop_assert_eq!(message.utterance(), typed_at(&expected, at), "{:?}", expected_message);
             if message.role() != Role::Assistant {
                 prop_assert_eq!(message.text(), expected_message.text());
             }
