@@ -628,7 +628,7 @@ mod tests {
             "**a:** ",
         ];
         for pattern in patterns {
-            let text = pattern.repeat((1 << 20) / pattern.len());
+            let text = pattern.repeat((1 << 18) / pattern.len());
             assert!(sentences(&text).len() <= 2 * AT_EACH_END, "{pattern:?}");
             assert!(quotations(&text).len() <= text.len(), "{pattern:?}");
             assert!(code(&text).len() <= text.len(), "{pattern:?}");
