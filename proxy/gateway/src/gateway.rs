@@ -29,7 +29,6 @@ use crate::{
     serving::Serving,
     sessions::SessionContexts,
     stack::Stack,
-    stalled_streams::StalledLayer,
 };
 
 /// Captures that may wait to be read and handed to the log. A log that stops for a second loses nothing. Their bytes
@@ -139,7 +138,6 @@ impl Gateway {
         let tasks = TaskTracker::new();
         let stack = Stack {
             metrics: Arc::clone(&metrics),
-            stalled: StalledLayer::new(&tasks),
             origin: OriginLayer {
                 origins: Arc::new(Origins::new(&config.proxy.allow_origins)?),
                 authenticator: Arc::clone(&authenticator),

@@ -1,15 +1,10 @@
 //! Identifies a request: its agent, its session, and whether it is a turn with the owner or a side turn.
 
 mod claims;
+mod clients;
+mod conversations;
 mod delegations;
-mod error;
-mod lineage;
-mod marks;
-mod naming;
-mod replies;
-mod runtime;
-mod shape;
-mod side;
+mod errands;
 
 use std::{
     collections::BTreeMap,
@@ -24,20 +19,17 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Rollout, TurnKind};
 
 pub(crate) use self::{
-    claims::{Claims, OWN_HEADERS, admitted, agent_of, may_speak_for, named_agent},
+    claims::{Claims, IdentityError, OWN_HEADERS, admitted, agent_of, may_speak_for, named_agent},
+    clients::Naming,
+    conversations::Lineage,
     delegations::Delegations,
-    error::IdentityError,
-    lineage::Lineage,
-    naming::Naming,
-    side::SidePatterns,
+    errands::SidePatterns,
 };
 use self::{
+    clients::{ErrandMark, NamedSession, Runtime, cache_key},
+    conversations::{RecentReplies, Replied},
     delegations::CallingRequest,
-    marks::ErrandMark,
-    naming::{NamedSession, cache_key},
-    replies::{RecentReplies, Replied},
-    runtime::Runtime,
-    shape::{Shape, Shapes},
+    errands::{Shape, Shapes},
 };
 use crate::{
     auth::caller::Caller,
@@ -115,31 +107,30 @@ impl Identifier {
         claims: &Claims<'_>,
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let chat = claims.chat;
-        let mark = ErrandMark::of(claims.headers, chat);
-        let system = Runtime::in_system(chat);
-        let user = Runtime::in_user(chat);
+        let mark = ErrandMark::read(claims.headers, chat);
+        let (system, user) = (Runtime::in_system(chat), Runtime::in_user(chat));
+        let reused = |session| NamedSession::new(session, Naming::Reused);
         let own = claims.own_session()?.map(NamedSession::of_ours);
         let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
-        let named = NamedSession::of_parent(claims.headers).or(own);
-        let named = named.or_else(|| NamedSession::of_client(claims.headers, chat, mark));
-        let named = named.or_else(|| system.session.map(NamedSession::of_runtime));
-        let told = named.as_ref().map(|named| &named.session);
-        let told = self.told(claims.caller, told, system.agent, &user);
-        let agent = self.agent(claims, told)?;
+        let by_application = NamedSession::of_parent(claims.headers)
+            .or(own)
+            .or_else(|| NamedSession::of_client(claims.headers, chat, mark))
+            .or_else(|| system.session.map(reused));
+        let session = by_application.as_ref().map(|named| &named.session);
+        let by_line = self.agent_of_line(claims.caller, session, system.agent, &user);
+        let agent = self.agent(claims, by_line)?;
         let replied = self.replied(claims, &agent);
-        let start = match &replied {
-            Some(replied) => replied.chain,
-            None => ChainHash::start(&agent),
-        };
-        let says = claims.is_main()?;
+        let start = start(replied.as_ref(), &agent);
         // If the client states the kind of the turn, its statement counts.
-        let delegated = says
-            .is_none()
-            .then(|| self.delegated(claims, &agent))
-            .flatten();
+        let says = claims.is_main()?;
+        let delegated = match says {
+            None => self.delegated(claims, &agent),
+            Some(_) => None,
+        };
         let is_marked = mark.is_some() || delegated.is_some();
-        let named = delegated.or(named);
-        let named = named.or_else(|| user.session.map(NamedSession::of_runtime));
+        let named = delegated
+            .or(by_application)
+            .or_else(|| user.session.map(reused));
         let (session, naming, is_new) = match (named, replied) {
             (Some(named), _) => (named.session, named.naming, false),
             (None, Some(replied)) => (replied.session, Naming::Unnamed, false),
@@ -150,7 +141,7 @@ impl Identifier {
                 (found.session, Naming::Unnamed, found.is_new)
             }
         };
-        let shape = Shape::of(chat);
+        let shape = Shape::read(chat);
         let is_side = || {
             is_marked
                 || (self.session_implies_side && has_own_session)
@@ -161,13 +152,11 @@ impl Identifier {
                 || self.shapes.is_errand(&agent, &session, &shape)
         };
         let kind = if says.unwrap_or_else(|| !is_side()) {
+            self.shapes.note(&agent, &session, shape);
             TurnKind::Main
         } else {
             TurnKind::Side
         };
-        if kind == TurnKind::Main {
-            self.shapes.note(&agent, &session, shape);
-        }
         let who = Identity {
             kind,
             naming,
@@ -187,12 +176,9 @@ impl Identifier {
         rollout: &Rollout,
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let (agent, chat) = (rollout.agent.clone(), claims.chat);
-        let start = match self.replied(claims, &agent) {
-            Some(replied) => replied.chain,
-            None => ChainHash::start(&agent),
-        };
+        let start = start(self.replied(claims, &agent).as_ref(), &agent);
         let is_errand =
-            || ErrandMark::of(claims.headers, chat).is_some() || self.side.is_side(chat);
+            || ErrandMark::read(claims.headers, chat).is_some() || self.side.is_side(chat);
         let kind = if claims.is_main()?.unwrap_or_else(|| !is_errand()) {
             TurnKind::Rollout
         } else {
@@ -249,7 +235,7 @@ impl Identifier {
 
     /// Returns the agent that OpenClaw's line names, now or at the beginning of this session. The system text takes
     /// precedence over a user's text.
-    fn told(
+    fn agent_of_line(
         &self,
         caller: &Caller,
         session: Option<&SessionId>,
@@ -257,11 +243,11 @@ impl Identifier {
         user: &Runtime,
     ) -> Option<NamedAgent> {
         let named = |by_system| move |agent| NamedAgent { agent, by_system };
-        let system = system.map(named(true));
-        let user_said = user.agent.clone().map(named(false));
+        let in_system = system.map(named(true));
+        let in_user = user.agent.clone().map(named(false));
         // A session that only a user's text names is not looked up, because the text may be anybody's.
         let Some(session) = session else {
-            return system.or(user_said);
+            return in_system.or(in_user);
         };
         let mut agents = lock(&self.agents);
         let key = (caller.clone(), session.clone());
@@ -270,28 +256,28 @@ impl Identifier {
             Some(known) if known.by_system => (Some(known), None),
             known => (None, known),
         };
-        let told = system.or(by_system).or(user_said).or(by_user)?;
-        agents.put(key, told.clone());
-        Some(told)
+        let agent = in_system.or(by_system).or(in_user).or(by_user)?;
+        agents.put(key, agent.clone());
+        Some(agent)
     }
 
     /// Returns the agent. The caller's own agents decide first, then our header, then OpenClaw's line.
     fn agent(
         &self,
         claims: &Claims<'_>,
-        told: Option<NamedAgent>,
+        by_line: Option<NamedAgent>,
     ) -> Result<AgentId, IdentityError> {
         let plain = agent_of(claims.headers, claims.caller)?;
-        let Some(told) = told else {
+        let Some(NamedAgent { agent, by_system }) = by_line else {
             return Ok(plain);
         };
-        if claims.names_agent() || !claims.caller.may_be(&told.agent) {
+        if claims.names_agent() || !claims.caller.may_be(&agent) {
             return Ok(plain);
         }
-        if !told.by_system && self.route(&told.agent) != self.route(&plain) {
-            return Err(IdentityError::ByTextAlone { agent: told.agent });
+        if !by_system && self.route(&agent) != self.route(&plain) {
+            return Err(IdentityError::ByTextAlone { agent });
         }
-        Ok(claims.caller.counted(told.agent))
+        Ok(claims.caller.counted(agent))
     }
 
     /// Returns the settings that choose who answers this agent.
@@ -311,11 +297,14 @@ impl Identifier {
         let session = self
             .delegations
             .session(claims.caller, agent, claims.chat, now_ms());
-        session.map(NamedSession::of_caller)
+        session.map(|session| NamedSession::new(session, Naming::Unique))
     }
 }
 
+/// Returns the hash of the conversation before the request's first message.
+fn start(replied: Option<&Replied>, agent: &AgentId) -> ChainHash {
+    replied.map_or_else(|| ChainHash::start(agent), |replied| replied.chain)
+}
+
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

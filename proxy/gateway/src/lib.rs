@@ -43,7 +43,6 @@ mod serving;
 mod session_key;
 mod sessions;
 mod stack;
-mod stalled_streams;
 mod timed_body;
 mod timed_stream;
 mod upstream;

@@ -129,7 +129,7 @@ impl Origins {
         if second.is_some() {
             return Err(OriginError::BadHost);
         }
-        // HTTP/2 has the name there, and so has a request for an absolute address.
+        // A request for an absolute address has the name there.
         let named = request.uri().authority();
         if named.is_none() && first.is_some_and(has_address) {
             return Ok(());

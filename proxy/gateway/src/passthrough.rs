@@ -100,7 +100,7 @@ pub(crate) fn relayed(
     let (mut reply, body) = reply.into_parts();
     reply.headers = headers::end_to_end(reply.headers);
     // The `Content-Length` of a 304 describes a body that it does not have. hyper would leave it out for a body that
-    // has ended. HTTP/2 keeps it, and accepts no such body.
+    // has ended.
     let tells_length = reply.status == StatusCode::NOT_MODIFIED
         && version == Version::HTTP_11
         && reply.headers.contains_key(header::CONTENT_LENGTH);

@@ -26,13 +26,11 @@ use crate::{
     routing::Upstreams,
     serve_calls::serve_call,
     services::Services,
-    stalled_streams::StalledLayer,
 };
 
 /// The layers and the services inside them. Each holds what it uses.
 pub(crate) struct Stack {
     pub metrics: Arc<Metrics>,
-    pub stalled: StalledLayer,
     pub origin: OriginLayer,
     pub probes: ProbesLayer,
     pub admission: Admission,
@@ -62,7 +60,6 @@ pub(crate) fn service(
 + 'static {
     let Stack {
         metrics,
-        stalled,
         origin,
         probes,
         admission,
@@ -97,8 +94,6 @@ pub(crate) fn service(
         .layer(trace)
         // It counts every answer, refusals too, and measures the duration of the reply's body.
         .layer_fn(|below| count_requests(Arc::clone(&metrics), below))
-        // If a client reads nothing of a stream, everything that the layers below hold for it is released.
-        .layer_fn(|below| stalled.clone().around(below))
         // The refused page cannot read the answer to a refused origin.
         .layer_fn(|below| respond(Arc::clone(&metrics), below))
         // This comes before anything is done or revealed, so that a page of a foreign site learns nothing and uses

@@ -17,7 +17,7 @@ use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Turn, TurnKind};
 use serde_json::{Map, Value};
 
-use super::shape::begins;
+use super::errands::begins;
 use crate::{auth::caller::Caller, lock::lock};
 
 /// How long after a call a conversation may begin with its text.
@@ -123,7 +123,7 @@ impl Delegations {
         let calls = turn.reply.as_ref().map(Message::tool_calls);
         let arguments = calls.iter().flatten().map(|call| call.arguments.as_str());
         let users = messages.iter().rev().filter_map(Message::utterance);
-        let said = said(turn.meta.kind, users);
+        let said = hash_owners_last(turn.meta.kind, users);
         let at_ms = turn.meta.ended_ms;
         if let Some(call) = ReplyCalls::new(&turn.session, at_ms, arguments, said) {
             known.note(scope, call);
@@ -136,12 +136,10 @@ impl Delegations {
         if calls.is_empty() {
             return;
         }
-        let users = request.chat.messages().rev();
-        let users = users.filter(|it| it.role() == Role::User);
-        let said = said(
-            request.kind,
-            users.map(|it| Utterance::of_parts(it.heads(HEAD))),
-        );
+        let last_first = request.chat.messages().rev();
+        let users = last_first.filter(|message| message.role() == Role::User);
+        let utterances = users.map(|message| Utterance::of_parts(message.heads(HEAD)));
+        let said = hash_owners_last(request.kind, utterances);
         let arguments = calls.iter().map(|call| call.arguments.as_str());
         if let Some(call) = ReplyCalls::new(request.session, at_ms, arguments, said) {
             lock(&self.known).note(CallScope::Caller(request.caller.clone()), call);
@@ -261,10 +259,15 @@ fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
 }
 
 /// Returns the hashes of the owner's last messages.
-fn said<'a>(kind: TurnKind, last_first: impl Iterator<Item = Utterance<'a>>) -> Vec<u64> {
-    let owners = last_first.filter(|it| kind == TurnKind::Main && it.is_owners());
-    let texts = owners.take(LAST_SAID).map(|it| it.text);
-    texts.map(|text| hash_of_words(head(&text, HEAD))).collect()
+fn hash_owners_last<'a>(
+    kind: TurnKind,
+    last_first: impl Iterator<Item = Utterance<'a>>,
+) -> Vec<u64> {
+    last_first
+        .filter(|utterance| kind == TurnKind::Main && utterance.is_owners())
+        .take(LAST_SAID)
+        .map(|utterance| hash_of_words(head(&utterance.text, HEAD)))
+        .collect()
 }
 
 /// Removes labels that stand beside a longer text.
@@ -305,7 +308,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::testing::request;
+    use crate::identity::tests::request;
 
     fn reply(task: &str) -> Message {
         let arguments = json!({ "task": task }).to_string();

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
@@ -42,12 +42,6 @@ pub enum SeriesValue {
 }
 
 type LabelPairs = Vec<(&'static str, String)>;
-
-/// Why a turn is not in the log, or only in part.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Lost {
-    reason: &'static str,
-}
 
 /// Writes the metrics. `unflushed` is the age of the oldest turn that the log has not flushed. Series of the same
 /// metric are adjacent in `others`.
@@ -124,22 +118,14 @@ fn other(registry: &mut Registry, metric: &[Series]) {
 fn alone(registry: &mut Registry, series: &Series) {
     let (name, help) = (series.name, series.help);
     match series.value {
-        SeriesValue::Counter(value) => {
-            let counter = Counter::<u64>::default();
-            counter.inc_by(value);
-            registry.register(name, help, counter);
-        }
-        SeriesValue::Gauge(value) => {
-            let gauge = Gauge::<i64>::default();
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-            registry.register(name, help, gauge);
-        }
-        SeriesValue::Measure(value) => {
-            let gauge = Gauge::<f64, AtomicU64>::default();
-            gauge.set(value);
-            registry.register(name, help, gauge);
-        }
+        SeriesValue::Counter(value) => registry.register(name, help, ConstCounter::new(value)),
+        SeriesValue::Gauge(value) => registry.register(name, help, integer_gauge(value)),
+        SeriesValue::Measure(value) => registry.register(name, help, ConstGauge::new(value)),
     }
+}
+
+fn integer_gauge(value: u64) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 fn traffic(registry: &mut Registry, metrics: &Metrics) {
@@ -180,18 +166,14 @@ fn passed(registry: &mut Registry, metrics: &Metrics) {
 }
 
 fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>) {
-    let gauge = |n: u64| ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX));
-    let active = gauge(counts.active_streams);
+    let active = integer_gauge(counts.active_streams);
     registry.register("active_streams", "Requests under way", active);
     let held = "Memory held for turns on their way into the log";
-    registry.register_with_unit("capture", held, Unit::Bytes, gauge(counts.capture_bytes));
+    let capture = integer_gauge(counts.capture_bytes);
+    registry.register_with_unit("capture", held, Unit::Bytes, capture);
     let bodies = "Memory of request bodies that are held";
-    registry.register_with_unit(
-        "request_body",
-        bodies,
-        Unit::Bytes,
-        gauge(counts.body_bytes),
-    );
+    let body = integer_gauge(counts.body_bytes);
+    registry.register_with_unit("request_body", bodies, Unit::Bytes, body);
     registry.register_with_unit(
         "oldest_unflushed_turn",
         "Age of the oldest turn that the log has and has not flushed; 0 where there is none",
@@ -250,7 +232,7 @@ fn counters(registry: &mut Registry, counts: &Counts) {
     ] {
         registry.register(name, help, ConstCounter::new(n));
     }
-    let lost = Family::<Lost, Counter>::default();
+    let lost = Family::<LabelPairs, Counter>::default();
     for (reason, n) in [
         ("queue_full", counts.dropped),
         ("log_failed", counts.failed),
@@ -258,7 +240,8 @@ fn counters(registry: &mut Registry, counts: &Counts) {
         ("reply_encoding", counts.undecodable),
         ("unreadable_request", counts.unread),
     ] {
-        lost.get_or_create(&Lost { reason }).inc_by(n);
+        lost.get_or_create(&vec![("reason", reason.to_owned())])
+            .inc_by(n);
     }
     registry.register(
         "dropped_captures",

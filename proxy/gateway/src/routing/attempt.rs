@@ -1,4 +1,8 @@
-//! Asks one upstream once, and reads what its answer means.
+//! One upstream of the order, and what its answer means for what is asked next.
+//!
+//! If an upstream refuses what only the proxy asked for (token ids), lacks a route that it was guessed to have, or
+//! requires the history in another form, it is asked again in another way. After a failure of its key it is asked with
+//! its next key.
 
 use std::sync::Arc;
 
@@ -7,13 +11,49 @@ use http::{Method, Response, StatusCode};
 use metaclaw_capture::Encoding;
 use metaclaw_dialects::{Api, mend::Demands};
 
-use super::translation::{TranslatedRequest, Translation};
+use super::{
+    chat::RoutedChat,
+    translation::{TranslatedRequest, Translation},
+};
 use crate::{
     failure::Failure,
     headers,
     metrics::RequestMetrics,
     upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
+
+/// How often an upstream is asked again that refuses a history and says why.
+const REFUSALS: usize = 3;
+/// The largest part of a compressed error that is read.
+const MAX_OPENED: u64 = 64 << 10;
+
+/// An upstream that is asked, in the form and with the key that the answers so far ask for.
+pub(super) struct Attempt<'a> {
+    upstream: &'a Arc<Upstream>,
+    chat: &'a RoutedChat<'a>,
+    shown: Credentials,
+    is_last: bool,
+    /// The form in which it is asked, and the one in which it was asked first.
+    variant: Variant,
+    first: Variant,
+    /// The requirements that the history meets, and those that were known at first.
+    demands: Demands,
+    known: Demands,
+    tried_keys: Vec<usize>,
+    sent: Vec<Bytes>,
+    /// The bodies whose history was refused, and the class of the last refusal.
+    refused: Vec<Vec<Bytes>>,
+    why_refused: Option<Failure>,
+}
+
+/// What follows an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The same upstream, in another form or with another key.
+    Again,
+    Upstream,
+    Done,
+}
 
 /// An upstream's answer, in the upstream's API until [`Answer::translated`] has translated it.
 pub(crate) struct Answer {
@@ -33,9 +73,6 @@ pub(crate) struct Answer {
     lacks_route: bool,
 }
 
-/// The largest part of a compressed error that is read.
-const MAX_OPENED: u64 = 64 << 10;
-
 /// The result of asking one upstream once.
 pub(super) type Attempted = Result<Answer, UpstreamError>;
 
@@ -50,58 +87,224 @@ pub(super) enum Unsupported {
     History(Demands),
 }
 
-/// Sends the request to `upstream`. `is_last` says that no other can be asked after it.
-pub(super) async fn attempt(
-    upstream: &Arc<Upstream>,
-    request: TranslatedRequest,
-    shown: Credentials,
-    is_last: bool,
-) -> Attempted {
-    let outgoing = Outgoing {
-        method: Method::POST,
-        route: request.route,
-        headers: request.headers,
-        body: Sent::Chat(request.body),
-    };
-    let (is_guess, translation) = (request.is_guess, request.translation);
-    let (demands, api) = (request.demands, request.api);
-    let mut reply = upstream.send(outgoing, shown).await?;
-    translation.decode(upstream, &mut reply).await?;
-    translation.read_ahead(upstream, &mut reply).await?;
-    let status = reply.status();
-    let is = |statuses: [StatusCode; 2]| statuses.contains(&status);
-    let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
-    let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
-    let ids = translation.ids.filter(|_| is_refusal);
-    // OpenAI answers that another provider's items do not exist.
-    let lacks_item = is_missing && api == Api::Responses;
-    let demands = demands.filter(|_| is_refusal || lacks_item);
-    let is_read =
-        is_guess || ids.is_some() || demands.is_some() || is_decided_by_the_body(upstream, is_last);
-    let (failure, text) = classify(upstream, shown.key, &mut reply, is_read).await;
-    let lacks_route = is_missing && failure.is_none();
-    let wanted = demands.and_then(|known| {
-        let all = known.and(Demands::of_refusal(status.as_u16(), &text));
-        (all != known).then_some(all)
-    });
-    let unsupported = if ids.is_some_and(|asked| asked.is_blamed(&text)) {
-        Some(Unsupported::TokenIds)
-    } else if let Some(wanted) = wanted {
-        Some(Unsupported::History(wanted))
-    } else {
-        (is_guess && lacks_route).then_some(Unsupported::Api)
-    };
-    Ok(Answer {
-        upstream: Arc::clone(upstream),
-        is_events: headers::is_events(reply.headers()),
-        has_ids: translation.ids.is_some(),
-        reply,
-        api: request.api,
-        translation: Some(translation),
-        failure,
-        unsupported,
-        lacks_route,
-    })
+// === impl Attempt ===
+
+impl<'a> Attempt<'a> {
+    /// `is_last` says that no other can be asked after it.
+    pub(super) fn new(
+        upstream: &'a Arc<Upstream>,
+        chat: &'a RoutedChat<'a>,
+        passes_callers: bool,
+        is_last: bool,
+    ) -> Self {
+        let first = upstream.capabilities.variant(chat.api);
+        let known = chat.demands(upstream);
+        let shown = Credentials {
+            key: upstream.keys.first(),
+            passes_callers,
+        };
+        Self {
+            upstream,
+            chat,
+            shown,
+            is_last,
+            variant: first,
+            first,
+            demands: known,
+            known,
+            tried_keys: Vec::new(),
+            sent: Vec::new(),
+            refused: Vec::new(),
+            why_refused: None,
+        }
+    }
+
+    /// Returns the request in the form that this upstream takes.
+    pub(super) async fn request(&mut self) -> Result<TranslatedRequest, UpstreamError> {
+        let (upstream, chat) = (self.upstream, self.chat);
+        let before = chat.said_before(upstream, self.variant).await?;
+        let mending = chat.mending(upstream, self.demands).await;
+        let request = TranslatedRequest::new(upstream, chat, self.variant, before, mending)?;
+        self.sent.clone_from(&request.body);
+        Ok(request)
+    }
+
+    /// Returns what follows if the same request was refused before, so that there is nothing to mend.
+    pub(super) fn after_refusal_of(&self, request: &TranslatedRequest) -> Option<Next> {
+        let is_repeated = self.refused.contains(&request.body);
+        is_repeated.then(|| match self.passed_over(self.why_refused) {
+            Some(_) => Next::Upstream,
+            None => Next::Done,
+        })
+    }
+
+    /// Sends the request once.
+    pub(super) async fn send(&self, request: TranslatedRequest) -> Attempted {
+        let upstream = self.upstream;
+        let outgoing = Outgoing {
+            method: Method::POST,
+            route: request.route,
+            headers: request.headers,
+            body: Sent::Chat(request.body),
+        };
+        let (is_guess, translation) = (request.is_guess, request.translation);
+        let (demands, api) = (request.demands, request.api);
+        let mut reply = upstream.send(outgoing, self.shown).await?;
+        translation.decode(upstream, &mut reply).await?;
+        translation.read_ahead(upstream, &mut reply).await?;
+        let status = reply.status();
+        let is_refusal = matches!(
+            status,
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+        );
+        let is_missing = matches!(
+            status,
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        );
+        let ids = translation.ids.filter(|_| is_refusal);
+        // OpenAI answers that another provider's items do not exist.
+        let lacks_item = is_missing && api == Api::Responses;
+        let demands = demands.filter(|_| is_refusal || lacks_item);
+        let is_read = is_guess
+            || ids.is_some()
+            || demands.is_some()
+            || is_decided_by_the_body(upstream, self.is_last);
+        let (failure, text) = classify(upstream, self.shown.key, &mut reply, is_read).await;
+        let lacks_route = is_missing && failure.is_none();
+        let wanted = demands.and_then(|known| {
+            let all = known.and(Demands::of_refusal(status.as_u16(), &text));
+            (all != known).then_some(all)
+        });
+        let unsupported = if ids.is_some_and(|asked| asked.is_blamed(&text)) {
+            Some(Unsupported::TokenIds)
+        } else if let Some(wanted) = wanted {
+            Some(Unsupported::History(wanted))
+        } else {
+            (is_guess && lacks_route).then_some(Unsupported::Api)
+        };
+        Ok(Answer {
+            upstream: Arc::clone(upstream),
+            is_events: headers::is_events(reply.headers()),
+            has_ids: translation.ids.is_some(),
+            reply,
+            api,
+            translation: Some(translation),
+            failure,
+            unsupported,
+            lacks_route,
+        })
+    }
+
+    /// Counts the attempt, records what it taught about the upstream, and decides what follows.
+    pub(super) fn after(&mut self, attempted: &Attempted, metrics: &RequestMetrics) -> Next {
+        let answer = attempted.as_ref().ok();
+        let failure = match attempted {
+            Ok(answer) => answer.failure,
+            Err(error) => error.failure(),
+        };
+        self.count(attempted, failure, metrics);
+        match answer.and_then(|answer| answer.unsupported) {
+            Some(Unsupported::TokenIds) => {
+                self.variant.ids = false;
+                return Next::Again;
+            }
+            Some(Unsupported::Api) => {
+                self.variant.guess = false;
+                return Next::Again;
+            }
+            Some(Unsupported::History(demands)) if self.refused.len() < REFUSALS => {
+                self.refused.push(std::mem::take(&mut self.sent));
+                self.why_refused = failure;
+                self.demands = demands;
+                return Next::Again;
+            }
+            Some(Unsupported::History(_)) => {}
+            None => self.learn(answer),
+        }
+        let Some(failure) = self.passed_over(failure) else {
+            return Next::Done;
+        };
+        self.tried_keys.extend(self.shown.key);
+        let other = self.upstream.keys.next(&self.tried_keys);
+        match other.filter(|_| failure.is_of_the_key()) {
+            Some(other) => {
+                self.shown.key = Some(other);
+                Next::Again
+            }
+            None => Next::Upstream,
+        }
+    }
+
+    /// Returns the failure if the next key or upstream is asked after it.
+    fn passed_over(&self, failure: Option<Failure>) -> Option<Failure> {
+        failure.filter(|failure| self.upstream.fail_over.contains(failure))
+    }
+
+    /// Counts the attempt, unless the upstream refused something that only the proxy asked for.
+    fn count(&self, attempted: &Attempted, failure: Option<Failure>, metrics: &RequestMetrics) {
+        let name = &self.upstream.name;
+        let is_unable = failure.is_some_and(|failure| self.upstream.is_unable(failure));
+        match attempted {
+            Ok(answer) if answer.unsupported.is_some() => {}
+            Ok(answer) if answer.reply.status().as_u16() < 400 => metrics.good(name),
+            Ok(answer) => metrics.failed(name, answer.reply.status().to_string(), is_unable),
+            Err(error) if failure.is_some() => {
+                let why = error.to_string();
+                // The name is recorded beside the text.
+                let host = why.strip_prefix(&format!("upstream {name} ("));
+                let why = match host.and_then(|rest| rest.split_once(") ")) {
+                    Some((host, what)) => format!("{host} {what}"),
+                    None => why,
+                };
+                metrics.failed(name, why, is_unable);
+            }
+            // The caller's own failure.
+            Err(_) => {}
+        }
+    }
+
+    /// Records what the upstream requires or lacks, if it was asked in another way than at first.
+    fn learn(&self, answer: Option<&Answer>) {
+        let (name, api) = (&self.upstream.name, self.chat.api);
+        let is_good = answer.is_some_and(|answer| answer.reply.status().is_success());
+        if is_good && self.demands != self.known {
+            self.chat.remember(self.upstream, self.demands);
+        }
+        if is_good && self.first.ids && !self.variant.ids {
+            tracing::info!(
+                upstream = name,
+                "this upstream returns no token ids: they are not requested for an hour"
+            );
+            self.upstream.capabilities.lacks_ids();
+        }
+        // If the second route is missing too, something else was wrong.
+        let lacks_route = answer.is_some_and(|answer| answer.lacks_route);
+        if self.first.guess && !self.variant.guess && !lacks_route {
+            let lacked = api.name();
+            tracing::info!(
+                upstream = name,
+                "this upstream does not have {lacked}: it gets chat completions for an hour"
+            );
+            self.upstream.capabilities.lacks_api(api);
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Returns whether it only says that the upstream lacks an API that it was guessed to have.
+    pub(super) fn is_wrong_guess(&self) -> bool {
+        matches!(self.unsupported, Some(Unsupported::Api))
+    }
+
+    /// Translates the reply to the caller's API.
+    pub(super) async fn translated(mut self) -> Attempted {
+        if let Some(translation) = self.translation.take() {
+            self.reply = translation.reply(&self.upstream, self.reply).await?;
+        }
+        Ok(self)
+    }
 }
 
 /// Returns the class of a reply, which is also recorded for the key, and the beginning of an error's body if `is_read`.
@@ -131,86 +334,4 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
     let n_keys = upstream.keys.len();
     // A key that paused for the wrong reason would be missing for other requests.
     n_keys > 1 || (!is_last || n_keys > 0) && !upstream.fail_over.is_empty()
-}
-
-/// Returns the class of the failure, if the upstream did not answer well.
-pub(super) fn failure(attempted: &Attempted) -> Option<Failure> {
-    match attempted {
-        Ok(answer) => answer.failure,
-        Err(error) => error.failure(),
-    }
-}
-
-/// Returns what the upstream does not support, if that is why it refused.
-pub(super) fn unsupported(attempted: &Attempted) -> Option<Unsupported> {
-    attempted.as_ref().ok()?.unsupported
-}
-
-/// Counts an attempt, unless the upstream refused something that only the proxy asked for.
-pub(super) fn note(attempted: &Attempted, upstream: &Upstream, metrics: &RequestMetrics) {
-    let name = &upstream.name;
-    let failure = failure(attempted);
-    let is_unable = failure.is_some_and(|failure| upstream.is_unable(failure));
-    match attempted {
-        Ok(answer) if answer.unsupported.is_some() => {}
-        Ok(answer) if answer.reply.status().as_u16() < 400 => metrics.good(name),
-        Ok(answer) => metrics.failed(name, answer.reply.status().to_string(), is_unable),
-        Err(error) if failure.is_some() => {
-            let why = error.to_string();
-            // The name is recorded beside the text.
-            let host = why.strip_prefix(&format!("upstream {name} ("));
-            let why = match host.and_then(|rest| rest.split_once(") ")) {
-                Some((host, what)) => format!("{host} {what}"),
-                None => why,
-            };
-            metrics.failed(name, why, is_unable);
-        }
-        // The caller's own failure.
-        Err(_) => {}
-    }
-}
-
-/// Records what the upstream lacks, if it was asked in another way than at `first`, for a caller of `api`.
-pub(super) fn learn(
-    attempted: &Attempted,
-    upstream: &Upstream,
-    api: Api,
-    first: Variant,
-    variant: Variant,
-) {
-    let name = &upstream.name;
-    let answer = attempted.as_ref().ok();
-    if first.ids && !variant.ids && answer.is_some_and(Answer::is_good) {
-        tracing::info!(
-            upstream = name,
-            "this upstream returns no token ids: they are not requested for an hour"
-        );
-        upstream.capabilities.lacks_ids();
-    }
-    // If the second route is missing too, something else was wrong.
-    let lacks_route = answer.is_some_and(|answer| answer.lacks_route);
-    if first.guess && !variant.guess && !lacks_route {
-        let lacked = api.name();
-        tracing::info!(
-            upstream = name,
-            "this upstream does not have {lacked}: it gets chat completions for an hour"
-        );
-        upstream.capabilities.lacks_api(api);
-    }
-}
-
-// === impl Answer ===
-
-impl Answer {
-    pub(super) fn is_good(&self) -> bool {
-        self.reply.status().is_success()
-    }
-
-    /// Translates the reply to the caller's API.
-    pub(super) async fn translated(mut self) -> Attempted {
-        if let Some(translation) = self.translation.take() {
-            self.reply = translation.reply(&self.upstream, self.reply).await?;
-        }
-        Ok(self)
-    }
 }

@@ -11,10 +11,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
+    rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use socket2::{SockRef, TcpKeepalive};
@@ -29,10 +28,6 @@ const MAX_HEAD: usize = 64 << 10;
 /// The most fields in it. For more, the answer is 431 too. hyper allocates the room for them for each head, which takes
 /// 30 ns, because it does not fill it.
 const MAX_HEADERS: usize = 1_024;
-/// The same for HTTP/2, which counts 32 more bytes for each header.
-const MAX_HEAD_H2: u32 = 64 << 10;
-/// Requests at once on one HTTP/2 connection. `proxy.max_streams` limits all of them.
-const MAX_STREAMS_H2: u32 = 250;
 /// Silence after which the system probes whether the peer is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -65,12 +60,8 @@ pub(super) async fn connection<S, B>(
     let service =
         service.map_response(move |reply| reply.map(|body| body.map_err(broken).boxed_unsync()));
     let service = TowerToHyperService::new(service);
-    let io = TokioIo::new(TimedStream::new(stream, header_timeout));
-    let mut connection = pin!(
-        builder(header_timeout)
-            .serve_connection(io, service)
-            .into_owned()
-    );
+    let io = TokioIo::new(TimedStream::new(stream));
+    let mut connection = pin!(builder(header_timeout).serve_connection(io, service));
     let mut ended = stop.run_until_cancelled(connection.as_mut()).await;
     if ended.is_none() {
         connection.as_mut().graceful_shutdown();
@@ -82,25 +73,17 @@ pub(super) async fn connection<S, B>(
     }
 }
 
-fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
+fn builder(header_timeout: Duration) -> http1::Builder {
     // hyper's `date` panics before 1970, where the clock of a machine without a battery may begin.
     let has_date = SystemTime::now() >= UNIX_EPOCH;
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
         .auto_date_header(has_date)
         .max_headers(MAX_HEADERS)
+        .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_HEAD);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .auto_date_header(has_date)
-        .max_header_list_size(MAX_HEAD_H2)
-        .max_concurrent_streams(MAX_STREAMS_H2)
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE_EVERY);
     builder
 }
 

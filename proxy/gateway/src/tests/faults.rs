@@ -2,11 +2,10 @@
 //! stays within its limits, and nothing is left behind.
 //!
 //! Tests that need a separate process (a full disk, a broken log, signals) are in `tests/it/faults.rs`. Tests that need
-//! a paused clock are beside the code: `relay`, `server::timed_stream`.
+//! a paused clock are beside the code: `relay`, `timed_stream`.
 
 mod agent;
 mod crowd;
-mod http2;
 mod upstream;
 
 use metaclaw_chat::Message;

@@ -8,7 +8,6 @@ mod upstream;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use metaclaw_capture::TurnSink;
@@ -63,8 +62,6 @@ pub(super) struct SetUp {
     pub at_once: Option<usize>,
     /// The number of connections at once. Without it, what the descriptors allow.
     pub max_connections: Option<usize>,
-    /// How long a stream of HTTP/2 may not be read. Without it, minutes.
-    pub stalled: Option<Duration>,
     /// The turns that the log has of the last hour.
     pub recent: Vec<Turn>,
 }
@@ -124,9 +121,6 @@ impl Harness {
         let mut gateway = Gateway::with(parts, at_once).unwrap();
         if let Some(max_connections) = set_up.max_connections {
             gateway.max_connections = max_connections;
-        }
-        if let Some(timeout) = set_up.stalled {
-            gateway.stack.stalled.timeout = timeout;
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use metaclaw_chat::{Message, Speaker, Utterance};
 
 use super::SidePatterns;
-use crate::identity::testing::request;
+use crate::identity::tests::request;
 
 /// Names of its constants whose whole text is an errand.
 const ERRANDS: [&str; 13] = [
@@ -58,7 +58,7 @@ fn scripts() -> Vec<String> {
     let files = fs::read_dir(&dist)
         .unwrap()
         .map(|entry| entry.unwrap().path());
-    let scripts = files.filter(|path| path.extension().is_some_and(|it| it == "mjs"));
+    let scripts = files.filter(|path| path.extension().is_some_and(|extension| extension == "mjs"));
     scripts
         .map(|path| fs::read_to_string(path).unwrap())
         .collect()
@@ -108,7 +108,7 @@ fn what_openclaw_writes_in_the_users_place_is_known() {
         .next()
         .unwrap()
         .split('|')
-        .map(|it| it.replace('\\', ""))
+        .map(|wording| wording.replace('\\', ""))
         .collect();
     assert_eq!(wordings.len(), 2, "{wordings:?}");
     for wording in &wordings {

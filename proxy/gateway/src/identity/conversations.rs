@@ -1,4 +1,5 @@
-//! Recognises sessions of clients that name none, by their conversation.
+//! Finds the session of a request that names none: by its conversation, or by the reply that it continues, which the
+//! Responses API names.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -14,10 +15,12 @@ use lru::LruCache;
 use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
 use tokio::time::Instant;
 
-use crate::lock::lock;
+use crate::{LONGEST_NAME, lock::lock};
 
 /// The number of conversations that are remembered, 150 bytes each.
-const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
+const CONVERSATIONS: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
+/// The number of replies that are remembered. Ids of servers have 50 bytes, so each takes about 250.
+const REPLIES: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
 /// The session of each known conversation.
 ///
@@ -53,12 +56,26 @@ pub(super) struct FoundSession {
     pub(super) is_new: bool,
 }
 
+/// The latest replies.
+#[derive(Debug)]
+pub(crate) struct RecentReplies {
+    known: Mutex<LruCache<(AgentId, String), Replied>>,
+}
+
+/// A reply that a request may continue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replied {
+    pub session: SessionId,
+    /// The hash of the conversation including the reply.
+    pub chain: ChainHash,
+}
+
 // === impl Lineage ===
 
 impl Lineage {
     /// Remembers the conversations of the log, given the newest first.
     pub(crate) fn new(idle: Duration, log: Vec<(AgentId, ChainHash, SessionId)>) -> Self {
-        let mut known = LruCache::new(BOUND);
+        let mut known = LruCache::new(CONVERSATIONS);
         for (_, chain, session) in log.into_iter().rev() {
             let opening = None;
             known.put((chain, NO_KEY), KnownChain { session, opening });
@@ -138,8 +155,68 @@ impl Lineage {
     }
 }
 
+// === impl RecentReplies ===
+
+impl RecentReplies {
+    pub(crate) fn new() -> Self {
+        Self {
+            known: Mutex::new(LruCache::new(REPLIES)),
+        }
+    }
+
+    /// Returns the reply with this id, if it was this agent's.
+    pub(crate) fn get(&self, agent: &AgentId, id: &str) -> Option<Replied> {
+        lock(&self.known)
+            .get(&(agent.clone(), id.to_owned()))
+            .cloned()
+    }
+
+    pub(crate) fn put(&self, agent: &AgentId, id: String, replied: Replied) {
+        if id.len() <= LONGEST_NAME {
+            lock(&self.known).put((agent.clone(), id), replied);
+        }
+    }
+}
+
 fn hash(cache_key: &str) -> CacheKey {
     let mut hasher = DefaultHasher::new();
     cache_key.hash(&mut hasher);
     hasher.finish().clamp(NO_KEY + 1, ANY_KEY - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_known_to_its_own_agent_only() {
+        let [main, other]: [AgentId; 2] = ["main", "other"].map(|name| name.parse().unwrap());
+        let replies = RecentReplies::new();
+        let replied = Replied {
+            session: "s".parse().unwrap(),
+            chain: ChainHash::start(&main),
+        };
+        replies.put(&main, "resp_1".to_owned(), replied.clone());
+        assert_eq!(replies.get(&main, "resp_1"), Some(replied));
+        assert_eq!(replies.get(&other, "resp_1"), None);
+    }
+
+    #[test]
+    fn a_long_id_is_not_remembered() {
+        let agent: AgentId = "main".parse().unwrap();
+        let replies = RecentReplies::new();
+        let replied = Replied {
+            session: "s".parse().unwrap(),
+            chain: ChainHash::start(&agent),
+        };
+        for (n_bytes, is_known) in [
+            (LONGEST_NAME, true),
+            (LONGEST_NAME + 1, false),
+            (1 << 20, false),
+        ] {
+            let id = "i".repeat(n_bytes);
+            replies.put(&agent, id.clone(), replied.clone());
+            assert_eq!(replies.get(&agent, &id).is_some(), is_known, "{n_bytes}");
+        }
+    }
 }

@@ -1,0 +1,521 @@
+//! What a client says in its own headers, fields and lines: the session, and whether the request is a side turn.
+//!
+//! What differs from client to client is in `data/clients.tsv`. The headers are those of Claude Code 2.1.331, Codex
+//! 0.169.0 and opencode 1.18.33. Names change between releases, so names of a general form count for any client.
+
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderValue};
+use metaclaw_chat::{AgentId, Role, SessionId};
+use metaclaw_dialects::request::{ChatRequest, MessageRef};
+use serde_json::Value;
+
+use super::claims::text;
+
+const TABLE: &str = include_str!("../../data/clients.tsv");
+/// The table, read once.
+pub(super) static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::read);
+
+/// Codex describes the purpose of a request in JSON. In the body it is below [`METADATA_FIELD`].
+const METADATA: &str = "x-codex-turn-metadata";
+const METADATA_FIELD: &str = "client_metadata";
+/// Codex's session is the same for all threads that began with one, so a sub-agent's turns belong to its parent's
+/// session.
+const CODEX_SESSION: &str = "session-id";
+const CODEX_THREAD: &str = "thread-id";
+/// opencode's header for a sub-agent, whose turns belong to its parent's session.
+const PARENT: &str = "x-parent-session-id";
+/// Names a session only in the form of a known client, because nanobot sends one value for all requests of a process.
+const AFFINITY: &str = "x-session-affinity";
+/// OpenClaw names its session by default only in a line about itself, in the system text or in the first user message
+/// of a session: `Runtime: agent=main | session=agent:main:explicit:<uuid> | sessionId=<uuid> | host=…`.
+const RUNTIME: &str = "Runtime: agent=";
+
+/// The lists of `data/clients.tsv`, which explains them.
+pub(super) struct Clients {
+    session_headers: Vec<&'static str>,
+    class_headers: Vec<&'static str>,
+    sub_agent_headers: Vec<&'static str>,
+    errand_headers: Vec<&'static str>,
+    pub(super) users: Vec<&'static str>,
+    pub(super) user_patterns: Vec<&'static str>,
+    pub(super) systems: Vec<&'static str>,
+    pub(super) sub_agent_lines: Vec<&'static str>,
+}
+
+/// The kind of a side turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ErrandMark {
+    /// A sub-agent's request, which the owner's agent started.
+    SubAgent,
+    Errand,
+}
+
+/// The source of a session's name, and how its client uses the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// There is no name, so the conversation identifies the session.
+    Unnamed,
+    /// Its client may empty the history and keep the name, as OpenClaw does with `/new`.
+    Reused,
+    /// Its client gives each conversation a unique name, so a history that begins again was summarised.
+    Unique,
+}
+
+/// A session that a client names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedSession {
+    pub session: SessionId,
+    pub naming: Naming,
+    /// Whether the name was given only for this proxy.
+    pub is_ours: bool,
+}
+
+/// The fields of OpenClaw's line that are used.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Runtime {
+    pub agent: Option<AgentId>,
+    pub session: Option<SessionId>,
+}
+
+// === impl Clients ===
+
+impl Clients {
+    fn read() -> Self {
+        let rows = || TABLE.lines().filter_map(|line| line.split_once('\t'));
+        let list = |kind| {
+            let of_kind = rows().filter(|(found, _)| *found == kind);
+            of_kind.map(|(_, text)| text).collect()
+        };
+        Self {
+            session_headers: list("session"),
+            class_headers: list("class"),
+            sub_agent_headers: list("sub-agent"),
+            errand_headers: list("errand"),
+            users: list("user"),
+            user_patterns: list("user-pattern"),
+            systems: list("system"),
+            sub_agent_lines: list("sub-agent-line"),
+        }
+    }
+}
+
+// === impl ErrandMark ===
+
+impl ErrandMark {
+    /// Returns the kind that the headers give, or `None` if they give none, or say that it is the owner's.
+    pub(super) fn read(headers: &HeaderMap, chat: &ChatRequest) -> Option<Self> {
+        let said = headers.iter().filter(|(_, value)| says_something(value));
+        let marks = said.filter_map(|(name, value)| Self::of_header(name.as_str(), value));
+        marks.reduce(Self::or).or_else(|| {
+            let metadata = headers.get(METADATA).and_then(|value| value.to_str().ok());
+            match metadata {
+                Some(metadata) => Self::of_metadata(metadata),
+                None => Self::of_metadata(chat.field(METADATA_FIELD)?[METADATA].as_str()?),
+            }
+        })
+    }
+
+    fn of_header(name: &str, value: &HeaderValue) -> Option<Self> {
+        if CLIENTS.class_headers.contains(&name) {
+            return match value.to_str().ok()?.trim() {
+                "main" => None,
+                "subagent" | "workflow" => Some(Self::SubAgent),
+                _ => Some(Self::Errand),
+            };
+        }
+        let mut endings = CLIENTS.sub_agent_headers.iter();
+        if endings.any(|ending| name.ends_with(ending)) {
+            return Some(Self::SubAgent);
+        }
+        CLIENTS
+            .errand_headers
+            .contains(&name)
+            .then_some(Self::Errand)
+    }
+
+    fn of_metadata(metadata: &str) -> Option<Self> {
+        let metadata: Value = serde_json::from_str(metadata).ok()?;
+        let is_other = |field: &str, owners: &str| {
+            let said = metadata[field].as_str();
+            said.is_some_and(|said| said != owners)
+        };
+        if is_other("thread_source", "user") {
+            return Some(Self::SubAgent);
+        }
+        is_other("request_kind", "turn").then_some(Self::Errand)
+    }
+
+    fn or(self, other: Self) -> Self {
+        if other == Self::SubAgent { other } else { self }
+    }
+}
+
+// === impl NamedSession ===
+
+impl NamedSession {
+    pub(super) fn new(session: SessionId, naming: Naming) -> Self {
+        Self {
+            session,
+            naming,
+            is_ours: false,
+        }
+    }
+
+    fn parse(session: &str, naming: Naming) -> Option<Self> {
+        Some(Self::new(session.parse().ok()?, naming))
+    }
+
+    /// Takes the name in our own header or field, in which opencode sends its own name.
+    pub(super) fn of_ours(session: SessionId) -> Self {
+        Self::of_form(session.as_str()).unwrap_or(Self {
+            session,
+            naming: Naming::Reused,
+            is_ours: true,
+        })
+    }
+
+    /// Recognises a form that only one client writes: `<uuid>:0` is OpenClaw's, which writes `<uuid>` in its text.
+    /// `ses_…` is opencode's.
+    fn of_form(name: &str) -> Option<Self> {
+        if let Some(own) = name.strip_prefix("ses_") {
+            let is_id = own.len() >= 8 && own.bytes().all(|b| b.is_ascii_alphanumeric());
+            return Self::parse(name, Naming::Unique).filter(|_| is_id);
+        }
+        let (id, attempt) = name.split_once(':')?;
+        let is_number = !attempt.is_empty() && attempt.bytes().all(|b| b.is_ascii_digit());
+        (is_number && is_uuid(id)).then(|| Self::parse(id, Naming::Reused))?
+    }
+
+    /// Takes the session whose sub-agent sends the request.
+    pub(super) fn of_parent(headers: &HeaderMap) -> Option<Self> {
+        Self::parse(header(headers, PARENT)?, Naming::Unique)
+    }
+
+    /// Takes the session that a header or field of a client or provider names. An invalid name is left to the upstream
+    /// and is no reason to refuse.
+    pub(super) fn of_client(
+        headers: &HeaderMap,
+        chat: &ChatRequest,
+        mark: Option<ErrandMark>,
+    ) -> Option<Self> {
+        let unique = |name: &str| Self::parse(name, Naming::Unique);
+        let mut session_headers = CLIENTS.session_headers.iter();
+        session_headers
+            .find_map(|name| unique(header(headers, name)?))
+            .or_else(|| unique(codex(headers, mark)?))
+            .or_else(|| Self::of_form(header(headers, AFFINITY)?))
+            .or_else(|| {
+                let name = header(headers, "session_id")?;
+                Self::of_form(name).or_else(|| Self::parse(name, Naming::Reused))
+            })
+            .or_else(|| unique(&of_user_id(&chat.field("metadata")?)?))
+            .or_else(|| Self::of_form(chat.field("prompt_cache_key")?.as_str()?))
+    }
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// Reads the line of the system text, which is the application's own.
+    pub(super) fn in_system(chat: &ChatRequest) -> Self {
+        let mut system = chat
+            .messages()
+            .filter(|message| message.role() == Role::System);
+        let line = system.find_map(|message| line(&message));
+        line.map_or_else(Self::default, |line| Self::parse(&line))
+    }
+
+    /// Reads the line of the first user message. Later messages and results of tools do not count. The text may be
+    /// anybody's: a forwarded mail, or another sender in a channel.
+    pub(super) fn in_user(chat: &ChatRequest) -> Self {
+        let first = chat.messages().find(|message| message.role() == Role::User);
+        let line = first.as_ref().and_then(line);
+        line.map_or_else(Self::default, |line| Self::parse(&line))
+    }
+
+    fn parse(line: &str) -> Self {
+        let field = |name: &str| {
+            let mut fields = line.trim_start_matches("Runtime: ").split(" | ");
+            fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        Self {
+            agent: field("agent")
+                .and_then(|agent| agent.trim().parse().ok())
+                .filter(|agent: &AgentId| !agent.is_shared()),
+            session: field("sessionId").and_then(|session| session.parse().ok()),
+        }
+    }
+}
+
+/// Returns whether a header's value means more than "no".
+fn says_something(value: &HeaderValue) -> bool {
+    const NO: [&[u8]; 6] = [b"", b"0", b"false", b"no", b"none", b"null"];
+    let value = value.as_bytes().trim_ascii();
+    !NO.iter().any(|no| value.eq_ignore_ascii_case(no))
+}
+
+/// Returns the cache key of a request, with which a provider finds its cached prompts.
+pub(super) fn cache_key(headers: &HeaderMap, chat: &ChatRequest) -> Option<String> {
+    match chat.field("prompt_cache_key") {
+        Some(Value::String(key)) => Some(key),
+        _ => header(headers, AFFINITY).map(str::to_owned),
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
+    text(headers, name).ok().flatten()
+}
+
+/// Returns the conversation of Codex, in which a thread of the owner is one conversation.
+fn codex(headers: &HeaderMap, mark: Option<ErrandMark>) -> Option<&str> {
+    let session = header(headers, CODEX_SESSION)?;
+    let thread = header(headers, CODEX_THREAD).filter(|_| mark != Some(ErrandMark::SubAgent));
+    Some(thread.unwrap_or(session))
+}
+
+/// Returns the session in Claude Code's `metadata.user_id`: in a JSON text, or in the older form
+/// `user_<hash>_account_<uuid>_session_<uuid>`.
+fn of_user_id(metadata: &Value) -> Option<String> {
+    let id = metadata["user_id"].as_str()?;
+    let session = match serde_json::from_str::<Value>(id) {
+        Ok(Value::Object(id)) => id.get("session_id")?.as_str()?.to_owned(),
+        _ => id.rsplit_once("_session_")?.1.to_owned(),
+    };
+    is_uuid(&session).then_some(session)
+}
+
+fn is_uuid(id: &str) -> bool {
+    let is_digit = |(at, b): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    };
+    id.len() == 36 && id.bytes().enumerate().all(is_digit)
+}
+
+/// Returns the last line of OpenClaw's, which writes its own after the user's text, which may quote another.
+fn line(message: &MessageRef<'_>) -> Option<String> {
+    // Most texts have none, and are long.
+    if !message.may_say(RUNTIME) {
+        return None;
+    }
+    let text = message.text();
+    let line = text.lines().rev().find(|line| line.starts_with(RUNTIME));
+    line.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use metaclaw_chat::Message;
+    use metaclaw_dialects::Api;
+    use serde_json::json;
+
+    use super::*;
+    use crate::identity::tests::request;
+
+    #[test]
+    fn every_line_of_the_table_is_read() {
+        let clients = &*CLIENTS;
+        let lists = [
+            &clients.session_headers,
+            &clients.class_headers,
+            &clients.sub_agent_headers,
+            &clients.errand_headers,
+            &clients.users,
+            &clients.user_patterns,
+            &clients.systems,
+            &clients.sub_agent_lines,
+        ];
+        let is_row = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let n_read: usize = lists.iter().map(|list| list.len()).sum();
+        assert_eq!(n_read, TABLE.lines().filter(is_row).count());
+    }
+
+    fn mark(name: &'static str, value: &'static str) -> Option<ErrandMark> {
+        let body = r#"{"input":"hi"}"#;
+        let chat = ChatRequest::parse(Api::Responses, body.into()).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+        ErrandMark::read(&headers, &chat)
+    }
+
+    #[test]
+    fn clients_say_in_their_headers_what_is_no_turn_with_the_owner() {
+        for (name, value) in [
+            ("x-claude-code-agent-id", "a1b2"),
+            ("x-claude-code-request-class", "subagent"),
+            ("x-parent-session-id", "ses_1"),
+            ("x-codex-parent-thread-id", "0f0e"),
+            ("x-openai-subagent", "review"),
+            (
+                METADATA,
+                r#"{"request_kind":"turn","thread_source":"subagent"}"#,
+            ),
+            ("x-new-client-subagent-id", "7"),
+        ] {
+            assert_eq!(
+                mark(name, value),
+                Some(ErrandMark::SubAgent),
+                "{name}: {value}"
+            );
+        }
+        for (name, value) in [
+            ("x-claude-code-request-class", "compaction"),
+            ("x-claude-code-auxiliary-type", "memory_save"),
+            ("x-openai-memgen-request", "true"),
+            (
+                METADATA,
+                r#"{"request_kind":"compaction","thread_source":"user"}"#,
+            ),
+        ] {
+            assert_eq!(
+                mark(name, value),
+                Some(ErrandMark::Errand),
+                "{name}: {value}"
+            );
+        }
+        for (name, value) in [
+            ("x-claude-code-request-class", "main"),
+            (
+                METADATA,
+                r#"{"request_kind":"turn","thread_source":"user","turn_id":"t"}"#,
+            ),
+            (METADATA, "no JSON"),
+            ("x-openai-subagent", ""),
+            ("x-openai-memgen-request", "false"),
+            ("x-agent-id", "codex"),
+            ("x-session-id", "ses_1"),
+            ("x-datadog-parent-id", "7"),
+        ] {
+            assert_eq!(mark(name, value), None, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn codex_says_it_in_the_body_as_well() {
+        let body = r#"{"input":"hi","client_metadata":{"x-codex-turn-metadata":"{\"request_kind\":\"compaction\"}"}}"#;
+        let chat = ChatRequest::parse(Api::Responses, body.into()).unwrap();
+        let headers = HeaderMap::new();
+        assert_eq!(ErrandMark::read(&headers, &chat), Some(ErrandMark::Errand));
+    }
+
+    const A: &str = "0f0e0d0c-1111-4222-8333-444455556666";
+    const B: &str = "aaaabbbb-1111-4222-8333-444455556666";
+
+    fn named(headers: &[(&'static str, &str)], fields: &Value) -> Option<(String, Naming)> {
+        let map = headers.iter().map(|(name, value)| {
+            let value = HeaderValue::from_str(value).unwrap();
+            (HeaderName::from_static(name), value)
+        });
+        let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+        let fields = fields.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(fields);
+        let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
+        let map: HeaderMap = map.collect();
+        let named = NamedSession::of_client(&map, &chat, ErrandMark::read(&map, &chat))?;
+        Some((named.session.to_string(), named.naming))
+    }
+
+    #[test]
+    fn each_clients_name_is_known() {
+        let none = json!({});
+        let claude = |id: Value| json!({"metadata": {"user_id": id}});
+        let json_id = json!({"device_id": "d", "session_id": A}).to_string();
+        let older = format!("user_0a1b_account__session_{A}");
+        let subagent = r#"{"thread_source":"subagent"}"#;
+        let unique = |name: &str| Some((name.to_owned(), Naming::Unique));
+        let reused = |name: &str| Some((name.to_owned(), Naming::Reused));
+        for (headers, fields, expected) in [
+            (
+                vec![("x-claude-code-session-id", A)],
+                claude(json!(older.replace(A, B))),
+                unique(A),
+            ),
+            (vec![], claude(json!(json_id)), unique(A)),
+            (vec![], claude(json!(older)), unique(A)),
+            (vec![], claude(json!("somebody")), None),
+            (
+                vec![("session-id", A), ("thread-id", A)],
+                json!({"prompt_cache_key": A}),
+                unique(A),
+            ),
+            (
+                vec![("session-id", A), ("thread-id", B)],
+                none.clone(),
+                unique(B),
+            ),
+            (
+                vec![
+                    ("session-id", A),
+                    ("thread-id", B),
+                    ("x-codex-turn-metadata", subagent),
+                ],
+                none.clone(),
+                unique(A),
+            ),
+            (
+                vec![("x-session-affinity", "ses_0123abcdEF")],
+                none.clone(),
+                unique("ses_0123abcdEF"),
+            ),
+            (
+                vec![("x-session-affinity", &format!("{A}:0"))],
+                none.clone(),
+                reused(A),
+            ),
+            (
+                vec![("x-session-affinity", "e5ee61e5ee61e5ee61e5ee61e5ee61e5")],
+                none.clone(),
+                None,
+            ),
+            (vec![("x-session-affinity", A)], none.clone(), None),
+            (vec![("session_id", "other")], none.clone(), reused("other")),
+            (
+                vec![],
+                json!({"prompt_cache_key": format!("{B}:2")}),
+                reused(B),
+            ),
+            (vec![], json!({"prompt_cache_key": "my-app:1"}), None),
+        ] {
+            assert_eq!(
+                named(&headers, &fields),
+                expected,
+                "{headers:?} {fields} {expected:?}"
+            );
+        }
+    }
+
+    const TEXT: &str = "[Fri 2026-11-20 05:31 UTC] Say hello.\n\nRuntime: agent=main | session=agent:main:explicit:0b3 | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=x | model=proxied/mock-model";
+
+    #[test]
+    fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
+        let user = |messages: &[Message]| Runtime::in_user(&request(messages));
+        let system = |messages: &[Message]| Runtime::in_system(&request(messages));
+        let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
+        assert_eq!(first.agent.unwrap().as_str(), "main");
+        assert_eq!(
+            first.session.unwrap().as_str(),
+            "0b3c9a52-0000-4000-8000-000000000001"
+        );
+        assert!(system(&[Message::system(TEXT)]).session.is_some());
+        assert_eq!(user(&[Message::system(TEXT)]), Runtime::default());
+        assert_eq!(system(&[Message::user(TEXT)]), Runtime::default());
+        let later = [Message::user("hi"), Message::user(TEXT)];
+        assert_eq!(user(&later), Runtime::default());
+        let tools = [Message::user("hi"), Message::new("tool", TEXT)];
+        assert_eq!(user(&tools), Runtime::default());
+        let quoted = format!("Runtime: agent=other | sessionId=theirs\n\n{TEXT}");
+        assert_eq!(
+            user(&[Message::user(quoted)]).agent.unwrap().as_str(),
+            "main",
+            "a text that is passed on has no say: OpenClaw's own line comes last"
+        );
+        for none in ["Runtime: agent=../x | host=y", "no Runtime: agent=main"] {
+            assert_eq!(user(&[Message::user(none)]), Runtime::default());
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! Recognises requests that an agent makes for itself, such as heartbeats, titles and compactions: by the words of known
+//! clients, and by a shape that differs from the owner's turns in the same session.
+//!
+//! An owner's turn has the agent's tools and system prompt. A request in the same session with fewer tools and one more
+//! difference is the agent's own. A single difference may be the owner's: a switch that turns the tools off, or a mode
+//! with another system prompt. Therefore two differences are required, and an unknown session has none.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroUsize,
+    sync::Mutex,
+};
+
+use lru::LruCache;
+use metaclaw_chat::{AgentId, Role, SessionId, Speaker, Utterance};
+use metaclaw_dialects::{
+    Api,
+    request::{ChatRequest, MessageRef},
+};
+use regex::{Regex, RegexSet};
+use serde_json::Value;
+
+use super::clients::CLIENTS;
+use crate::{config::ConfigError, lock::lock};
+
+/// How much of a text is looked at, in bytes. Such requests say what they are in their first words.
+const USER_HEAD: usize = 1_000;
+/// The same for each part of a system text.
+const SYSTEM_HEAD: usize = 250;
+/// How deep in a system text a sub-agent may be told that it is one. Hermes does so after its own text.
+const SYSTEM_DEPTH: usize = 16_384;
+
+/// OpenClaw got an unusable reply, and asks again, perhaps after a time stamp. If that fails too, this text comes
+/// before the owner's next message.
+const ASKS_AGAIN: &str = r"(?i)^\s*(\[[^\]]{0,200}\]\s*)?the previous (attempt|assistant turn (recorded reasoning|completed its tool calls) but) did not produce a user-visible answer";
+/// The number of sessions that are remembered, about 300 bytes each.
+const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// The part of a system prompt that is compared, in bytes and lines.
+const SHAPE_HEAD: usize = 4_096;
+const SHAPE_LINES: usize = 24;
+/// A line with fewer letters is ignored, such as a mark or a heading.
+const LEAST_OF_LINE: usize = 12;
+/// Two system prompts count as the same if they share at least one in so many lines, because dates and files in them
+/// change.
+const SAME: usize = 4;
+
+/// Distinguishes side turns from the owner's turns by their words.
+#[derive(Debug, Clone)]
+pub(crate) struct SidePatterns {
+    user: RegexSet,
+    asks_again: Regex,
+}
+
+/// The shape of a request.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    /// Hashes of the first lines of the system prompt.
+    system: Vec<u64>,
+    /// Bytes of its tools, or 0 without tools.
+    tools: usize,
+    /// Whether the reply must follow a schema.
+    has_schema: bool,
+    is_streamed: bool,
+    /// Whether it has no message of the model yet.
+    begins: bool,
+}
+
+/// The shape of the owner's last turn of each session.
+#[derive(Debug)]
+pub(super) struct Shapes {
+    known: Mutex<LruCache<(AgentId, SessionId), Shape>>,
+}
+
+// === impl SidePatterns ===
+
+impl SidePatterns {
+    /// Compiles the built-in patterns and `more`. They are matched against the last text in the user's role.
+    pub(crate) fn new(more: &[String]) -> Result<Self, ConfigError> {
+        let more = more.iter().map(String::as_str);
+        let known = CLIENTS.user_patterns.iter().copied();
+        let user = RegexSet::new(known.chain(more))
+            .map_err(|error| ConfigError::invalid("compat.side_patterns", &error))?;
+        let asks_again =
+            Regex::new(ASKS_AGAIN).map_err(|error| ConfigError::invalid("built in", &error))?;
+        Ok(Self { user, asks_again })
+    }
+
+    /// Returns whether the request is a side turn.
+    pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
+        let is_errand = |message: MessageRef<'_>| {
+            let is_typed = |said: Utterance<'_>| said.speaker != Speaker::Client;
+            let has_words = || message.utterance().is_some_and(is_typed);
+            message
+                .heads(USER_HEAD)
+                .iter()
+                .any(|head| self.is_errand(head) || self.asks_again.is_match(head) && !has_words())
+        };
+        chat.last_said().is_some_and(is_errand) || is_of_system(chat)
+    }
+
+    /// Returns whether a text in the user's role is that of a side turn, even if the client writes the time or events
+    /// of the system around it.
+    fn is_errand(&self, said: &str) -> bool {
+        let is_known = |said: &str| {
+            self.user.is_match(said) || CLIENTS.users.iter().any(|phrase| begins_with(said, phrase))
+        };
+        is_known(said) || is_known(&Utterance::undecorated(said))
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    pub(super) fn read(chat: &ChatRequest) -> Self {
+        let opening = chat
+            .messages()
+            .take_while(|message| message.role() == Role::System);
+        let heads: Vec<_> = opening
+            .flat_map(|message| message.heads(SHAPE_HEAD))
+            .collect();
+        let lines = heads.iter().flat_map(|head| head.lines());
+        let tools = chat
+            .field_json("tools")
+            .filter(|tools| tools.starts_with('['));
+        Self {
+            system: lines.filter_map(line_hash).take(SHAPE_LINES).collect(),
+            tools: tools.map_or(0, |tools| tools[1..].trim_matches([']', ' ', '\n']).len()),
+            has_schema: has_schema(chat),
+            is_streamed: chat.field_json("stream") == Some("true"),
+            begins: begins(chat),
+        }
+    }
+
+    /// Returns whether the reply must follow a schema and no tool is offered.
+    pub(super) fn is_form(&self) -> bool {
+        self.tools == 0 && self.has_schema
+    }
+
+    /// Returns whether it is a side turn, if the owner's turns look like `owners`.
+    fn is_errand_among(&self, owners: &Self) -> bool {
+        let is_bare = self.tools == 0 && owners.tools > 0;
+        let is_unlike = self.has_schema && !owners.has_schema
+            || !self.is_streamed && owners.is_streamed
+            || self.begins && self.is_other_system(owners);
+        let has_fewer = self.tools < owners.tools;
+        is_bare && is_unlike || has_fewer && self.begins && self.is_other_system(owners)
+    }
+
+    fn is_other_system(&self, owners: &Self) -> bool {
+        let n_same = self
+            .system
+            .iter()
+            .filter(|line| owners.system.contains(line));
+        let n_lines = self.system.len().min(owners.system.len());
+        n_same.count() * SAME < n_lines || self.system.is_empty() && !owners.system.is_empty()
+    }
+}
+
+// === impl Shapes ===
+
+impl Shapes {
+    pub(super) fn new() -> Self {
+        Self {
+            known: Mutex::new(LruCache::new(SESSIONS)),
+        }
+    }
+
+    /// Returns whether a request is a side turn, compared with the turns of its session.
+    pub(super) fn is_errand(&self, agent: &AgentId, session: &SessionId, shape: &Shape) -> bool {
+        let mut known = lock(&self.known);
+        let owners = known.get(&(agent.clone(), session.clone()));
+        owners.is_some_and(|owners| shape.is_errand_among(owners))
+    }
+
+    /// Remembers a turn of the owner.
+    pub(super) fn note(&self, agent: &AgentId, session: &SessionId, shape: Shape) {
+        lock(&self.known).put((agent.clone(), session.clone()), shape);
+    }
+}
+
+/// Returns whether the system text is that of a side turn, or of a sub-agent.
+fn is_of_system(chat: &ChatRequest) -> bool {
+    let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
+    let mut opening = chat.messages().take_while(is_opening);
+    let is_errands = |head: &str| {
+        CLIENTS
+            .systems
+            .iter()
+            .any(|phrase| begins_with(head, phrase))
+    };
+    let is_sub_agents = |line: &str| {
+        CLIENTS
+            .sub_agent_lines
+            .iter()
+            .any(|phrase| line.starts_with(phrase))
+    };
+    opening.any(|message| {
+        let heads = message.heads(SYSTEM_HEAD);
+        heads.iter().any(|head| is_errands(head))
+            // Most texts have no such line, and are long.
+            || message.may_say("subagent")
+                && message.head(SYSTEM_DEPTH).lines().any(is_sub_agents)
+    })
+}
+
+/// Returns whether a text begins with a phrase, regardless of white space and case.
+pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
+    let mut said = text.split_whitespace();
+    let mut words = phrase.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let Some(said) = said.next() else {
+            return false;
+        };
+        let head = said.get(..word.len());
+        let is_whole = words.peek().is_none() || said.len() == word.len();
+        if !is_whole || head.is_none_or(|head| !head.eq_ignore_ascii_case(word)) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Returns whether a request begins a conversation: it contains no reply and continues none.
+pub(super) fn begins(chat: &ChatRequest) -> bool {
+    let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
+    !chat.has_reply() && !goes_on("previous_response_id") && !goes_on("conversation")
+}
+
+/// Returns whether the reply must follow a schema.
+fn has_schema(chat: &ChatRequest) -> bool {
+    let is_schema = |format: &Value| format["type"] == "json_schema";
+    match chat.api() {
+        Api::Chat => chat
+            .field("response_format")
+            .is_some_and(|format| is_schema(&format)),
+        Api::Responses => chat
+            .field("text")
+            .is_some_and(|field| is_schema(&field["format"])),
+        Api::Messages => {
+            let config = chat.field("output_config");
+            config.is_some_and(|field| is_schema(&field["format"]))
+                || chat
+                    .field("output_format")
+                    .is_some_and(|format| is_schema(&format))
+        }
+    }
+}
+
+/// Returns the hash of a line without digits, because times and versions change.
+fn line_hash(line: &str) -> Option<u64> {
+    let letters = || line.chars().filter(|c| c.is_alphabetic());
+    letters().nth(LEAST_OF_LINE - 1)?;
+    let mut hasher = DefaultHasher::new();
+    letters().for_each(|c| c.hash(&mut hasher));
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod openclaw;
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::Message;
+    use serde_json::json;
+
+    use super::*;
+    use crate::identity::tests::request;
+
+    #[test]
+    fn errands_are_told_from_what_an_owner_asks() {
+        let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        let is_side_text = |text: &str| is_side(&[Message::user(text)]);
+        assert!(is_side_text(
+            "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
+        ));
+        assert!(is_side_text(
+            "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool"
+        ));
+        assert!(is_side_text(
+            "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea"
+        ));
+        assert!(!is_side_text("A scheduled reminder would be nice"));
+        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
+        assert!(is_side_text(again));
+        let stamp = "[Fri 2026-11-20 05:31 UTC]";
+        assert!(is_side_text(&format!("{stamp} {again}")));
+        assert!(!is_side_text(&format!("{again}\n\n{stamp} And now?")));
+        assert!(!is_side_text(&format!(
+            "{stamp} {again}\n\n{stamp} And now?"
+        )));
+        assert!(!is_side_text("Reply with OK."));
+        assert!(is_side_text(
+            "### Task:\nGenerate a concise, 3-5 word title"
+        ));
+        assert!(is_side_text("ping"));
+        assert!(!is_side_text("Generate a title for my essay"));
+        assert!(!is_side_text("Summarize the conversation so far, please"));
+        assert!(!is_side_text(
+            "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists."
+        ));
+        let system = Message::system("You are a context summarization assistant. …");
+        assert!(is_side(&[system, Message::user("x")]));
+    }
+
+    /// As captured, or as their packages have it.
+    #[test]
+    fn the_errands_of_known_clients_are_known() {
+        let patterns = SidePatterns::new(&[]).unwrap();
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        for system in [
+            "You are naming a coding session so the user can pick it out of a long list of sessions.",
+            "You are a title generator. You output ONLY a thread title. Nothing else.",
+            "You are a context summarization agent. You are given a conversation between a user and an agent.",
+            "Generate a short, descriptive title (3-7 words) for a conversation that starts with the following exchange.",
+            "# Subagent\n\nYou are a subagent spawned by the main agent to complete a specific task.",
+            "You are running Dream. Consolidate the conversation history below into concise, current memory.",
+            "You are a notification gate for a background agent. You will be given the original task",
+            "You write short, neutral chat titles. Return only the title text.",
+            "You are an expert software engineer that generates concise, one-line Git commit messages based on the provided diffs.",
+            "*Briefly* summarize this partial conversation about programming.\nInclude less detail about older parts",
+            "You generate short titles for chat sessions. Given the first user message, reply with a concise title",
+            "You are judging one planned coding-agent action.\nAssess the exact action's intrinsic risk",
+            "You are a Memory Writing Agent.",
+        ] {
+            let messages = [Message::system(system), Message::user("Look around.")];
+            assert!(is_side(&messages), "{system}");
+        }
+        for user in [
+            "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n- Do NOT use Read.\n\nYour task is to create a detailed summary of the conversation so far",
+            "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM",
+            "Create a new anchored summary from the conversation history in the <conversation> tags above",
+            "Review the conversation above and consider saving to memory if appropriate.",
+            "Review the conversation above and update the skill library. Be ACTIVE",
+            "You are a summarization agent creating a context checkpoint. Treat the conversation turns below",
+            "Create a compact replacement checkpoint for this session.",
+            "The scheduled time has arrived. Execute this scheduled cron job now and report the result",
+            "[Fri 2026-11-20 05:31 UTC] Skill review. Distill new durable learning from the full retained conversation.",
+            "[cron:0b3c digest] Say good morning.",
+        ] {
+            let messages = [
+                Message::user("hi"),
+                Message::assistant("hello"),
+                Message::user(user),
+            ];
+            assert!(is_side(&messages), "{user}");
+        }
+        // Not the first words: Hermes tells a sub-agent 4 KB down, Claude Code puts reminders beside its prompt.
+        let deep = format!(
+            "You are Hermes.\n{}\n\nYou are a focused subagent working on a specific delegated task.",
+            "Be kind to all that live.\n".repeat(200)
+        );
+        assert!(is_side(&[
+            Message::system(deep),
+            Message::user("Look around.")
+        ]));
+        let parts = serde_json::json!({"role": "user", "content": [
+            {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
+            {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."},
+        ]});
+        assert!(is_side(&[parts.try_into().unwrap()]));
+        let blocks = serde_json::json!({"role": "system", "content": [
+            {"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude."},
+            {"type": "text", "text": "You are naming a coding session so the user can pick it out"},
+        ]});
+        assert!(is_side(&[blocks.try_into().unwrap(), Message::user("hi")]));
+    }
+
+    #[test]
+    fn an_owner_who_speaks_of_errands_has_none() {
+        let patterns = SidePatterns::new(&[]).unwrap();
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        for user in [
+            "Review the conversation above and tell me what I forgot.",
+            "What does \"You are performing a CONTEXT CHECKPOINT COMPACTION\" mean?",
+            "Create a new summary of chapter two.",
+            "Skill review: which of them are any good?",
+            "Generate a title for this poem: ...",
+        ] {
+            let system = Message::system("You help.\nA prompt may say: You are a title generator.");
+            assert!(!is_side(&[system, Message::user(user)]), "{user}");
+        }
+        // An errand that was answered is over.
+        let talk = [
+            Message::user("The scheduled time has arrived. Execute this scheduled cron job now"),
+            Message::assistant("Good morning."),
+            Message::user("Why so early?"),
+        ];
+        assert!(!is_side(&talk));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_refused_in_words() {
+        let error = SidePatterns::new(&["(".into()]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("compat.side_patterns: ") && error.contains("unclosed group"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_phrase_is_known_however_its_blanks_are_written_and_only_as_a_whole() {
+        let phrase = "# Subagent You are a subagent";
+        assert!(begins_with(
+            "\n# Subagent\n\nyou are a subagent, spawned",
+            phrase
+        ));
+        assert!(!begins_with("# Subagents You are a subagent", phrase));
+        assert!(!begins_with("# Subagent You are", phrase));
+        assert!(!begins_with("a", "é"));
+        assert!(begins_with("使用四到五个字", "使用"));
+    }
+
+    const AGENT: &str = "You are a helpful agent of the house.\nToday is 2026-11-25, a Wednesday.\nBe brief and to the point.\nUse your tools.";
+
+    fn shape(body: &Value) -> Shape {
+        Shape::read(&ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap())
+    }
+
+    fn turn(system: &str, said: &[&str], more: &Value) -> Shape {
+        let roles = ["user", "assistant"].into_iter().cycle();
+        let said = said
+            .iter()
+            .zip(roles)
+            .map(|(text, role)| json!({"role": role, "content": text}));
+        let system = json!({"role": "system", "content": system});
+        let messages: Vec<Value> = [system].into_iter().chain(said).collect();
+        let mut body = json!({ "messages": messages });
+        let more = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(more);
+        shape(&body)
+    }
+
+    fn tools(n: usize) -> Value {
+        json!({"stream": true, "tools": vec![json!({"type": "function"}); n]})
+    }
+
+    #[test]
+    fn an_errand_differs_in_two_things_from_the_owners_turns() {
+        let owners = turn(AGENT, &["hi", "hello", "go on"], &tools(9));
+        let title = "Give the conversation a name of three words at most.";
+        let schema = json!({"stream": true, "response_format": {"type": "json_schema"}});
+        for (what, errand) in [
+            ("a title", turn(title, &["hi"], &json!({"stream": true}))),
+            ("a schema for it", turn(AGENT, &["hi"], &schema)),
+            (
+                "a summary that nobody watches",
+                turn(AGENT, &["hi", "hello", "sum it up"], &json!({})),
+            ),
+            ("a sub-agent", turn(title, &["look around"], &tools(4))),
+        ] {
+            assert!(errand.is_errand_among(&owners), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_owner_who_changes_one_thing_is_none() {
+        let owners = turn(AGENT, &["hi"], &tools(9));
+        let tomorrow = AGENT.replace("25, a Wednesday", "26, a Thursday");
+        let said = ["hi", "hello", "go on"];
+        for (what, turn) in [
+            ("goes on", turn(AGENT, &said, &tools(9))),
+            (
+                "begins again the day after",
+                turn(&tomorrow, &["hi"], &tools(8)),
+            ),
+            (
+                "turned the tools off",
+                turn(AGENT, &said, &json!({"stream": true})),
+            ),
+            (
+                "chose another mode",
+                turn("You plan, and change nothing at all.", &said, &tools(4)),
+            ),
+            (
+                "got more tools",
+                turn("Now you are another agent.", &["hi"], &tools(12)),
+            ),
+        ] {
+            assert!(!turn.is_errand_among(&owners), "{what}");
+        }
+        let plain = turn(
+            "You answer in rhymes, whatever is asked.",
+            &["hi"],
+            &json!({}),
+        );
+        assert!(
+            !turn(AGENT, &["hi"], &json!({})).is_errand_among(&plain),
+            "no tools anywhere"
+        );
+    }
+}
