@@ -111,14 +111,13 @@ pub(crate) fn looks_like_a_chat(path: &str) -> bool {
     }
     match segments.as_slice() {
         _ if is_version || chat.is_some() => true,
-        ["api", ..] | [.., "responses"] | [.., "messages", "count_tokens"] => true,
+        ["api", ..]
+        | [.., "responses" | "chatcompletion_v2"]
+        | [.., "messages", "count_tokens"]
+        | [.., "agents", "completions"] => true,
         [before @ .., "messages"] => !before.contains(&"threads"),
-        [.., "agents", "completions"] => true,
-        // Gemini, Bedrock and MiniMax.
-        [.., last] => {
-            let is_minimax = *last == "chatcompletion_v2";
-            last.ends_with("generatecontent") || last.starts_with("converse") || is_minimax
-        }
+        // Gemini and Bedrock.
+        [.., last] => last.ends_with("generatecontent") || last.starts_with("converse"),
         [] => false,
     }
 }
