@@ -179,7 +179,8 @@ fn split(text: &str) -> Option<(&str, &str)> {
     }
     let mut at = 0;
     for line in rest.split_inclusive('\n') {
-        if line.trim_end() == "---" {
+        // YAML's own mark of an end is `...`.
+        if matches!(line.trim_end(), "---" | "...") {
             return Some((&rest[..at], &rest[at + line.len()..]));
         }
         at += line.len();
@@ -223,22 +224,37 @@ impl FrontMatter {
         }
     }
 
-    /// Reads a value for each key at the beginning of a line. The indented lines after it belong to the value.
+    /// Reads a value for each key at the beginning of a line. The indented lines after it belong to the value, and so
+    /// do those of a list.
     fn from_lines(text: &str) -> Self {
         let mut front = Self::default();
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            let mut value = Vec::new();
             let (key, first) = line.split_once(':').unwrap_or_default();
-            value.extend([first.trim()].into_iter().filter(|it| !is_block_mark(it)));
-            let is_more = |line: &&str| line.trim().is_empty() || line.starts_with([' ', '\t']);
+            let (first, is_block) = (first.trim(), is_block_mark(first.trim()));
+            let mut value = Vec::from_iter(Some(first).filter(|_| !is_block));
+            let is_item = |line: &str| line == "-" || line.starts_with("- ");
+            let is_more = |line: &&str| {
+                line.trim().is_empty() || line.starts_with([' ', '\t']) || is_item(line)
+            };
             while let Some(more) = lines.next_if(is_more) {
                 value.push(more.trim());
             }
+            let text = || {
+                if is_block {
+                    return value.join(" ");
+                }
+                let whole = value.join("\n");
+                let items = whole
+                    .split("\n- ")
+                    .map(|item| unquoted(&item.replace('\n', " ")));
+                let items: Vec<_> = items.filter(|item| !item.is_empty()).collect();
+                items.join("; ")
+            };
             match key {
-                "name" => front.name = Some(unquoted(&value.join(" "))),
-                "description" => front.description = Some(unquoted(&value.join(" "))),
-                "category" => front.category = Some(unquoted(&value.join(" "))),
+                "name" => front.name = Some(text()),
+                "description" => front.description = Some(text()),
+                "category" => front.category = Some(text()),
                 "keywords" => {
                     let words = value.iter().flat_map(|line| line.split(','));
                     let words = words.map(|it| it.trim().trim_start_matches(['-', '[']));
@@ -261,18 +277,17 @@ fn is_block_mark(text: &str) -> bool {
     })
 }
 
-/// Returns a text without the quotation marks around it, and what is escaped within them. A comment may follow.
+/// Returns a value as YAML reads it: without quotation marks, escapes and the comment after it. What is no value of YAML
+/// stays as it is, without a comment. The items of a list become one text.
 fn unquoted(text: &str) -> String {
-    let text = text.trim();
-    for (mark, escaped) in [('"', "\\\""), ('\'', "''")] {
-        let hidden = text.replace(escaped, "\u{1a}");
-        let inner = hidden.strip_prefix(mark).and_then(|it| it.split_once(mark));
-        let inner = inner.filter(|(_, rest)| rest.is_empty() || rest.trim_start().starts_with('#'));
-        if let Some((inner, _)) = inner {
-            return inner.replace('\u{1a}', mark.encode_utf8(&mut [0; 4]));
+    match serde_saphyr::from_str(text.trim()) {
+        Ok(KeywordList::Text(text)) => text,
+        Ok(KeywordList::List(items)) => items.join("; "),
+        Err(_) => {
+            let comment = text.find(" #").unwrap_or(text.len());
+            text[..comment].trim().to_owned()
         }
     }
-    text.to_owned()
 }
 
 #[cfg(test)]
@@ -299,7 +314,50 @@ mod tests {
     }
 
     /// Front matters of which one line is no YAML, with the name, description, keywords, and the line's number.
-    const NO_YAML: [(&str, &str, &str, &str, u64); 14] = [
+    const NO_YAML: [(&str, &str, &str, &str, u64); 21] = [
+        ("name: a # note\ndescription: d: e", "a", "d: e", "", 3),
+        (
+            "name: a\ndescription: d: C# # note\nhint: f",
+            "a",
+            "d: C#",
+            "",
+            3,
+        ),
+        (
+            "name: 'a' # it's\ndescription: \"Use\\nwhen\\t\\u00fc\"\nhint: a: b",
+            "a",
+            "Use when ü",
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription: \"Use when\n  parcels are \\\"late\\\".\" # so\nhint: a: b",
+            "a",
+            "Use when parcels are \"late\".",
+            "",
+            5,
+        ),
+        (
+            "name: a\ndescription:\n  - Use when late - or so\n  - or 'lost'\n    abroad",
+            "a",
+            "Use when late - or so; or 'lost' abroad",
+            "",
+            4,
+        ),
+        (
+            "name: a\ndescription:\n- Use when: late\n- \"lost\"\nkeywords: x",
+            "a",
+            "Use when: late; lost",
+            "x",
+            4,
+        ),
+        (
+            "name: a\ndescription: [late, \"or lost\"]",
+            "a",
+            "late; or lost",
+            "",
+            3,
+        ),
         (
             "name: a\ndescription: >\n  Use when parcels\n  are late.\nargument-hint: [a] [b]",
             "a",
@@ -415,8 +473,15 @@ mod tests {
             );
             assert_eq!(skill.no_yaml, Some(line), "{front}");
         }
-        let whole = Skill::parse("---\nname: a\ndescription: >\n  d\n---\nbody").unwrap();
-        assert_eq!(whole.no_yaml, None);
+        for end in ["---", "...", "...\r", "--- "] {
+            let text = format!("---\nname: a\ndescription: >\n  d\n  ...\n{end}\nbody\n...\nx");
+            let whole = Skill::parse(&text).unwrap();
+            assert_eq!(
+                (&*whole.description, &*whole.content),
+                ("d ...", "body\n...\nx")
+            );
+            assert_eq!(whole.no_yaml, None);
+        }
     }
 
     #[test]

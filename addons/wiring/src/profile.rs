@@ -132,6 +132,17 @@ impl Settings {
     }
 }
 
+/// Returns a list of headers with this one, once: a wired agent has it already.
+pub(crate) fn with_header(others: Option<&str>, separator: &str, own: &str) -> String {
+    let name = |header: &str| {
+        let name = header.split(':').next().unwrap_or_default();
+        name.trim().to_ascii_lowercase()
+    };
+    let others = others.unwrap_or_default().split(separator);
+    let others = others.filter(|it| !it.trim().is_empty() && name(it) != name(own));
+    others.chain([own]).collect::<Vec<_>>().join(separator)
+}
+
 /// Returns the values of a file, or null if it does not exist.
 pub(crate) fn read(path: &std::path::Path, format: Format) -> Result<Value, WiringError> {
     let bytes = files::read(path).map_err(|source| WiringError::Io {

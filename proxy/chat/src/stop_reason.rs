@@ -109,6 +109,11 @@ mod tests {
                     "REASON_MAX_LEN",
                     "maxTokens",
                     "modelContextWindowExceeded",
+                    "max_new_tokens",
+                    "maxPredictedTokensReached",
+                    "context_length",
+                    "contextLengthReached",
+                    "CONTEXT_WINDOW_EXCEEDED",
                 ],
                 Some("length"),
             ),
@@ -140,7 +145,15 @@ mod tests {
                 assert_eq!(finish_reason(word), expected.unwrap_or(word));
             }
         }
-        for word in ["abort", "ERROR", "Network_Error", "MALFORMED_FUNCTION_CALL"] {
+        for word in [
+            "abort",
+            "aborted",
+            "ERROR",
+            "Network_Error",
+            "MALFORMED_FUNCTION_CALL",
+            "TOO_MANY_TOOL_CALLS",
+            "modelUnloaded",
+        ] {
             assert!(breaks_off(word), "{word}");
         }
         assert!(!breaks_off("stop") && !breaks_off("zzz"));

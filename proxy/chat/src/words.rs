@@ -20,6 +20,13 @@ pub(crate) fn words(kind: &str) -> &'static [&'static str] {
     TABLE.get(kind).map_or(&[], Vec::as_slice)
 }
 
+/// Returns whether a word in small letters and without `_` is one of a kind.
+pub fn is_word(kind: &str, word: &str) -> bool {
+    words(kind)
+        .iter()
+        .any(|known| known.replace('_', "") == word)
+}
+
 /// Returns a token count in a `usage`, by any server's name: `prompt`, `completion`, `cached`, `written` or
 /// `reasoning`. Servers that have several names repeat the same count.
 pub fn token_count(usage: &Value, kind: &str) -> u64 {

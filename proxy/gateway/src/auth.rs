@@ -3,6 +3,7 @@
 pub(crate) mod caller;
 pub(crate) mod layer;
 pub(crate) mod names;
+mod stored;
 
 use std::sync::{Arc, Mutex};
 

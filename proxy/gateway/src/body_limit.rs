@@ -35,6 +35,8 @@ const DISCARDED: u64 = 256 << 20;
 /// The largest number of bytes that are reserved for a body before any of it has arrived.
 const EXPECTED: u64 = 64 << 10;
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Reads bodies completely, within the limits.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyLimitLayer(Arc<Bounds>);
@@ -81,6 +83,10 @@ impl BodyLimitLayer {
                 let mut body = bounds.read(&head.headers, body).await?;
                 if head.headers.contains_key(header::CONTENT_ENCODING) {
                     body = bounds.decoded(&mut head.headers, body).await?;
+                }
+                // Some editors of Windows begin a text with it, and it is no part of JSON.
+                if body.starts_with(BYTE_ORDER_MARK) {
+                    body = body.slice(BYTE_ORDER_MARK.len()..);
                 }
                 detach(&mut head);
                 RequestMetrics::from_extensions(&head.extensions).has_read();

@@ -10,7 +10,7 @@ use memchr::memmem;
 use metaclaw_capture::{
     CapturedRequest, Encoding, Format, OnCalls, Parent, Recorder, ResponseMeta,
 };
-use metaclaw_chat::{ChainHash, Message, SenderId, now_ms};
+use metaclaw_chat::{ChainHash, Message, SenderId, excerpt, now_ms};
 use metaclaw_dialects::{
     Api,
     request::{Absent, Changes, ChatRequest, PromptLimit, TrimmedPrompt, splice},
@@ -24,7 +24,7 @@ use tokio::sync::OnceCell;
 use tracing::{Span, field::display};
 
 use crate::{
-    auth::caller::Caller,
+    auth::caller::{AuthError, Caller},
     body::{Body, guarded},
     gathered::Gathered,
     headers,
@@ -44,6 +44,8 @@ use crate::{
 
 /// Which adapter answered, on replies of the policy model.
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
+/// The field with which a request in Responses continues a reply.
+const PREVIOUS: &str = "previous_response_id";
 
 pub(crate) struct Chat {
     pub identifier: Identifier,
@@ -130,6 +132,10 @@ impl Chat {
             None => self.identifier.identify(&claims)?,
         };
         let says_no = claims.says_no()?;
+        if matches!(caller, Caller::Of(_)) {
+            self.refuse_foreign(&caller, &chat, &who, rollout.is_some())
+                .await?;
+        }
         metrics.set_agent(&who.agent);
         let span = Span::current();
         span.record("agent", display(&who.agent));
@@ -163,6 +169,35 @@ impl Chat {
             rollout,
             started_ms,
         })
+    }
+
+    /// Refuses what only the owner's key may name in a body: things in the account at the provider, and replies to
+    /// others.
+    async fn refuse_foreign(
+        &self,
+        caller: &Caller,
+        chat: &ChatRequest,
+        who: &Identity,
+        is_in_rollout: bool,
+    ) -> Result<(), GatewayError> {
+        let is_responses = chat.api() == Api::Responses;
+        caller.refuse_stored(chat.raw(), if is_responses { PREVIOUS } else { "" })?;
+        let named = chat
+            .field(PREVIOUS)
+            .filter(|id| is_responses && !id.is_null());
+        let Some(id) = named else {
+            return Ok(());
+        };
+        let id = id.as_str().unwrap_or_default();
+        // After a restart only the log knows the replies, and it does not say in which rollout one was given.
+        let is_own = self.identifier.knows_reply(who, id, is_in_rollout)
+            || !is_in_rollout
+                && matches!(self.past.conversation(&who.agent, id).await, Ok(Some(_)));
+        if is_own {
+            return Ok(());
+        }
+        let id = excerpt(id).to_string();
+        Err(AuthError::ForeignReply { id }.into())
     }
 
     /// Returns the messages to drop from a request that is longer than `max_context_tokens`, and logs their number.
@@ -233,14 +268,13 @@ impl ChatTurn {
         if self.chat.api() != Api::Responses {
             return None;
         }
-        let id = self.chat.field("previous_response_id")?;
+        let id = self.chat.field(PREVIOUS)?;
         let id = id.as_str()?.to_owned();
-        let agent = &self.who.agent;
         let is_kept = self.keeping == Keeping::Kept;
-        let is_known = is_kept && server.identifier.knows_reply(agent, &id);
+        let is_known = is_kept && server.identifier.knows_reply(&self.who, &id, false);
         Some(routing::Previous {
             id,
-            agent,
+            agent: &self.who.agent,
             past: &*server.past,
             is_known,
             found: OnceCell::new(),

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
+    auth::caller::Caller,
     body::Body,
     failure::Failure,
     passthrough::{Asked, relayed},
@@ -39,6 +40,7 @@ pub(crate) async fn count_tokens(
     upstreams: Arc<Upstreams>,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, GatewayError> {
+    Caller::from_extensions(request.extensions())?.refuse_stored(request.body(), "")?;
     let Asked {
         route,
         head,

@@ -228,9 +228,10 @@ impl Identifier {
         Box::new(move |id| replies.put(&agent, id, replied))
     }
 
-    /// Returns whether this agent recently got a reply with this id.
-    pub(crate) fn knows_reply(&self, agent: &AgentId, id: &str) -> bool {
-        self.replies.get(agent, id).is_some()
+    /// Returns whether the sender's agent recently got a reply with this id; in a rollout, in the same one.
+    pub(crate) fn knows_reply(&self, who: &Identity, id: &str, is_in_rollout: bool) -> bool {
+        let replied = self.replies.get(&who.agent, id);
+        replied.is_some_and(|replied| !is_in_rollout || replied.session == who.session)
     }
 
     /// Returns the agent that OpenClaw's line names, now or at the beginning of this session. The system text takes

@@ -84,6 +84,10 @@ impl GatewayError {
             Self::Origin(error) => origin_status(error),
             Self::Admission(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_streams")),
             Self::Auth(AuthError::NotAll) => (StatusCode::FORBIDDEN, None),
+            Self::Auth(AuthError::Stored { .. }) => (StatusCode::FORBIDDEN, Some("owner_only")),
+            Self::Auth(AuthError::ForeignReply { .. }) => {
+                (StatusCode::BAD_REQUEST, Some("previous_response_not_found"))
+            }
             Self::Auth(AuthError::NoKey | AuthError::WrongKey | AuthError::NotAdmin) => {
                 (StatusCode::UNAUTHORIZED, Some("invalid_api_key"))
             }
@@ -107,9 +111,9 @@ impl GatewayError {
             Self::Identity(error) => Some(error.param().to_owned()),
             Self::Upstream(UpstreamError::TextOnly) => Some("messages".to_owned()),
             Self::Upstream(UpstreamError::Untranslatable { field, .. }) => field.clone(),
-            Self::Upstream(UpstreamError::NoPreviousResponse { .. }) => {
-                Some("previous_response_id".to_owned())
-            }
+            Self::Auth(AuthError::Stored { field }) => Some(field.clone()),
+            Self::Upstream(UpstreamError::NoPreviousResponse { .. })
+            | Self::Auth(AuthError::ForeignReply { .. }) => Some("previous_response_id".to_owned()),
             Self::Origin(_)
             | Self::Admission(_)
             | Self::Auth(_)
@@ -137,15 +141,9 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(RouteError::NotFound { .. } | RouteError::OwnerOnly { .. })
+            | Self::Route(_)
             | Self::Service(_)
-            | Self::Rollout(
-                RolloutError::Unknown { .. }
-                | RolloutError::WrongKey { .. }
-                | RolloutError::Invalid(_)
-                | RolloutError::Unrecorded
-                | RolloutError::Log(_),
-            )
+            | Self::Rollout(_)
             | Self::Request(_)
             | Self::Identity(_)
             | Self::Upstream(_) => None,

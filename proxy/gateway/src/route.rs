@@ -96,15 +96,29 @@ pub(crate) fn respelled(path: &str) -> Option<String> {
     exact.or(below).filter(|_| n_v1 > 0)
 }
 
-/// Returns whether a path ends like that of a conversation, in any spelling, so that some server may take it for one.
-/// Messages of OpenAI's threads are not sent to a model.
-pub(crate) fn ends_like_a_chat(path: &str) -> bool {
+/// Returns whether some server may take a path, in any spelling, for that of a conversation. The roots of other APIs
+/// count as such below `/v1` too. OpenAI's stored completions, and the messages of its threads, are not sent to a model.
+pub(crate) fn looks_like_a_chat(path: &str) -> bool {
     let segments = segments(&path.to_ascii_lowercase());
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments = segments.iter().map(String::as_str);
+    let segments: Vec<&str> = segments.skip_while(|segment| *segment == "v1").collect();
+    let version = segments.first().and_then(|first| first.strip_prefix('v'));
+    let is_version = version.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+    let chat = segments.iter().position(|segment| *segment == "chat");
+    let after_chat = chat.map(|at| &segments[at + 1..]);
+    if let Some(["completions", id, ..]) = after_chat {
+        return !id.starts_with("chatcmpl");
+    }
     match segments.as_slice() {
-        [.., "chat", "completions"] | [.., "responses"] | [.., "messages", "count_tokens"] => true,
+        _ if is_version || chat.is_some() => true,
+        ["api", ..]
+        | [.., "responses" | "chatcompletion_v2"]
+        | [.., "messages", "count_tokens"]
+        | [.., "agents", "completions"] => true,
         [before @ .., "messages"] => !before.contains(&"threads"),
-        _ => false,
+        // Gemini and Bedrock.
+        [.., last] => last.ends_with("generatecontent") || last.starts_with("converse"),
+        [] => false,
     }
 }
 

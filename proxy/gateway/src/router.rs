@@ -14,8 +14,8 @@ use crate::{
     respond::GatewayError,
     rollouts::RolloutPath,
     route::{
-        COUNT_TOKENS, FEEDBACK, MEMORY, ROLLOUTS, RouteError, TRAIN_STEP, allow, ends_like_a_chat,
-        is_at, refuse_owners_routes,
+        COUNT_TOKENS, FEEDBACK, MEMORY, ROLLOUTS, RouteError, TRAIN_STEP, allow, is_at,
+        looks_like_a_chat, refuse_owners_routes,
     },
 };
 
@@ -89,7 +89,7 @@ fn route<B>(request: &Request<B>) -> Result<Route, RouteError> {
         refuse_owners_routes(request, is_in_rollout)?;
     }
     let carries_none = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS];
-    if !carries_none.contains(request.method()) && ends_like_a_chat(path) {
+    if !carries_none.contains(request.method()) && looks_like_a_chat(path) {
         // No conversation passes unread, even if a lenient upstream would answer it.
         if Api::of_path(path).is_some() {
             allow(request, "POST")?;

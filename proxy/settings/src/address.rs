@@ -20,11 +20,11 @@ pub fn is_here(url: &str) -> bool {
     name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
-/// Returns the host of an address, or `nowhere` if it is this machine.
+/// Returns the host of an address, and says if it is this machine.
 pub fn elsewhere(url: &str) -> String {
     let host = host(url);
     if is_here(url) {
-        format!("nowhere ({host} is this machine)")
+        format!("this machine only ({host})")
     } else {
         host.to_owned()
     }
@@ -51,17 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_nowhere() {
+    fn this_machine_is_said() {
         for (url, said) in [
             (
                 "http://127.0.0.1:8000",
-                "nowhere (127.0.0.1:8000 is this machine)",
+                "this machine only (127.0.0.1:8000)",
             ),
-            (
-                "http://[::1]:8000/v1",
-                "nowhere ([::1]:8000 is this machine)",
-            ),
-            ("http://localhost/v1", "nowhere (localhost is this machine)"),
+            ("http://[::1]:8000/v1", "this machine only ([::1]:8000)"),
+            ("http://localhost/v1", "this machine only (localhost)"),
             ("https://a:b@api.example:8443/v1", "api.example:8443"),
             ("https://127.example/v1", "127.example"),
         ] {

@@ -40,8 +40,17 @@ pub(crate) fn put_in(text: &str, variables: &[(String, String)]) -> Result<Strin
             };
             wrong.get_or_insert_with(unset);
         }
+        if value.is_some_and(|it| it.contains("${")) {
+            wrong = Some(format!(
+                "what {name} stands for names another ${{..}}, which is not put in"
+            ));
+        }
         value.map(str::to_owned)
     });
+    let last = text.rsplit_once("${");
+    if last.is_some_and(|(_, last)| !last.contains('}')) {
+        wrong.get_or_insert_with(|| "${ is never closed: write ${NAME}".to_owned());
+    }
     wrong.map_or(Ok(whole), Err)
 }
 
@@ -73,7 +82,12 @@ mod tests {
 
     #[test]
     fn a_named_variable_is_put_in_or_missed_by_its_name() {
-        let variables = [("MY_KEY", "sk-1"), ("lower", "sk-2"), ("BLANK", "")];
+        let variables = [
+            ("MY_KEY", "sk-1"),
+            ("lower", "sk-2"),
+            ("BLANK", ""),
+            ("NESTED", "${MY_KEY}"),
+        ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         for (text, expected) in [
             ("sk-0", Ok("sk-0")),
@@ -92,6 +106,18 @@ mod tests {
             ("${env:MY_KEY}", Err("has to name a variable")),
             ("${}", Err("has to name a variable")),
             ("${1}", Err("has to name a variable")),
+            (
+                "${NESTED}",
+                Err("what NESTED stands for names another ${..}"),
+            ),
+            (
+                "x-${NESTED}",
+                Err("what NESTED stands for names another ${..}"),
+            ),
+            ("${UNSET:-${MY_KEY}}", Err("names another")),
+            ("${MY_KEY", Err("is never closed")),
+            ("${MY_KEY}${lower", Err("is never closed")),
+            ("http://${", Err("is never closed")),
         ] {
             match (put_in(text, &variables), expected) {
                 (Ok(is), Ok(expected)) => assert_eq!(is, expected, "{text}"),

@@ -12,7 +12,8 @@ use crate::yaml;
 
 /// How other systems write that a secret is in a variable of the environment.
 const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
-    os.environ/NAME os.environ[NAME] os.getenv(NAME) process.env.NAME";
+    os.environ/NAME os.environ[NAME] os.environ.get(NAME) os.getenv(NAME) process.env.NAME process.env[NAME] \
+    $NAME} ENV[NAME] !env:NAME";
 /// How other systems write that a secret is elsewhere.
 const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
 
@@ -98,7 +99,7 @@ impl ValueKind {
 
     /// Whether it may name variables of the environment, as in `${NAME}`.
     pub(crate) fn may_name_variables(&self) -> bool {
-        self.is_secret() || *self == Self::One(ValueForm::Url)
+        self.is_secret() || matches!(self, Self::One(ValueForm::Url | ValueForm::Path))
     }
 
     /// Returns whether the text is taken as it was written, whatever YAML reads it as, because a model may have the
@@ -431,7 +432,7 @@ mod tests {
 
     #[test]
     fn other_systems_ways_to_name_a_variable_are_known_and_keys_are_none() {
-        let foreign = r#"$MY_KEY|%MY_KEY%|<YOUR_KEY>|$(MY_KEY)|{{MY_KEY}}|{{env.MY_KEY}}|$env:MY_KEY|env:MY_KEY|env:my_key|env.MY_KEY|{env:MY_KEY}|os.environ/MY_KEY|os.environ['MY_KEY']|os.getenv("MY_KEY")|process.env.MY_KEY|{file:~/.key}|op://vault/item/key"#;
+        let foreign = r#"$MY_KEY|%MY_KEY%|<YOUR_KEY>|$(MY_KEY)|{{MY_KEY}}|{{env.MY_KEY}}|$env:MY_KEY|env:MY_KEY|env:my_key|env.MY_KEY|{env:MY_KEY}|os.environ/MY_KEY|os.environ['MY_KEY']|os.environ.get("MY_KEY")|os.getenv("MY_KEY")|$MY_KEY}|ENV['MY_KEY']|process.env["MY_KEY"]|process.env.MY_KEY|{file:~/.key}|op://vault/item/key"#;
         for text in foreign.split('|') {
             assert!(is_foreign(text), "{text}");
         }

@@ -158,7 +158,10 @@ impl Layer {
                     Some(value) if value == "" => {
                         self.values.remove(&path);
                     }
-                    Some(value) => self.insert(&path, value),
+                    Some(value) => {
+                        let value = self.resolved(key, &path, value);
+                        self.insert(&path, value);
+                    }
                     None => self.problem(&path, &shown(key, &before), key.allowed()),
                 },
                 Err(why) => {
@@ -266,6 +269,8 @@ impl Layer {
     /// Returns a value with its paths in full.
     fn resolved(&self, key: &Key, path: &str, value: Value) -> Value {
         match (&key.kind, &value) {
+            // Its variable is put in first.
+            (_, Value::String(given)) if given.contains("${") => value,
             (ValueKind::One(ValueForm::Path), Value::String(given)) => {
                 // Servers with Tinker's API have models of one word.
                 let is_word = path == MODEL && model_name::is_word(given);

@@ -276,12 +276,13 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
         ("URL", "http://u.example/v1"),
         ("LIST", "http://c.example/a.ics"),
         ("KEPT", "sk-5"),
+        ("DIR", "/srv"),
     ];
     let whole = "llm: {api_key: '${MY_KEY}', api_base: 'http://${HOST}/v1'}\n\
                  judge: {url: '${URL}', key: '${OTHER:-sk-2}'}\n\
                  upstreams: {mine: {url: 'http://h', keys: ['${MY_KEY}', sk-3], proxy: 'http://u:${MY_KEY}@p:1'}}\n\
                  proxy: {api_key: '${MY_KEY}', keys: {phone: {key: 'x-${MY_KEY}', agents: [main]}}}\n\
-                 skills: {share: {key: '$${MY_KEY}'}}\nopd: {teacher_api_key: '${NONE:-}'}\n\
+                 skills: {dir: '${DIR}/sk', share: {key: '$${MY_KEY}'}}\nopd: {teacher_api_key: '${NONE:-}'}\n\
                  scheduler: {ics: ['${LIST}']}\n";
     let loaded = with_variables(whole, &set).unwrap();
     for (key, value) in cases(
@@ -295,6 +296,7 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
         proxy.api_key => sk-1
         proxy.keys.phone.key => x-sk-1
         skills.share.key => ${MY_KEY}
+        skills.dir => /srv/sk
         opd.teacher_api_key => none
         scheduler.ics => ["http://c.example/a.ics"]
         "#,
@@ -334,6 +336,16 @@ fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
         llm: {api_key: '${env:MY_KEY}'} => ${NAME} for a variable
         llm: {api_key: $MY_KEY} => ${NAME} for a variable
         llm: {api_key: os.environ/MY_KEY} => ${NAME} for a variable
+        llm: {api_key: 'os.environ.get("MY_KEY")'} => ${NAME} for a variable
+        llm: {api_key: '$MY_KEY}'} => ${NAME} for a variable
+        llm: {api_key: '${MY_KEY'} => ${ is never closed: write ${NAME}: set it, or set METACLAW__LLM__API_KEY
+        llm: {api_key: '${NESTED}'} => what NESTED stands for names another ${..}
+        llm: {api_key: !env MY_KEY} => llm.api_key has the YAML tag !env, which means nothing here: write ${NAME}
+        llm: !include llm.yaml => llm has the YAML tag !include
+        upstreams: {mine: {url: 'http://h', keys: [a, !ENV '${MY_KEY}']}} => upstreams.mine.keys has the YAML tag !ENV
+        llm: !secret {api_key: k} => llm has the YAML tag !secret
+        skills: {dir: '${UNSET}/sk'} => skills.dir in config.yaml: "${UNSET}/sk" is not allowed: the variable UNSET
+        skills: {dir: '~/${HOST'} => ${ is never closed
         llm: {api_key: '{env:MY_KEY}'} => ${NAME} for a variable
         llm: {api_key: {env: MY_KEY}} => ${NAME} for a variable
         llm: {api_key: 'env:MY_KEY'} => ${NAME} for a variable
@@ -343,7 +355,12 @@ fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
         proxy: {api_key: $MY_KEY} => ${NAME} for a variable
         "#,
     ) {
-        let variables = [("MY_KEY", "sk-1"), ("HOST", "h"), ("BLANKS", "a b")];
+        let variables = [
+            ("MY_KEY", "sk-1"),
+            ("HOST", "h"),
+            ("BLANKS", "a b"),
+            ("NESTED", "${MY_KEY}"),
+        ];
         let error = with_variables(text, &variables).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");
     }

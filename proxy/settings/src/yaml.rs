@@ -1,6 +1,6 @@
 //! YAML text as values of JSON: the one place that reads YAML.
 
-use std::{collections::BTreeMap, fmt};
+use std::{cell::RefCell, collections::BTreeMap, fmt};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
@@ -25,8 +25,14 @@ pub(crate) fn parse(text: &str, is_text: &dyn Fn(&str) -> bool) -> Result<Value,
             .unwrap_or((first, ""));
         said.to_owned()
     })?;
-    let value = read.map(|read| YamlText { text, is_text }.value(read, ""));
-    Ok(value.unwrap_or_default())
+    let wrong = RefCell::new(None);
+    let whole = YamlText {
+        text,
+        is_text,
+        wrong: &wrong,
+    };
+    let value = read.map(|read| whole.value(read, "")).unwrap_or_default();
+    wrong.into_inner().map_or(Ok(value), Err)
 }
 
 /// A value of YAML in one line, as the environment gives trees.
@@ -48,6 +54,8 @@ enum YamlNode {
 struct YamlText<'a> {
     text: &'a str,
     is_text: &'a dyn Fn(&str) -> bool,
+    /// The first tag of an application. YAML's reader would drop it without a word.
+    wrong: &'a RefCell<Option<String>>,
 }
 
 // === impl YamlText ===
@@ -55,6 +63,12 @@ struct YamlText<'a> {
 impl YamlText<'_> {
     /// The value of the node at a dotted path.
     fn value(&self, node: Spanned<YamlNode>, path: &str) -> Value {
+        if let Some(tag) = self.tag(node.defined) {
+            let line = node.defined.line();
+            self.wrong.borrow_mut().get_or_insert_with(|| {
+                format!("line {line}: {path} has the YAML tag {tag}, which means nothing here: write ${{NAME}} for a variable of the environment")
+            });
+        }
         match node.value {
             YamlNode::Map(entries) => {
                 let dot = if path.is_empty() { "" } else { "." };
@@ -70,6 +84,16 @@ impl YamlText<'_> {
             }
             YamlNode::Typed(value) | YamlNode::Plain(value) => value,
         }
+    }
+
+    /// Returns the tag of the node at a place, before it or at its beginning, as in `!env NAME`. `!!str` is YAML's own.
+    fn tag(&self, place: Location) -> Option<&str> {
+        let at = usize::try_from(place.span().byte_offset()?).ok()?;
+        let (before, from) = self.text.split_at_checked(at)?;
+        let before = before.rsplit('\n').next()?.split_whitespace().last();
+        let words = before.into_iter().chain(from.split_whitespace().next());
+        let mut tags = words.filter(|word| word.len() > 1 && word.starts_with('!'));
+        tags.find(|word| !word.starts_with("!!"))
     }
 
     /// What stands at a place of the text.

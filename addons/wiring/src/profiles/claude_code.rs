@@ -7,7 +7,7 @@ use crate::{
     format::Format,
     keys::KeyToSet,
     outcome::WiringError,
-    profile::{AgentProfile, BY_HEADER, Facts, NEXT_START, NONE, Settings, read},
+    profile::{AgentProfile, BY_HEADER, Facts, NEXT_START, NONE, Settings, read, with_header},
     target::Target,
 };
 
@@ -45,10 +45,7 @@ impl AgentProfile for ClaudeCode {
         let env = &read(&path, Format::Json)?["env"];
         let own = format!("X-Agent-Id: {}", self.id());
         // One header a line.
-        let headers = match env[HEADERS].as_str() {
-            Some(others) if !others.is_empty() => format!("{others}\n{own}"),
-            _ => own,
-        };
+        let headers = with_header(env[HEADERS].as_str(), "\n", &own);
         let mut keys_to_set = vec![
             KeyToSet::is(&["env", "ANTHROPIC_BASE_URL"], target.origin.as_str()),
             KeyToSet::is(&["env", HEADERS], headers),

@@ -8,7 +8,9 @@ use crate::{
     found::Api,
     keys::KeyToSet,
     outcome::WiringError,
-    profile::{AgentProfile, BY_HISTORY, Facts, NEXT_START, NONE, Settings, model, read},
+    profile::{
+        AgentProfile, BY_HISTORY, Facts, NEXT_START, NONE, Settings, model, read, with_header,
+    },
     target::Target,
 };
 
@@ -43,10 +45,7 @@ impl AgentProfile for IronClaw {
         let now = read(&path, Format::Env)?;
         let name = model(target, now["LLM_MODEL"].as_str())?;
         let header = format!("X-Agent-Id:{}", self.id());
-        let headers = match now["LLM_EXTRA_HEADERS"].as_str() {
-            Some(others) if !others.is_empty() => format!("{others},{header}"),
-            _ => header,
-        };
+        let headers = with_header(now["LLM_EXTRA_HEADERS"].as_str(), ",", &header);
         let keys_to_set = vec![
             KeyToSet::is(&["LLM_BACKEND"], "openai_compatible"),
             KeyToSet::is(&["LLM_BASE_URL"], target.base_url(Api::OpenaiCompletions)),

@@ -11,7 +11,12 @@ use serde_json::{Value, json};
 
 use self::house::{House, USUAL, of, target, usual};
 use super::*;
-use crate::{PROFILES, format::Format, profile, profile::read};
+use crate::{
+    PROFILES,
+    format::Format,
+    profile,
+    profile::{read, with_header},
+};
 
 #[test]
 fn every_agent_is_put_back_byte_for_byte() {
@@ -62,6 +67,32 @@ fn what_each_is_made_to_say() {
     let said = said.replace(&house.folder.path().display().to_string(), "~");
     assert!(!said.contains("sk-user"), "{said}");
     insta::assert_snapshot!(said);
+}
+
+#[test]
+fn an_agent_that_is_wired_is_shown_its_header_once() {
+    for agent in PROFILES {
+        let house = usual();
+        let n_shown = || {
+            let settings = agent.settings(&house.surroundings, &target()).unwrap();
+            settings.by_hand(&target()).matches("X-Agent-Id").count()
+        };
+        let before = n_shown();
+        house.wire(agent.id());
+        assert!(n_shown() <= before, "{}", agent.name());
+    }
+    for (others, whole) in [
+        (None, "X-Agent-Id: a"),
+        (Some(""), "X-Agent-Id: a"),
+        (Some("X-Agent-Id: a"), "X-Agent-Id: a"),
+        (
+            Some("x-agent-id:old\nX-B: c:d\n"),
+            "X-B: c:d\nX-Agent-Id: a",
+        ),
+        (Some("X-Agent-Id-2: b"), "X-Agent-Id-2: b\nX-Agent-Id: a"),
+    ] {
+        assert_eq!(with_header(others, "\n", "X-Agent-Id: a"), whole);
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn heard_with(text: &str) -> Option<String> {
 
 #[test]
 fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
-    let llm = ", what you type -> nowhere (127.0.0.1:9 is this machine) (m: to hear wishes)";
+    let llm = ", what you type -> this machine only (127.0.0.1:9) (m: to hear wishes)";
     let with = |text: &str| heard_with(&format!("{LLM}{text}"));
     assert_eq!(with("judge: {kind: rules}\n").as_deref(), Some(llm));
     let function = "judge: {kind: http, url: 'http://127.0.0.1:8/score'}\n";

@@ -99,7 +99,7 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
         &JudgedWith::Rules(1),
         &LearnerConfig::default(),
     );
-    insta::assert_snapshot!(about.leaves, @"chat -> a.example, and b.example (upstream b), then nowhere (127.0.0.1:9 is this machine) (upstream c) where that cannot answer, judge -> nowhere (1 rules), training -> nowhere");
+    insta::assert_snapshot!(about.leaves, @"chat -> a.example, and b.example (upstream b), then this machine only (127.0.0.1:9) (upstream c) where that cannot answer, judge -> nowhere (1 rules), training -> nowhere");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn what_leaves_is_true_of_every_combination() {
         (
             LLM.to_owned(),
             Some("http://127.0.0.1:8000"),
-            "nowhere (127.0.0.1:8000 is this machine), and cloud.example where the policy model cannot answer; nowhere (127.0.0.1:8000 is this machine)",
+            "this machine only (127.0.0.1:8000), and cloud.example where the policy model cannot answer; this machine only (127.0.0.1:8000)",
         ),
         (String::new(), TRAINER, "train.example; train.example"),
         (String::new(), None, "nowhere; nowhere"),

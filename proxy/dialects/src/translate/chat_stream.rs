@@ -32,6 +32,8 @@ pub(super) struct ChatStream {
     is_over: bool,
     /// Whether any text, or a stop reason, has arrived.
     has_said: bool,
+    /// Whether the reason why the reply ended was written.
+    has_reason: bool,
     n_calls: usize,
     /// The unfinished blocks, with the index by which their pieces name them. Some servers interleave them.
     blocks: Vec<(Option<u64>, BegunBlock)>,
@@ -62,6 +64,7 @@ impl ChatStream {
             has_begun: false,
             is_over: false,
             has_said: false,
+            has_reason: false,
             n_calls: 0,
             blocks: Vec::new(),
             usage: Map::new(),
@@ -244,20 +247,29 @@ impl ChatStream {
             if breaks_off(reason) {
                 return self.fail(&error_reply::broken_off(reason), out);
             }
-            self.stop_all(out);
-            self.flush(out);
-            self.begin(out);
-            let has_met = self.context.stops.met().is_some();
-            let reason = usage::finish_reason(reason, self.n_calls > 0);
-            let reason = if has_met { "stop" } else { reason };
-            self.has_said = true;
-            self.put(&json!({}), &reason.into(), out);
+            self.finish_choice(reason, out);
         }
+    }
+
+    fn finish_choice(&mut self, reason: &str, out: &mut Vec<u8>) {
+        self.stop_all(out);
+        self.flush(out);
+        self.begin(out);
+        let has_met = self.context.stops.met().is_some();
+        let reason = usage::finish_reason(reason, self.n_calls > 0);
+        let reason = if has_met { "stop" } else { reason };
+        self.has_said = true;
+        self.has_reason = true;
+        self.put(&json!({}), &reason.into(), out);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
         if !self.has_said {
             return self.fail(&error_reply::empty(), out);
+        }
+        if !self.has_reason {
+            // Some servers leave it null.
+            self.finish_choice("", out);
         }
         self.is_over = true;
         if self.context.include_usage {

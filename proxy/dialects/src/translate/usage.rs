@@ -99,11 +99,12 @@ pub(super) fn stop_reason(
     (reason, Value::Null)
 }
 
-/// Converts Anthropic's `stop_reason` to chat's `finish_reason`. Servers with Anthropic's API may send `end_turn` after
-/// tool calls, for which chat clients expect `tool_calls`.
+/// Converts Anthropic's `stop_reason` to chat's `finish_reason`. Chat clients expect `tool_calls` exactly if there are
+/// calls, and servers with Anthropic's API may send `end_turn` with calls, or `tool_use` without.
 pub(super) fn finish_reason(stop_reason: &str, has_calls: bool) -> &'static str {
     match StopReason::of(stop_reason).and_then(StopReason::in_chat) {
         Some("stop") | None if has_calls => "tool_calls",
+        Some("tool_calls") if !has_calls => "stop",
         reason => reason.unwrap_or("stop"),
     }
 }

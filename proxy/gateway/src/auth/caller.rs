@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName, header};
 use metaclaw_chat::AgentId;
+use metaclaw_dialects::json;
 
-use super::names::AgentNames;
+use super::{names::AgentNames, stored};
 
 /// Headers in which a caller may send a key. If keys are configured here, none of them is sent upstream.
 pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
@@ -40,6 +41,14 @@ pub(crate) enum AuthError {
     NotAdmin,
     #[error("/metrics tells of all agents: show proxy.api_key, this key is that of some")]
     NotAll,
+    #[error(
+        "{field} names something that is stored in the account at the provider, which only the owner's key (proxy.api_key) may use: send its content instead"
+    )]
+    Stored { field: String },
+    #[error(
+        "previous response with id {id:?} not found: this key continues only replies that its own agent got through this proxy, and the key of a rollout only those of the rollout; send the conversation itself as input"
+    )]
+    ForeignReply { id: String },
 }
 
 // === impl Caller ===
@@ -56,6 +65,21 @@ impl Caller {
             Self::Anyone(_) | Self::Any => true,
             Self::Of(agents) => agents.contains(agent),
         }
+    }
+
+    /// Refuses a body that names something stored in the account at the provider, unless the caller is the owner. The
+    /// top-level field `except` is not read.
+    pub(crate) fn refuse_stored(&self, body: &[u8], except: &str) -> Result<(), AuthError> {
+        if !matches!(self, Self::Of(_)) {
+            return Ok(());
+        }
+        let found = match json::value(body) {
+            Some(body) => stored::named_in(&body, except),
+            None => Some(
+                "a body with a number beyond f64, or nested deeper than 127 levels,".to_owned(),
+            ),
+        };
+        found.map_or(Ok(()), |field| Err(AuthError::Stored { field }))
     }
 
     /// Returns the agent as which an agent counts that this caller names.

@@ -296,6 +296,124 @@ async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_prov
     );
 }
 
+/// Bodies of chats that name something in the owner's account, and how.
+const OF_THE_ACCOUNT: [(&str, &str, &str); 8] = [
+    (
+        "responses",
+        r#"{"input": "x", "conversation": "conv_1"}"#,
+        "conversation",
+    ),
+    (
+        "responses",
+        r#"{"input": [{"type": "item_reference", "id": "m"}]}"#,
+        "input[0].id",
+    ),
+    (
+        "responses",
+        r#"{"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}"#,
+        "tools[0].vector_store_ids",
+    ),
+    (
+        "messages",
+        r#"{"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}]}]}"#,
+        "messages[0].content[0].source.file_id",
+    ),
+    (
+        "messages/count_tokens",
+        r#"{"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}]}]}"#,
+        "messages[0].content[0].source.file_id",
+    ),
+    (
+        "messages",
+        r#"{"container": "container_1", "messages": [{"role": "user", "content": "x"}]}"#,
+        "container",
+    ),
+    (
+        "chat/completions",
+        r#"{"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}"#,
+        "messages[0].content[0].file.file_id",
+    ),
+    (
+        "chat/completions",
+        r#"{"messages": [{"role": "user", "content": "x"}], "previous_response_id": "r"}"#,
+        "previous_response_id",
+    ),
+];
+
+/// The same through the body of a chat.
+#[tokio::test]
+async fn a_body_of_a_rollout_or_of_an_agent_names_nothing_that_is_stored_at_the_provider() {
+    let it = WithRollouts::start().await;
+    let (_, opened) = it.open(&json!({"agent": "coder", "task": "t-1"})).await;
+    let rollout = format!("/rollout/{}", text(&opened, "id"));
+    for (prefix, key) in [(&*rollout, text(&opened, "api_key")), ("", "sk-phone")] {
+        let key = format!("authorization: Bearer {key}\r\n");
+        for (route, body, field) in OF_THE_ACCOUNT {
+            let body: Value = serde_json::from_str(body).unwrap();
+            let (status, answer) = it.call(&format!("{prefix}/v1/{route}"), &key, &body).await;
+            assert_eq!(status, 403, "{body}: {answer}");
+            let message = text(&answer["error"], "message");
+            assert!(message.starts_with(&format!("{field} names")), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rollout_continues_only_its_own_replies_and_a_key_those_of_its_agent() {
+    let mut it = WithRollouts::start().await;
+    let mut callers = vec![(String::new(), "sk-proxy".to_owned())];
+    for task in ["t-1", "t-2"] {
+        let (_, opened) = it.open(&json!({"agent": "coder", "task": task})).await;
+        let prefix = format!("/rollout/{}", text(&opened, "id"));
+        callers.push((prefix, text(&opened, "api_key").to_owned()));
+    }
+    callers.push((String::new(), "sk-phone".to_owned()));
+    let request = |(prefix, key): &(String, String), body: Value| {
+        let headers = format!("authorization: Bearer {key}\r\n");
+        post(
+            &format!("{prefix}/v1/responses"),
+            &headers,
+            &body.to_string(),
+        )
+    };
+    let reply = |id: &str| {
+        let text = json!({"type": "output_text", "text": "ok", "annotations": []});
+        let said = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]});
+        json!({"id": id, "object": "response", "status": "completed", "output": [said]}).to_string()
+    };
+    for (n, caller) in callers.iter().enumerate() {
+        let first = request(caller, json!({"model": "m", "input": "x"}));
+        let mut client = it.harness.sent(&first).await;
+        it.policy
+            .next()
+            .await
+            .answer(&reply(&format!("resp_{n}")))
+            .await;
+        assert_eq!(client.read().await.status(), 200, "{n}");
+    }
+    it.harness.log.wait(callers.len()).await;
+    for (who, caller) in callers.iter().enumerate().skip(1) {
+        for of in 0..=callers.len() {
+            let body =
+                json!({"model": "m", "input": "y", "previous_response_id": format!("resp_{of}")});
+            let mut client = it.harness.sent(&request(caller, body)).await;
+            // Those of the rollouts are the agent's too.
+            if who == of || who == 3 && (1..3).contains(&of) {
+                it.policy.next().await.answer(&reply("resp_x")).await;
+                assert_eq!(client.read().await.status(), 200, "{who} {of}");
+                continue;
+            }
+            let seen = client.read().await;
+            let said = seen.text();
+            assert!(
+                said.contains("previous_response_not_found"),
+                "{who} {of}: {said}"
+            );
+            assert_eq!(seen.status(), 400);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_of_some_agents_opens_rollouts_with_their_own_adapters_under_its_name() {
     let it = WithRollouts::start().await;

@@ -123,6 +123,20 @@ async fn what_only_looks_like_a_chat_is_refused_and_not_passed_on() {
         "/v1/engines/x/chat;a/completions",
         "/chat/completions",
         "/v2/chat/completions",
+        "/api/chat",
+        "/v1/api/chat",
+        "/v1/api/generate",
+        "/v1/v2/chat",
+        "/v1/v1beta/models/m:streamGenerateContent",
+        "/v1/models/m%3AgenerateContent",
+        "/v1/model/m/converse-stream",
+        "/v1/text/chatcompletion_v2",
+        "/v1/agents/completions",
+        "/v1/chat",
+        "/v1/chat/completion",
+        "/v1/chat/completions/stream",
+        "/v1/chat/completions.json",
+        "/v1/chat/completions/..;/completions",
     ] {
         let (status, message) = refusal(&harness.refused(&post(path, "", CHAT)).await);
         assert_eq!(status, 404, "{path}: {message}");
@@ -141,6 +155,11 @@ async fn what_only_looks_like_a_chat_is_refused_and_not_passed_on() {
     // Neither a list of stored chats, nor another API, is a chat.
     for (method, path, name) in [
         ("GET", "/v1/chat/completions?limit=1", "GET /v1/chat/.."),
+        (
+            "POST",
+            "/v1/chat/completions/chatcmpl-1",
+            "POST /v1/chat/..",
+        ),
         ("POST", "/v1/threads/t1/messages", "POST /v1/threads/.."),
         ("POST", "/v1/responses/r1/cancel", "POST /v1/responses/.."),
         ("POST", "/v1//embeddings/", "POST /v1//.."),
@@ -158,6 +177,29 @@ async fn what_only_looks_like_a_chat_is_refused_and_not_passed_on() {
         );
         assert_eq!(harness.metrics.passed().get(name), Some(&1), "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_before_the_json_is_no_part_of_it() {
+    let mut harness = before_chat_alone().await;
+    for (path, body) in [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/messages", MESSAGES),
+        ("/v1/responses", RESPONSES),
+    ] {
+        let request = post(path, "", &format!("\u{feff}{body}"));
+        let reply = json_reply(&completion("x"));
+        let (exchange, seen) = harness.exchange(&request, &reply).await;
+        assert_eq!(seen.status(), 200, "{path}: {}", seen.text());
+        assert!(exchange.body().starts_with('{'), "{path}");
+        assert!(exchange.body().contains("Answer in French."), "{path}");
+    }
+    let request = post(
+        "/v1/chat/completions",
+        "",
+        &format!("{{\u{feff}{}", &CHAT[1..]),
+    );
+    assert_eq!(harness.refused(&request).await.status(), 400);
 }
 
 fn moved(status: u16, location: &str) -> String {

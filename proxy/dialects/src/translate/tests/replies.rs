@@ -55,7 +55,7 @@ fn every_reason_to_stop_has_its_word() {
             "stop",
             "length",
             "length",
-            "tool_calls",
+            "stop",
             "content_filter",
             "stop"
         ]

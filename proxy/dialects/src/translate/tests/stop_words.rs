@@ -17,7 +17,7 @@ const KINDS: [(&str, [&str; 2], [&str; 2], &str); 7] = [
     ),
     (
         "called",
-        ["tool_calls"; 2],
+        ["stop", "tool_calls"],
         ["end_turn", "tool_use"],
         "completed",
     ),
@@ -84,7 +84,8 @@ fn chat(arguments: Option<&str>, word: &str, is_stream: bool) -> String {
     events(&chunks) + "data: [DONE]\n\n"
 }
 
-fn messages(arguments: Option<&str>, word: &str, is_stream: bool) -> String {
+fn messages(arguments: Option<&str>, word: impl Into<Value>, is_stream: bool) -> String {
+    let word = word.into();
     let call =
         |input: &Value| json!({ "type": "tool_use", "id": "t1", "name": "f", "input": input });
     let message = |content: &Value, reason: &Value| json!({ "id": "r", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": reason });
@@ -92,7 +93,7 @@ fn messages(arguments: Option<&str>, word: &str, is_stream: bool) -> String {
         // What is not JSON cannot be in a whole message.
         let input = arguments.map(|text| serde_json::from_str(text).unwrap_or(json!({})));
         let block = input.map_or_else(|| json!({ "type": "text", "text": "x" }), |it| call(&it));
-        return message(&json!([block]), &word.into()).to_string();
+        return message(&json!([block]), &word).to_string();
     }
     let (block, delta) = match arguments {
         None => (
@@ -203,4 +204,20 @@ fn every_word_is_understood_between_all_apis() {
         }
     }
     assert!(n_words > 40, "{n_words}");
+}
+
+#[test]
+fn a_message_without_a_reason_ends_with_one_in_both_forms() {
+    for (arguments, in_chat) in [(None, "stop"), (Some("{\"x\":1}"), "tool_calls")] {
+        for word in [Value::Null, json!(""), json!("zzz"), json!(7)] {
+            for is_stream in [false, true] {
+                let said = messages(arguments, word.clone(), is_stream).into_bytes();
+                let out = translated(&[ChatToMessages], said, is_stream);
+                assert_eq!(reason(&out, is_stream), in_chat, "{word} {is_stream}");
+                let said = messages(arguments, word.clone(), is_stream).into_bytes();
+                let out = translated(&[ResponsesToChat, ChatToMessages], said, is_stream);
+                assert_eq!(reason(&out, is_stream), "completed", "{word} {is_stream}");
+            }
+        }
+    }
 }
