@@ -33,11 +33,6 @@ pub(crate) fn named(path: &[String]) -> String {
     }
 }
 
-/// Owned names.
-pub(crate) fn path(names: &[&str]) -> Path {
-    names.iter().map(|it| (*it).to_owned()).collect()
-}
-
 /// That a layout is beyond an editor.
 pub(crate) fn beyond() -> PlaceError {
     PlaceError::Beyond

@@ -10,6 +10,14 @@ use std::{
 use metaclaw_chat::{if_there, regular};
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::outcome::WiringError;
+
+/// Adds the path to the error of a file.
+pub(crate) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WiringError {
+    let path = path.to_owned();
+    move |source| WiringError::Io { path, source }
+}
+
 /// Returns the hash of a file's bytes.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
@@ -32,9 +40,26 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
+/// Replaces a file if it still has the bytes that were read, or makes it for its owner alone if there was none.
+pub(crate) fn exchange(
+    path: &Path,
+    before: Option<&[u8]>,
+    after: &[u8],
+) -> Result<(), WiringError> {
+    if read(path).map_err(io_error(path))?.as_deref() != before {
+        let path = path.to_owned();
+        return Err(WiringError::Busy { path });
+    }
+    let written = match before {
+        Some(_) => replace(path, after),
+        None => make_folders(path).and_then(|()| write_private(path, after)),
+    };
+    written.map_err(io_error(path))
+}
+
 /// Replaces an existing file. Its mode stays, and a link to it stays a link. The bytes are on the disk when this
 /// returns.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mode = fs::metadata(&path)?.permissions().mode();
     write(&path, bytes, mode & 0o7777)
@@ -50,7 +75,7 @@ pub(crate) fn missing_folders(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Makes the folders above a file, for their owner alone.
-pub(crate) fn make_folders(path: &Path) -> io::Result<()> {
+fn make_folders(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     fs::DirBuilder::new()
         .recursive(true)

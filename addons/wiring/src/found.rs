@@ -6,13 +6,10 @@ use metaclaw_chat::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agent::Agent;
-
 /// The agent's model, and how the agent reaches it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Whose configuration it is.
-    pub agent: Agent,
+    /// OpenClaw's file.
     pub file: PathBuf,
     /// The agent's own name for the provider, for example `openai`.
     pub provider: String,

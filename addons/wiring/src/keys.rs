@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    document::{self, Path, PlaceError, named},
+    document::{Path, PlaceError, named},
     format::Format,
     tree,
 };
@@ -143,30 +143,6 @@ pub(crate) fn undo(format: Format, text: &str, all: &[SetKey]) -> Result<Reverte
         done.undo(format, &mut undone)?;
     }
     Ok(undone)
-}
-
-// === impl KeyToSet ===
-
-impl KeyToSet {
-    pub(crate) fn is(path: &[&str], value: impl Into<Value>) -> Self {
-        let value = ValueToSet::Is(value.into());
-        Self::new(path, value)
-    }
-
-    pub(crate) fn own(path: &[&str], value: Value) -> Self {
-        Self::new(path, ValueToSet::Own(value))
-    }
-
-    pub(crate) fn first(path: &[&str], item: Value) -> Self {
-        Self::new(path, ValueToSet::First(item))
-    }
-
-    fn new(path: &[&str], value: ValueToSet) -> Self {
-        Self {
-            path: document::path(path),
-            value,
-        }
-    }
 }
 
 // === impl SetKey ===

@@ -6,12 +6,10 @@
 //! can restore a valid state.
 //!
 //! OpenClaw has a module of its own, because MetaClaw reads its model, relays to it, and makes it OpenClaw's fallback.
-//! The other agents are in `profiles`, one file for each: a profile says which keys of which files make the agent use
-//! the proxy. [`Wires`] sets these keys and restores the files.
+//! The other agents are rows of `data/agents.yaml`, which say which keys of which files make the agent use the proxy.
+//! [`Wires`] sets these keys and restores the files.
 
-mod agent;
 mod by_hand;
-mod detect;
 mod diff;
 mod document;
 mod files;
@@ -21,9 +19,10 @@ mod keys;
 mod openclaw;
 mod outcome;
 mod profile;
-mod profiles;
 mod rebase;
 mod record;
+mod settings;
+mod surroundings;
 mod target;
 mod tree;
 mod wire_record;
@@ -34,13 +33,13 @@ mod wiring;
 mod tests;
 
 pub use self::{
-    agent::{Agent, Surroundings},
-    detect::detect,
     found::{Api, Credential, DetectError, Found},
+    openclaw::detect,
     outcome::{Outcome, WiringError},
-    profile::{AgentProfile, Facts, Settings},
-    profiles::{PROFILES, profile},
+    profile::{AgentProfile, PROFILES, profile},
     record::{Models, Record},
+    settings::Settings,
+    surroundings::Surroundings,
     target::Target,
     wire_record::WireRecord,
     wires::{WayBack, WirePlan, WireStanding, Wires},

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use self::entry::METACLAW;
 use crate::{
-    agent::{Agent, Surroundings},
     found::{Api, DetectError, Found},
+    surroundings::Surroundings,
 };
 
 pub(crate) mod change;
@@ -22,8 +22,12 @@ const DEFAULT_API: &str = "openai-responses";
 const STATE_DIRS: [&str; 2] = [".openclaw", ".clawdbot"];
 const FILE_NAMES: [&str; 2] = ["openclaw.json", "clawdbot.json"];
 
-/// Reads the model. Returns `None` if OpenClaw has no configuration.
-pub(crate) fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
+/// Reads OpenClaw's model. Returns `None` if it has no configuration. Nothing is changed.
+///
+/// # Errors
+///
+/// Returns [`DetectError`] if there is a configuration, but it names no model that MetaClaw can relay to.
+pub fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
     let Some(file) = config_file(surroundings) else {
         return Ok(None);
     };
@@ -84,7 +88,6 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
         });
     };
     Ok(Found {
-        agent: Agent::OpenClaw,
         credential: secrets.credential(&provider, &entry),
         notes: notes(config, &provider, &entry),
         file,

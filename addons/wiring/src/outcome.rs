@@ -30,9 +30,6 @@ pub enum WiringError {
         /// What to add by hand.
         by_hand: String,
     },
-    /// MetaClaw does not change a file that has this form.
-    #[error("{} is left as it is: it has {what}", path.display())]
-    NotWritten { path: PathBuf, what: &'static str },
     /// The file has no valid content for its format.
     #[error("{}: {reason}", path.display())]
     Unread { path: PathBuf, reason: String },

@@ -1,163 +1,182 @@
-//! The trait of an agent whose files are changed key by key.
+//! The agents whose files are changed key by key. Each is a row of `data/agents.yaml`, which says what its columns mean.
 
-use std::{fmt::Debug, path::PathBuf};
+use std::{path::Path, sync::LazyLock};
 
-use serde_json::Value;
+use metaclaw_chat::{Secret, substituted};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
-    agent::Surroundings,
-    files,
     format::Format,
-    keys::{self, KeyToSet},
+    found::Api,
+    keys::{KeyToSet, ValueToSet},
     outcome::WiringError,
+    settings::{FileSettings, Settings},
+    surroundings::Surroundings,
     target::Target,
 };
 
-/// The agent sends a header of its own that identifies each conversation.
-pub(crate) const BY_HEADER: &str = "by a header of its own";
-/// The agent sends no identifier, so the proxy compares the messages.
-pub(crate) const BY_HISTORY: &str = "by what was said";
-pub(crate) const NEXT_START: &str = "at its next start";
-/// The agent has no list of fallback models.
-pub(crate) const NONE: &str = "none";
+mod quirks;
+
+/// All agents of `data/agents.yaml`, in the order of the documentation.
+pub static PROFILES: LazyLock<Vec<AgentProfile>> = LazyLock::new(|| {
+    let rows = Format::Yaml.values(include_str!("../data/agents.yaml"));
+    serde_json::from_value(rows.unwrap_or_default()).unwrap_or_default()
+});
 
 /// An agent: where its settings are, and which keys make it use the proxy.
-pub trait AgentProfile: Debug + Sync {
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentProfile {
     /// The name on the command line, which the agent also sends to the proxy, for example `codex`.
-    fn id(&self) -> &'static str;
-
+    pub id: String,
     /// The name as its makers write it, for example `Claude Code`.
-    fn name(&self) -> &'static str;
-
-    /// The file names of its program.
-    fn programs(&self) -> &'static [&'static str];
-
-    /// Folders or files that exist if the agent has been used on this machine.
-    fn traces(&self, surroundings: &Surroundings) -> Vec<PathBuf>;
-
-    /// Returns the keys that make the agent use `target`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`WiringError`] if a file cannot be read, or if no model name is known.
-    fn settings(
-        &self,
-        surroundings: &Surroundings,
-        target: &Target,
-    ) -> Result<Settings, WiringError>;
-
-    /// The agent's row in the table of docs/using/agents.md.
-    fn facts(&self) -> Facts;
-}
-
-/// The keys to set in the files of an agent.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub(crate) files: Vec<FileSettings>,
-    /// Sentences for the agent's owner.
-    pub notes: Vec<String>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct FileSettings {
-    pub(crate) path: PathBuf,
-    pub(crate) format: Format,
-    pub(crate) keys_to_set: Vec<KeyToSet>,
-}
-
-/// The columns of the agent's row in the table.
-#[derive(Debug, Clone, Copy)]
-pub struct Facts {
+    pub name: String,
+    programs: Vec<String>,
+    folder: Vec<String>,
+    traces: Vec<Vec<String>>,
+    files: Vec<FileRow>,
+    #[serde(default)]
+    notes: Vec<String>,
+    credential: Option<String>,
     /// The model that the agent uses if the proxy does not answer.
-    pub fallback: &'static str,
+    pub fallback: String,
     /// How the proxy distinguishes the agent's conversations.
-    pub session: &'static str,
+    pub session: String,
     /// Which requests the proxy recognises as not written by the owner.
-    pub side_calls: &'static str,
+    pub side_calls: String,
     /// When a change takes effect.
-    pub takes_effect: &'static str,
-    /// The package and version that was tested. None if the profile follows the documentation only.
-    pub tested: Option<&'static str>,
+    pub takes_effect: String,
+    /// The package and version that was tested.
+    pub tested: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRow {
+    path: Vec<String>,
+    format: Format,
+    keys: Vec<KeyRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeyRow {
+    when: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(flatten)]
+    value: ValueToSet,
+}
+
+/// Returns the profile whose [`AgentProfile::id`] is `id`.
+pub fn profile(id: &str) -> Option<&'static AgentProfile> {
+    PROFILES.iter().find(|agent| agent.id == id)
 }
 
 // === impl Surroundings ===
 
 impl Surroundings {
     /// Returns whether this machine has the agent: its program, or files that it writes when it is used.
-    pub fn has(&self, agent: &dyn AgentProfile) -> bool {
-        let is_installed = agent.programs().iter().any(|it| self.has_program(it));
-        is_installed || agent.traces(self).iter().any(|it| it.exists())
+    pub fn has(&self, agent: &AgentProfile) -> bool {
+        let mut programs = agent.programs.iter();
+        let mut traces = agent.traces.iter();
+        programs.any(|program| self.has_program(program))
+            || traces.any(|names| self.place(Path::new(""), names).exists())
     }
 }
 
-// === impl Settings ===
+// === impl AgentProfile ===
 
-impl Settings {
-    pub(crate) fn of(path: PathBuf, format: Format, keys_to_set: Vec<KeyToSet>) -> Self {
-        Self {
-            files: vec![FileSettings {
-                path,
-                format,
-                keys_to_set,
-            }],
+impl AgentProfile {
+    /// Returns the keys that make the agent use `target`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WiringError`] if a file cannot be read, or if no model name is known.
+    pub fn settings(
+        &self,
+        surroundings: &Surroundings,
+        target: &Target,
+    ) -> Result<Settings, WiringError> {
+        let folder = surroundings.place(Path::new(""), &self.folder);
+        let files = self.files.iter().map(|row| FileSettings {
+            path: surroundings.place(&folder, &row.path),
+            format: row.format,
+            keys_to_set: Vec::new(),
+        });
+        let mut settings = Settings {
+            files: files.collect(),
             notes: Vec::new(),
+        };
+        let has_key = target.key.is_some() || target.has_provider_key;
+        if let Some(credential) = self.credential.as_ref().filter(|_| !has_key) {
+            let upstream = target.upstream.as_deref().unwrap_or("its upstream");
+            settings.notes.push(format!(
+                "MetaClaw has no key of its own: it passes {credential} on to {upstream}"
+            ));
         }
-    }
-
-    pub(crate) fn and(mut self, path: PathBuf, format: Format, keys_to_set: Vec<KeyToSet>) -> Self {
-        self.files.push(FileSettings {
-            path,
-            format,
-            keys_to_set,
+        let mut words = json!({
+            "id": self.id,
+            "origin": target.origin,
+            "chat": target.base_url(Api::OpenaiCompletions),
+            "key": target.shown_key(),
+            "proxy_key": target.key.as_ref().map(Secret::expose),
+            "sufficient_key": has_key.then(|| target.shown_key()),
+            "variable": (!has_key).then_some("OPENAI_API_KEY"),
         });
-        self
-    }
-
-    /// Returns each file's name and the text that a person would write into an empty file. The proxy's key is masked.
-    pub fn by_hand(&self, target: &Target) -> String {
-        let files = self.files.iter().map(|file| {
-            let text = keys::apply(file.format, "", &file.keys_to_set)
-                .map_or_else(|error| error.to_string(), |it| it.0);
-            let text = text
-                .trim_end()
-                .replace('\n', "\n  ")
-                .replace("\n  \n", "\n\n");
-            format!("{}:\n  {text}", file.path.display())
-        });
-        let shown = files.collect::<Vec<_>>().join("\n");
-        match &target.key {
-            Some(key) => shown.replace(key.expose(), "(the proxy's key)"),
-            None => shown,
+        quirks::add(&self.id, target, &mut words, &mut settings)?;
+        for (row, file) in self.files.iter().zip(&mut settings.files) {
+            let keys_to_set = row.keys.iter().filter_map(|key| key.filled(&words));
+            file.keys_to_set = keys_to_set.collect();
         }
+        settings.files.retain(|file| !file.keys_to_set.is_empty());
+        settings.notes.extend(self.notes.iter().cloned());
+        Ok(settings)
     }
 }
 
-/// Returns a list of headers with this one, once: a wired agent has it already.
-pub(crate) fn with_header(others: Option<&str>, separator: &str, own: &str) -> String {
-    let name = |header: &str| {
-        let name = header.split(':').next().unwrap_or_default();
-        name.trim().to_ascii_lowercase()
-    };
-    let others = others.unwrap_or_default().split(separator);
-    let others = others.filter(|it| !it.trim().is_empty() && name(it) != name(own));
-    others.chain([own]).collect::<Vec<_>>().join(separator)
+// === impl KeyRow ===
+
+impl KeyRow {
+    fn filled(&self, words: &Value) -> Option<KeyToSet> {
+        if self.when.as_ref().is_some_and(|word| words[word].is_null()) {
+            return None;
+        }
+        let value = match &self.value {
+            ValueToSet::Is(value) => ValueToSet::Is(filled(value, words)?),
+            ValueToSet::Own(value) => ValueToSet::Own(filled(value, words)?),
+            ValueToSet::First(item) => ValueToSet::First(filled(item, words)?),
+        };
+        let names = self.name.split('.').filter(|name| !name.is_empty());
+        Some(KeyToSet {
+            path: names.map(str::to_owned).collect(),
+            value,
+        })
+    }
 }
 
-/// Returns the values of a file, or null if it does not exist.
-pub(crate) fn read(path: &std::path::Path, format: Format) -> Result<Value, WiringError> {
-    let bytes = files::read(path).map_err(|source| WiringError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
-    let text = String::from_utf8_lossy(bytes.as_deref().unwrap_or_default());
-    format.values(&text).map_err(|error| WiringError::Unread {
-        path: path.to_owned(),
-        reason: error.to_string(),
+/// Returns a value with its words replaced, or none if it is one word without a value.
+fn filled(template: &Value, words: &Value) -> Option<Value> {
+    let text = |text: &str| substituted(text, |word| words[word].as_str().map(str::to_owned));
+    Some(match template {
+        Value::String(whole) => {
+            let word = whole
+                .strip_prefix("${")
+                .and_then(|rest| rest.strip_suffix('}'));
+            match word {
+                Some(word) => Some(words[word].clone()).filter(|value| !value.is_null())?,
+                None => json!(text(whole)),
+            }
+        }
+        Value::Array(items) => items
+            .iter()
+            .filter_map(|item| filled(item, words))
+            .collect(),
+        Value::Object(fields) => {
+            let field =
+                |(name, value): (&String, &Value)| Some((text(name), filled(value, words)?));
+            Value::Object(fields.iter().filter_map(field).collect())
+        }
+        other => other.clone(),
     })
-}
-
-/// Returns the model name that the agent is to send: the one that the proxy uses, or the agent's current one.
-pub(crate) fn model(target: &Target, current: Option<&str>) -> Result<String, WiringError> {
-    let current = current.filter(|it| !it.is_empty()).map(str::to_owned);
-    target.model.clone().or(current).ok_or(WiringError::NoModel)
 }

@@ -8,7 +8,6 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent::Agent,
     files,
     found::Found,
     openclaw::{change::Edit, entry::Entry},
@@ -16,6 +15,7 @@ use crate::{
 };
 
 const VERSION: u32 = 1;
+const AGENT: &str = "openclaw";
 
 /// An agent whose owner said yes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl Record {
     pub(crate) fn new(found: &Found) -> Self {
         Self {
             version: VERSION,
-            agent: found.agent.id().to_owned(),
+            agent: AGENT.to_owned(),
             file: found.file.clone(),
             provider: found.provider.clone(),
             model: found.model.clone(),
@@ -98,12 +98,6 @@ impl Record {
     pub fn models(&self) -> Option<Models> {
         let change = self.change.as_ref()?;
         Some(Models::of(&change.edit.entry))
-    }
-
-    /// Returns the agent's name as people write it.
-    pub fn name(&self) -> &str {
-        let known = Agent::ALL.into_iter().find(|it| it.id() == self.agent);
-        known.map_or(self.agent.as_str(), |it| it.name())
     }
 
     pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {

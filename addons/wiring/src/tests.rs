@@ -1,73 +1,21 @@
 //! Tests of wiring, restoring, and crashes in between.
 
-use metaclaw_test_kit::has;
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+pub(crate) mod house;
 
-use proptest::prelude::*;
+use metaclaw_test_kit::has;
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::{
-    Agent, Found, Outcome, Standing, Surroundings, Target, Wiring, WiringError, detect, document,
-};
-
-/// One home folder with an agent.
-struct House {
-    _folder: tempfile::TempDir,
-    surroundings: Surroundings,
-    file: PathBuf,
-    wiring: Wiring,
-}
-
-impl House {
-    fn new(text: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join(".openclaw");
-        fs::create_dir(&state).unwrap();
-        let file = state.join("openclaw.json");
-        fs::write(&file, text).unwrap();
-        let surroundings = Surroundings {
-            variables: Vec::new(),
-            home: folder.path().to_owned(),
-        };
-        let wiring = Wiring::new(folder.path().join("home/wiring"));
-        Self {
-            _folder: folder,
-            surroundings,
-            file,
-            wiring,
-        }
-    }
-
-    fn found(&self) -> Found {
-        detect(Agent::OpenClaw, &self.surroundings)
-            .unwrap()
-            .unwrap()
-    }
-
-    fn text(&self) -> String {
-        fs::read_to_string(&self.file).unwrap()
-    }
-
-    fn config(&self) -> Value {
-        document::value(&self.text()).unwrap()
-    }
-
-    fn wire(&self) {
-        assert_eq!(
-            self.wiring.wire(&self.found(), &target(30_000)).unwrap(),
-            Outcome::Wired
-        );
-    }
-}
+use self::house::{House, OPENCLAW};
+use crate::{Outcome, Standing, Target, WiringError, document};
 
 fn target(port: u16) -> Target {
     Target {
         origin: format!("http://127.0.0.1:{port}"),
-        key: None,
-        has_provider_key: true,
         model: Some("m".to_owned()),
-        upstream: None,
-        context_window: None,
+        ..house::target()
     }
 }
 
@@ -97,7 +45,7 @@ const FILE: &str = r#"{
 
 #[test]
 fn the_agent_is_told_the_context_window_of_the_settings() {
-    let house = House::new(FILE);
+    let house = House::openclaw(FILE);
     let narrow = Target {
         context_window: Some(32_768),
         ..target(30_000)
@@ -111,8 +59,8 @@ fn the_agent_is_told_the_context_window_of_the_settings() {
 
 #[test]
 fn the_agent_asks_us_first_and_the_former_model_next() {
-    let house = House::new(FILE);
-    house.wire();
+    let house = House::openclaw(FILE);
+    house.wire_openclaw(&target(30_000));
     let config = house.config();
     let ours = &config["models"]["providers"]["metaclaw"];
     let model = json!({"id": "m", "name": "M", "input": ["text"], "contextWindow": 128_000, "maxTokens": 4096,
@@ -128,7 +76,7 @@ fn the_agent_asks_us_first_and_the_former_model_next() {
         json!({"primary": "metaclaw/m", "fallbacks": ["cloud/m", "cloud/n"]})
     );
     assert_eq!(defaults["sandbox"], json!({"mode": "all"}));
-    let text = house.text();
+    let text = house.text(OPENCLAW);
     has(&text, ["// what I pay for", "/* the cheap one */"]);
     let standing = house.wiring.standing().unwrap();
     let base_url = "http://127.0.0.1:30000/v1".to_owned();
@@ -148,7 +96,7 @@ fn the_agent_asks_us_first_and_the_former_model_next() {
     assert!(!house.wiring.is_wired_to(&keyed).unwrap());
 
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Restored);
-    assert_eq!(house.text(), FILE);
+    assert_eq!(house.text(OPENCLAW), FILE);
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
     assert!(
         house
@@ -159,16 +107,16 @@ fn the_agent_asks_us_first_and_the_former_model_next() {
             .is_of(&house.found()),
         "the yes is remembered"
     );
-    house.wire();
+    house.wire_openclaw(&target(30_000));
     house.wiring.unwire().unwrap();
-    assert_eq!(house.text(), FILE);
+    assert_eq!(house.text(OPENCLAW), FILE);
 }
 
 #[test]
 fn a_login_goes_on_with_its_own_provider() {
     let text = r#"{"agents": {"defaults": {"model": "anthropic/claude-x"}}}"#;
-    let house = House::new(text);
-    house.wire();
+    let house = House::openclaw(text);
+    house.wire_openclaw(&target(30_000));
     let config = house.config();
     let model = &config["models"]["providers"]["anthropic"]["models"][0];
     assert_eq!(model["id"], "metaclaw-claude-x");
@@ -179,7 +127,7 @@ fn a_login_goes_on_with_its_own_provider() {
         json!({"primary": "anthropic/metaclaw-claude-x", "fallbacks": ["anthropic/claude-x"]})
     );
     house.wiring.unwire().unwrap();
-    assert_eq!(house.text(), text);
+    assert_eq!(house.text(OPENCLAW), text);
     let bare = Target {
         has_provider_key: false,
         ..target(1)
@@ -200,16 +148,16 @@ fn a_login_goes_on_with_its_own_provider() {
 
 #[test]
 fn what_others_wrote_since_stays() {
-    let house = House::new(FILE);
-    house.wire();
+    let house = House::openclaw(FILE);
+    house.wire_openclaw(&target(30_000));
     let theirs = house
-        .text()
+        .text(OPENCLAW)
         .replace("// what I pay for", "// what I pay for, still");
     let theirs = theirs.replace("\"cloud/n\"", "\"cloud/n\", \"other/o\"");
-    fs::write(&house.file, theirs).unwrap();
+    fs::write(house.path(OPENCLAW), theirs).unwrap();
     assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
-    let text = house.text();
+    let text = house.text(OPENCLAW);
     has(&text, ["still", "/* the cheap one */"]);
     let config = house.config();
     assert_eq!(config["models"]["providers"]["metaclaw"], Value::Null);
@@ -221,12 +169,12 @@ fn what_others_wrote_since_stays() {
 
 #[test]
 fn a_model_that_was_chosen_meanwhile_is_not_taken_away() {
-    let house = House::new(r#"{"agents":{"defaults":{"model":"openai/m"}}}"#);
-    house.wire();
+    let house = House::openclaw(r#"{"agents":{"defaults":{"model":"openai/m"}}}"#);
+    house.wire_openclaw(&target(30_000));
     let mut config = house.config();
     config["agents"]["defaults"]["model"] =
         json!({"primary": "openai/new", "fallbacks": ["openai/metaclaw-m", "openai/m"]});
-    fs::write(&house.file, config.to_string()).unwrap();
+    fs::write(house.path(OPENCLAW), config.to_string()).unwrap();
     assert_eq!(house.wiring.standing().unwrap(), Standing::Changed);
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
     assert_eq!(
@@ -237,40 +185,44 @@ fn a_model_that_was_chosen_meanwhile_is_not_taken_away() {
 
 #[test]
 fn a_crash_between_record_and_change_is_settled() {
-    let house = House::new(FILE);
-    house.wire();
+    let house = House::openclaw(FILE);
+    house.wire_openclaw(&target(30_000));
     // The record reached the disk, and the file did not.
-    fs::write(&house.file, FILE).unwrap();
+    fs::write(house.path(OPENCLAW), FILE).unwrap();
     assert_eq!(house.wiring.standing().unwrap(), Standing::Unwired);
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
-    assert_eq!(house.text(), FILE);
+    assert_eq!(house.text(OPENCLAW), FILE);
     // The file was restored, and the record does not say so.
-    house.wire();
+    house.wire_openclaw(&target(30_000));
     let record = fs::read(&house.wiring.files()[0]).unwrap();
     house.wiring.unwire().unwrap();
     fs::write(&house.wiring.files()[0], record).unwrap();
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
-    assert_eq!(house.text(), FILE);
+    assert_eq!(house.text(OPENCLAW), FILE);
     // The copy is lost, so only our keys are removed.
-    house.wire();
+    house.wire_openclaw(&target(30_000));
     fs::remove_file(&house.wiring.files()[1]).unwrap();
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
     assert_eq!(house.config(), document::value(FILE).unwrap());
-    house.wire();
-    fs::remove_file(&house.file).unwrap();
+    house.wire_openclaw(&target(30_000));
+    fs::remove_file(house.path(OPENCLAW)).unwrap();
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Gone);
 }
 
 #[test]
 fn mode_and_link_are_kept() {
-    let house = House::new(FILE);
-    let real = house.file.with_file_name("dotfiles.json");
-    fs::rename(&house.file, &real).unwrap();
-    std::os::unix::fs::symlink(&real, &house.file).unwrap();
+    let house = House::openclaw(FILE);
+    let real = house.path(OPENCLAW).with_file_name("dotfiles.json");
+    fs::rename(house.path(OPENCLAW), &real).unwrap();
+    std::os::unix::fs::symlink(&real, house.path(OPENCLAW)).unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
-    house.wire();
+    house.wire_openclaw(&target(30_000));
     house.wiring.unwire().unwrap();
-    assert!(fs::symlink_metadata(&house.file).unwrap().is_symlink());
+    assert!(
+        fs::symlink_metadata(house.path(OPENCLAW))
+            .unwrap()
+            .is_symlink()
+    );
     assert_eq!(
         fs::metadata(&real).unwrap().permissions().mode() & 0o777,
         0o640
@@ -298,18 +250,22 @@ fn what_is_beyond_the_editor_is_left_and_told() {
         (twice, "stands twice"),
         (listed, "fallbacks is not"),
     ] {
-        let house = House::new(&text);
+        let house = House::openclaw(&text);
         let refused = house.wiring.wire(&house.found(), &target(1)).unwrap_err();
         assert!(refused.to_string().contains(why), "{refused}");
         let WiringError::Layout { by_hand, .. } = refused else {
             panic!("{refused}")
         };
         has(&by_hand, ["metaclaw/m", "cloud/m"]);
-        assert_eq!(house.text(), text);
+        assert_eq!(house.text(OPENCLAW), text);
         assert!(house.wiring.record().unwrap().is_none());
     }
-    let house = House::new("{agents: {defaults: {$include: './d.json'}}}");
-    fs::write(house.file.with_file_name("d.json"), r#"{"model": "xai/m"}"#).unwrap();
+    let house = House::openclaw("{agents: {defaults: {$include: './d.json'}}}");
+    fs::write(
+        house.path(OPENCLAW).with_file_name("d.json"),
+        r#"{"model": "xai/m"}"#,
+    )
+    .unwrap();
     let refused = house.wiring.wire(&house.found(), &target(1)).unwrap_err();
     assert!(
         refused
@@ -322,31 +278,18 @@ fn what_is_beyond_the_editor_is_left_and_told() {
 /// Makes any JSON5 around the relevant keys.
 fn files() -> impl Strategy<Value = String> {
     let name = prop_oneof!["[a-z]{1,4}", "'[a-z ]{1,4}'", "\"[a-z.]{1,4}\""];
-    let leaf = prop_oneof![
-        Just("1".to_owned()),
-        Just("'x'".to_owned()),
-        Just("[1,\n2,]".to_owned()),
-        Just("{}".to_owned())
-    ];
-    let space = prop_oneof![
-        Just(""),
-        Just(" "),
-        Just("\n"),
-        Just("\r\n\t"),
-        Just(" // c\n"),
-        Just("/* ü */")
-    ];
+    let leaf = select(&["1", "'x'", "[1,\n2,]", "{}"][..]).prop_map(str::to_owned);
+    let space = select(&["", " ", "\n", "\r\n\t", " // c\n", "/* ü */"][..]);
     let more = proptest::collection::vec((name, leaf, space.clone()), 0..4);
-    let model = prop_oneof![
-        Just("'p/m'".to_owned()),
-        Just("{primary: \"p/m\"}".to_owned()),
-        Just("{ \"fallbacks\": ['p/n',], 'primary': 'p/m', }".to_owned()),
-    ];
-    let models = prop_oneof![
-        Just("[{id: 'm', name: 'M',},],"),
-        Just("[],"),
-        Just("[\n{id:'n'}]")
-    ];
+    let model = select(
+        &[
+            "'p/m'",
+            "{primary: \"p/m\"}",
+            "{ \"fallbacks\": ['p/n',], 'primary': 'p/m', }",
+        ][..],
+    )
+    .prop_map(str::to_owned);
+    let models = select(&["[{id: 'm', name: 'M',},],", "[],", "[\n{id:'n'}]"][..]);
     (more, model, models, space, any::<bool>()).prop_map(|(more, model, models, space, last)| {
         let more = more.iter().fold(String::new(), |all, (name, leaf, space)| {
                 all + name + space + ":" + space + leaf + "," + space
@@ -364,7 +307,7 @@ fn a_key_that_we_do_not_have_is_shown_by_the_agent() {
         "\"sk-cloud\"",
         "{\"source\": \"store\", \"provider\": \"default\", \"id\": \"k\"}",
     );
-    let house = House::new(&text);
+    let house = House::openclaw(&text);
     let bare = Target {
         has_provider_key: false,
         ..target(1)
@@ -385,16 +328,16 @@ proptest! {
     #[test]
     fn wired_and_put_back_it_is_as_it_was(text in files()) {
         prop_assume!(document::value(&text).is_ok());
-        let house = House::new(&text);
-        house.wire();
+        let house = House::openclaw(&text);
+        house.wire_openclaw(&target(30_000));
         prop_assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
         // Without the copy, the edit alone restores the same meaning.
         fs::remove_file(&house.wiring.files()[1]).unwrap();
         prop_assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
         prop_assert_eq!(house.config(), document::value(&text).unwrap());
-        fs::write(&house.file, &text).unwrap();
-        house.wire();
+        fs::write(house.path(OPENCLAW), &text).unwrap();
+        house.wire_openclaw(&target(30_000));
         prop_assert_eq!(house.wiring.unwire().unwrap(), Outcome::Restored);
-        prop_assert_eq!(house.text(), text);
+        prop_assert_eq!(house.text(OPENCLAW), text);
     }
 }

@@ -12,19 +12,21 @@ use std::{
 use metaclaw_chat::if_there;
 
 use crate::{
-    agent::Surroundings,
-    diff, files,
+    diff,
+    files::{self, io_error},
     keys::{self, SetKey},
     outcome::WiringError,
-    profile::{AgentProfile, FileSettings, Settings},
+    profile::AgentProfile,
     rebase,
+    settings::{FileSettings, Settings},
+    surroundings::Surroundings,
     target::Target,
     tree,
     wire_record::{FileRecord, WireRecord},
 };
 
 /// The end of a record's file name. OpenClaw's record has a different name and format.
-const RECORD: &str = "wired.json";
+const RECORD: &str = ".wired.json";
 
 /// The wired agents of one home, except OpenClaw.
 #[derive(Debug, Clone)]
@@ -83,12 +85,29 @@ impl Wires {
         Self { folder }
     }
 
+    /// Returns the ids of the agents that have a record, also of those that this release no longer wires.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WiringError::Io`] if the folder cannot be read.
+    pub fn agents(&self) -> Result<Vec<String>, WiringError> {
+        let entries = if_there(fs::read_dir(&self.folder)).map_err(io_error(&self.folder))?;
+        let mut agents = Vec::new();
+        for entry in entries.into_iter().flatten() {
+            let name = entry.map_err(io_error(&self.folder))?.file_name();
+            let agent = name.to_str().and_then(|name| name.strip_suffix(RECORD));
+            agents.extend(agent.map(str::to_owned));
+        }
+        agents.sort();
+        Ok(agents)
+    }
+
     /// Returns the record of an agent, or none if nobody wired it.
     ///
     /// # Errors
     ///
     /// Returns [`WiringError::Io`] if the record cannot be read.
-    pub fn record(&self, agent: &dyn AgentProfile) -> Result<Option<WireRecord>, WiringError> {
+    pub fn record(&self, agent: &str) -> Result<Option<WireRecord>, WiringError> {
         let path = self.record_path(agent);
         WireRecord::load(&path).map_err(io_error(&path))
     }
@@ -98,7 +117,7 @@ impl Wires {
     /// # Errors
     ///
     /// Returns [`WiringError::Io`] if one of them cannot be read.
-    pub fn standing(&self, agent: &dyn AgentProfile) -> Result<WireStanding, WiringError> {
+    pub fn standing(&self, agent: &str) -> Result<WireStanding, WiringError> {
         let Some(record) = self.record(agent)? else {
             return Ok(WireStanding::Unknown);
         };
@@ -132,7 +151,7 @@ impl Wires {
     /// Returns [`WiringError`] if [`Self::wire`] would fail.
     pub fn plan(
         &self,
-        agent: &dyn AgentProfile,
+        agent: &AgentProfile,
         surroundings: &Surroundings,
         target: &Target,
     ) -> Result<WirePlan, WiringError> {
@@ -155,16 +174,13 @@ impl Wires {
     /// Returns [`WiringError`] if the files could not be changed, or if the record cannot be written.
     pub fn accept(
         &self,
-        agent: &dyn AgentProfile,
+        agent: &AgentProfile,
         surroundings: &Surroundings,
         target: &Target,
     ) -> Result<Vec<String>, WiringError> {
         let plan = self.plan(agent, surroundings, target)?;
         fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
-        self.write(
-            agent,
-            &WireRecord::new(agent.id(), &target.origin, Vec::new()),
-        )?;
+        self.write(&WireRecord::new(&agent.id, &target.origin, Vec::new()))?;
         Ok(plan.notes)
     }
 
@@ -177,16 +193,16 @@ impl Wires {
     /// [`Self::unwire`] restores them.
     pub fn wire(
         &self,
-        agent: &dyn AgentProfile,
+        agent: &AgentProfile,
         surroundings: &Surroundings,
         target: &Target,
     ) -> Result<Vec<String>, WiringError> {
-        self.unwire(agent)?;
+        self.unwire(&agent.id)?;
         let plan = self.plan(agent, surroundings, target)?;
         fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
         let mut records = Vec::new();
         for (index, change) in plan.changes.iter().enumerate() {
-            let copy = self.folder.join(format!("{}.{index}.before", agent.id()));
+            let copy = self.folder.join(format!("{}.{index}.before", agent.id));
             if let Some(before) = &change.before {
                 files::write_private(&copy, before.as_bytes()).map_err(io_error(&copy))?;
             }
@@ -200,14 +216,11 @@ impl Wires {
                 done: change.done.clone(),
             });
         }
-        self.write(agent, &WireRecord::new(agent.id(), &target.origin, records))?;
+        self.write(&WireRecord::new(&agent.id, &target.origin, records))?;
         for change in &plan.changes {
             let path = &change.settings.path;
-            replace(
-                path,
-                change.before.as_deref().map(str::as_bytes),
-                change.after.as_bytes(),
-            )?;
+            let before = change.before.as_deref().map(str::as_bytes);
+            files::exchange(path, before, change.after.as_bytes())?;
         }
         Ok(plan.notes)
     }
@@ -217,11 +230,7 @@ impl Wires {
     /// # Errors
     ///
     /// Fails like [`Self::standing`].
-    pub fn is_wired_to(
-        &self,
-        agent: &dyn AgentProfile,
-        target: &Target,
-    ) -> Result<bool, WiringError> {
+    pub fn is_wired_to(&self, agent: &str, target: &Target) -> Result<bool, WiringError> {
         let record = self.record(agent)?;
         let is_there = record.is_some_and(|it| it.origin == target.origin && it.shows(target));
         Ok(is_there && self.standing(agent)? == WireStanding::Wired)
@@ -232,7 +241,7 @@ impl Wires {
     /// # Errors
     ///
     /// Returns [`WiringError`]. In that case the record stays, and the call can be repeated.
-    pub fn unwire(&self, agent: &dyn AgentProfile) -> Result<WayBack, WiringError> {
+    pub fn unwire(&self, agent: &str) -> Result<WayBack, WiringError> {
         let mut back = WayBack::default();
         let Some(mut record) = self.record(agent)? else {
             return Ok(back);
@@ -242,7 +251,7 @@ impl Wires {
         }
         let files = std::mem::take(&mut record.files);
         if !files.is_empty() {
-            self.write(agent, &record)?;
+            self.write(&record)?;
         }
         for file in files {
             // The copy is no longer needed.
@@ -256,18 +265,18 @@ impl Wires {
     /// # Errors
     ///
     /// Returns [`WiringError::Io`] if the record cannot be removed.
-    pub fn forget(&self, agent: &dyn AgentProfile) -> Result<(), WiringError> {
+    pub fn forget(&self, agent: &str) -> Result<(), WiringError> {
         let path = self.record_path(agent);
         let removed = if_there(fs::remove_file(&path));
         removed.map(drop).map_err(io_error(&path))
     }
 
-    fn record_path(&self, agent: &dyn AgentProfile) -> PathBuf {
-        self.folder.join(format!("{}.{RECORD}", agent.id()))
+    fn record_path(&self, agent: &str) -> PathBuf {
+        self.folder.join(format!("{agent}{RECORD}"))
     }
 
-    fn write(&self, agent: &dyn AgentProfile, record: &WireRecord) -> Result<(), WiringError> {
-        let path = self.record_path(agent);
+    fn write(&self, record: &WireRecord) -> Result<(), WiringError> {
+        let path = self.record_path(&record.agent);
         record.write(&path).map_err(io_error(&path))
     }
 }
@@ -295,25 +304,6 @@ fn change(settings: FileSettings, by_hand: &str) -> Result<FileChange, WiringErr
         after,
         done,
     })
-}
-
-/// Replaces a file if it still has the bytes that were read.
-fn replace(path: &Path, read: Option<&[u8]>, new: &[u8]) -> Result<(), WiringError> {
-    let now = files::read(path).map_err(io_error(path))?;
-    if now.as_deref() != read {
-        let path = path.to_owned();
-        return Err(WiringError::Busy { path });
-    }
-    let written = match read {
-        Some(_) => files::replace(path, new),
-        None => files::make_folders(path).and_then(|()| files::write_private(path, new)),
-    };
-    written.map_err(io_error(path))
-}
-
-fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> WiringError {
-    let path = path.to_owned();
-    move |source| WiringError::Io { path, source }
 }
 
 // === impl WireRecord ===
@@ -349,7 +339,7 @@ impl FileRecord {
             match (&self.before, self.copy()?) {
                 (None, _) => return self.vanish(path, &mut back.restored),
                 (Some(_), Some(copy)) => {
-                    replace(path, Some(&now), copy.as_bytes())?;
+                    files::exchange(path, Some(&now), copy.as_bytes())?;
                     back.restored.push(path.clone());
                     return Ok(());
                 }
@@ -385,7 +375,7 @@ impl FileRecord {
         let exact = exact.filter(|it| undone.left.is_empty() && says(it) == values);
         let new = exact.unwrap_or(undone.text);
         if new != text {
-            replace(path, Some(now), new.as_bytes())?;
+            files::exchange(path, Some(now), new.as_bytes())?;
         }
         back.taken_back.push(path.clone());
         back.left.extend(undone.left);

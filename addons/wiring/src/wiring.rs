@@ -5,14 +5,15 @@
 //! a crash, the file itself shows how far the change came.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
 use metaclaw_chat::if_there;
 
 use crate::{
-    by_hand, diff, files,
+    by_hand, diff,
+    files::{self, io_error},
     format::Format,
     found::Found,
     openclaw::{
@@ -138,7 +139,7 @@ impl Wiring {
         let path = &found.file;
         let before = fs::read(path).map_err(io_error(path))?;
         let text = String::from_utf8_lossy(&before);
-        let (after, edit) = self.changed(found, target, &text)?;
+        let (after, edit) = Self::changed(found, target, &text)?;
         let mut record = Record::new(found);
         let copy = self.folder.join(COPY);
         record.change = Some(Change {
@@ -150,7 +151,7 @@ impl Wiring {
         fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
         files::write_private(&copy, &before).map_err(io_error(&copy))?;
         self.write(&record)?;
-        self.replace(path, &before, after.as_bytes())?;
+        files::exchange(path, Some(&before), after.as_bytes())?;
         Ok(Outcome::Wired)
     }
 
@@ -163,7 +164,7 @@ impl Wiring {
         let path = &found.file;
         let before = fs::read(path).map_err(io_error(path))?;
         let text = String::from_utf8_lossy(&before);
-        let (after, _) = self.changed(found, target, &text)?;
+        let (after, _) = Self::changed(found, target, &text)?;
         let mut secrets = diff::secrets(Format::Json, &text);
         secrets.extend(target.key.as_ref().map(|it| it.expose().to_owned()));
         Ok(diff::masked(path, &text, &after, &secrets))
@@ -192,7 +193,7 @@ impl Wiring {
         let Some(change) = record.change.take() else {
             return Ok(Outcome::Nothing);
         };
-        let outcome = self.put_back(&record.file, &change)?;
+        let outcome = Self::put_back(&record.file, &change)?;
         self.write(&record)?;
         // The copy is no longer needed.
         fs::remove_file(&change.copy).ok();
@@ -200,13 +201,7 @@ impl Wiring {
     }
 
     /// The file's text with our keys in it.
-    #[expect(clippy::unused_self, reason = "reads as the other steps do")]
-    fn changed(
-        &self,
-        found: &Found,
-        target: &Target,
-        text: &str,
-    ) -> Result<(String, Edit), WiringError> {
+    fn changed(found: &Found, target: &Target, text: &str) -> Result<(String, Edit), WiringError> {
         let entry = Entry::new(found, target);
         entry.check(target)?;
         change::wire(text, entry.clone()).map_err(|error| WiringError::Layout {
@@ -216,7 +211,7 @@ impl Wiring {
         })
     }
 
-    fn put_back(&self, path: &Path, change: &Change) -> Result<Outcome, WiringError> {
+    fn put_back(path: &Path, change: &Change) -> Result<Outcome, WiringError> {
         let Some(now) = files::read(path).map_err(io_error(path))? else {
             return Ok(Outcome::Gone);
         };
@@ -227,7 +222,7 @@ impl Wiring {
         let copy = files::read(&change.copy).map_err(io_error(&change.copy))?;
         let copy = copy.filter(|copy| files::hash(copy) == change.before);
         if let Some(copy) = copy.filter(|_| hash == change.after) {
-            self.replace(path, &now, &copy)?;
+            files::exchange(path, Some(&now), &copy)?;
             return Ok(Outcome::Restored);
         }
         let text = String::from_utf8_lossy(&now);
@@ -241,29 +236,13 @@ impl Wiring {
             ),
         })?;
         if back.as_bytes() != now {
-            self.replace(path, &now, back.as_bytes())?;
+            files::exchange(path, Some(&now), back.as_bytes())?;
         }
         Ok(Outcome::TakenBack)
-    }
-
-    /// Replaces the file if it still has the bytes that were read.
-    #[expect(clippy::unused_self, reason = "reads as the other steps do")]
-    fn replace(&self, path: &Path, read: &[u8], new: &[u8]) -> Result<(), WiringError> {
-        let now = fs::read(path).map_err(io_error(path))?;
-        if now != read {
-            let path = path.to_owned();
-            return Err(WiringError::Busy { path });
-        }
-        files::replace(path, new).map_err(io_error(path))
     }
 
     fn write(&self, record: &Record) -> Result<(), WiringError> {
         let path = self.folder.join(RECORD);
         record.write(&path).map_err(io_error(&path))
     }
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WiringError {
-    let path = path.to_owned();
-    move |source| WiringError::Io { path, source }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use metaclaw_control::home::Home;
 use metaclaw_settings::{Config, Policy};
-use metaclaw_wiring::{Agent, DetectError, Found, Outcome, Surroundings, Target, Wiring, detect};
+use metaclaw_wiring::{Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
 pub(crate) use crate::agent_target::{surroundings, target};
@@ -32,16 +32,6 @@ pub(crate) struct Pointed {
 /// The record of OpenClaw's wiring in a home.
 pub(crate) fn wiring(home: &Home) -> Wiring {
     Wiring::new(home.wiring())
-}
-
-/// The first agent that has a configuration.
-pub(crate) fn find(surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
-    for agent in Agent::ALL {
-        if let Some(found) = detect(agent, surroundings)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
 }
 
 // === impl AgentLink ===
@@ -106,7 +96,7 @@ impl AgentLink {
             if !self.is_wanted {
                 return Ok(None);
             }
-            let Some(found) = find(&self.surroundings)? else {
+            let Some(found) = detect(&self.surroundings)? else {
                 return Ok(Some(left_alone("OpenClaw's file is gone".to_owned())));
             };
             if !record.is_of(&found) {

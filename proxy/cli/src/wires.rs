@@ -2,7 +2,9 @@
 
 use metaclaw_control::home::Home;
 use metaclaw_settings::{Config, Policy};
-use metaclaw_wiring::{AgentProfile, PROFILES, Surroundings, Target, WayBack, Wires, WiringError};
+use metaclaw_wiring::{
+    AgentProfile, PROFILES, Surroundings, Target, WayBack, Wires, WiringError, profile,
+};
 use tracing::{info, warn};
 
 use crate::{
@@ -16,7 +18,7 @@ pub(crate) struct WireLinks {
     wires: Wires,
     surroundings: Surroundings,
     /// The agents, each with the proxy as it reaches it. Empty at a start that changes no agent (`--no-wire`).
-    targets: Vec<(&'static dyn AgentProfile, Target)>,
+    targets: Vec<(&'static AgentProfile, Target)>,
 }
 
 /// Returns the records of wired agents in a home.
@@ -36,8 +38,8 @@ impl WireLinks {
         is_wanted: bool,
     ) -> Self {
         let is_wanted = is_wanted && wires_others(config);
-        let targets = PROFILES.into_iter().filter(|_| is_wanted).map(|agent| {
-            let target = target_of(agent.id(), config, policy, config.gateway.proxy.address());
+        let targets = PROFILES.iter().filter(|_| is_wanted).map(|agent| {
+            let target = target_of(&agent.id, config, policy, config.gateway.proxy.address());
             (agent, target)
         });
         Self {
@@ -59,15 +61,16 @@ impl WireLinks {
                 origin: origin.to_owned(),
                 ..target.clone()
             };
-            match self.pointed(*agent, &target) {
-                Ok(true) => asking.push(agent.name()),
+            match self.pointed(agent, &target) {
+                Ok(true) => asking.push(agent.name.as_str()),
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(agent = agent.id(), %error, "an agent does not ask us");
-                    lines.push(format!("{} does not ask MetaClaw: {error}", agent.name()));
+                    warn!(agent = agent.id, %error, "an agent does not ask us");
+                    lines.push(format!("{} does not ask MetaClaw: {error}", agent.name));
                 }
             }
         }
+        lines.extend(self.unsupported());
         if !asking.is_empty() {
             let verb = if asking.len() == 1 { "asks" } else { "ask" };
             lines.push(format!(
@@ -88,13 +91,32 @@ impl WireLinks {
         }
     }
 
-    fn pointed(&self, agent: &dyn AgentProfile, target: &Target) -> Result<bool, WiringError> {
-        if self.wires.record(agent)?.is_none() {
+    /// Restores the files of agents that only an earlier release wired. Returns a line for each.
+    fn unsupported(&self) -> Vec<String> {
+        let agents = self.wires.agents().unwrap_or_else(|error| {
+            warn!(%error, "the records of wired agents cannot be listed");
+            Vec::new()
+        });
+        let unknown = agents.iter().filter(|agent| profile(agent).is_none());
+        let lines = unknown.map(|agent| {
+            let why = match self.wires.unwire(agent) {
+                Ok(_) => "it is no longer supported".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            format!(
+                "{agent} does not ask MetaClaw: {why}; `metaclaw wire --show {agent}`, `metaclaw unwire {agent}`"
+            )
+        });
+        lines.collect()
+    }
+
+    fn pointed(&self, agent: &AgentProfile, target: &Target) -> Result<bool, WiringError> {
+        if self.wires.record(&agent.id)?.is_none() {
             return Ok(false);
         }
-        if !self.wires.is_wired_to(agent, target)? {
+        if !self.wires.is_wired_to(&agent.id, target)? {
             self.wires.wire(agent, &self.surroundings, target)?;
-            info!(agent = agent.id(), "an agent asks us");
+            info!(agent = agent.id, "an agent asks us");
         }
         Ok(true)
     }
@@ -110,17 +132,22 @@ pub(crate) fn wires_others(config: &Config) -> bool {
 pub(crate) fn release(wires: &Wires) -> Result<Vec<String>, WiringError> {
     let mut lines = Vec::new();
     let mut failure = None;
-    for agent in PROFILES {
-        match wires.unwire(agent) {
-            Ok(back) => lines.extend(told(agent, &back)),
+    for agent in wires.agents()? {
+        match wires.unwire(&agent) {
+            Ok(back) => lines.extend(told(&agent, &back)),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     failure.map_or(Ok(lines), Err)
 }
 
+/// Returns the name of an agent as people write it.
+pub(crate) fn agent_name(agent: &str) -> &str {
+    profile(agent).map_or(agent, |known| &known.name)
+}
+
 /// Describes what was done to an agent's files. Returns none if nothing was done.
-pub(crate) fn told(agent: &dyn AgentProfile, back: &WayBack) -> Option<String> {
+pub(crate) fn told(agent: &str, back: &WayBack) -> Option<String> {
     let mut said = Vec::new();
     if !back.restored.is_empty() {
         said.push(format!(
@@ -143,7 +170,7 @@ pub(crate) fn told(agent: &dyn AgentProfile, back: &WayBack) -> Option<String> {
     if !back.gone.is_empty() {
         said.push(format!("{} gone, nothing to put back", named(&back.gone)));
     }
-    (!said.is_empty()).then(|| format!("{}: {}", agent.name(), said.join("; ")))
+    (!said.is_empty()).then(|| format!("{}: {}", agent_name(agent), said.join("; ")))
 }
 
 /// Returns the paths of the files, followed by "is" or "are".

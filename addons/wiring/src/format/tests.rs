@@ -1,13 +1,22 @@
 //! Every format: what is set is read, what is beside it stays, and taken back all is as it was.
 
-use proptest::prelude::*;
+use proptest::{prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
-use crate::{
-    document::path,
-    keys::{self, KeyToSet, Reverted},
-};
+use crate::keys::{self, KeyToSet, Reverted, ValueToSet};
+
+fn path(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn is(names: &[&str], value: &str) -> KeyToSet {
+    let value = ValueToSet::Is(json!(value));
+    KeyToSet {
+        path: path(names),
+        value,
+    }
+}
 
 fn set(format: Format, text: &str, at: &[&str], value: impl Into<Value>) -> String {
     format.set(text, &path(at), &value.into()).unwrap()
@@ -234,21 +243,23 @@ fn what_is_beyond_an_editor_is_refused() {
 /// Wishes of each kind, below names that the files may have.
 fn keys_to_set(format: Format) -> Vec<KeyToSet> {
     let table = json!({"base_url": "http://127.0.0.1:1/v1", "headers": {"X-Agent-Id": "a"}});
+    let own = KeyToSet {
+        path: path(&["providers", "metaclaw"]),
+        value: ValueToSet::Own(table),
+    };
+    let first = KeyToSet {
+        path: path(&["list"]),
+        value: ValueToSet::First(json!({"provider": "x"})),
+    };
     match format {
-        Format::Env => vec![
-            KeyToSet::is(&["model"], "m"),
-            KeyToSet::is(&["NEW"], "http://h/v1"),
-        ],
-        Format::Line => vec![KeyToSet::is(&[], "metaclaw")],
-        Format::Toml => vec![
-            KeyToSet::is(&["model"], "metaclaw/m"),
-            KeyToSet::own(&["providers", "metaclaw"], table),
-        ],
+        Format::Env => vec![is(&["model"], "m"), is(&["NEW"], "http://h/v1")],
+        Format::Line => vec![is(&[], "metaclaw")],
+        Format::Toml => vec![is(&["model"], "metaclaw/m"), own],
         Format::Json | Format::Yaml => vec![
-            KeyToSet::is(&["model"], "metaclaw/m"),
-            KeyToSet::own(&["providers", "metaclaw"], table),
-            KeyToSet::is(&["deep", "er", "key"], "v"),
-            KeyToSet::first(&["list"], json!({"provider": "x"})),
+            is(&["model"], "metaclaw/m"),
+            own,
+            is(&["deep", "er", "key"], "v"),
+            first,
         ],
     }
 }
@@ -294,142 +305,81 @@ fn assert_taken_back(format: Format, text: &str, is_usual: bool) -> Result<(), T
     Ok(())
 }
 
+/// One of the pieces, between which `¦` stands.
+fn one_of(pieces: &'static str) -> impl Strategy<Value = &'static str> + Clone {
+    select(pieces.split('¦').collect::<Vec<_>>())
+}
+
+/// The text, perhaps without what ends it.
+fn ended(text: &str, is_ended: bool, end: impl Fn(char) -> bool) -> String {
+    let text = if is_ended {
+        text
+    } else {
+        text.trim_end_matches(end)
+    };
+    text.to_owned()
+}
+
 fn toml_files() -> impl Strategy<Value = String> {
-    let line = prop_oneof![
-        Just("# c\n".to_owned()),
-        Just("\n".to_owned()),
-        "[a-z]{3} = (1|'x'|\"y\"|true|\\[1, 2\\]|\\{a = 1\\}|2026-01-01)( # ü)?\n",
-    ];
-    let table = prop_oneof![
-        Just("[providers]\n"),
-        Just("[providers.work] # t\nurl = 'u'\n"),
-        Just("[other]\nmodel = 'no'\n"),
-        Just("[[list]]\na = 1\n"),
-        Just("")
-    ];
-    let model = prop_oneof![
-        Just(""),
-        Just("model = 'm' # mine\n"),
-        Just("'model' = \"m\"\r\n")
-    ];
+    let line = "# c\n|\n|[a-z]{3} = (1|'x'|\"y\"|true|\\[1, 2\\]|\\{a = 1\\}|2026-01-01)( # ü)?\n";
+    let table = one_of(
+        "[providers]\n¦[providers.work] # t\nurl = 'u'\n¦[other]\nmodel = 'no'\n¦[[list]]\na = 1\n¦",
+    );
+    let model = one_of("¦model = 'm' # mine\n¦'model' = \"m\"\r\n");
     let lines = proptest::collection::vec(line, 0..4);
-    (lines.clone(), model, table, lines, any::<bool>()).prop_map(
-        |(head, model, table, tail, ended)| {
-            let text = format!("{}{model}{table}{}", head.concat(), tail.concat());
-            if ended {
-                text
+    let parts = (lines.clone(), model, table, lines, any::<bool>());
+    parts.prop_map(|(head, model, table, tail, is_ended)| {
+        let text = format!("{}{model}{table}{}", head.concat(), tail.concat());
+        ended(&text, is_ended, char::is_whitespace)
+    })
+}
+
+fn yaml_files() -> impl Strategy<Value = String> {
+    let more = [
+        "# c\n",
+        "\n",
+        "other: 'x'   # ü\n",
+        "text: |\n  a\n  b\n\n",
+        "folded: >-\n  a\n",
+        "items:\n  - a\n  - b: 1\n    c: 2\n",
+        "flow: {a: 1, b: [1, 2,],\n  c: x}\n",
+        "\"quoted\": \"v\"\n",
+        "nothing:\n",
+        "anchored: &a {x: 1}\nused: *a\n",
+    ];
+    let more = proptest::sample::subsequence(more.to_vec(), 0..3).prop_shuffle();
+    let model = one_of("¦model: m\n¦model: 'm' # mine\n¦model:\n¦model:\n  m\n");
+    let providers = one_of(
+        "¦providers: {}\n¦providers:\n¦providers: # p\n    work: # w\n        url: u # u\n\
+         ¦providers: {work: {url: u}}\n¦providers:\n  work:\n    text: |\n      a\n\n# behind\n",
+    );
+    let list = one_of(
+        "¦list: []\n¦list:\n- a\n- provider: b\n  x: 1\n¦list:\n  # first\n  - {provider: b}\n\
+         ¦list: [a, {b: 1}]\n¦list:\n",
+    );
+    let deep = one_of("¦deep:\n  er:\n    x: 1\n¦deep: {er: {}}\n¦deep:\n  other: 1 # o\n");
+    let kinds = any::<(bool, bool, bool)>();
+    (more, model, providers, list, deep, kinds).prop_map(
+        |(more, model, providers, list, deep, (first, is_ended, crlf))| {
+            let more = more.concat();
+            let text = if first {
+                format!("{more}{model}{providers}{list}{deep}")
             } else {
-                text.trim_end().to_owned()
-            }
+                format!("---\n{deep}{list}{providers}{model}{more}")
+            };
+            let end = if crlf { "\r\n" } else { "\n" };
+            ended(&text, is_ended, char::is_whitespace).replace('\n', end)
         },
     )
 }
 
-fn yaml_files() -> impl Strategy<Value = String> {
-    let more = prop_oneof![
-        Just("# c\n"),
-        Just("\n"),
-        Just("other: 'x'   # ü\n"),
-        Just("text: |\n  a\n  b\n\n"),
-        Just("folded: >-\n  a\n"),
-        Just("items:\n  - a\n  - b: 1\n    c: 2\n"),
-        Just("flow: {a: 1, b: [1, 2,],\n  c: x}\n"),
-        Just("\"quoted\": \"v\"\n"),
-        Just("nothing:\n"),
-        Just("anchored: &a {x: 1}\nused: *a\n"),
-    ];
-    let model = prop_oneof![
-        Just(""),
-        Just("model: m\n"),
-        Just("model: 'm' # mine\n"),
-        Just("model:\n"),
-        Just("model:\n  m\n")
-    ];
-    let providers = prop_oneof![
-        Just(""),
-        Just("providers: {}\n"),
-        Just("providers:\n"),
-        Just("providers: # p\n    work: # w\n        url: u # u\n"),
-        Just("providers: {work: {url: u}}\n"),
-        Just("providers:\n  work:\n    text: |\n      a\n\n# behind\n"),
-    ];
-    let list = prop_oneof![
-        Just(""),
-        Just("list: []\n"),
-        Just("list:\n- a\n- provider: b\n  x: 1\n"),
-        Just("list:\n  # first\n  - {provider: b}\n"),
-        Just("list: [a, {b: 1}]\n"),
-        Just("list:\n"),
-    ];
-    let deep = prop_oneof![
-        Just(""),
-        Just("deep:\n  er:\n    x: 1\n"),
-        Just("deep: {er: {}}\n"),
-        Just("deep:\n  other: 1 # o\n")
-    ];
-    let more = proptest::collection::vec(more, 0..3).prop_map(|it| {
-        let mut seen = Vec::new();
-        it.into_iter()
-            .filter(|it| {
-                !seen.contains(it) && {
-                    seen.push(it);
-                    true
-                }
-            })
-            .collect::<String>()
-    });
-    (
-        more,
-        model,
-        providers,
-        list,
-        deep,
-        any::<(bool, bool, bool)>(),
-    )
-        .prop_map(
-            |(more, model, providers, list, deep, (first, ended, crlf))| {
-                let text = if first {
-                    format!("{more}{model}{providers}{list}{deep}")
-                } else {
-                    format!("---\n{deep}{list}{providers}{model}{more}")
-                };
-                let text = if ended {
-                    text
-                } else {
-                    text.trim_end().to_owned()
-                };
-                if crlf {
-                    text.replace('\n', "\r\n")
-                } else {
-                    text
-                }
-            },
-        )
-}
-
 fn json_files() -> impl Strategy<Value = String> {
-    let space = prop_oneof![
-        Just(""),
-        Just(" "),
-        Just("\n"),
-        Just("\n\t"),
-        Just(" // c\n"),
-        Just("/* ü */")
-    ];
-    let model = prop_oneof![Just(""), Just("\"model\": 'm',"), Just("model:null,")];
-    let providers = prop_oneof![
-        Just(""),
-        Just("providers: {},"),
-        Just("'providers':{a:{b:1,},},"),
-        Just("providers: null,")
-    ];
-    let list = prop_oneof![
-        Just(""),
-        Just("list: [],"),
-        Just("list: [\n1, // one\n{a: 2}\n],")
-    ];
-    let deep = prop_oneof![Just(""), Just("deep: {er: {x: 1}},"), Just("deep: {},")];
-    (
+    let space = one_of("¦ ¦\n¦\n\t¦ // c\n¦/* ü */");
+    let model = one_of("¦\"model\": 'm',¦model:null,");
+    let providers = one_of("¦providers: {},¦'providers':{a:{b:1,},},¦providers: null,");
+    let list = one_of("¦list: [],¦list: [\n1, // one\n{a: 2}\n],");
+    let deep = one_of("¦deep: {er: {x: 1}},¦deep: {},");
+    let parts = (
         space.clone(),
         model,
         providers,
@@ -437,18 +387,12 @@ fn json_files() -> impl Strategy<Value = String> {
         deep,
         space,
         any::<bool>(),
-    )
-        .prop_map(|(space, model, providers, list, deep, last, comma)| {
-            let inner = [model, providers, list, deep]
-                .map(|it| format!("{space}{it}"))
-                .concat();
-            let inner = if comma {
-                inner
-            } else {
-                inner.trim_end_matches(',').to_owned()
-            };
-            format!("{space}{{{inner}{last}}}{last}")
-        })
+    );
+    parts.prop_map(|(space, model, providers, list, deep, last, has_comma)| {
+        let inner = [model, providers, list, deep].map(|part| format!("{space}{part}"));
+        let inner = ended(&inner.concat(), has_comma, |c| c == ',');
+        format!("{space}{{{inner}{last}}}{last}")
+    })
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::{agent::Surroundings, document, files::read_bounded, found::DetectError};
+use crate::{document, files::read_bounded, found::DetectError, surroundings::Surroundings};
 
 const INCLUDE: &str = "$include";
 /// This is OpenClaw's own limit.

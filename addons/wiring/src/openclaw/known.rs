@@ -1,9 +1,8 @@
-//! Providers that OpenClaw supports without an entry in its file: address, API, and the variable with the key. The data
-//! is from its provider pages.
+//! Providers that OpenClaw supports without an entry in its file.
 
 use crate::found::Api;
 
-/// A provider of OpenClaw's own catalog.
+/// A row of `data/openclaw_providers.tsv`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     name: &'static str,
@@ -15,84 +14,39 @@ pub(crate) struct Known {
     pub(crate) sees: bool,
 }
 
-const fn known(
-    name: &'static str,
-    base_url: &'static str,
-    api: Api,
-    variable: &'static str,
-    sees: bool,
-) -> Known {
-    Known {
-        name,
-        base_url,
-        api,
-        variable,
-        sees,
-    }
+/// Finds the provider with this name.
+pub(crate) fn provider(name: &str) -> Option<Known> {
+    let lines = include_str!("../../data/openclaw_providers.tsv").lines();
+    let mut rows = lines.filter_map(read);
+    rows.find(|known| known.name.eq_ignore_ascii_case(name))
 }
 
-use Api::{AnthropicMessages as Messages, OpenaiCompletions as Chat, OpenaiResponses as Responses};
+fn read(line: &'static str) -> Option<Known> {
+    let columns: Vec<&str> = line.split('\t').collect();
+    let [name, base_url, api, variable, input] = columns[..] else {
+        return None;
+    };
+    Some(Known {
+        name,
+        base_url,
+        api: Api::parse(api)?,
+        variable,
+        sees: input == "images",
+    })
+}
 
-const KNOWN: &[Known] = &[
-    known(
-        "anthropic",
-        "https://api.anthropic.com",
-        Messages,
-        "ANTHROPIC_API_KEY",
-        true,
-    ),
-    known(
-        "openai",
-        "https://api.openai.com/v1",
-        Responses,
-        "OPENAI_API_KEY",
-        true,
-    ),
-    known(
-        "openrouter",
-        "https://openrouter.ai/api/v1",
-        Chat,
-        "OPENROUTER_API_KEY",
-        false,
-    ),
-    known(
-        "deepseek",
-        "https://api.deepseek.com",
-        Chat,
-        "DEEPSEEK_API_KEY",
-        false,
-    ),
-    known(
-        "groq",
-        "https://api.groq.com/openai/v1",
-        Chat,
-        "GROQ_API_KEY",
-        false,
-    ),
-    known(
-        "mistral",
-        "https://api.mistral.ai/v1",
-        Chat,
-        "MISTRAL_API_KEY",
-        false,
-    ),
-    known(
-        "moonshot",
-        "https://api.moonshot.ai/v1",
-        Chat,
-        "MOONSHOT_API_KEY",
-        false,
-    ),
-    known(
-        "xai",
-        "https://api.x.ai/v1",
-        Responses,
-        "XAI_API_KEY",
-        false,
-    ),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Finds the provider with this name.
-pub(crate) fn provider(name: &str) -> Option<&'static Known> {
-    KNOWN.iter().find(|it| it.name.eq_ignore_ascii_case(name))
+    #[test]
+    fn every_row_is_read() {
+        let lines = include_str!("../../data/openclaw_providers.tsv").lines();
+        let rows = lines.filter(|line| !line.starts_with('#'));
+        assert_eq!(rows.filter_map(read).count(), 8);
+        assert_eq!(
+            provider("OpenAI").map(|known| known.api),
+            Some(Api::OpenaiResponses)
+        );
+    }
 }

@@ -7,7 +7,7 @@ use metaclaw_chat::{is_variable, substituted};
 use serde_json::Value;
 
 use super::known;
-use crate::{agent::Surroundings, files::read_bounded, found::Credential};
+use crate::{files::read_bounded, found::Credential, surroundings::Surroundings};
 
 /// The sources of keys.
 pub(super) struct Secrets<'a> {

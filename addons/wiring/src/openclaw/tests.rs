@@ -3,26 +3,16 @@ use std::{fs, path::Path};
 use serde_json::json;
 
 use super::*;
-use crate::Credential;
-
-/// Makes a home folder with an `openclaw.json`.
-fn home(text: &str) -> (tempfile::TempDir, Surroundings) {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join(".openclaw");
-    fs::create_dir(&state).unwrap();
-    fs::write(state.join("openclaw.json"), text).unwrap();
-    let surroundings = Surroundings {
-        variables: Vec::new(),
-        home: folder.path().to_owned(),
-    };
-    (folder, surroundings)
-}
+use crate::{
+    Credential,
+    tests::house::{House, OPENCLAW},
+};
 
 fn found(text: &str, variables: &[(&str, &str)]) -> Result<Found, DetectError> {
-    let (_folder, mut surroundings) = home(text);
+    let mut house = House::openclaw(text);
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    surroundings.variables = variables.iter().map(pair).collect();
-    detect(&surroundings).map(Option::unwrap)
+    house.surroundings.variables = variables.iter().map(pair).collect();
+    detect(&house.surroundings).map(Option::unwrap)
 }
 
 fn key(key: &str, from: &str) -> Credential {
@@ -93,11 +83,15 @@ fn keys_are_read_from_where_openclaw_reads_them() {
     assert_eq!(of(reference), key("sk-out", "OUT in the environment"));
     assert_eq!(of("'$${OUT}'"), key("${OUT}", "OpenClaw's file"));
 
-    let (folder, surroundings) = home(&text.replace("KEY", "'${FILED}'"));
-    let env_file = folder.path().join(".openclaw/.env");
-    fs::write(env_file, "# keys\nexport FILED=\"sk-filed\" # mine\n").unwrap();
-    let it = detect(&surroundings).unwrap().unwrap();
-    assert_eq!(it.credential, key("sk-filed", "FILED in OpenClaw's .env"));
+    let house = House::openclaw(&text.replace("KEY", "'${FILED}'"));
+    house.put(
+        ".openclaw/.env",
+        "# keys\nexport FILED=\"sk-filed\" # mine\n",
+    );
+    assert_eq!(
+        house.found().credential,
+        key("sk-filed", "FILED in OpenClaw's .env")
+    );
 }
 
 #[test]
@@ -124,10 +118,8 @@ fn a_provider_of_the_catalog_needs_no_entry() {
 #[test]
 fn parts_of_other_files_are_read() {
     let text = "{models: {$include: './parts/models.json5'}, agents: {$include: ['a.json', 'b.json'], defaults: {model: {primary: 'x/last'}}}}";
-    let (folder, surroundings) = home(text);
-    let state = folder.path().join(".openclaw");
-    fs::create_dir(state.join("parts")).unwrap();
-    let write = |name: &str, text: &str| fs::write(state.join(name), text).unwrap();
+    let house = House::openclaw(text);
+    let write = |name: &str, text: &str| house.put(&format!(".openclaw/{name}"), text);
     write("parts/models.json5", "{providers: {$include: './x.json'}}");
     write(
         "parts/x.json",
@@ -138,16 +130,16 @@ fn parts_of_other_files_are_read() {
         r#"{"defaults": {"model": {"primary": "x/first", "fallbacks": ["a"]}}}"#,
     );
     write("b.json", r#"{"defaults": {"model": {"fallbacks": ["b"]}}}"#);
-    let it = detect(&surroundings).unwrap().unwrap();
+    let it = house.found();
     assert_eq!((&*it.model, it.api), ("last", Api::AnthropicMessages));
     assert_eq!(it.credential, key("sk-x", "OpenClaw's file"));
 
     write("a.json", "{$include: './b.json'}");
     write("b.json", "{$include: './a.json'}");
-    let error = detect(&surroundings).unwrap_err().to_string();
+    let error = detect(&house.surroundings).unwrap_err().to_string();
     assert!(error.ends_with("included more than 10 deep"), "{error}");
     write("a.json", "{$include: '/etc/hostname'}");
-    let error = detect(&surroundings).unwrap_err().to_string();
+    let error = detect(&house.surroundings).unwrap_err().to_string();
     assert!(
         error.contains("outside") || error.contains("No such file"),
         "{error}"
@@ -187,17 +179,16 @@ fn what_cannot_be_relayed_is_said() {
 
 #[test]
 fn the_file_is_looked_for_where_openclaw_does() {
-    let (folder, mut surroundings) = home(BY_HAND);
-    let file = |surroundings: &Surroundings| config_file(surroundings);
-    let default = folder.path().join(".openclaw/openclaw.json");
-    assert_eq!(file(&surroundings).as_deref(), Some(&*default));
+    let mut house = House::openclaw(BY_HAND);
+    let (default, state) = (house.path(OPENCLAW), house.path("state"));
+    let surroundings = &mut house.surroundings;
+    assert_eq!(config_file(surroundings).as_deref(), Some(&*default));
     let mut set = |name: &str, value: &Path| {
         surroundings
             .variables
             .push((name.to_owned(), value.display().to_string()));
-        config_file(&surroundings)
+        config_file(surroundings)
     };
-    let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
     assert_eq!(
         set("OPENCLAW_STATE_DIR", &state).as_deref(),

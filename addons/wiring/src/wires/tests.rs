@@ -1,6 +1,5 @@
 //! Every agent: wired, put back, and what others wrote meanwhile.
 
-mod house;
 mod table;
 
 use metaclaw_test_kit::has;
@@ -9,45 +8,45 @@ use std::os::unix::fs::PermissionsExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use self::house::{House, USUAL, of, target, usual};
 use super::*;
 use crate::{
     PROFILES,
     format::Format,
     profile,
-    profile::{read, with_header},
+    settings::read,
+    tests::house::{House, of, target, usual},
 };
 
 #[test]
 fn every_agent_is_put_back_byte_for_byte() {
     for house in [usual(), House::new()] {
         let before = house.all();
-        for agent in PROFILES {
-            house.wire(agent.id());
-            assert!(house.wires.is_wired_to(agent, &target()).unwrap());
+        for agent in PROFILES.iter() {
+            house.wire(&agent.id);
+            assert!(house.wires.is_wired_to(&agent.id, &target()).unwrap());
             let other = Target {
                 origin: "http://127.0.0.1:1".to_owned(),
                 ..target()
             };
-            assert!(!house.wires.is_wired_to(agent, &other).unwrap());
-            assert_ne!(house.all(), before, "{}", agent.name());
-            let back = house.unwire(agent.id());
+            assert!(!house.wires.is_wired_to(&agent.id, &other).unwrap());
+            assert_ne!(house.all(), before, "{}", agent.name);
+            let back = house.unwire(&agent.id);
             assert!(
                 back.taken_back.is_empty() && back.left.is_empty(),
                 "{back:?}"
             );
-            assert_eq!(house.all(), before, "{}", agent.name());
+            assert_eq!(house.all(), before, "{}", agent.name);
             assert_eq!(
-                house.standing(agent.id()),
+                house.standing(&agent.id),
                 if back.restored.is_empty() {
                     WireStanding::Unknown
                 } else {
                     WireStanding::Waits
                 }
             );
-            assert!(house.unwire(agent.id()).is_nothing());
-            house.wires.forget(agent).unwrap();
-            assert_eq!(house.standing(agent.id()), WireStanding::Unknown);
+            assert!(house.unwire(&agent.id).is_nothing());
+            house.wires.forget(&agent.id).unwrap();
+            assert_eq!(house.standing(&agent.id), WireStanding::Unknown);
         }
     }
 }
@@ -56,11 +55,12 @@ fn every_agent_is_put_back_byte_for_byte() {
 fn what_each_is_made_to_say() {
     let house = usual();
     let mut said = Vec::new();
-    for agent in PROFILES {
-        let plan = (house.wires)
+    for agent in PROFILES.iter() {
+        let plan = house
+            .wires
             .plan(agent, &house.surroundings, &target())
             .unwrap();
-        said.push(format!("=== {}\n{}", agent.name(), plan.diff()));
+        said.push(format!("=== {}\n{}", agent.name, plan.diff()));
         said.extend(plan.notes.iter().map(|it| format!("({it})\n")));
     }
     let said = said.concat();
@@ -71,27 +71,15 @@ fn what_each_is_made_to_say() {
 
 #[test]
 fn an_agent_that_is_wired_is_shown_its_header_once() {
-    for agent in PROFILES {
+    for agent in PROFILES.iter() {
         let house = usual();
         let n_shown = || {
             let settings = agent.settings(&house.surroundings, &target()).unwrap();
             settings.by_hand(&target()).matches("X-Agent-Id").count()
         };
         let before = n_shown();
-        house.wire(agent.id());
-        assert!(n_shown() <= before, "{}", agent.name());
-    }
-    for (others, whole) in [
-        (None, "X-Agent-Id: a"),
-        (Some(""), "X-Agent-Id: a"),
-        (Some("X-Agent-Id: a"), "X-Agent-Id: a"),
-        (
-            Some("x-agent-id:old\nX-B: c:d\n"),
-            "X-B: c:d\nX-Agent-Id: a",
-        ),
-        (Some("X-Agent-Id-2: b"), "X-Agent-Id-2: b\nX-Agent-Id: a"),
-    ] {
-        assert_eq!(with_header(others, "\n", "X-Agent-Id: a"), whole);
+        house.wire(&agent.id);
+        assert!(n_shown() <= before, "{}", agent.name);
     }
 }
 
@@ -101,7 +89,7 @@ fn a_key_of_the_proxy_is_shown_by_the_agent_and_in_no_diff() {
         key: Some("sk-metaclaw-1".into()),
         ..target()
     };
-    for agent in PROFILES {
+    for agent in PROFILES.iter() {
         let house = usual();
         let plan = house
             .wires
@@ -116,24 +104,21 @@ fn a_key_of_the_proxy_is_shown_by_the_agent_and_in_no_diff() {
             !by_hand.contains("sk-metaclaw-1") && by_hand.contains("(the proxy's key)"),
             "{by_hand}"
         );
-        house
-            .wires
-            .wire(agent, &house.surroundings, &keyed)
-            .unwrap();
-        assert!(house.wires.is_wired_to(agent, &keyed).unwrap());
+        house.try_wire(&agent.id, &keyed).unwrap();
+        assert!(house.wires.is_wired_to(&agent.id, &keyed).unwrap());
         assert!(
             house
                 .all()
                 .iter()
                 .any(|(_, text)| text.contains("sk-metaclaw-1")),
             "{}",
-            agent.name()
+            agent.name
         );
         let other = Target {
             key: Some("sk-metaclaw-2".into()),
             ..target()
         };
-        assert!(!house.wires.is_wired_to(agent, &other).unwrap());
+        assert!(!house.wires.is_wired_to(&agent.id, &other).unwrap());
     }
 }
 
@@ -144,16 +129,10 @@ fn without_a_key_of_ours_the_agents_own_stays() {
         ..target()
     };
     let house = usual();
-    house
-        .wires
-        .wire(of("claude-code"), &house.surroundings, &bare)
-        .unwrap();
+    house.try_wire("claude-code", &bare).unwrap();
     let env = read(&house.path(".claude/settings.json"), Format::Json).unwrap()["env"].clone();
     assert!(env["ANTHROPIC_AUTH_TOKEN"].is_null(), "{env}");
-    let notes = house
-        .wires
-        .wire(of("codex"), &house.surroundings, &bare)
-        .unwrap();
+    let notes = house.try_wire("codex", &bare).unwrap();
     assert!(
         house
             .text(".codex/config.toml")
@@ -164,51 +143,18 @@ fn without_a_key_of_ours_the_agents_own_stays() {
 
 #[test]
 fn what_somebody_writes_elsewhere_stays() {
-    for (agent, path, mine, theirs) in [
-        (
-            "claude-code",
-            ".claude/settings.json",
-            "Bash(ls:*)",
-            "Bash(cat:*)",
-        ),
-        (
-            "codex",
-            ".codex/config.toml",
-            "# mine",
-            "# mine, and more\napproval_policy = \"never\"",
-        ),
-        (
-            "opencode",
-            ".config/opencode/opencode.jsonc",
-            "// mine",
-            "// mine\n  \"theme\": \"x\",",
-        ),
-        (
-            "hermes",
-            ".hermes/config.yaml",
-            "max_turns: 90",
-            "max_turns: 91\n  more: true",
-        ),
-        (
-            "nanobot",
-            ".nanobot/config.json",
-            "\"maxTokens\": 4096",
-            "\"maxTokens\": 4097",
-        ),
-        (
-            "aider",
-            ".aider.conf.yml",
-            "auto-commits: false",
-            "auto-commits: true # now",
-        ),
-        ("ironclaw", ".ironclaw/.env", "# mine", "# mine\nMORE=1"),
-        (
-            "zeroclaw",
-            ".zeroclaw/config.toml",
-            "backend = \"sqlite\"",
-            "backend = \"none\"",
-        ),
+    for case in [
+        "claude-code | .claude/settings.json | Bash(ls:*) | Bash(cat:*)",
+        "codex | .codex/config.toml | # mine | # mine, and more\napproval_policy = \"never\"",
+        "opencode | .config/opencode/opencode.jsonc | // mine | // mine\n  \"theme\": \"x\",",
+        "hermes | .hermes/config.yaml | max_turns: 90 | max_turns: 91\n  more: true",
+        "nanobot | .nanobot/config.json | \"maxTokens\": 4096 | \"maxTokens\": 4097",
+        "aider | .aider.conf.yml | auto-commits: false | auto-commits: true # now",
     ] {
+        let columns: Vec<&str> = case.split(" | ").collect();
+        let [agent, path, mine, theirs] = columns[..] else {
+            panic!("{case}")
+        };
         let house = usual();
         let before = house.text(path);
         house.wire(agent);
@@ -231,8 +177,9 @@ fn what_somebody_writes_elsewhere_stays() {
 #[test]
 fn a_file_that_the_agent_wrote_anew_loses_our_keys_alone() {
     let house = usual();
-    house.wire("nanobot");
     let path = ".nanobot/config.json";
+    let mut wanted = read(&house.path(path), Format::Json).unwrap();
+    house.wire("nanobot");
     let mut config = read(&house.path(path), Format::Json).unwrap();
     config["tools"] = json!({"web": true});
     config["providers"]["metaclaw"]["displayName"] = Value::Null;
@@ -243,7 +190,6 @@ fn a_file_that_the_agent_wrote_anew_loses_our_keys_alone() {
         "it may add to what is ours"
     );
     house.unwire("nanobot");
-    let mut wanted: Value = serde_json::from_str(USUAL[4].1).unwrap();
     wanted["tools"] = json!({"web": true});
     assert_eq!(read(&house.path(path), Format::Json).unwrap(), wanted);
 }
@@ -273,10 +219,7 @@ fn a_name_of_ours_that_is_somebody_elses_is_refused() {
         ".codex/config.toml",
         "[model_providers.metaclaw]\nbase_url = 'http://mine'\n",
     );
-    let refused = house
-        .wires
-        .wire(of("codex"), &house.surroundings, &target())
-        .unwrap_err();
+    let refused = house.try_wire("codex", &target()).unwrap_err();
     assert!(
         refused
             .to_string()
@@ -288,18 +231,6 @@ fn a_name_of_ours_that_is_somebody_elses_is_refused() {
     };
     has(&by_hand, ["base_url = \"http://127.0.0.1:30000/v1\""]);
     assert_eq!(house.standing("codex"), WireStanding::Unknown);
-    let newer = House::with(
-        ".zeroclaw/config.toml",
-        "[providers.models.x]\nkind = 'y'\n",
-    );
-    let refused = newer
-        .wires
-        .wire(of("zeroclaw"), &newer.surroundings, &target())
-        .unwrap_err();
-    assert!(
-        refused.to_string().contains("releases after 0.1"),
-        "{refused}"
-    );
 }
 
 #[test]
@@ -309,21 +240,103 @@ fn a_model_has_to_be_named() {
         model: None,
         ..target()
     };
-    let refused = house
-        .wires
-        .wire(of("hermes"), &house.surroundings, &unnamed)
-        .unwrap_err();
+    let refused = house.try_wire("hermes", &unnamed).unwrap_err();
     assert!(refused.to_string().contains("llm.model_id"), "{refused}");
     let house = usual();
-    house
-        .wires
-        .wire(of("hermes"), &house.surroundings, &unnamed)
-        .unwrap();
+    house.try_wire("hermes", &unnamed).unwrap();
     assert!(
         house
             .text(".hermes/config.yaml")
             .contains("default: \"claude-opus-5\"")
     );
+}
+
+#[test]
+fn an_agent_that_an_earlier_release_wired_is_put_back() {
+    let (env, before) = (".ironclaw/.env", "# mine\nLLM_BACKEND=anthropic\n");
+    let after = "# mine\nLLM_BACKEND=openai_compatible\nLLM_BASE_URL=http://127.0.0.1:30000/v1\n";
+    for (now, wanted) in [
+        (after.to_owned(), before.to_owned()),
+        (format!("{after}# theirs\n"), format!("{before}# theirs\n")),
+    ] {
+        let house = House::with(env, &now);
+        let copy = "ours/wiring/ironclaw.0.before";
+        house.put(copy, before);
+        let key = |name: &str, value: &str, before: Value| json!({"key": {"path": [name], "value": {"is": value}}, "before": before, "made": []});
+        let record = json!({
+            "version": 1, "agent": "ironclaw", "origin": "http://127.0.0.1:30000",
+            "files": [{
+                "path": house.path(env), "format": "env", "copy": house.path(copy), "folders": [],
+                "before": files::hash(before.as_bytes()), "after": files::hash(after.as_bytes()),
+                "done": [
+                    key("LLM_BACKEND", "openai_compatible", json!("anthropic")),
+                    key("LLM_BASE_URL", "http://127.0.0.1:30000/v1", Value::Null),
+                ],
+            }],
+        });
+        house.put("ours/wiring/ironclaw.wired.json", &record.to_string());
+        assert_eq!(house.wires.agents().unwrap(), ["ironclaw"]);
+        assert_eq!(house.standing("ironclaw"), WireStanding::Wired);
+        house.unwire("ironclaw");
+        assert_eq!(house.text(env), wanted);
+        house.wires.forget("ironclaw").unwrap();
+        assert!(house.wires.agents().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_variable_names_the_place_of_settings() {
+    let mut house = House::new();
+    house.put(".copaw/x", "");
+    let path = |house: &House, agent: &str| {
+        let settings = of(agent).settings(&house.surroundings, &target()).unwrap();
+        let home = house.folder.path().display().to_string();
+        settings.files[0]
+            .path
+            .display()
+            .to_string()
+            .replace(&home, "~")
+    };
+    assert_eq!(path(&house, "opencode"), "~/.config/opencode/opencode.json");
+    assert_eq!(
+        path(&house, "qwenpaw"),
+        "~/.copaw.secret/providers/custom/metaclaw.json"
+    );
+    for (variable, value, agent, wanted) in [
+        ("CODEX_HOME", "~/c/", "codex", "~/c/config.toml"),
+        (
+            "XDG_CONFIG_HOME",
+            "/x",
+            "llm",
+            "/x/io.datasette.llm/extra-openai-models.yaml",
+        ),
+        ("LLM_USER_PATH", "/l", "llm", "/l/extra-openai-models.yaml"),
+        (
+            "XDG_CONFIG_HOME",
+            "/x",
+            "opencode",
+            "/x/opencode/opencode.json",
+        ),
+        ("OPENCODE_CONFIG", "/o.jsonc", "opencode", "/o.jsonc"),
+        (
+            "QWENPAW_WORKING_DIR",
+            "/q",
+            "qwenpaw",
+            "/q.secret/providers/custom/metaclaw.json",
+        ),
+        (
+            "QWENPAW_SECRET_DIR",
+            "/s",
+            "qwenpaw",
+            "/s/providers/custom/metaclaw.json",
+        ),
+    ] {
+        house
+            .surroundings
+            .variables
+            .push((variable.to_owned(), value.to_owned()));
+        assert_eq!(path(&house, agent), wanted);
+    }
 }
 
 #[test]
@@ -397,11 +410,11 @@ fn modes_and_links_are_kept_and_ours_are_private() {
 fn agents_are_found_by_what_they_leave() {
     let house = usual();
     for agent in PROFILES
-        .into_iter()
-        .filter(|it| !["qwenpaw", "copaw"].contains(&it.id()))
+        .iter()
+        .filter(|it| !["qwenpaw", "copaw"].contains(&it.id.as_str()))
     {
-        assert!(house.surroundings.has(agent), "{}", agent.name());
-        assert!(!House::new().surroundings.has(agent), "{}", agent.name());
+        assert!(house.surroundings.has(agent), "{}", agent.name);
+        assert!(!House::new().surroundings.has(agent), "{}", agent.name);
     }
     let mut house = House::with("bin/codex", "");
     let path = format!("/nowhere:{}", house.path("bin").display());
@@ -411,7 +424,8 @@ fn agents_are_found_by_what_they_leave() {
 
 #[test]
 fn ids_are_headers_and_differ() {
-    let mut ids: Vec<&str> = PROFILES.iter().map(|it| it.id()).collect();
+    let mut ids: Vec<&str> = PROFILES.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(ids.len(), 9, "data/agents.yaml is read whole");
     assert!(
         ids.iter()
             .all(|id| id.chars().all(|c| c.is_ascii_lowercase() || c == '-')),
@@ -428,10 +442,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn any_file_is_put_back_or_refused(text in "([a-z_]{1,12} ?[:=] ?(\"[a-z]{0,4}\"|[0-9]|\\{\\}|\\[\\])? ?(# [a-zü]{0,4})?\r?\n|\\[[a-z]{2,9}\\]\n|  [a-z]{2}: x\n|\n){0,6}") {
-        for (agent, path) in [("codex", ".codex/config.toml"), ("hermes", ".hermes/config.yaml"), ("aider", ".aider.conf.yml"), ("ironclaw", ".ironclaw/.env")] {
+        for (agent, path) in [("codex", ".codex/config.toml"), ("hermes", ".hermes/config.yaml"), ("aider", ".aider.conf.yml")] {
             let house = House::with(path, &text);
             let before = house.all();
-            if house.wires.wire(of(agent), &house.surroundings, &target()).is_ok() {
+            if house.try_wire(agent, &target()).is_ok() {
                 prop_assert_eq!(house.standing(agent), WireStanding::Wired);
                 house.unwire(agent);
             }

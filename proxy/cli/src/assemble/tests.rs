@@ -250,7 +250,7 @@ fn claw_type_says_whose_file_is_changed() {
         std::fs::write(&file, text).unwrap();
         let plan = plan(dir.path(), &format!("{LLM}{claw}"));
         let surroundings = crate::agent::surroundings(&plan.environment);
-        let found = crate::agent::find(&surroundings).unwrap().unwrap();
+        let found = metaclaw_wiring::detect(&surroundings).unwrap().unwrap();
         crate::agent::wiring(&plan.home).accept(&found).unwrap();
         let pointed = plan.agent.point(([127, 0, 0, 1], 30_000).into());
         assert_eq!(pointed.is_some_and(|it| it.asks_us), is_pointed, "{claw}");

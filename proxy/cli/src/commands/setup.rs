@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
 use metaclaw_settings::{edit, providers};
-use metaclaw_wiring::{Found, Standing};
+use metaclaw_wiring::{Found, Standing, detect};
 
 use self::{
     answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers},
@@ -24,7 +24,7 @@ use super::{
     models::{ModelList, ModelServer, missed},
 };
 use crate::{
-    agent::{find, surroundings, wiring},
+    agent::{surroundings, wiring},
     out,
     prompt::{self, TerminalPrompt},
 };
@@ -208,7 +208,7 @@ fn unwired_agent(context: &Context) -> anyhow::Result<Option<Found>> {
     if wiring(&context.home).standing()? != Standing::Unwired {
         return Ok(None);
     }
-    Ok(find(&surroundings(&context.environment))?)
+    Ok(detect(&surroundings(&context.environment))?)
 }
 
 /// Returns whether nobody answers any more.

@@ -2,27 +2,25 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
 use metaclaw_wiring::{AgentProfile, PROFILES, Wires, profile};
 
 use self::{
     goal::{Goal, with_hand},
-    list::rows,
-    row::Row,
+    list::{Row, rows},
 };
 use super::context::Context;
 use crate::{
     agent_target::surroundings,
     out,
-    wires::{told, wires},
+    wires::{agent_name, told, wires},
 };
 
 mod by_hand;
 mod goal;
 mod list;
 mod openclaw;
-mod row;
 
 /// Arguments of `wire`.
 #[derive(Debug, Args)]
@@ -64,7 +62,10 @@ impl WireArgs {
         match &self.agent {
             None => self.list(context)?,
             Some(name) if name == openclaw::ID => openclaw::wire(context, self.dry_run)?,
-            Some(name) => wire(context, known(name)?, self.dry_run)?,
+            Some(name) => match profile(name) {
+                Some(agent) => wire(context, agent, self.dry_run)?,
+                None => refuse(context, name)?,
+            },
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -80,7 +81,7 @@ impl WireArgs {
             let cells: Vec<Vec<String>> = rows.into_iter().map(Row::cells).collect();
             out::line(out::table(&["agent", "name", "state"], &cells))?;
         }
-        let known = PROFILES.iter().map(|it| it.id());
+        let known = PROFILES.iter().map(|agent| agent.id.as_str());
         let known: Vec<&str> = [openclaw::ID].into_iter().chain(known).collect();
         out::line(format!("known: {}", known.join(", ")))?;
         out::line("`metaclaw wire --show NAME` says what to set in any other")?;
@@ -88,14 +89,14 @@ impl WireArgs {
     }
 }
 
-fn wire(context: &Context, agent: &'static dyn AgentProfile, dry_run: bool) -> anyhow::Result<()> {
+fn wire(context: &Context, agent: &AgentProfile, dry_run: bool) -> anyhow::Result<()> {
     let goal = Goal::of(context)?;
-    goal.check(agent.id())?;
+    goal.check(&agent.id)?;
     let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
-    let target = goal.target(agent.id());
-    let name = agent.name();
+    let target = goal.target(&agent.id);
+    let name = &agent.name;
     if dry_run {
-        if wires.is_wired_to(agent, &target)? {
+        if wires.is_wired_to(&agent.id, &target)? {
             return Ok(out::line(format!(
                 "{name} asks MetaClaw already: nothing would change"
             ))?);
@@ -111,14 +112,13 @@ fn wire(context: &Context, agent: &'static dyn AgentProfile, dry_run: bool) -> a
         let notes = wires
             .wire(agent, &surroundings, &target)
             .map_err(with_hand)?;
-        let takes_effect = agent.facts().takes_effect;
         out::line(format!(
-            "{name} asks MetaClaw at {}, {takes_effect}",
-            target.origin
+            "{name} asks MetaClaw at {}, {}",
+            target.origin, agent.takes_effect
         ))?;
         notes
     } else {
-        release(&wires, agent)?;
+        release(&wires, &agent.id)?;
         let notes = wires
             .accept(agent, &surroundings, &target)
             .map_err(with_hand)?;
@@ -130,7 +130,7 @@ fn wire(context: &Context, agent: &'static dyn AgentProfile, dry_run: bool) -> a
     tell(&notes)?;
     out::line(format!(
         "`metaclaw stop` puts its files back until the next start, `metaclaw unwire {}` for good",
-        agent.id()
+        agent.id
     ))?;
     Ok(())
 }
@@ -143,20 +143,20 @@ fn tell(notes: &[String]) -> anyhow::Result<()> {
 }
 
 /// Restores the agent's files, and prints what was done. Returns whether anything was printed.
-fn release(wires: &Wires, agent: &dyn AgentProfile) -> anyhow::Result<bool> {
+fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
     let said = told(agent, &wires.unwire(agent).map_err(with_hand)?);
     let is_told = said.is_some();
     said.map(out::line).transpose()?;
     Ok(is_told)
 }
 
-fn known(name: &str) -> anyhow::Result<&'static dyn AgentProfile> {
-    match profile(name) {
-        Some(agent) => Ok(agent),
-        None => bail!(
-            "{name:?} is no agent that MetaClaw knows: `metaclaw wire` lists them, `metaclaw wire --show {name}` says what to set by hand"
-        ),
-    }
+/// Says that MetaClaw does not wire this agent, and what to set by hand.
+fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
+    let target = Goal::of(context)?.target(name);
+    let by_hand = by_hand::text(name, &surroundings(&context.environment), &target);
+    bail!(
+        "{name:?} is not supported (`metaclaw wire` lists the agents that are); by hand:\n{by_hand}"
+    )
 }
 
 // === impl UnwireArgs ===
@@ -166,22 +166,29 @@ impl UnwireArgs {
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let wires = wires(&context.home);
         let mut any = false;
+        let wired = wires.agents()?;
         let (openclaw, agents) = match self.agent.as_deref() {
-            None => (true, PROFILES.to_vec()),
+            None => (true, wired),
             Some(openclaw::ID) => (true, Vec::new()),
-            Some(name) => (false, vec![known(name)?]),
+            Some(name) => {
+                ensure!(
+                    profile(name).is_some() || wired.iter().any(|agent| agent == name),
+                    "{name:?} is no agent that MetaClaw knows or has wired: `metaclaw wire` lists them"
+                );
+                (false, vec![name.to_owned()])
+            }
         };
         if openclaw {
             any |= openclaw::unwire(context)?;
         }
         for agent in agents {
-            let was_wired = wires.record(agent)?.is_some();
-            let is_told = release(&wires, agent)?;
-            wires.forget(agent)?;
+            let was_wired = wires.record(&agent)?.is_some();
+            let is_told = release(&wires, &agent)?;
+            wires.forget(&agent)?;
             if was_wired && !is_told {
                 out::line(format!(
                     "{}: its files are as they were, and stay so",
-                    agent.name()
+                    agent_name(&agent)
                 ))?;
             }
             any |= was_wired;

@@ -222,6 +222,32 @@ async fn nothing_is_done_unasked() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_not_supported_is_told_what_to_set() {
+    let home = Home::new("mode: skills_only\nproxy: {port: 30000}\n");
+    let refusal = home.refusal(&["wire", "ironclaw"]).await;
+    has(
+        &refusal,
+        [
+            "\"ironclaw\" is not supported (`metaclaw wire` lists the agents that are); by hand:\n",
+            "http://127.0.0.1:30000/v1",
+            "X-Agent-Id: ironclaw",
+        ],
+    );
+    let refusal = home.refusal(&["unwire", "ironclaw"]).await;
+    has(
+        &refusal,
+        ["\"ironclaw\" is no agent that MetaClaw knows or has wired"],
+    );
+    // A release that knew it has wired it, and put its file back at its end.
+    let record =
+        r#"{"version": 1, "agent": "ironclaw", "origin": "http://127.0.0.1:30000", "files": []}"#;
+    std::fs::create_dir_all(home.path().join("wiring")).unwrap();
+    home.write("wiring/ironclaw.wired.json", record);
+    let said = home.ask(&["unwire", "ironclaw"]).await;
+    has(&said, ["ironclaw: its files are as they were, and stay so"]);
+}
+
+#[tokio::test]
 async fn a_person_is_asked_once() {
     let upstream = Upstream::new();
     let person = Person::new(&upstream);

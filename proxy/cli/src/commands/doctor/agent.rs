@@ -1,10 +1,10 @@
 //! The agent: pointed at the proxy that runs, with a fallback; or left by a crash.
 
-use metaclaw_wiring::Standing;
+use metaclaw_wiring::{Standing, detect};
 
 use super::check::DoctorCheck;
 use crate::{
-    agent::{find, surroundings, told, wiring},
+    agent::{surroundings, told, wiring},
     commands::context::Context,
 };
 
@@ -76,7 +76,7 @@ fn left_over(context: &Context, fix: bool) -> DoctorCheck {
 
 fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
     let is_accepted = wiring(&context.home).record().ok().flatten().is_some();
-    match (find(&surroundings(&context.environment)), is_accepted) {
+    match (detect(&surroundings(&context.environment)), is_accepted) {
         (Err(error), _) => DoctorCheck::note(NAME, error.to_string()),
         (Ok(None), _) => DoctorCheck::note(
             NAME,

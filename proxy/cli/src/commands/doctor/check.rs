@@ -5,7 +5,7 @@ use serde::Serialize;
 /// One thing that is checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct DoctorCheck {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) is: CheckOutcome,
     said: String,
     /// What to do about it.
@@ -27,32 +27,28 @@ pub(super) enum CheckOutcome {
 // === impl DoctorCheck ===
 
 impl DoctorCheck {
-    pub(super) fn fine(name: &'static str, said: impl Into<String>) -> Self {
+    pub(super) fn fine(name: &str, said: impl Into<String>) -> Self {
         Self::new(name, CheckOutcome::Fine, said)
     }
 
-    pub(super) fn note(name: &'static str, said: impl Into<String>) -> Self {
+    pub(super) fn note(name: &str, said: impl Into<String>) -> Self {
         Self::new(name, CheckOutcome::Note, said)
     }
 
-    pub(super) fn mended(name: &'static str, said: impl Into<String>) -> Self {
+    pub(super) fn mended(name: &str, said: impl Into<String>) -> Self {
         Self::new(name, CheckOutcome::Mended, said)
     }
 
-    pub(super) fn bad(
-        name: &'static str,
-        said: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(super) fn bad(name: &str, said: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             remedy: Some(remedy.into()),
             ..Self::new(name, CheckOutcome::Bad, said)
         }
     }
 
-    fn new(name: &'static str, is: CheckOutcome, said: impl Into<String>) -> Self {
+    fn new(name: &str, is: CheckOutcome, said: impl Into<String>) -> Self {
         Self {
-            name,
+            name: name.to_owned(),
             is,
             said: said.into(),
             remedy: None,

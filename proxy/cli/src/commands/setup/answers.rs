@@ -173,9 +173,9 @@ fn value_of(found: &Found, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{agent::find, environment::Environment};
+    use crate::environment::Environment;
     use metaclaw_settings::{Layer, edit};
-    use metaclaw_wiring::Surroundings;
+    use metaclaw_wiring::{Surroundings, detect};
 
     fn loaded(text: &str) -> Loaded {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
@@ -196,7 +196,7 @@ mod tests {
             variables: environment.variables().to_vec(),
             home: folder.path().to_owned(),
         };
-        find(&surroundings).unwrap().unwrap()
+        detect(&surroundings).unwrap().unwrap()
     }
 
     fn written(answers: SetupAnswers<'_>) -> Vec<(String, String)> {

@@ -211,8 +211,7 @@ impl<'a> Interview<'a> {
             return Ok(false);
         };
         let question = format!(
-            "Point {0} at MetaClaw while it runs (two keys in {1}, put back at its end)",
-            agent.agent.name(),
+            "Point OpenClaw at MetaClaw while it runs (two keys in {}, put back at its end)",
             agent.file.display()
         );
         Ok(self.prompt.yes(&question, Some(true))?)
@@ -241,7 +240,6 @@ impl<'a> Interview<'a> {
 
 /// Returns what an agent asks today, in a line.
 fn describe(found: &Found) -> String {
-    let name = found.agent.name();
     let key = match &found.credential {
         Credential::Key { key, from } => format!("key {key}, {from}"),
         Credential::Reference(_) | Credential::Login => {
@@ -249,7 +247,7 @@ fn describe(found: &Found) -> String {
         }
     };
     format!(
-        "{name} asks {} at {} today ({key}): that is preset.",
+        "OpenClaw asks {} at {} today ({key}): that is preset.",
         found.model, found.base_url
     )
 }

@@ -5,10 +5,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_control::home::Home;
 use metaclaw_settings::{Loaded, Policy, edit};
-use metaclaw_wiring::{Credential, DetectError, Found, Models, Standing, Target};
+use metaclaw_wiring::{Credential, DetectError, Found, Models, Standing, Target, detect};
 
 use crate::{
-    agent::{find, surroundings, target, wiring},
+    agent::{surroundings, target, wiring},
     commands::{
         context::Context,
         setup::answers::{MODE, SetupAnswers},
@@ -53,7 +53,7 @@ pub(super) fn prepare(
     if !is_first && wiring.standing()? != Standing::Unwired {
         return Ok(());
     }
-    let found = match find(&surroundings(&context.environment)) {
+    let found = match detect(&surroundings(&context.environment)) {
         Ok(Some(found)) => found,
         Ok(None) if is_first => {
             bail!("nothing to relay yet, and no OpenClaw is configured here: `metaclaw setup`")
@@ -120,8 +120,7 @@ fn agreed(
     }
     if is_first {
         bail!(
-            "nothing to relay yet: `metaclaw start --yes` relays what {} asks ({}/{}), and points it at the proxy; {OTHERWISE}",
-            found.agent.name(),
+            "nothing to relay yet: `metaclaw start --yes` relays what OpenClaw asks ({}/{}), and points it at the proxy; {OTHERWISE}",
             found.provider,
             found.model
         );
@@ -131,7 +130,6 @@ fn agreed(
 
 /// What was found and what would be done, in a few lines.
 fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> String {
-    let name = found.agent.name();
     let Models { ours, former } = Models::planned(found, target);
     let config = context.home.config();
     let key = match &found.credential {
@@ -141,12 +139,12 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
                 config.display()
             )
         }
-        Credential::Reference(_) | Credential::Login => format!(
-            "{name}'s own login, passed on and never kept; so wishes are heard by rules alone, and no model helps to learn"
-        ),
+        Credential::Reference(_) | Credential::Login => {
+            "OpenClaw's own login, passed on and never kept; so wishes are heard by rules alone, and no model helps to learn".to_owned()
+        }
     };
     let mut lines = vec![
-        format!("Found {name}: {}", found.file.display()),
+        format!("Found OpenClaw: {}", found.file.display()),
         format!(
             "  model     {} at {} ({})",
             found.model,
@@ -157,7 +155,7 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
     ];
     if !no_wire {
         lines.push(format!(
-            "  change    while MetaClaw runs, {name} asks {ours}, and {former} where that fails: two keys in that file, after a copy"
+            "  change    while MetaClaw runs, OpenClaw asks {ours}, and {former} where that fails: two keys in that file, after a copy"
         ));
         lines.push("  undo      `metaclaw stop` puts the file back; `metaclaw uninstall` removes everything".to_owned());
     }

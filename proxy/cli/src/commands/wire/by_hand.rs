@@ -8,11 +8,11 @@ pub(super) fn text(name: &str, surroundings: &Surroundings, target: &Target) -> 
     let settings = profile(name).and_then(|agent| agent.settings(surroundings, target).ok());
     match settings {
         Some(settings) => settings.by_hand(target),
-        None => format!("{}{}", of_any(name, target), of_one(name, target)),
+        None => format!("{}{}", any_agent(name, target), commands_of(name, target)),
     }
 }
 
-fn of_any(name: &str, target: &Target) -> String {
+fn any_agent(name: &str, target: &Target) -> String {
     let key = match (&target.key, target.has_provider_key) {
         (Some(_), _) => {
             "a key of MetaClaw's own: proxy.api_key, or one that `metaclaw keys add` made"
@@ -41,7 +41,7 @@ fallback         if it has a list of providers: the one that it uses today, as t
 }
 
 /// Returns the commands for an agent that has no settings file for it.
-fn of_one(name: &str, target: &Target) -> String {
+fn commands_of(name: &str, target: &Target) -> String {
     if name != "nemoclaw" {
         return String::new();
     }

@@ -1,14 +1,14 @@
 //! OpenClaw: `metaclaw start` wires it as well, and its former model becomes its fallback.
 
 use anyhow::{Context as _, bail};
-use metaclaw_wiring::{Models, Outcome, Standing};
+use metaclaw_wiring::{Models, Outcome, Standing, detect};
 
 use super::{
     goal::{Goal, with_hand},
-    row::{Row, State},
+    list::{Row, State},
 };
 use crate::{
-    agent::{find, surroundings, told, wiring},
+    agent::{surroundings, told, wiring},
     commands::context::Context,
     out,
 };
@@ -30,7 +30,7 @@ pub(super) fn wire(context: &Context, dry_run: bool) -> anyhow::Result<()> {
     if !dry_run {
         wiring.unwire().map_err(with_hand)?;
     }
-    let Some(found) = find(&surroundings(&context.environment))? else {
+    let Some(found) = detect(&surroundings(&context.environment))? else {
         bail!("no OpenClaw is configured here");
     };
     let Models { ours, former } = Models::planned(&found, &target);
@@ -80,7 +80,7 @@ pub(super) fn row(context: &Context, is_running: bool) -> anyhow::Result<Option<
         (Standing::Unwired, _) if wiring.record()?.is_some() => State::Waits,
         (Standing::Unwired, _) => State::NotWired,
     };
-    let found = find(&surroundings(&context.environment));
+    let found = detect(&surroundings(&context.environment));
     if is == State::NotWired && matches!(found, Ok(None)) {
         return Ok(None);
     }
@@ -89,8 +89,8 @@ pub(super) fn row(context: &Context, is_running: bool) -> anyhow::Result<Option<
         _ => is.said(ID),
     };
     Ok(Some(Row {
-        agent: ID,
-        name: NAME,
+        agent: ID.to_owned(),
+        name: NAME.to_owned(),
         is,
         said,
     }))

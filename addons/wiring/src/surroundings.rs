@@ -1,13 +1,9 @@
-//! The known agents, and where their configurations are.
+//! Where agents' configurations are.
 
-use std::path::{Path, PathBuf};
-
-/// An agent whose configuration can be read and changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Agent {
-    /// OpenClaw, by its `openclaw.json`.
-    OpenClaw,
-}
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 /// Where agents' configurations are searched: the caller's environment and home folder, or a test's own.
 #[derive(Debug, Clone)]
@@ -16,26 +12,6 @@ pub struct Surroundings {
     pub variables: Vec<(String, String)>,
     /// The user's home folder.
     pub home: PathBuf,
-}
-
-// === impl Agent ===
-
-impl Agent {
-    pub const ALL: [Self; 1] = [Self::OpenClaw];
-
-    /// Returns the name as people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenClaw => "OpenClaw",
-        }
-    }
-
-    /// Returns the value of `claw_type`.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::OpenClaw => "openclaw",
-        }
-    }
 }
 
 // === impl Surroundings ===
@@ -48,19 +24,28 @@ impl Surroundings {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// A folder that a variable names, else one below the user's own.
-    pub(crate) fn folder(&self, variable: &str, below_home: &str) -> PathBuf {
-        match self.get(variable) {
-            Some(named) => self.path(named),
-            None => self.home.join(below_home),
-        }
-    }
-
-    /// The first of these folders and files that is there, else the first.
-    pub(crate) fn first_of(folder: &Path, names: &[&str]) -> PathBuf {
-        let mut paths = names.iter().map(|name| folder.join(name));
-        let is_there = paths.clone().find(|path| path.exists());
-        is_there.or_else(|| paths.next()).unwrap_or_default()
+    /// Returns the first of these paths whose variable (`$NAME/..`) is set, else the first that exists, else the last. A
+    /// path without a variable or `~` goes on where `folder` ends.
+    pub(crate) fn place(&self, folder: &Path, names: &[String]) -> PathBuf {
+        let named = names.iter().find_map(|name| {
+            let name = name.strip_prefix('$')?;
+            let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+            let (variable, rest) =
+                name.split_at(name.find(|c: char| !is_part(c)).unwrap_or(name.len()));
+            Some(self.path(&format!("{}{rest}", self.get(variable)?)))
+        });
+        let usual = names.iter().filter(|name| !name.starts_with('$'));
+        let mut usual = usual.map(|name| match name.strip_prefix('~') {
+            Some(_) => self.path(name),
+            None => [folder.as_os_str(), name.as_ref()]
+                .into_iter()
+                .collect::<OsString>()
+                .into(),
+        });
+        let place = named.or_else(|| usual.clone().find(|path| path.exists()));
+        let place = place.or_else(|| usual.next_back()).unwrap_or_default();
+        // Without a slash that stands twice.
+        place.components().collect()
     }
 
     /// Whether a program of this name is where programs are looked for.
