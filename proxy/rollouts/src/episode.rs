@@ -287,20 +287,17 @@ impl EpisodeRunner<'_> {
         rollout: &str,
         end: EpisodeEnd,
     ) -> Result<EpisodeEnd, TaskRunError> {
-        let feedback = match &end {
-            EpisodeEnd::Scored(reward) if reward.steps.is_empty() => {
-                json!({"rollout": rollout, "score": reward.score})
-            }
+        let mut feedback = json!({"rollout": rollout});
+        match &end {
             EpisodeEnd::Scored(reward) => {
-                json!({"rollout": rollout, "score": reward.score, "steps": reward.steps})
+                feedback["score"] = json!(reward.score);
+                if !reward.steps.is_empty() {
+                    feedback["steps"] = json!(reward.steps);
+                }
             }
-            EpisodeEnd::OverLimit(why) | EpisodeEnd::Failed(why) => {
-                json!({"rollout": rollout, "failed": why})
-            }
-            EpisodeEnd::Unfinished => {
-                json!({"rollout": rollout, "failed": "its runner ended before it"})
-            }
-        };
+            EpisodeEnd::OverLimit(why) | EpisodeEnd::Failed(why) => feedback["failed"] = json!(why),
+            EpisodeEnd::Unfinished => feedback["failed"] = json!("its runner ended before it"),
+        }
         match self.proxy.close(&feedback).await {
             Ok(RolloutClosing::Closed) => Ok(end),
             // The proxy may have taken the score before, and its answer was lost, as while it restarts.

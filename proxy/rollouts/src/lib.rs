@@ -11,10 +11,11 @@
 
 mod address;
 mod episode;
-mod failure;
 mod file;
 mod host;
+mod http;
 mod pool;
+mod processes;
 mod program;
 mod proxy;
 mod report;

@@ -86,6 +86,7 @@ pub(crate) struct StepLine {
 /// The journal of a run, and the lock that only one process has.
 #[derive(Debug)]
 pub(crate) struct RunJournal {
+    pub name: String,
     path: PathBuf,
     file: File,
     pub history: RunHistory,
@@ -104,14 +105,15 @@ pub(crate) fn differs<'a>(ends: impl Iterator<Item = &'a EpisodeEnd>) -> bool {
 // === impl RunJournal ===
 
 impl RunJournal {
-    /// Opens the journal in a run's folder.
-    pub(crate) fn open(folder: &Path) -> Result<Self, TaskRunError> {
+    /// Opens the journal of a run. `runs` is the folder of all runs.
+    pub(crate) fn open(runs: &Path, name: String) -> Result<Self, TaskRunError> {
+        let folder = runs.join(&name);
         let path = folder.join("journal.jsonl");
         let failed = |source: io::Error| TaskRunError::Journal {
             path: path.display().to_string(),
             source,
         };
-        fs::create_dir_all(folder).map_err(failed)?;
+        fs::create_dir_all(&folder).map_err(failed)?;
         let mut options = OpenOptions::new();
         let options = options.append(true).create(true).read(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
@@ -130,6 +132,7 @@ impl RunJournal {
         }
         let history = RunHistory::read(&text);
         Ok(Self {
+            name,
             path,
             file,
             history,
