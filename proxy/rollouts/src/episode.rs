@@ -149,21 +149,21 @@ impl EpisodeRunner<'_> {
             }
         };
         let (end, next) = match (ended, over_limit) {
+            (Ok(ended), _) => self.judged(episode, &ended).await?,
             (Err(PoolError::Program(ProgramError::Interrupted)), Some(why)) => {
                 (EpisodeEnd::OverLimit(why), AfterEpisode::Continue)
             }
-            (Ok(ended), _) => self.judged(episode, &ended).await?,
-            (Err(PoolError::Program(ProgramError::Interrupted)), None) => (
-                EpisodeEnd::Unfinished,
-                AfterEpisode::Stop(TaskRunError::Interrupted),
-            ),
-            (Err(error @ PoolError::Gone { .. }), _) => {
-                (EpisodeEnd::Failed(error.to_string()), AfterEpisode::Rerun)
+            (Err(PoolError::Program(ProgramError::Interrupted)), None) => {
+                let stop = AfterEpisode::Stop(TaskRunError::Interrupted);
+                (EpisodeEnd::Unfinished, stop)
             }
-            (Err(error), _) => (
-                EpisodeEnd::Failed(error.to_string()),
-                AfterEpisode::Continue,
-            ),
+            (Err(error), _) => {
+                let next = match error {
+                    PoolError::Gone { .. } => AfterEpisode::Rerun,
+                    PoolError::Program(_) | PoolError::NoneLeft => AfterEpisode::Continue,
+                };
+                (EpisodeEnd::Failed(error.to_string()), next)
+            }
         };
         Ok(FinishedEpisode {
             end: self.close(rollout, end).await?,

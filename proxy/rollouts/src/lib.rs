@@ -38,8 +38,8 @@ pub use self::{
     report::{EpisodeFunnel, Measurement, PassAtK},
     reward::EpisodeReward,
     run::{
-        EvalSetup, RunSetup, RunTasks, ServeSetup, TaskRunSummary, VerifiersTasks, dry_run, run,
-        serve,
+        EvalSetup, RunSetup, RunTasks, ServeSetup, TaskRunSummary, dry_run, run, serve,
+        verifiers_tasks,
     },
     task::{RolloutTask, TaskError, tasks},
 };

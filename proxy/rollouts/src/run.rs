@@ -35,7 +35,7 @@ pub use self::{
     dry_run::dry_run,
     programs::{ServeSetup, serve},
     setup::{EvalSetup, RunSetup, RunTasks, TaskRunSummary},
-    verifiers::VerifiersTasks,
+    verifiers::verifiers_tasks,
 };
 
 /// Runs what a file says, from where an earlier run of the same name stood.

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, future, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    journal::{EpisodePlace, JournalEvent, differs},
+    journal::{EpisodePlace, JournalEvent, StepLine, differs},
     measuring::MeasuredTasks,
     order::{self, TaskOrder},
     setup::RunTasks,
@@ -185,12 +185,12 @@ impl TaskRun<'_> {
             groups.len(),
             trained.line
         ));
-        self.write(JournalEvent::Step {
+        self.write(JournalEvent::Step(StepLine {
             n,
             n_groups,
             n_turns: trained.n_turns,
             line: trained.line,
-        })
+        }))
     }
 
     /// Asks for a training step. Meanwhile, runs the held-out tasks that the learner's gate wants.

@@ -152,8 +152,8 @@ impl<'a> TrackEpisode<'a> for ToolcallEpisode<'a> {
         })
     }
 
-    fn prepare(&mut self) -> impl Future<Output = Result<Value, AgentError>> {
-        async { Ok(json!(self.task.prompt)) }
+    async fn prepare(&mut self) -> Result<Value, AgentError> {
+        Ok(json!(self.task.prompt))
     }
 
     fn tools(&self) -> &[Value] {

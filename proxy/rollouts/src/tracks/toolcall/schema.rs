@@ -103,8 +103,11 @@ fn validate(schema: &Value, at: &str) -> Result<(), String> {
                 }
             }
             // These constrain nothing.
-            ("$comment" | "$schema" | "default" | "deprecated", _)
-            | ("description" | "examples" | "format" | "title", _) => {}
+            (
+                "$comment" | "$schema" | "default" | "deprecated" | "description" | "examples"
+                | "format" | "title",
+                _,
+            ) => {}
             _ => {
                 return Err(format!(
                     "{place} is not supported: use {KEYWORDS}, or a bound such as minimum"
@@ -171,14 +174,13 @@ fn check_fields(schema: &Value, fields: &Map<String, Value>, at: &str) -> Result
     for (name, field) in fields {
         let at = format!("{at}.{name}");
         match (properties.and_then(|known| known.get(name)), additional) {
-            (Some(schema), _) => check(schema, field, &at)?,
             (None, Some(Value::Bool(false))) => {
                 let names = properties.into_iter().flat_map(Map::keys);
                 let names: Vec<&str> = names.map(String::as_str).collect();
                 return Err(format!("{at} is not known: use {}", names.join(", ")));
             }
             (None, None | Some(Value::Bool(_))) => {}
-            (None, Some(schema)) => check(schema, field, &at)?,
+            (Some(schema), _) | (None, Some(schema)) => check(schema, field, &at)?,
         }
     }
     Ok(())
