@@ -149,21 +149,21 @@ impl EpisodeRunner<'_> {
             }
         };
         let (end, next) = match (ended, over_limit) {
+            (Ok(ended), _) => self.judged(episode, &ended).await?,
             (Err(PoolError::Program(ProgramError::Interrupted)), Some(why)) => {
                 (EpisodeEnd::OverLimit(why), AfterEpisode::Continue)
             }
-            (Ok(ended), _) => self.judged(episode, &ended).await?,
-            (Err(PoolError::Program(ProgramError::Interrupted)), None) => (
-                EpisodeEnd::Unfinished,
-                AfterEpisode::Stop(TaskRunError::Interrupted),
-            ),
-            (Err(error @ PoolError::Gone { .. }), _) => {
-                (EpisodeEnd::Failed(error.to_string()), AfterEpisode::Rerun)
+            (Err(PoolError::Program(ProgramError::Interrupted)), None) => {
+                let stop = AfterEpisode::Stop(TaskRunError::Interrupted);
+                (EpisodeEnd::Unfinished, stop)
             }
-            (Err(error), _) => (
-                EpisodeEnd::Failed(error.to_string()),
-                AfterEpisode::Continue,
-            ),
+            (Err(error), _) => {
+                let next = match error {
+                    PoolError::Gone { .. } => AfterEpisode::Rerun,
+                    PoolError::Program(_) | PoolError::NoneLeft => AfterEpisode::Continue,
+                };
+                (EpisodeEnd::Failed(error.to_string()), next)
+            }
         };
         Ok(FinishedEpisode {
             end: self.close(rollout, end).await?,
@@ -287,20 +287,17 @@ impl EpisodeRunner<'_> {
         rollout: &str,
         end: EpisodeEnd,
     ) -> Result<EpisodeEnd, TaskRunError> {
-        let feedback = match &end {
-            EpisodeEnd::Scored(reward) if reward.steps.is_empty() => {
-                json!({"rollout": rollout, "score": reward.score})
-            }
+        let mut feedback = json!({"rollout": rollout});
+        match &end {
             EpisodeEnd::Scored(reward) => {
-                json!({"rollout": rollout, "score": reward.score, "steps": reward.steps})
+                feedback["score"] = json!(reward.score);
+                if !reward.steps.is_empty() {
+                    feedback["steps"] = json!(reward.steps);
+                }
             }
-            EpisodeEnd::OverLimit(why) | EpisodeEnd::Failed(why) => {
-                json!({"rollout": rollout, "failed": why})
-            }
-            EpisodeEnd::Unfinished => {
-                json!({"rollout": rollout, "failed": "its runner ended before it"})
-            }
-        };
+            EpisodeEnd::OverLimit(why) | EpisodeEnd::Failed(why) => feedback["failed"] = json!(why),
+            EpisodeEnd::Unfinished => feedback["failed"] = json!("its runner ended before it"),
+        }
         match self.proxy.close(&feedback).await {
             Ok(RolloutClosing::Closed) => Ok(end),
             // The proxy may have taken the score before, and its answer was lost, as while it restarts.

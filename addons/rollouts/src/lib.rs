@@ -11,10 +11,11 @@
 
 mod address;
 mod episode;
-mod failure;
 mod file;
 mod host;
+mod http;
 mod pool;
+mod processes;
 mod program;
 mod proxy;
 mod report;
@@ -37,8 +38,8 @@ pub use self::{
     report::{EpisodeFunnel, Measurement, PassAtK},
     reward::EpisodeReward,
     run::{
-        EvalSetup, RunSetup, RunTasks, ServeSetup, TaskRunSummary, VerifiersTasks, dry_run, run,
-        serve,
+        EvalSetup, RunSetup, RunTasks, ServeSetup, TaskRunSummary, dry_run, run, serve,
+        verifiers_tasks,
     },
     task::{RolloutTask, TaskError, tasks},
 };

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     address::HttpAddress,
-    failure,
+    http::{fetch, in_words},
     program::{LocalProgram, ProgramEnd, ProgramError, ProgramJob},
     proxy::error_message,
 };
@@ -241,10 +241,8 @@ impl Drop for PoolSlot<'_> {
 impl RemoteEnvironment {
     async fn health(&self) -> Result<EnvironmentHealth, String> {
         let asking = self.http.get(self.url.below("healthz"));
-        let reply = self.keyed(asking).timeout(HEALTH_DEADLINE).send().await;
-        let reply = reply.map_err(unreachable)?;
-        let status = reply.status();
-        let bytes = reply.bytes().await.map_err(unreachable)?;
+        let reply = fetch(self.keyed(asking).timeout(HEALTH_DEADLINE)).await;
+        let (status, bytes) = reply.map_err(unreachable)?;
         if !status.is_success() {
             return Err(format!("it answered {status}: {}", error_message(&bytes)));
         }
@@ -258,13 +256,8 @@ impl RemoteEnvironment {
             why,
         };
         let asking = self.keyed(self.http.post(self.url.below("run")).json(job));
-        let reply = asking.timeout(self.timeout + OVERTIME).send().await;
-        let reply = reply.map_err(|error| gone(unreachable(error)))?;
-        let status = reply.status();
-        let bytes = reply
-            .bytes()
-            .await
-            .map_err(|error| gone(unreachable(error)))?;
+        let reply = fetch(asking.timeout(self.timeout + OVERTIME)).await;
+        let (status, bytes) = reply.map_err(|error| gone(unreachable(error)))?;
         if status != StatusCode::OK {
             let why = error_message(&bytes);
             return Err(gone(format!("it answered {status}: {why}")));
@@ -287,7 +280,7 @@ fn unreachable(error: reqwest::Error) -> String {
     } else {
         "it cannot be reached"
     };
-    format!("{why}: {}", failure::in_words(error))
+    format!("{why}: {}", in_words(error))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use metaclaw_chat::{RolloutId, excerpt};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -22,6 +22,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::processes::{ProcessGroup, processes};
 
 /// Between the request to end and the end by force.
 const GRACE: Duration = Duration::from_secs(2);
@@ -94,7 +96,7 @@ pub(crate) struct LocalProgram {
 
 /// The processes of an episode, which are killed when this is dropped: the program's group, and those that left it.
 struct EpisodeProcesses<'a> {
-    group: Option<Pid>,
+    group: ProcessGroup,
     rollout: &'a RolloutId,
 }
 
@@ -207,7 +209,10 @@ impl LocalProgram {
         rollout: &RolloutId,
         cancel: &CancellationToken,
     ) -> Result<Option<ExitStatus>, ProgramError> {
-        let mut processes = EpisodeProcesses::of(&child, rollout);
+        let mut processes = EpisodeProcesses {
+            group: ProcessGroup::new(&child),
+            rollout,
+        };
         let ended = tokio::select! {
             status = child.wait() => Ok(Some(status?)),
             () = sleep(self.timeout) => Ok(None),
@@ -245,59 +250,32 @@ fn reward_written(path: &Path) -> io::Result<Option<RewardWritten>> {
 }
 
 /// Kills every process whose environment names the rollout: those that left the process group, and those whose runner
-/// was killed. A system without /proc has nothing to look at.
+/// was killed.
 pub(crate) fn end_processes(rollout: impl fmt::Display) {
-    let variable = format!("METACLAW_ROLLOUT={rollout}");
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for process in processes {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let environment = fs::read(process.path().join("environ")).unwrap_or_default();
-        let is_its = environment
-            .split(|byte| *byte == 0)
-            .any(|set| set == variable.as_bytes());
-        if let Some(pid) = Pid::from_raw(pid).filter(|_| is_its) {
-            // It may have ended meanwhile.
-            rustix::process::kill_process(pid, Signal::KILL).ok();
-        }
+    for process in processes(&format!("METACLAW_ROLLOUT={rollout}"), |_| false) {
+        // It may have ended meanwhile.
+        kill_process(process, Signal::KILL).ok();
     }
 }
 
 // === impl EpisodeProcesses ===
 
-impl<'a> EpisodeProcesses<'a> {
-    fn of(child: &Child, rollout: &'a RolloutId) -> Self {
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        let group = pid.and_then(Pid::from_raw);
-        Self { group, rollout }
-    }
-
+impl EpisodeProcesses<'_> {
     /// Asks the group to end, waits a moment for the program, and kills what is left of the group.
     async fn end(&mut self, child: &mut Child) {
-        if let Some(group) = self.group {
-            kill_process_group(group, Signal::TERM).ok();
-        }
+        self.group.signal(Signal::TERM);
         let by_itself = timeout(GRACE, child.wait()).await;
-        self.kill_group();
+        self.group.kill();
         if by_itself.is_err() {
             // A killed process ends.
             child.wait().await.ok();
-        }
-    }
-
-    fn kill_group(&mut self) {
-        if let Some(group) = self.group.take() {
-            // The group is gone if all of its processes have ended.
-            kill_process_group(group, Signal::KILL).ok();
         }
     }
 }
 
 impl Drop for EpisodeProcesses<'_> {
     fn drop(&mut self) {
-        self.kill_group();
+        self.group.kill();
         end_processes(self.rollout);
     }
 }

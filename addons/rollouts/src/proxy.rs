@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::address::HttpAddress;
+use crate::{
+    address::HttpAddress,
+    http::{fetch, patiently},
+};
 
 /// How long the proxy may be away, as while it restarts.
 const PATIENCE: Duration = Duration::from_secs(120);
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long a model may take until it is served.
 const LOADING: Duration = Duration::from_secs(600);
 const READY_PAUSE: Duration = Duration::from_millis(500);
@@ -113,15 +114,6 @@ pub(crate) struct ProxyClient {
     patience: Duration,
 }
 
-/// One request.
-#[derive(Debug, Clone, Copy)]
-struct ProxyRequest<'a> {
-    method: &'a Method,
-    /// Below the base URL.
-    path: &'a str,
-    body: Option<&'a Value>,
-}
-
 // === impl ProxyClient ===
 
 impl ProxyClient {
@@ -190,80 +182,61 @@ impl ProxyClient {
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ProxyError> {
-        self.send(ProxyRequest {
-            method: &Method::POST,
-            path,
-            body: Some(body),
-        })
-        .await
+        self.send(Method::POST, path, Some(body)).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProxyError> {
-        self.send(ProxyRequest {
-            method: &Method::GET,
-            path,
-            body: None,
-        })
-        .await
+        self.send(Method::GET, path, None).await
     }
 
     /// Sends a request, again and again while the proxy is away or full, for at most [`PATIENCE`].
     ///
     /// If the answer to the opening of a rollout is lost, a second one is opened; the first ends as unfinished.
-    async fn send<T: DeserializeOwned>(&self, request: ProxyRequest<'_>) -> Result<T, ProxyError> {
-        let until = Instant::now() + self.patience;
-        let mut wait = FIRST_WAIT;
-        loop {
-            let error = match self.send_once(request).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            let may_help = match &error {
-                ProxyError::Unreachable { .. } => true,
-                ProxyError::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
-                ProxyError::NotReady { .. } | ProxyError::Answer { .. } => false,
-            };
-            if !may_help || Instant::now() + wait > until {
-                return Err(error);
-            }
-            sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
-        }
-    }
-
-    async fn send_once<T: DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
-        request: ProxyRequest<'_>,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
     ) -> Result<T, ProxyError> {
         let base = &self.address.base_url;
-        let unreachable = |source: reqwest::Error| ProxyError::Unreachable {
-            url: base.clone(),
-            source: source.without_url(),
-        };
-        let mut sending = self
-            .http
-            .request(request.method.clone(), base.below(request.path));
-        if let Some(key) = &self.address.key {
-            sending = sending.bearer_auth(key.expose());
-        }
-        if let Some(body) = request.body {
-            sending = sending.json(body);
-        }
-        let reply = sending.timeout(DEADLINE).send().await;
-        let reply = reply.map_err(unreachable)?;
-        let status = reply.status();
-        let bytes = reply.bytes().await.map_err(unreachable)?;
-        if !status.is_success() {
-            return Err(ProxyError::Refused {
+        let send_once = async || {
+            let mut request = self.http.request(method.clone(), base.below(path));
+            if let Some(key) = &self.address.key {
+                request = request.bearer_auth(key.expose());
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            let sent = fetch(request.timeout(DEADLINE)).await;
+            let (status, bytes) = sent.map_err(|source| ProxyError::Unreachable {
                 url: base.clone(),
-                status,
-                message: error_message(&bytes),
-            });
-        }
-        serde_json::from_slice(&bytes).map_err(|error| ProxyError::Answer {
-            url: base.clone(),
-            what: format!("{} ({error})", excerpt(&String::from_utf8_lossy(&bytes))),
+                source: source.without_url(),
+            })?;
+            if !status.is_success() {
+                return Err(ProxyError::Refused {
+                    url: base.clone(),
+                    status,
+                    message: error_message(&bytes),
+                });
+            }
+            serde_json::from_slice(&bytes).map_err(|error| ProxyError::Answer {
+                url: base.clone(),
+                what: format!("{} ({error})", excerpt(&String::from_utf8_lossy(&bytes))),
+            })
+        };
+        patiently(self.patience, async || {
+            send_once().await.map_err(|error| {
+                let may_help = match &error {
+                    ProxyError::Unreachable { .. } => true,
+                    ProxyError::Refused { status, .. } => {
+                        *status == StatusCode::SERVICE_UNAVAILABLE
+                    }
+                    ProxyError::NotReady { .. } | ProxyError::Answer { .. } => false,
+                };
+                (error, may_help.then_some(Duration::ZERO))
+            })
         })
+        .await
     }
 }
 

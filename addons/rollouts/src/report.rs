@@ -78,7 +78,16 @@ pub(crate) struct RunProgress {
 // === impl TaskTally ===
 
 impl TaskTally {
-    pub(crate) fn add(&mut self, end: &EpisodeEnd, success_at: f64) {
+    /// Counts how the tries of a task ended.
+    pub(crate) fn new(ends: &[EpisodeEnd], success_at: f64) -> Self {
+        let mut tally = Self::default();
+        for end in ends {
+            tally.add(end, success_at);
+        }
+        tally
+    }
+
+    fn add(&mut self, end: &EpisodeEnd, success_at: f64) {
         match end {
             EpisodeEnd::Scored(reward) => {
                 self.n += 1;
@@ -177,23 +186,13 @@ impl Measurement {
 
 impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            n_tasks,
-            n_tries,
-            ..
-        } = self;
+        let (name, n_tasks, n_tries) = (&self.name, self.n_tasks, self.n_tries);
         write!(f, "{name}: {n_tasks} tasks, {n_tries} tries")?;
         if let Some(adapter) = &self.adapter {
             write!(f, " under {adapter}")?;
         }
         for pass in &self.pass {
-            let PassAtK {
-                k,
-                estimate,
-                low,
-                high,
-            } = pass;
+            let (k, estimate, low, high) = (pass.k, pass.estimate, pass.low, pass.high);
             write!(f, "; pass@{k} {estimate:.3} ({low:.3} to {high:.3})")?;
         }
         if let Some(mean) = self.mean_score {
@@ -211,18 +210,12 @@ impl fmt::Display for Measurement {
 
 impl fmt::Display for EpisodeFunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            opened,
-            scored,
-            failed,
-            unfinished,
-            without_difference,
-            trained,
-            not_trained,
-        } = self;
+        let (opened, scored, failed) = (self.opened, self.scored, self.failed);
+        let (unfinished, flat) = (self.unfinished, self.without_difference);
+        let (trained, not_trained) = (self.trained, self.not_trained);
         write!(
             f,
-            "episodes: {opened} opened = {scored} scored + {failed} failed + {unfinished} unfinished; {scored} scored = {trained} trained + {without_difference} in groups without difference + {not_trained} not trained"
+            "episodes: {opened} opened = {scored} scored + {failed} failed + {unfinished} unfinished; {scored} scored = {trained} trained + {flat} in groups without difference + {not_trained} not trained"
         )
     }
 }

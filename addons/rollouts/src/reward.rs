@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    failure,
     file::{FunctionSource, RewardSource},
     host::{EpisodeTurn, RunHost},
+    http::{fetch, in_words},
     program::{ProgramEnd, RewardWritten},
     proxy::error_message,
     task::RolloutTask,
@@ -91,16 +91,11 @@ impl RewardGiver<'_> {
             let unset = || format!("the variable {name} is not set, which reward.key_env names");
             sending = sending.bearer_auth(key.ok_or_else(unset)?);
         }
-        let unreachable = |error: reqwest::Error| {
-            format!(
-                "the reward function at {url} cannot be reached: {}",
-                failure::in_words(error)
-            )
-        };
-        let reply = sending.timeout(function.timeout.0).send().await;
-        let reply = reply.map_err(unreachable)?;
-        let status = reply.status();
-        let bytes = reply.bytes().await.map_err(unreachable)?;
+        let reply = fetch(sending.timeout(function.timeout.0)).await;
+        let (status, bytes) = reply.map_err(|error| {
+            let why = in_words(error);
+            format!("the reward function at {url} cannot be reached: {why}")
+        })?;
         if !status.is_success() {
             let said = error_message(&bytes);
             return Err(format!(

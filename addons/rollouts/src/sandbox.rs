@@ -15,7 +15,6 @@ pub use self::{
     exec::{Exec, ExecEnd, ExecOutcome},
     settings::{SandboxChoice, SandboxLimits, SandboxMount, UnknownSandbox},
 };
-use futures_util::future::BoxFuture;
 
 mod bubblewrap;
 mod container;
@@ -24,7 +23,6 @@ mod exec;
 mod folder;
 mod holder;
 mod memory_group;
-mod output;
 mod settings;
 
 #[cfg(test)]
@@ -61,29 +59,19 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the chosen program is not there or cannot make a sandbox. `auto` never means `none`.
-    pub fn start(
+    pub async fn start(
         choice: SandboxChoice,
         limits: &SandboxLimits,
-    ) -> BoxFuture<'_, Result<Self, SandboxError>> {
-        Box::pin(async move {
-            limits.validate()?;
-            let backend = match choice {
-                SandboxChoice::Auto => automatic(limits).await?,
-                SandboxChoice::Bubblewrap => bubblewrap(limits).await?,
-                SandboxChoice::Podman => container("podman", limits).await?,
-                SandboxChoice::Docker => container("docker", limits).await?,
-                SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
-            };
-            Ok(Self { backend })
-        })
-    }
-
-    /// Returns the work folder, as commands in the sandbox name it.
-    pub fn work_folder(&self) -> &Path {
-        match &self.backend {
-            SandboxBackend::Bubblewrap(_) | SandboxBackend::Container(_) => Path::new("/work"),
-            SandboxBackend::Folder(folder) => folder.path(),
-        }
+    ) -> Result<Self, SandboxError> {
+        limits.validate()?;
+        let backend = match choice {
+            SandboxChoice::Auto => automatic(limits).await?,
+            SandboxChoice::Bubblewrap => bubblewrap(limits).await?,
+            SandboxChoice::Podman => container("podman", limits).await?,
+            SandboxChoice::Docker => container("docker", limits).await?,
+            SandboxChoice::None => SandboxBackend::Folder(Folder::new()?),
+        };
+        Ok(Self { backend })
     }
 
     /// Returns whether commands see the files of this machine that the sandbox was started with.
@@ -96,62 +84,54 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the sandbox cannot be entered. How the command itself ended is no error.
-    pub fn exec<'a>(&'a self, exec: &'a Exec) -> BoxFuture<'a, Result<ExecOutcome, SandboxError>> {
-        Box::pin(async move {
-            let command = match &self.backend {
-                SandboxBackend::Bubblewrap(it) => it.command(exec),
-                SandboxBackend::Container(it) => it.command(exec),
-                SandboxBackend::Folder(it) => it.command(exec),
-            };
-            let raw = exec::run(command, exec).await?;
-            if let SandboxBackend::Folder(it) = &self.backend {
-                raw.kill_rest();
-                it.kill_rest();
-            }
-            if raw.outcome.end == ExecEnd::TimedOut {
-                self.kill_all().await?;
-            } else if !raw.complaint.is_empty() {
-                return Err(SandboxError::Enter {
-                    words: raw.complaint,
-                });
-            }
-            Ok(raw.outcome)
-        })
+    pub async fn exec(&self, exec: &Exec) -> Result<ExecOutcome, SandboxError> {
+        let command = match &self.backend {
+            SandboxBackend::Bubblewrap(backend) => backend.command(exec),
+            SandboxBackend::Container(backend) => backend.command(exec),
+            SandboxBackend::Folder(backend) => backend.command(exec),
+        };
+        let mut raw = exec::run(command, exec).await?;
+        if let SandboxBackend::Folder(folder) = &self.backend {
+            raw.group.kill();
+            folder.kill_rest();
+        } else {
+            // Programs in the background go on.
+            raw.group.release();
+        }
+        if raw.outcome.end == ExecEnd::TimedOut {
+            self.kill_all().await?;
+        } else if !raw.complaint.is_empty() {
+            return Err(SandboxError::Enter {
+                words: raw.complaint,
+            });
+        }
+        Ok(raw.outcome)
     }
 
     /// Writes files to the work folder. Those that begin with `#!` become executable.
     ///
     /// # Errors
     /// If a name leaves the work folder, or the files do not fit.
-    pub fn write_files<'a>(
-        &'a self,
-        files: &'a [SandboxFile<'a>],
-    ) -> BoxFuture<'a, Result<(), SandboxError>> {
-        Box::pin(async move {
-            if files.is_empty() {
-                return Ok(());
-            }
-            self.unpack(archive(files)?).await
-        })
+    pub async fn write_files(&self, files: &[SandboxFile<'_>]) -> Result<(), SandboxError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.unpack(archive(files)?).await
     }
 
     /// Unpacks a tar archive in the work folder. Files of the same names are replaced.
     ///
     /// # Errors
     /// If the archive cannot be read, or its files do not fit.
-    pub fn unpack(&self, tar: Vec<u8>) -> BoxFuture<'_, Result<(), SandboxError>> {
-        Box::pin(async move {
-            let script = "tar --extract --file=- --no-same-owner";
-            let unpack = Exec::script(script).with_stdin(tar).within(COPY);
-            let outcome = self.exec(&unpack).await?;
-            if outcome.succeeded() {
-                Ok(())
-            } else {
-                Err(SandboxError::Copy {
-                    words: outcome.text().trim().to_owned(),
-                })
-            }
-        })
+    pub async fn unpack(&self, tar: Vec<u8>) -> Result<(), SandboxError> {
+        let script = "tar --extract --file=- --no-same-owner";
+        let unpack = Exec::script(script).with_stdin(tar).within(COPY);
+        let outcome = self.exec(&unpack).await?;
+        if outcome.succeeded() {
+            return Ok(());
+        }
+        let words = outcome.text().trim().to_owned();
+        Err(SandboxError::Copy { words })
     }
 
     /// Kills every process and returns the files of the work folder as a tar archive, without the paths `without`, and
@@ -160,59 +140,54 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the sandbox cannot be entered.
-    pub fn pack<'a>(
-        &'a self,
+    pub async fn pack(
+        &self,
         disk_mb: u32,
-        without: impl Iterator<Item = &'a String> + Send + 'a,
-        without_named: &'a [&str],
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, SandboxError>> {
-        Box::pin(async move {
-            self.kill_all().await?;
-            let limit = usize::try_from(disk_mb).unwrap_or(usize::MAX);
-            let limit = limit.saturating_mul(2 << 20);
-            let script = "tar --create --file=- --sparse --no-wildcards \"$@\" .";
-            let pack = Exec::script(script).within(COPY).with_max_output(limit);
-            let pack = pack.with_args(["bash", "--anchored"]);
-            let pack = pack.with_args(without.map(|it| format!("--exclude=./{it}")));
-            let pack = pack.with_args(["--no-anchored"]);
-            let pack = pack.with_args(without_named.iter().map(|it| format!("--exclude={it}")));
-            let outcome = self.exec(&pack).await?;
-            let is_whole = outcome.omitted == 0 && outcome.succeeded();
-            Ok(is_whole.then(|| [outcome.head, outcome.tail].concat()))
-        })
+        without: &[String],
+        without_named: &[&str],
+    ) -> Result<Option<Vec<u8>>, SandboxError> {
+        self.kill_all().await?;
+        let disk = usize::try_from(disk_mb).unwrap_or(usize::MAX);
+        let script = "tar --create --file=- --sparse --no-wildcards \"$@\" .";
+        let pack = Exec::script(script)
+            .within(COPY)
+            .with_max_output(disk.saturating_mul(2 << 20))
+            .with_args(["bash", "--anchored"])
+            .with_args(without.iter().map(|path| format!("--exclude=./{path}")))
+            .with_args(["--no-anchored"])
+            .with_args(without_named.iter().map(|name| format!("--exclude={name}")));
+        let outcome = self.exec(&pack).await?;
+        let is_whole = outcome.omitted == 0 && outcome.succeeded();
+        Ok(is_whole.then(|| [outcome.head, outcome.tail].concat()))
     }
 
     /// Kills every process of the sandbox. Its files stay.
     ///
     /// # Errors
     /// If the sandbox cannot be entered.
-    pub fn kill_all(&self) -> BoxFuture<'_, Result<(), SandboxError>> {
-        Box::pin(async move {
-            let command = match &self.backend {
-                SandboxBackend::Bubblewrap(it) => it.killer(),
-                SandboxBackend::Container(it) => it.killer(),
-                SandboxBackend::Folder(it) => {
-                    it.kill_rest();
-                    return Ok(());
-                }
-            };
-            exec::run(command, &Exec::script("").within(KILL)).await?;
-            Ok(())
-        })
+    pub async fn kill_all(&self) -> Result<(), SandboxError> {
+        let command = match &self.backend {
+            SandboxBackend::Bubblewrap(backend) => backend.killer(),
+            SandboxBackend::Container(backend) => backend.killer(),
+            SandboxBackend::Folder(folder) => {
+                folder.kill_rest();
+                return Ok(());
+            }
+        };
+        exec::run(command, &Exec::script("").within(KILL)).await?;
+        Ok(())
     }
 
     /// Ends the sandbox, and returns once every process in it has ended.
     ///
     /// # Errors
     /// If that cannot be observed.
-    pub fn close(self) -> BoxFuture<'static, Result<(), SandboxError>> {
-        Box::pin(async move {
-            match self.backend {
-                SandboxBackend::Bubblewrap(it) => it.close().await,
-                SandboxBackend::Container(it) => it.close().await,
-                SandboxBackend::Folder(_) => Ok(()),
-            }
-        })
+    pub async fn close(self) -> Result<(), SandboxError> {
+        match self.backend {
+            SandboxBackend::Bubblewrap(backend) => backend.close().await,
+            SandboxBackend::Container(backend) => backend.close().await,
+            SandboxBackend::Folder(_) => Ok(()),
+        }
     }
 }
 
@@ -233,15 +208,14 @@ async fn container(
 
 async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxError> {
     let mut reasons = Vec::new();
-    if limits.image.is_none() {
-        match bubblewrap(limits).await {
-            Ok(it) => return Ok(it),
-            Err(error) => reasons.push(error.to_string()),
-        }
-    }
-    for program in ["podman", "docker"] {
-        match container(program, limits).await {
-            Ok(it) => return Ok(it),
+    for program in ["bubblewrap", "podman", "docker"] {
+        let started = match program {
+            "bubblewrap" if limits.image.is_some() => continue,
+            "bubblewrap" => bubblewrap(limits).await,
+            _ => container(program, limits).await,
+        };
+        match started {
+            Ok(backend) => return Ok(backend),
             Err(error) => reasons.push(error.to_string()),
         }
     }
@@ -272,5 +246,5 @@ pub(crate) fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError
 pub(crate) fn is_inside(name: &str) -> bool {
     use std::path::Component;
     let mut parts = Path::new(name).components().peekable();
-    parts.peek().is_some() && parts.all(|it| matches!(it, Component::Normal(_)))
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }

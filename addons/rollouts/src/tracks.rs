@@ -5,11 +5,10 @@
 //! `METACLAW_REWARD` names.
 
 mod checks;
-mod dialogue;
+mod episode;
 mod error;
 mod gui;
 mod policy;
-mod reply;
 mod reward;
 mod settings;
 mod shell;
@@ -25,6 +24,10 @@ use std::{fmt, str::FromStr};
 
 use futures_util::future::LocalBoxFuture;
 
+use self::{
+    episode::run, gui::GuiEpisode, shell::ShellEpisode, swe::SweTask, task::EpisodeStart,
+    terminal::TerminalTask, toolcall::ToolcallEpisode,
+};
 pub use self::{
     error::AgentError,
     policy::PolicyRequestError,
@@ -80,12 +83,17 @@ impl Track {
         http: reqwest::Client,
     ) -> LocalBoxFuture<'_, Result<EpisodeScore, AgentError>> {
         Box::pin(async move {
-            let score = match self {
-                Self::Terminal => terminal::run(settings, http).await?,
-                Self::Toolcall => toolcall::run(settings, http).await?,
-                Self::Swe => swe::run(settings, http).await?,
-                Self::Gui => gui::run(settings, http).await?,
+            let start = EpisodeStart {
+                settings,
+                options: task::read(settings)?,
+                http,
             };
+            let score = match self {
+                Self::Terminal => run::<ShellEpisode<'_, TerminalTask>>(&start).await,
+                Self::Toolcall => run::<ToolcallEpisode<'_>>(&start).await,
+                Self::Swe => run::<ShellEpisode<'_, SweTask>>(&start).await,
+                Self::Gui => run::<GuiEpisode>(&start).await,
+            }?;
             score.write(settings)?;
             Ok(score)
         })
@@ -102,7 +110,7 @@ impl FromStr for Track {
     type Err = UnknownTrack;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|it| it.name() == text);
+        let known = Self::ALL.into_iter().find(|track| track.name() == text);
         known.ok_or_else(|| UnknownTrack {
             given: text.to_owned(),
         })

@@ -38,13 +38,7 @@ pub(crate) enum JournalEvent {
         end: EpisodeEnd,
     },
     /// A training step was made, or there was nothing to make it of.
-    Step {
-        n: u64,
-        /// The number of groups of the run until then.
-        n_groups: u64,
-        n_turns: usize,
-        line: String,
-    },
+    Step(StepLine),
     /// All episodes of a measurement were run.
     Measured(Measurement),
 }
@@ -76,16 +70,19 @@ pub(crate) struct RunHistory {
 }
 
 /// A step that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StepLine {
     pub n: u64,
+    /// The number of groups of the run until then.
     pub n_groups: u64,
     pub n_turns: usize,
+    pub line: String,
 }
 
 /// The journal of a run, and the lock that only one process has.
 #[derive(Debug)]
 pub(crate) struct RunJournal {
+    pub name: String,
     path: PathBuf,
     file: File,
     pub history: RunHistory,
@@ -104,16 +101,17 @@ pub(crate) fn differs<'a>(ends: impl Iterator<Item = &'a EpisodeEnd>) -> bool {
 // === impl RunJournal ===
 
 impl RunJournal {
-    /// Opens the journal in a run's folder.
-    pub(crate) fn open(folder: &Path) -> Result<Self, TaskRunError> {
+    /// Opens the journal of a run. `runs` is the folder of all runs.
+    pub(crate) fn open(runs: &Path, name: String) -> Result<Self, TaskRunError> {
+        let folder = runs.join(&name);
         let path = folder.join("journal.jsonl");
         let failed = |source: io::Error| TaskRunError::Journal {
             path: path.display().to_string(),
             source,
         };
-        fs::create_dir_all(folder).map_err(failed)?;
+        fs::create_dir_all(&folder).map_err(failed)?;
         let mut options = OpenOptions::new();
-        let options = options.append(true).create(true).read(true).mode(0o600);
+        options.append(true).create(true).read(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(TaskRunError::Refused(format!(
@@ -122,17 +120,17 @@ impl RunJournal {
             )));
         }
         // A kill may have cut the last line within a character.
-        let text = fs::read(&path).map_err(failed)?;
-        let text = String::from_utf8_lossy(&text);
+        let bytes = fs::read(&path).map_err(failed)?;
+        let text = String::from_utf8_lossy(&bytes);
         if !text.is_empty() && !text.ends_with('\n') {
             // A kill cut the last line; it says nothing then.
             file.write_all(b"\n").map_err(failed)?;
         }
-        let history = RunHistory::read(&text);
         Ok(Self {
+            history: RunHistory::read(&text),
+            name,
             path,
             file,
-            history,
         })
     }
 
@@ -157,12 +155,8 @@ impl RunHistory {
     /// Reads the lines of a journal. A line that was cut says nothing.
     fn read(text: &str) -> Self {
         let mut history = Self::default();
-        for event in text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-        {
-            history.add(event);
-        }
+        let events = text.lines().map(serde_json::from_str);
+        events.flatten().for_each(|event| history.add(event));
         history.n_earlier = history.opened.len();
         history
     }
@@ -175,16 +169,7 @@ impl RunHistory {
             }
             JournalEvent::Opened { rollout, place } => self.opened.push((rollout, place)),
             JournalEvent::Closed { rollout, end } => drop(self.closed.insert(rollout, end)),
-            JournalEvent::Step {
-                n,
-                n_groups,
-                n_turns,
-                line: _,
-            } => self.steps.push(StepLine {
-                n,
-                n_groups,
-                n_turns,
-            }),
+            JournalEvent::Step(step) => self.steps.push(step),
             JournalEvent::Measured(measurement) => self.measured.push(measurement),
         }
     }

@@ -3,7 +3,6 @@
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::EndedGroup,
     journal::{EpisodePlace, JournalEvent},
     order,
     setup::RunTasks,
@@ -91,7 +90,7 @@ impl TaskRun<'_> {
         };
         let ends = all((0..measured.tasks.len()).map(of_task)).await?;
         let success_at = self.runner.file.success_at;
-        let tally = |ends: &Vec<EpisodeEnd>| EndedGroup::new(ends, success_at).tally;
+        let tally = |ends: &Vec<EpisodeEnd>| TaskTally::new(ends, success_at);
         Ok(ends.iter().map(tally).collect())
     }
 }

@@ -6,8 +6,7 @@ use futures_util::{StreamExt as _, future, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    groups::{EndedGroup, group_line},
-    journal::{EpisodePlace, JournalEvent},
+    journal::{EpisodePlace, JournalEvent, StepLine, differs},
     measuring::MeasuredTasks,
     order::{self, TaskOrder},
     setup::RunTasks,
@@ -23,6 +22,37 @@ use crate::{
 
 /// Between two questions whether an adapter is to be tried.
 const WANTED_PAUSE: Duration = Duration::from_secs(1);
+
+/// A group that was run.
+#[derive(Debug)]
+struct EndedGroup {
+    tally: TaskTally,
+    /// Whether something can be learned from it.
+    differs: bool,
+}
+
+// === impl EndedGroup ===
+
+impl EndedGroup {
+    fn line(&self, task: &str) -> String {
+        let tally = &self.tally;
+        let mean = tally.mean_score().map_or_else(
+            || "no score".to_owned(),
+            |mean| format!("mean score {mean:.3}"),
+        );
+        let lost = match tally.n_failed + tally.n_over_limit {
+            0 => String::new(),
+            n_lost => format!(", {n_lost} failed"),
+        };
+        let flat = if self.differs {
+            ""
+        } else {
+            "; all are equal, so nothing can be learned from them"
+        };
+        let (n_success, n_scored) = (tally.n_success, tally.n_scored);
+        format!("task {task}: {mean}, {n_success} of {n_scored} succeeded{lost}{flat}")
+    }
+}
 
 // === impl TaskRun ===
 
@@ -111,8 +141,11 @@ impl TaskRun<'_> {
         let episodes =
             (0..file.group_size).map(|attempt| self.episode(wanted(attempt), &self.cancel));
         let ends = all(episodes).await?;
-        let group = EndedGroup::new(&ends, file.success_at);
-        self.progress.line(&group_line(&task.id, &group));
+        let group = EndedGroup {
+            tally: TaskTally::new(&ends, file.success_at),
+            differs: differs(ends.iter()),
+        };
+        self.progress.line(&group.line(&task.id));
         Ok(group)
     }
 
@@ -124,8 +157,7 @@ impl TaskRun<'_> {
         groups: &[EndedGroup],
         held_out: &[RolloutTask],
     ) -> Result<(), TaskRunError> {
-        let n_scored: usize = groups.iter().map(|it| it.n_scored).sum();
-        if n_scored == 0 {
+        if groups.iter().all(|group| group.tally.n_scored == 0) {
             return Err(TaskRunError::Refused(format!(
                 "no episode of step {n} has a score: the lines above say why, and {} has what the programs printed; mend it and run this again",
                 self.folder.join("output").display()
@@ -153,12 +185,12 @@ impl TaskRun<'_> {
             groups.len(),
             trained.line
         ));
-        self.write(JournalEvent::Step {
+        self.write(JournalEvent::Step(StepLine {
             n,
             n_groups,
             n_turns: trained.n_turns,
             line: trained.line,
-        })
+        }))
     }
 
     /// Asks for a training step. Meanwhile, runs the held-out tasks that the learner's gate wants.

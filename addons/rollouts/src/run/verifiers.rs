@@ -1,7 +1,8 @@
 //! The tasks of an environment of the Python package `verifiers`: the rows of its data sets.
 
 use std::{
-    path::{Path, PathBuf},
+    fs,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -15,55 +16,40 @@ use crate::{
     task::tasks,
 };
 
-/// An environment whose tasks can be listed.
-#[derive(Debug)]
-pub struct VerifiersTasks<'a> {
-    file: &'a RolloutFile,
-    /// Where the lists are written.
-    folder: PathBuf,
+/// Has the environment of a file list its tasks, and reads them. This takes as long as its data sets take to load.
+/// `folder` is the folder of all runs. Returns `None` if the file's program is no environment.
+///
+/// # Errors
+/// If the package or the environment is not installed, or it has no tasks.
+pub fn verifiers_tasks(
+    file: &RolloutFile,
+    folder: &Path,
+) -> Result<Option<RunTasks>, TaskRunError> {
+    if !matches!(file.program, Some(EpisodeProgram::Verifiers(_))) {
+        return Ok(None);
+    }
+    // The program starts in the folder of its file.
+    let runs = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let folder = runs.join("verifiers");
+    let program = local_program(file, Path::new(""), &folder)?;
+    let (train, held_out) = (folder.join("train.jsonl"), folder.join("eval.jsonl"));
+    list(&program, &[&train, &held_out])?;
+    let read = |path: &Path| tasks(path).map_err(|error| TaskRunError::Refused(error.to_string()));
+    let is_empty = fs::metadata(&held_out).is_ok_and(|file| file.len() == 0);
+    Ok(Some(RunTasks {
+        train: read(&train)?,
+        held_out: if is_empty {
+            Vec::new()
+        } else {
+            read(&held_out)?
+        },
+    }))
 }
 
-// === impl VerifiersTasks ===
-
-impl<'a> VerifiersTasks<'a> {
-    /// Returns the environment of a file, if its program is one. `folder` is the folder of all runs.
-    pub fn of(file: &'a RolloutFile, folder: &Path) -> Option<Self> {
-        let is_one = matches!(file.program, Some(EpisodeProgram::Verifiers(_)));
-        let folder = std::path::absolute(folder).ok()?.join("verifiers");
-        is_one.then_some(Self { file, folder })
-    }
-
-    /// Has the environment list its tasks, and reads them. This takes as long as the environment's data sets take to load.
-    ///
-    /// # Errors
-    /// If the package or the environment is not installed, or it has no tasks.
-    pub fn list(&self) -> Result<RunTasks, TaskRunError> {
-        let refused = |why: String| TaskRunError::Refused(why);
-        let program = local_program(self.file, Path::new(""), &self.folder)?;
-        let (train, held_out) = (
-            self.folder.join("train.jsonl"),
-            self.folder.join("eval.jsonl"),
-        );
-        run(&program, &[&train, &held_out])?;
-        let read = |path: &Path| tasks(path).map_err(|error| refused(error.to_string()));
-        let is_empty = std::fs::metadata(&held_out).is_ok_and(|file| file.len() == 0);
-        Ok(RunTasks {
-            train: read(&train)?,
-            held_out: if is_empty {
-                Vec::new()
-            } else {
-                read(&held_out)?
-            },
-        })
-    }
-}
-
-fn run(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
-    let (python, arguments) = program.words.split_first().ok_or_else(|| {
-        TaskRunError::Refused("the program for verifiers has no words".to_owned())
-    })?;
+fn list(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
+    let python = program.words.first().map_or("python3", String::as_str);
     let output = Command::new(python)
-        .args(arguments)
+        .args(program.words.iter().skip(1))
         .arg("--list")
         .args(files)
         .current_dir(&program.folder)
@@ -78,9 +64,9 @@ fn run(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = said.lines().rev().take(3).collect();
-    let last = last.into_iter().rev().collect::<Vec<_>>().join(" ");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = errors.lines().collect();
+    let last = lines[lines.len().saturating_sub(3)..].join(" ");
     Err(TaskRunError::Refused(format!(
         "the environment cannot be loaded with {python}: {}",
         excerpt(&last)
@@ -89,8 +75,6 @@ fn run(program: &LocalProgram, files: &[&Path]) -> Result<(), TaskRunError> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use serde_json::{Value, json};
 
     use super::{super::programs::write_verifiers_program, *};

@@ -32,29 +32,13 @@ const BEGIN: &str = "etc=$1 options=$2; shift 2
 /// It becomes the program that is its first argument, in the control group whose file it is given, if any.
 const JOIN: &str = "[ -z \"$0\" ] || echo $$ > \"$0\" || exit; exec \"$@\"";
 /// Where programs look for libraries, certificates and time zones.
-const SYSTEM_FILES: [&str; 6] = [
-    "/etc/alternatives",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/ssl",
-];
-const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+const SYSTEM_FILES: &str =
+    "/etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/localtime /etc/ssl";
+const SYSTEM_FOLDERS: &str = "/bin /sbin /lib /lib32 /lib64 /libx32";
 /// `/dev/pts` is left out: bubblewrap would make a second user namespace for it, which nsenter cannot enter.
-const DEVICES: [&str; 5] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
-const DEVICE_LINKS: [(&str, &str); 4] = [
-    ("/proc/self/fd", "/dev/fd"),
-    ("/proc/self/fd/0", "/dev/stdin"),
-    ("/proc/self/fd/1", "/dev/stdout"),
-    ("/proc/self/fd/2", "/dev/stderr"),
-];
+const DEVICES: &str = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom";
+const DEVICE_LINKS: &str = "--symlink /proc/self/fd /dev/fd --symlink /proc/self/fd/0 /dev/stdin \
+                            --symlink /proc/self/fd/1 /dev/stdout --symlink /proc/self/fd/2 /dev/stderr";
 /// It runs in the sandbox with the command as its arguments: one stream for output and errors.
 const ENTER: &str = "cd /work && exec \"$@\" 2>&1";
 
@@ -201,10 +185,10 @@ fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsStr
     given.words("--unshare-all --uid 1000 --gid 1000 --hostname sandbox --new-session");
     given.words("--die-with-parent --as-pid-1 --clearenv --setenv PATH /usr/bin:/bin");
     given.words("--info-fd 3 --ro-bind /usr /usr");
-    for folder in SYSTEM_FOLDERS {
+    for folder in SYSTEM_FOLDERS.split(' ') {
         given.system_folder(folder);
     }
-    for file in SYSTEM_FILES {
+    for file in SYSTEM_FILES.split(' ') {
         given.add(&["--ro-bind-try", file, file]);
     }
     for file in ["passwd", "group", "hosts"] {
@@ -212,12 +196,10 @@ fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsStr
         given.bind("--ro-bind", &etc.join(file), &target);
     }
     given.words("--proc /proc --tmpfs /dev");
-    for device in DEVICES {
+    for device in DEVICES.split(' ') {
         given.add(&["--dev-bind", device, device]);
     }
-    for (target, link) in DEVICE_LINKS {
-        given.add(&["--symlink", target, link]);
-    }
+    given.words(DEVICE_LINKS);
     let size = (u64::from(limits.disk_mb) * MB).to_string();
     for (folder, place) in FOLDERS {
         if has_folders {

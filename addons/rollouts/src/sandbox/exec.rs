@@ -1,6 +1,7 @@
 //! One command: its text, its limits, and how it ended.
 
 use std::{
+    collections::VecDeque,
     ffi::OsString,
     future::pending,
     io,
@@ -9,14 +10,13 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStderr, ChildStdout, Command},
     time::timeout,
 };
 
-use super::output::BoundedOutput;
+use crate::processes::ProcessGroup;
 
 /// The bytes that a pipe holds at most: a command that ended has written no more than this unread.
 const PIPE: usize = 64 << 10;
@@ -64,12 +64,18 @@ pub enum ExecEnd {
 pub(super) struct RawOutcome {
     pub(super) outcome: ExecOutcome,
     pub(super) complaint: String,
-    /// The process group that the command began with.
-    group: Option<Pid>,
+    /// The process group that the command began with. Programs that it left in the background are there.
+    pub(super) group: ProcessGroup,
 }
 
-/// The process group of a command. Dropping it kills the group: nobody waits for the command any more.
-struct RunningGroup(Option<Pid>);
+/// Keeps the first and the last bytes of a stream, half of the limit each.
+#[derive(Default)]
+struct BoundedOutput {
+    half: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    omitted: u64,
+}
 
 // === impl Exec ===
 
@@ -127,26 +133,24 @@ impl ExecOutcome {
     }
 }
 
-// === impl RawOutcome ===
+// === impl BoundedOutput ===
 
-impl RawOutcome {
-    /// Kills the processes that the command left behind in its group.
-    pub(super) fn kill_rest(&self) {
-        if let Some(group) = self.group {
-            // The group may be gone already.
-            let _ = kill_process_group(group, Signal::KILL);
+impl BoundedOutput {
+    /// `limit` is in bytes.
+    fn new(limit: usize) -> Self {
+        Self {
+            half: limit / 2,
+            ..Self::default()
         }
     }
-}
 
-// === impl RunningGroup ===
-
-impl Drop for RunningGroup {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // The group may be gone already.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+    fn push(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
+        self.head.extend_from_slice(first);
+        self.tail.extend(rest);
+        let excess = self.tail.len().saturating_sub(self.half);
+        self.tail.drain(..excess);
+        self.omitted += excess as u64;
     }
 }
 
@@ -163,7 +167,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
     let mut child = command.spawn()?;
-    let mut running = RunningGroup(group(&child));
+    let mut group = ProcessGroup::new(&child);
     let stderr = child.stderr.take();
     let mut output = BoundedOutput::new(exec.max_output);
     let input = child.stdin.take();
@@ -184,22 +188,20 @@ pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutc
     let end = if let Ok(status) = timeout(exec.time, finish).await {
         ExecEnd::Exited(exit_code(status?))
     } else {
-        kill_group(&child);
+        group.kill();
         child.wait().await?;
         ExecEnd::TimedOut
     };
-    let (head, tail, omitted) = output.into_parts();
     let complaint = complaint(stderr).await;
     Ok(RawOutcome {
         outcome: ExecOutcome {
             end,
-            head,
-            tail,
-            omitted,
+            head: output.head,
+            tail: output.tail.into(),
+            omitted: output.omitted,
         },
         complaint,
-        // Programs that it leaves in the background go on.
-        group: running.0.take(),
+        group,
     })
 }
 
@@ -235,20 +237,6 @@ async fn follow(
     Ok(status)
 }
 
-/// Kills a command and the processes of its group.
-pub(super) fn kill_group(child: &Child) {
-    if let Some(group) = group(child) {
-        // The group may be gone already.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-/// A command is the first process of its group, so that the group has its number.
-fn group(child: &Child) -> Option<Pid> {
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    id.and_then(Pid::from_raw)
-}
-
 fn exit_code(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map_or(-1, |signal| 128 + signal);
     status.code().unwrap_or_else(by_signal)
@@ -262,4 +250,25 @@ async fn complaint(stderr: Option<ChildStderr>) -> String {
         let _ = timeout(SILENCE, limited.read_to_end(&mut words)).await;
     }
     String::from_utf8_lossy(&words).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BoundedOutput;
+
+    #[test]
+    fn the_beginning_and_the_end_are_kept_however_the_bytes_arrive() {
+        for size in [1, 2, 3, 7, 100] {
+            let mut output = BoundedOutput::new(8);
+            for piece in b"abcdefghijklm".chunks(size) {
+                output.push(piece);
+            }
+            assert_eq!((&*output.head, output.omitted), (&b"abcd"[..], 5));
+            assert_eq!(output.tail, b"jklm");
+        }
+        let mut short = BoundedOutput::new(8);
+        short.push(b"abcdef");
+        assert_eq!((&*short.head, short.omitted), (&b"abcd"[..], 0));
+        assert_eq!(short.tail, b"ef");
+    }
 }

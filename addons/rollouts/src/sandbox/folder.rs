@@ -2,11 +2,12 @@
 
 use std::{fs, path::Path};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::exec::Exec;
+use crate::processes::processes;
 
 const ENTER: &str = "exec \"$@\" 2>&1";
 /// A variable that the processes of a folder inherit.
@@ -43,8 +44,13 @@ impl Folder {
     /// Kills what commands have left behind, in sessions of their own too: the processes that have the folder's mark in
     /// their environment or work in the folder. One that has neither goes on.
     pub(super) fn kill_rest(&self) {
+        let mark = format!("{MARK}={}", self.path().display());
+        let works_here = |process: &Path| {
+            let place = fs::read_link(process.join("cwd"));
+            place.is_ok_and(|place| place.starts_with(self.path()))
+        };
         for _ in 0..MAX_ROUNDS {
-            let rest = self.processes();
+            let rest = processes(&mark, works_here);
             if rest.is_empty() {
                 break;
             }
@@ -54,21 +60,6 @@ impl Folder {
             }
             std::thread::yield_now();
         }
-    }
-
-    fn processes(&self) -> Vec<Pid> {
-        let mark = format!("{MARK}={}", self.path().display());
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let processes = entries.filter_map(|entry| {
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            let mut variables = environment.split(|it| *it == 0);
-            let place = fs::read_link(entry.path().join("cwd"));
-            let is_ours = variables.any(|it| it == mark.as_bytes())
-                || place.is_ok_and(|it| it.starts_with(self.path()));
-            Pid::from_raw(number).filter(|_| is_ours)
-        });
-        processes.collect()
     }
 }
 

@@ -11,7 +11,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{error::SandboxError, exec::kill_group};
+use super::error::SandboxError;
+use crate::processes::ProcessGroup;
 
 /// What the holder runs as the first process of the sandbox. Nothing inside can signal the first process, and bash
 /// reaps the processes whose parents have ended.
@@ -24,6 +25,7 @@ const MAX_WORDS: u64 = 4096;
 pub(super) struct SandboxHolder {
     child: Child,
     input: Option<ChildStdin>,
+    group: ProcessGroup,
 }
 
 // === impl SandboxHolder ===
@@ -41,12 +43,15 @@ impl SandboxHolder {
         let mut child = command
             .spawn()
             .map_err(|source| SandboxError::Spawn { program, source })?;
-        let input = child.stdin.take();
-        let stderr = child.stderr.take();
-        let lines = child.stdout.take().map(|it| BufReader::new(it).lines());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let mut holder = Self {
+            group: ProcessGroup::new(&child),
+            input: child.stdin.take(),
+            child,
+        };
         let mut said = String::new();
         let ready = async {
-            let mut lines = lines?;
+            let mut lines = BufReader::new(stdout?).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 if line == "ready" {
                     return Some(());
@@ -57,10 +62,10 @@ impl SandboxHolder {
             None
         };
         match timeout(within, ready).await {
-            Ok(Some(())) => Ok((Self { child, input }, said)),
+            Ok(Some(())) => Ok((holder, said)),
             ended => {
-                kill_group(&child);
-                let _ = child.wait().await;
+                holder.group.kill();
+                let _ = holder.child.wait().await;
                 let mut words = String::new();
                 if let Some(stderr) = stderr {
                     let mut limited = stderr.take(MAX_WORDS);
@@ -81,15 +86,10 @@ impl SandboxHolder {
     pub(super) async fn close(mut self) -> std::io::Result<ExitStatus> {
         self.input = None;
         if let Ok(status) = timeout(FAREWELL, self.child.wait()).await {
+            self.group.release();
             return status;
         }
-        kill_group(&self.child);
+        self.group.kill();
         self.child.wait().await
-    }
-}
-
-impl Drop for SandboxHolder {
-    fn drop(&mut self) {
-        kill_group(&self.child);
     }
 }

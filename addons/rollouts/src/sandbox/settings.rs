@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize,
+    de::{self, value::StrDeserializer},
+};
 
 use super::error::SandboxError;
 
@@ -61,17 +64,9 @@ impl FromStr for SandboxChoice {
     type Err = UnknownSandbox;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "auto" => Self::Auto,
-            "bubblewrap" => Self::Bubblewrap,
-            "podman" => Self::Podman,
-            "docker" => Self::Docker,
-            "none" => Self::None,
-            _ => {
-                return Err(UnknownSandbox {
-                    given: text.to_owned(),
-                });
-            }
+        let read = Self::deserialize(StrDeserializer::<de::value::Error>::new(text));
+        read.map_err(|_| UnknownSandbox {
+            given: text.to_owned(),
         })
     }
 }
@@ -89,13 +84,12 @@ impl SandboxLimits {
     /// # Errors
     /// Names the field.
     pub(super) fn validate(&self) -> Result<(), SandboxError> {
-        let limits = [
-            ("disk_mb", self.disk_mb),
-            ("memory_mb", self.memory_mb),
-            ("processes", self.processes),
-        ];
-        match limits.into_iter().find(|(_, limit)| *limit == 0) {
-            Some((field, _)) => Err(SandboxError::Limit { field }),
+        let sizes = [self.disk_mb, self.memory_mb, self.processes];
+        let names = ["disk_mb", "memory_mb", "processes"];
+        match sizes.iter().position(|size| *size == 0) {
+            Some(index) => Err(SandboxError::Limit {
+                field: names[index],
+            }),
             None => Ok(()),
         }
     }

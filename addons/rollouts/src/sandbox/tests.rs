@@ -294,7 +294,10 @@ async fn without_a_sandbox_commands_run_in_a_folder_that_goes_away() {
     let sandbox = Sandbox::start(SandboxChoice::None, &limits())
         .await
         .unwrap();
-    let folder = sandbox.work_folder().to_owned();
+    let SandboxBackend::Folder(place) = &sandbox.backend else {
+        panic!("{sandbox:?}");
+    };
+    let folder = place.path().to_owned();
     let said = output(&sandbox, "echo x > a; pwd; sleep 98764 & ls").await;
     assert_eq!(said, format!("{}\na\n", folder.display()));
     until_none_has("sleep 98764").await;

@@ -3,39 +3,35 @@
 //! The server says which actions there are, carries them out, and gives the score. `docs/training/tracks.md` describes
 //! its five addresses.
 
-mod environment;
+use std::time::Duration;
 
+use metaclaw_chat::{ToolCall, excerpt};
+use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::environment::GuiServer;
 use super::{
-    dialogue::{Dialogue, Toolbox, with_tools},
+    episode::TrackEpisode,
     error::AgentError,
-    policy::{PolicyClient, PolicyRequestError},
-    reply::PolicyCall,
+    policy::PolicyRequestError,
     reward::EpisodeScore,
-    settings::AgentSettings,
-    task::{self, TaskOptions},
+    task::{self, EpisodeStart},
 };
+use crate::http::{fetch, in_words};
 
-const SYSTEM: &str = "You do a task on a screen. Call one tool at a time, and look at what it changed. When the task is \
-                      done, say so without a call.";
 /// The address of the example's server.
 const SERVER: &str = "http://127.0.0.1:8931";
+/// How long the server may take for one action.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Deserialize)]
 struct GuiTask {
     prompt: String,
-    #[serde(default)]
-    system: Option<String>,
     /// The environment server's address.
     #[serde(default)]
     server: Option<String>,
     #[serde(default)]
     observation: Observation,
-    #[serde(skip)]
-    options: TaskOptions,
 }
 
 /// How the model sees the screen.
@@ -49,152 +45,137 @@ enum Observation {
     Text,
 }
 
-/// The screen, and what can be done on it.
-struct GuiScreen<'a> {
-    server: &'a GuiServer,
+/// An episode on a screen.
+pub(super) struct GuiEpisode {
+    http: reqwest::Client,
+    /// The environment server's.
+    address: String,
+    task: GuiTask,
     session: String,
     tools: Vec<Value>,
-    observation: Observation,
+    /// The screen at the beginning, in words.
+    first: String,
     /// Whether the model has not been shown the screen since its last action.
     has_changed: bool,
 }
 
-/// Runs one task.
-///
-/// # Errors
-/// If the task, the environment server or the model cannot be used.
-pub(super) async fn run(
-    settings: &AgentSettings,
-    http: reqwest::Client,
-) -> Result<EpisodeScore, AgentError> {
-    let mut task: GuiTask = task::read(settings)?;
-    task.options = task::read(settings)?;
-    let whole: Value = task::read(settings)?;
-    let address = settings.gui_server.as_deref().or(task.server.as_deref());
-    let server = GuiServer::new(http.clone(), address.unwrap_or(SERVER));
-    let (session, tools, first) = begin(&server, &whole).await?;
-    let mut screen = GuiScreen {
-        server: &server,
-        session,
-        tools,
-        observation: task.observation,
-        has_changed: true,
-    };
-    let score = work(&task, &mut screen, &first, settings, http).await;
-    let closed = server
-        .post("close", &json!({ "session": screen.session }))
-        .await;
-    let score = score?;
-    closed?;
-    Ok(score)
-}
+// === impl GuiEpisode ===
 
-async fn work(
-    task: &GuiTask,
-    screen: &mut GuiScreen<'_>,
-    first: &str,
-    settings: &AgentSettings,
-    http: reqwest::Client,
-) -> Result<EpisodeScore, AgentError> {
-    let options = &task.options;
-    let mut system = task.system.clone().unwrap_or_else(|| SYSTEM.to_owned());
-    if options.tools_in_prompt {
-        system = with_tools(&system, &screen.tools);
-    }
-    let prompt = match screen.image().await? {
-        Some(image) => json!([{ "type": "text", "text": task.prompt }, image]),
-        None => json!(format!("{}\n\nThe screen:\n{first}", task.prompt)),
-    };
-    let policy = PolicyClient::new(http, settings, options);
-    let dialogue = Dialogue::new(&system, &options.earlier, prompt);
-    let turns = options.turns(settings);
-    let ended = dialogue.run(&policy, screen, turns).await;
-    ended.map_err(|error| no_images(error, task.observation))?;
-    let body = json!({ "session": screen.session });
-    let answer = screen.server.post("evaluate", &body).await?;
-    let score = answer["score"]
-        .as_f64()
-        .filter(|it| (-1.0..=1.0).contains(it));
-    let score = score.ok_or_else(|| {
-        let words = format!("score {} is not allowed: from -1 to 1", answer["score"]);
-        screen.server.wrong("evaluate", words)
-    })?;
-    Ok(EpisodeScore::of_outcome(score))
-}
-
-/// Returns the session, the tools, and the screen in words.
-async fn begin(
-    server: &GuiServer,
-    task: &Value,
-) -> Result<(String, Vec<Value>, String), AgentError> {
-    let begun = server.post("reset", &json!({ "task": task })).await?;
-    let session = begun["session"].as_str();
-    let session = session.ok_or_else(|| server.wrong("reset", "session is missing".to_owned()))?;
-    let tools = begun["tools"].as_array().filter(|it| !it.is_empty());
-    let tools = tools.ok_or_else(|| server.wrong("reset", "tools are missing".to_owned()))?;
-    let first = shown(&begun["observation"]);
-    Ok((session.to_owned(), tools.clone(), first))
-}
-
-/// Says what to do about a model that reads only text.
-fn no_images(error: AgentError, observation: Observation) -> AgentError {
-    match error {
-        AgentError::Policy(PolicyRequestError::Refused { status, words, .. })
-            if observation == Observation::Screenshot && is_about_images(status, &words) =>
-        {
-            AgentError::NoImages { words }
+impl GuiEpisode {
+    /// Sends a request, and returns the answer. It is never sent twice: an action is not done twice.
+    ///
+    /// # Errors
+    /// If the server is not reached, answers with an error, or with something else than JSON.
+    async fn post(&self, verb: &str, body: &Value) -> Result<Value, AgentError> {
+        let request = self.http.post(format!("{}/{verb}", self.address));
+        let answer = fetch(request.json(body).timeout(PATIENCE)).await;
+        let (status, bytes) = answer.map_err(|error| self.wrong(verb, in_words(error)))?;
+        let value: Option<Value> = serde_json::from_slice(&bytes).ok();
+        match value {
+            Some(value) if status.is_success() => Ok(value),
+            value => {
+                let text = String::from_utf8_lossy(&bytes);
+                let message = value
+                    .as_ref()
+                    .and_then(|it| it["error"]["message"].as_str());
+                let words = message.map_or_else(|| excerpt(&text), Into::into);
+                Err(self.wrong(verb, format!("status {status}: {words}")))
+            }
         }
-        other => other,
     }
-}
 
-fn is_about_images(status: reqwest::StatusCode, words: &str) -> bool {
-    let words = words.to_lowercase();
-    let names = ["image", "text only", "only text", "multimodal", "vision"];
-    status.is_client_error() && names.iter().any(|it| words.contains(it))
-}
-
-fn shown(observation: &Value) -> String {
-    if let Some(error) = observation["error"].as_str() {
-        return format!("error: {error}");
+    fn wrong(&self, verb: &str, words: impl Into<String>) -> AgentError {
+        AgentError::Environment {
+            url: format!("{}/{verb}", self.address),
+            words: words.into(),
+        }
     }
-    observation["text"].as_str().unwrap_or_default().to_owned()
-}
 
-// === impl GuiScreen ===
+    /// The body of requests that say nothing but whose screen it is.
+    fn session(&self) -> Value {
+        json!({ "session": self.session })
+    }
 
-impl GuiScreen<'_> {
     async fn image(&mut self) -> Result<Option<Value>, AgentError> {
-        if self.observation == Observation::Text {
+        if self.task.observation == Observation::Text {
             return Ok(None);
         }
         self.has_changed = false;
-        let body = json!({ "session": self.session });
-        let image = self.server.post("screenshot", &body).await?;
+        let image = self.post("screenshot", &self.session()).await?;
         if image["type"] != "image_url" {
             let words = "the answer is no image part: {\"type\": \"image_url\", ..}";
-            return Err(self.server.wrong("screenshot", words.to_owned()));
+            return Err(self.wrong("screenshot", words));
         }
         Ok(Some(image))
     }
+
+    async fn score(&self) -> Result<f64, AgentError> {
+        let answer = self.post("evaluate", &self.session()).await?;
+        let given = answer["score"].as_f64();
+        let score = given.filter(|score| (-1.0..=1.0).contains(score));
+        score.ok_or_else(|| {
+            let words = format!("score {} is not allowed: from -1 to 1", answer["score"]);
+            self.wrong("evaluate", words)
+        })
+    }
 }
 
-impl Toolbox for GuiScreen<'_> {
-    fn definitions(&self) -> &[Value] {
+impl<'a> TrackEpisode<'a> for GuiEpisode {
+    const SYSTEM: &'static str = "You do a task on a screen. Call one tool at a time, and look at what it changed. When \
+                                  the task is done, say so without a call.";
+
+    async fn open(start: &'a EpisodeStart<'a>) -> Result<Self, AgentError> {
+        let settings = start.settings;
+        let task: GuiTask = task::read(settings)?;
+        let whole: Value = task::read(settings)?;
+        let address = settings.gui_server.as_deref().or(task.server.as_deref());
+        let mut opened = Self {
+            http: start.http.clone(),
+            address: address.unwrap_or(SERVER).trim_end_matches('/').to_owned(),
+            task,
+            session: String::new(),
+            tools: Vec::new(),
+            first: String::new(),
+            has_changed: true,
+        };
+        let begun = opened.post("reset", &json!({ "task": whole })).await?;
+        let missing = |what| opened.wrong("reset", what);
+        let session = begun["session"].as_str();
+        let session = session
+            .ok_or_else(|| missing("session is missing"))?
+            .to_owned();
+        let tools = begun["tools"].as_array().filter(|tools| !tools.is_empty());
+        let tools = tools.ok_or_else(|| missing("tools are missing"))?.clone();
+        opened.first = shown(&begun["observation"]);
+        (opened.session, opened.tools) = (session, tools);
+        Ok(opened)
+    }
+
+    async fn prepare(&mut self) -> Result<Value, AgentError> {
+        Ok(match self.image().await? {
+            Some(image) => json!([{ "type": "text", "text": self.task.prompt }, image]),
+            None => json!(format!(
+                "{}\n\nThe screen:\n{}",
+                self.task.prompt, self.first
+            )),
+        })
+    }
+
+    fn tools(&self) -> &[Value] {
         &self.tools
     }
 
-    async fn call(&mut self, call: &PolicyCall) -> Result<String, AgentError> {
+    async fn call(&mut self, call: &ToolCall) -> Result<String, AgentError> {
         let arguments = match serde_json::from_str::<Value>(&call.arguments) {
             Ok(arguments) => arguments,
             Err(error) => return Ok(format!("error: the arguments are no JSON: {error}")),
         };
         let action = json!({ "name": call.name, "arguments": arguments });
         let body = json!({ "session": self.session, "action": action });
-        let answer = self.server.post("act", &body).await?;
+        let answer = self.post("act", &body).await?;
         self.has_changed = true;
         let observation = &answer["observation"];
-        if self.observation == Observation::Text || observation.get("error").is_some() {
+        if self.task.observation == Observation::Text || observation.get("error").is_some() {
             Ok(shown(observation))
         } else {
             Ok("done".to_owned())
@@ -208,4 +189,43 @@ impl Toolbox for GuiScreen<'_> {
         }
         Ok(self.image().await?.map(|image| json!([image])))
     }
+
+    /// Says what to do about a model that reads only text.
+    fn explain(&self, error: PolicyRequestError) -> AgentError {
+        match error {
+            PolicyRequestError::Refused { status, words, .. }
+                if self.task.observation == Observation::Screenshot
+                    && is_about_images(status, &words) =>
+            {
+                AgentError::NoImages { words }
+            }
+            other => other.into(),
+        }
+    }
+
+    async fn reward(self, _last: &str) -> Result<EpisodeScore, AgentError> {
+        let score = self.score().await;
+        let closed = self.close().await;
+        let score = EpisodeScore::of_outcome(score?);
+        closed.map(|()| score)
+    }
+
+    async fn close(self) -> Result<(), AgentError> {
+        self.post("close", &self.session()).await.map(drop)
+    }
+}
+
+// === functions ===
+
+fn is_about_images(status: StatusCode, words: &str) -> bool {
+    let words = words.to_lowercase();
+    let names = ["image", "text only", "only text", "multimodal", "vision"];
+    status.is_client_error() && names.iter().any(|name| words.contains(name))
+}
+
+fn shown(observation: &Value) -> String {
+    if let Some(error) = observation["error"].as_str() {
+        return format!("error: {error}");
+    }
+    observation["text"].as_str().unwrap_or_default().to_owned()
 }

@@ -57,42 +57,37 @@ impl AgentSettings {
     pub fn from_environment(
         variable: impl Fn(&'static str) -> Option<OsString>,
     ) -> Result<Self, AgentSettingsError> {
-        let optional = |name| {
-            let value = variable(name).filter(|it| !it.is_empty());
-            let text = value.map(|it| {
-                it.into_string().map_err(|value| AgentSettingsError::Value {
-                    name,
-                    value,
-                    allowed: "a text in UTF-8",
-                })
-            });
-            text.transpose()
+        let given = |name| variable(name).filter(|value| !value.is_empty());
+        let missing = |name| AgentSettingsError::Missing { name };
+        let text = |name| match given(name).map(OsString::into_string) {
+            Some(Err(value)) => Err(AgentSettingsError::Value {
+                name,
+                value,
+                allowed: "a text in UTF-8",
+            }),
+            text => Ok(text.and_then(Result::ok)),
         };
-        let path = |name| {
-            let value = variable(name).filter(|it| !it.is_empty());
-            value
-                .map(PathBuf::from)
-                .ok_or(AgentSettingsError::Missing { name })
-        };
-        let needed = |name| optional(name)?.ok_or(AgentSettingsError::Missing { name });
-        let turns = optional("METACLAW_MAX_TURNS")?.map(|text| {
-            let number = text.parse().ok().filter(|it| *it > 0);
+        let needed = |name| text(name)?.ok_or_else(|| missing(name));
+        let path = |name| given(name).map(PathBuf::from).ok_or_else(|| missing(name));
+        let name = "METACLAW_MAX_TURNS";
+        let turns = text(name)?.map(|text| {
+            let number = text.parse().ok().filter(|number| *number > 0);
             number.ok_or_else(|| AgentSettingsError::Value {
-                name: "METACLAW_MAX_TURNS",
+                name,
                 value: text.into(),
                 allowed: "a whole number from 1",
             })
         });
-        let sandbox = optional("METACLAW_SANDBOX")?.map(|text| text.parse());
+        let sandbox = text("METACLAW_SANDBOX")?.map(|text| text.parse());
         Ok(Self {
             base_url: needed("OPENAI_BASE_URL")?,
             api_key: Secret::from(needed("OPENAI_API_KEY")?),
-            model: optional("METACLAW_MODEL")?.unwrap_or_else(|| MODEL.to_owned()),
+            model: text("METACLAW_MODEL")?.unwrap_or_else(|| MODEL.to_owned()),
             task: path("METACLAW_TASK")?,
             reward: path("METACLAW_REWARD")?,
             sandbox: sandbox.transpose()?.unwrap_or_default(),
             max_turns: turns.transpose()?,
-            gui_server: optional("METACLAW_GUI_SERVER")?,
+            gui_server: text("METACLAW_GUI_SERVER")?,
             folder: PathBuf::from("."),
         })
     }

@@ -1,21 +1,58 @@
-//! The tool `bash`: commands in a sandbox.
+//! The tracks in a shell: the model has the tool `bash` in a sandbox.
+//!
+//! The check runs in a second sandbox, on a copy of the work folder. No program of the model runs there, and none was
+//! running where the files of the check are.
 
+use metaclaw_chat::ToolCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    dialogue::{Toolbox, with_tools},
+    checks::CheckPlace,
+    episode::TrackEpisode,
     error::AgentError,
-    reply::PolicyCall,
-    task::TaskOptions,
+    reward::EpisodeScore,
+    task::{EpisodeStart, TaskOptions},
 };
-use crate::sandbox::{Exec, ExecEnd, ExecOutcome, Sandbox};
+use crate::sandbox::{Exec, ExecEnd, ExecOutcome, Sandbox, SandboxFile, SandboxLimits};
 
-/// The shell of a model.
-#[derive(Debug)]
-pub(super) struct SandboxShell<'a> {
-    sandbox: &'a Sandbox,
-    options: &'a TaskOptions,
+/// A task that is done in a shell.
+pub(super) trait ShellTask: Sized {
+    /// The system prompt of a task that has none.
+    const SYSTEM: &'static str;
+    /// Names of files and folders of the model, anywhere, that the check does not see.
+    const NOT_COPIED: &'static [&'static str];
+
+    async fn read(start: &EpisodeStart<'_>) -> Result<Self, AgentError>;
+
+    fn prompt(&self) -> &str;
+
+    fn limits<'a>(&'a self, options: &'a TaskOptions) -> &'a SandboxLimits {
+        &options.sandbox
+    }
+
+    /// Makes the files with which the model begins.
+    async fn prepare(&self, sandbox: &Sandbox, options: &TaskOptions) -> Result<(), AgentError>;
+
+    /// Files and folders that the check has in place of the model's.
+    fn check_names(&self) -> Vec<String>;
+
+    /// Every file of the check.
+    fn check_files(&self) -> Vec<SandboxFile<'_>>;
+
+    /// Scores the model's files, which are in the place of the check.
+    async fn check(
+        &self,
+        place: &CheckPlace<'_>,
+        options: &TaskOptions,
+    ) -> Result<EpisodeScore, AgentError>;
+}
+
+/// An episode in a shell.
+pub(super) struct ShellEpisode<'a, T> {
+    start: &'a EpisodeStart<'a>,
+    task: T,
+    sandbox: Sandbox,
     tools: [Value; 1],
     /// A model that calls the tool is not read for code blocks: they are quotations then.
     has_called: bool,
@@ -26,42 +63,41 @@ struct BashArguments {
     command: String,
 }
 
-// === impl SandboxShell ===
+// === impl ShellEpisode ===
 
-impl<'a> SandboxShell<'a> {
-    pub(super) fn new(sandbox: &'a Sandbox, options: &'a TaskOptions) -> Self {
-        Self {
-            sandbox,
-            options,
-            tools: [bash()],
-            has_called: false,
-        }
-    }
-
-    /// Returns the system prompt, with the tool's description if the task says that it belongs there.
-    pub(super) fn system_prompt(&self, system: &str) -> String {
-        if self.options.tools_in_prompt {
-            with_tools(system, &self.tools)
-        } else {
-            system.to_owned()
-        }
-    }
-
+impl<T: ShellTask> ShellEpisode<'_, T> {
     async fn run(&self, command: &str) -> Result<String, AgentError> {
-        let exec = Exec::script(command)
-            .within(self.options.command_time())
-            .with_max_output(self.options.max_output);
-        let outcome = self.sandbox.exec(&exec).await?;
-        Ok(shown(&outcome, self.options))
+        run(&self.sandbox, Exec::script(command), &self.start.options).await
     }
 }
 
-impl Toolbox for SandboxShell<'_> {
-    fn definitions(&self) -> &[Value] {
+impl<'a, T: ShellTask> TrackEpisode<'a> for ShellEpisode<'a, T> {
+    const SYSTEM: &'static str = T::SYSTEM;
+
+    async fn open(start: &'a EpisodeStart<'a>) -> Result<Self, AgentError> {
+        let task = T::read(start).await?;
+        let sandbox = Sandbox::start(start.settings.sandbox, task.limits(&start.options)).await?;
+        Ok(Self {
+            start,
+            task,
+            sandbox,
+            tools: [bash()],
+            has_called: false,
+        })
+    }
+
+    async fn prepare(&mut self) -> Result<Value, AgentError> {
+        self.task
+            .prepare(&self.sandbox, &self.start.options)
+            .await?;
+        Ok(self.task.prompt().into())
+    }
+
+    fn tools(&self) -> &[Value] {
         &self.tools
     }
 
-    async fn call(&mut self, call: &PolicyCall) -> Result<String, AgentError> {
+    async fn call(&mut self, call: &ToolCall) -> Result<String, AgentError> {
         self.has_called = true;
         if call.name != "bash" {
             return Ok(format!("there is no tool {:?}: call bash", call.name));
@@ -73,11 +109,39 @@ impl Toolbox for SandboxShell<'_> {
     }
 
     async fn read_text(&mut self, text: &str) -> Result<Option<String>, AgentError> {
-        let block = code_block(text).filter(|_| !self.has_called);
-        match block {
+        match code_block(text).filter(|_| !self.has_called) {
             Some(command) => self.run(command).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    async fn reward(self, _last: &str) -> Result<EpisodeScore, AgentError> {
+        let Self { start, task, .. } = self;
+        let (settings, options) = (start.settings, &start.options);
+        let limits = task.limits(options);
+        let names = task.check_names();
+        let packed = self
+            .sandbox
+            .pack(limits.disk_mb, &names, T::NOT_COPIED)
+            .await;
+        self.sandbox.close().await?;
+        let Some(tree) = packed? else {
+            // The model has filled the disk, or made files that cannot be read.
+            return Ok(EpisodeScore::of_outcome(0.0));
+        };
+        let files = task.check_files();
+        let place = CheckPlace::start(settings.sandbox, limits, &names, &files).await?;
+        let score = match place.unpack(tree).await {
+            Ok(true) => task.check(&place, options).await,
+            Ok(false) => Ok(EpisodeScore::of_outcome(0.0)),
+            Err(error) => Err(error),
+        };
+        place.close().await?;
+        score
+    }
+
+    async fn close(self) -> Result<(), AgentError> {
+        Ok(self.sandbox.close().await?)
     }
 }
 
@@ -99,34 +163,43 @@ fn bash() -> Value {
     })
 }
 
-/// Runs the script that prepares a task.
+/// Runs the script that prepares a task, if it has one.
 ///
 /// # Errors
 /// If it fails: a task that is not prepared is none.
 pub(super) async fn set_up(
     sandbox: &Sandbox,
-    script: &str,
+    script: Option<&String>,
     options: &TaskOptions,
 ) -> Result<(), AgentError> {
-    let outcome = sandbox
-        .exec(&Exec::script(script).within(options.check_time()))
-        .await?;
+    let Some(script) = script else {
+        return Ok(());
+    };
+    let exec = Exec::script(script).within(options.check_time());
+    let outcome = sandbox.exec(&exec).await?;
     if outcome.succeeded() {
-        Ok(())
-    } else {
-        let said = outcome.text();
-        Err(AgentError::Setup(format!(
-            "{:?}: {}",
-            outcome.end,
-            said.trim()
-        )))
+        return Ok(());
     }
+    let words = format!("{:?}: {}", outcome.end, outcome.text().trim());
+    Err(AgentError::Setup(words))
 }
 
-/// Returns what the model is shown of a command.
-pub(super) fn shown(outcome: &ExecOutcome, options: &TaskOptions) -> String {
-    let text = outcome.text();
-    let text = text.trim_end();
+/// Runs a command of the model within the task's limits, and returns what the model is shown of it.
+pub(super) async fn run(
+    sandbox: &Sandbox,
+    exec: Exec,
+    options: &TaskOptions,
+) -> Result<String, AgentError> {
+    let exec = exec.within(options.command_time());
+    let outcome = sandbox
+        .exec(&exec.with_max_output(options.max_output))
+        .await?;
+    Ok(shown(&outcome, options))
+}
+
+fn shown(outcome: &ExecOutcome, options: &TaskOptions) -> String {
+    let whole = outcome.text();
+    let text = whole.trim_end();
     let note = match outcome.end {
         ExecEnd::Exited(0) if text.is_empty() => "[no output]".to_owned(),
         ExecEnd::Exited(0) => return text.to_owned(),

@@ -8,11 +8,20 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::settings::AgentSettings;
 use crate::sandbox::SandboxLimits;
 
+/// What an episode begins with.
+pub(super) struct EpisodeStart<'a> {
+    pub(super) settings: &'a AgentSettings,
+    pub(super) options: TaskOptions,
+    pub(super) http: reqwest::Client,
+}
+
 /// Settings of a task, beside what the model has to do. They are read apart from a track's own fields, because an error
 /// in a flattened struct does not name the field.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskOptions {
+    /// The system prompt; without one, the track's.
+    pub(super) system: Option<String>,
     /// The most replies of the model.
     pub(super) max_turns: u32,
     /// The most tokens of one reply.
@@ -71,6 +80,7 @@ impl TaskOptions {
 impl Default for TaskOptions {
     fn default() -> Self {
         Self {
+            system: None,
             max_turns: 16,
             max_tokens: 1024,
             temperature: 1.0,

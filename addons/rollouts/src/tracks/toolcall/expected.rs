@@ -73,15 +73,10 @@ impl Expectation {
 
     /// Returns the score from 0 to 1. `n_invalid` calls had no known tool or no valid arguments.
     pub(super) fn score(&self, made: &[MadeCall], n_invalid: usize, answer: &str) -> f64 {
-        let of_calls = self.calls.as_deref();
-        let of_calls = of_calls.map_or(1.0, |calls| self.fraction(calls, made, n_invalid));
-        let of_answer = if self.answers(answer) { 1.0 } else { 0.0 };
-        let score = of_calls * of_answer;
-        if self.partial || score >= 1.0 {
-            score
-        } else {
-            0.0
-        }
+        let calls = self.calls.as_deref();
+        let score = calls.map_or(1.0, |calls| self.fraction(calls, made, n_invalid));
+        let counts = self.answers(answer) && (self.partial || score >= 1.0);
+        if counts { score } else { 0.0 }
     }
 
     /// Returns the expected calls that were made, as a part of all expected, or of all that were made if those are more.
@@ -90,27 +85,24 @@ impl Expectation {
             CallOrder::Any => matched_in_any_order(calls, made),
             CallOrder::Strict => matched_in_order(calls, made),
         };
-        let n_made = if self.extra {
+        let n_others = if self.extra {
             0
         } else {
             made.len() + n_invalid
         };
-        let of = calls.len().max(n_made);
-        if of == 0 {
-            return 1.0;
+        match calls.len().max(n_others) {
+            0 => 1.0,
+            n => matched as f64 / n as f64,
         }
-        matched as f64 / of as f64
     }
 
     fn answers(&self, answer: &str) -> bool {
         match &self.answer {
             Some(Value::Number(number)) => {
-                let near = |it: f64| {
-                    number
-                        .as_f64()
-                        .is_some_and(|of| (it - of).abs() <= 1e-6 * of.abs().max(1.0))
-                };
-                last_number(answer).is_some_and(near)
+                let numbers = last_number(answer).zip(number.as_f64());
+                numbers.is_some_and(|(given, expected)| {
+                    (given - expected).abs() <= 1e-6 * expected.abs().max(1.0)
+                })
             }
             Some(Value::String(text)) => contains_words(answer, text),
             _ => true,
@@ -159,15 +151,9 @@ fn matched_in_any_order(calls: &[ExpectedCall], made: &[MadeCall]) -> usize {
 
 /// Counts the expected calls that follow each other in what was made. Other calls may stand between them.
 fn matched_in_order(calls: &[ExpectedCall], made: &[MadeCall]) -> usize {
-    let mut rest = calls.iter().peekable();
-    let followed = made.iter().filter(|made| {
-        let fits = rest.peek().is_some_and(|it| it.is(made));
-        if fits {
-            rest.next();
-        }
-        fits
-    });
-    followed.count()
+    let mut rest = made.iter();
+    let is_made = |call: &&ExpectedCall| rest.any(|made| call.is(made));
+    calls.iter().take_while(is_made).count()
 }
 
 /// Returns the last number of a text. Commas between digits are passed over: 1,250 is 1250.

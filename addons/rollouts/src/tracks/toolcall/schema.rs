@@ -3,75 +3,32 @@
 //! A schema with any other keyword is refused, so that no constraint is passed over. The crate `jsonschema` knows them
 //! all, and brings twenty crates along.
 
-use std::collections::BTreeSet;
-
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Keywords that constrain nothing.
-const ANNOTATIONS: [&str; 8] = [
-    "$comment",
-    "$schema",
-    "default",
-    "deprecated",
-    "description",
-    "examples",
-    "format",
-    "title",
+/// Keywords that constrain values, beside bounds.
+const KEYWORDS: &str =
+    "additionalProperties, anyOf, const, enum, items, oneOf, pattern, properties, required, type";
+const BOUNDS: [(&str, Bound); 8] = [
+    ("minimum", |size, limit| size >= limit),
+    ("maximum", |size, limit| size <= limit),
+    ("exclusiveMinimum", |size, limit| size > limit),
+    ("exclusiveMaximum", |size, limit| size < limit),
+    ("minLength", |size, limit| size >= limit),
+    ("maxLength", |size, limit| size <= limit),
+    ("minItems", |size, limit| size >= limit),
+    ("maxItems", |size, limit| size <= limit),
 ];
 const TYPES: [&str; 7] = [
     "array", "boolean", "integer", "null", "number", "object", "string",
 ];
 
+/// Whether a size is within a limit.
+type Bound = fn(f64, f64) -> bool;
+
 /// A schema that was checked.
 #[derive(Debug)]
-pub(super) struct ArgumentSchema {
-    types: Vec<String>,
-    accepted: Option<Vec<Value>>,
-    properties: Vec<(String, ArgumentSchema)>,
-    required: BTreeSet<String>,
-    additional: Additional,
-    items: Option<Box<ArgumentSchema>>,
-    any_of: Vec<ArgumentSchema>,
-    pattern: Option<Regex>,
-    bounds: Vec<SchemaBound>,
-}
-
-/// What an object may have beside its properties.
-#[derive(Debug)]
-enum Additional {
-    Anything,
-    Nothing,
-    Like(Box<ArgumentSchema>),
-}
-
-#[derive(Debug)]
-struct SchemaBound {
-    keyword: &'static str,
-    measure: Measure,
-    is_upper: bool,
-    is_exclusive: bool,
-    limit: f64,
-}
-
-/// What a bound limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Measure {
-    Number,
-    Characters,
-    Items,
-}
-
-const BOUNDS: [(&str, Measure, bool, bool); 8] = [
-    ("minimum", Measure::Number, false, false),
-    ("maximum", Measure::Number, true, false),
-    ("exclusiveMinimum", Measure::Number, false, true),
-    ("exclusiveMaximum", Measure::Number, true, true),
-    ("minLength", Measure::Characters, false, false),
-    ("maxLength", Measure::Characters, true, false),
-    ("minItems", Measure::Items, false, false),
-    ("maxItems", Measure::Items, true, false),
-];
+pub(super) struct ArgumentSchema(Value);
 
 // === impl ArgumentSchema ===
 
@@ -81,44 +38,8 @@ impl ArgumentSchema {
     /// # Errors
     /// Names the keyword that is wrong or not known.
     pub(super) fn new(schema: &Value, at: &str) -> Result<Self, String> {
-        let Value::Object(keywords) = schema else {
-            return Err(format!(
-                "{at}: {schema} is no schema: it has to be an object"
-            ));
-        };
-        let known = [
-            "additionalProperties",
-            "anyOf",
-            "const",
-            "enum",
-            "items",
-            "oneOf",
-            "pattern",
-            "properties",
-            "required",
-            "type",
-        ];
-        for keyword in keywords.keys() {
-            let is_bound = BOUNDS.iter().any(|(name, ..)| name == keyword);
-            let keyword = &**keyword;
-            if !is_bound && !known.contains(&keyword) && !ANNOTATIONS.contains(&keyword) {
-                return Err(format!(
-                    "{at}.{keyword} is not supported: use {}, or a bound such as minimum",
-                    known.join(", ")
-                ));
-            }
-        }
-        Ok(Self {
-            types: types(keywords, at)?,
-            accepted: accepted(keywords, at)?,
-            properties: properties(keywords, at)?,
-            required: required(keywords, at)?,
-            additional: additional(keywords, at)?,
-            items: optional(keywords, "items", at)?.map(Box::new),
-            any_of: any_of(keywords, at)?,
-            pattern: pattern(keywords, at)?,
-            bounds: bounds(keywords, at)?,
-        })
+        validate(schema, at)?;
+        Ok(Self(schema.clone()))
     }
 
     /// Checks a value. `at` names it.
@@ -126,95 +47,162 @@ impl ArgumentSchema {
     /// # Errors
     /// Says in words what is wrong with it, as the model is told.
     pub(super) fn check(&self, value: &Value, at: &str) -> Result<(), String> {
-        if !self.types.is_empty() && !self.types.iter().any(|it| is_of(value, it)) {
-            return Err(format!("{at}: {value} is no {}", self.types.join(" or ")));
-        }
-        if let Some(accepted) = &self.accepted
-            && !accepted.iter().any(|it| is_same(it, value))
-        {
-            let list: Vec<String> = accepted.iter().map(Value::to_string).collect();
-            return Err(format!(
-                "{at}: {value} is not allowed: use {}",
-                list.join(", ")
-            ));
-        }
-        if let (Some(pattern), Value::String(text)) = (&self.pattern, value)
-            && !pattern.is_match(text)
-        {
-            return Err(format!("{at}: {value} does not match {}", pattern.as_str()));
-        }
-        for bound in &self.bounds {
-            bound.check(value, at)?;
-        }
-        self.check_object(value, at)?;
-        if let (Some(items), Value::Array(list)) = (&self.items, value) {
-            for (place, item) in list.iter().enumerate() {
-                items.check(item, &format!("{at}[{place}]"))?;
-            }
-        }
-        let Some(first) = self.any_of.first() else {
-            return Ok(());
-        };
-        if self.any_of.iter().any(|it| it.check(value, at).is_ok()) {
-            return Ok(());
-        }
-        first.check(value, at)
-    }
-
-    fn check_object(&self, value: &Value, at: &str) -> Result<(), String> {
-        let Value::Object(fields) = value else {
-            return Ok(());
-        };
-        if let Some(name) = self.required.iter().find(|it| !fields.contains_key(*it)) {
-            return Err(format!("{at}.{name} is missing"));
-        }
-        for (name, field) in fields {
-            let at = format!("{at}.{name}");
-            let known = self.properties.iter().find(|(it, _)| it == name);
-            match (known, &self.additional) {
-                (Some((_, schema)), _) => schema.check(field, &at)?,
-                (None, Additional::Like(schema)) => schema.check(field, &at)?,
-                (None, Additional::Anything) => {}
-                (None, Additional::Nothing) => {
-                    let names: Vec<&str> = self.properties.iter().map(|(it, _)| &**it).collect();
-                    return Err(format!("{at} is not known: use {}", names.join(", ")));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-// === impl SchemaBound ===
-
-impl SchemaBound {
-    fn check(&self, value: &Value, at: &str) -> Result<(), String> {
-        let size = match (self.measure, value) {
-            (Measure::Number, Value::Number(number)) => number.as_f64(),
-            (Measure::Characters, Value::String(text)) => Some(text.chars().count() as f64),
-            (Measure::Items, Value::Array(list)) => Some(list.len() as f64),
-            _ => None,
-        };
-        let Some(size) = size else {
-            return Ok(());
-        };
-        let is_within = match (self.is_upper, self.is_exclusive) {
-            (true, true) => size < self.limit,
-            (true, false) => size <= self.limit,
-            (false, true) => size > self.limit,
-            (false, false) => size >= self.limit,
-        };
-        if !is_within {
-            return Err(format!(
-                "{at}: {value} is beyond {} {}",
-                self.keyword, self.limit
-            ));
-        }
-        Ok(())
+        check(&self.0, value, at)
     }
 }
 
 // === functions ===
+
+fn validate(schema: &Value, at: &str) -> Result<(), String> {
+    let Value::Object(keywords) = schema else {
+        return Err(format!(
+            "{at}: {schema} is no schema: it has to be an object"
+        ));
+    };
+    if keywords.contains_key("anyOf") && keywords.contains_key("oneOf") {
+        return Err(format!("{at} has anyOf and oneOf: use one of them"));
+    }
+    for (keyword, given) in keywords {
+        let place = format!("{at}.{keyword}");
+        let wrong = |allowed: &str| Err(format!("{place} {given} is not allowed: {allowed}"));
+        match (&**keyword, given) {
+            ("type", _) => {
+                let is_known =
+                    |name: &&Value| name.as_str().is_some_and(|name| TYPES.contains(&name));
+                if let Some(name) = listed(given).iter().find(|name| !is_known(name)) {
+                    let types = TYPES.join(", ");
+                    return Err(format!("{place} {name} is not allowed: use {types}"));
+                }
+            }
+            ("properties", Value::Object(fields)) => {
+                for (name, field) in fields {
+                    validate(field, &format!("{place}.{name}"))?;
+                }
+            }
+            ("properties", _) => return wrong("it has to be an object"),
+            ("required", Value::Array(names)) if names.iter().all(Value::is_string) => {}
+            ("required", _) => return wrong("it has to be a list of names"),
+            ("const", _) | ("enum", Value::Array(_)) | ("additionalProperties", Value::Bool(_)) => {
+            }
+            ("enum", _) => return wrong("it has to be a list"),
+            ("additionalProperties" | "items", one) => validate(one, &place)?,
+            // `oneOf` is read as `anyOf`: alternatives of tool definitions exclude each other by their types.
+            ("anyOf" | "oneOf", Value::Array(list)) if !list.is_empty() => {
+                for (index, one) in list.iter().enumerate() {
+                    validate(one, &format!("{place}[{index}]"))?;
+                }
+            }
+            ("anyOf" | "oneOf", _) => return wrong("it has to be a list of at least one schema"),
+            ("pattern", Value::String(text)) => {
+                Regex::new(text).map_err(|error| format!("{place} {given}: {error}"))?;
+            }
+            ("pattern", _) => return wrong("it has to be a text"),
+            (name, _) if BOUNDS.iter().any(|(bound, _)| *bound == name) => {
+                if !given.is_number() {
+                    return wrong("a number");
+                }
+            }
+            // These constrain nothing.
+            (
+                "$comment" | "$schema" | "default" | "deprecated" | "description" | "examples"
+                | "format" | "title",
+                _,
+            ) => {}
+            _ => {
+                return Err(format!(
+                    "{place} is not supported: use {KEYWORDS}, or a bound such as minimum"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let types = schema.get("type").map_or(&[][..], listed);
+    if !types.is_empty() && !types.iter().any(|name| is_of(value, name)) {
+        let names: Vec<&str> = types.iter().filter_map(Value::as_str).collect();
+        return Err(format!("{at}: {value} is no {}", names.join(" or ")));
+    }
+    let constant = schema.get("const").map(std::slice::from_ref);
+    let accepted = constant.or_else(|| schema.get("enum")?.as_array().map(Vec::as_slice));
+    if let Some(accepted) = accepted
+        && !accepted.iter().any(|one| is_same(one, value))
+    {
+        let list: Vec<String> = accepted.iter().map(Value::to_string).collect();
+        let list = list.join(", ");
+        return Err(format!("{at}: {value} is not allowed: use {list}"));
+    }
+    if let (Some(Value::String(pattern)), Value::String(text)) = (schema.get("pattern"), value)
+        && !Regex::new(pattern).is_ok_and(|regex| regex.is_match(text))
+    {
+        return Err(format!("{at}: {value} does not match {pattern}"));
+    }
+    for (keyword, is_within) in BOUNDS {
+        let limit = schema.get(keyword).and_then(Value::as_f64);
+        if let (Some(size), Some(limit)) = (size(keyword, value), limit)
+            && !is_within(size, limit)
+        {
+            return Err(format!("{at}: {value} is beyond {keyword} {limit}"));
+        }
+    }
+    if let Value::Object(fields) = value {
+        check_fields(schema, fields, at)?;
+    }
+    if let (Some(items), Value::Array(list)) = (schema.get("items"), value) {
+        for (place, item) in list.iter().enumerate() {
+            check(items, item, &format!("{at}[{place}]"))?;
+        }
+    }
+    let alternatives = schema.get("anyOf").or_else(|| schema.get("oneOf"));
+    match alternatives.and_then(Value::as_array).map(Vec::as_slice) {
+        Some([first, rest @ ..]) if !rest.iter().any(|one| check(one, value, at).is_ok()) => {
+            check(first, value, at)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_fields(schema: &Value, fields: &Map<String, Value>, at: &str) -> Result<(), String> {
+    let required = schema.get("required").map_or(&[][..], listed);
+    let required = required.iter().filter_map(Value::as_str);
+    if let Some(name) = required.filter(|name| !fields.contains_key(*name)).min() {
+        return Err(format!("{at}.{name} is missing"));
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let additional = schema.get("additionalProperties");
+    for (name, field) in fields {
+        let at = format!("{at}.{name}");
+        match (properties.and_then(|known| known.get(name)), additional) {
+            (None, Some(Value::Bool(false))) => {
+                let names = properties.into_iter().flat_map(Map::keys);
+                let names: Vec<&str> = names.map(String::as_str).collect();
+                return Err(format!("{at} is not known: use {}", names.join(", ")));
+            }
+            (None, None | Some(Value::Bool(_))) => {}
+            (Some(schema), _) | (None, Some(schema)) => check(schema, field, &at)?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns what a bound limits of a value, if it limits values of this type.
+fn size(keyword: &str, value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) if keyword.ends_with("imum") => number.as_f64(),
+        Value::String(text) if keyword.ends_with("Length") => Some(text.chars().count() as f64),
+        Value::Array(list) if keyword.ends_with("Items") => Some(list.len() as f64),
+        _ => None,
+    }
+}
+
+/// Returns the values of a list, or one value as a list.
+fn listed(given: &Value) -> &[Value] {
+    match given {
+        Value::Array(list) => list,
+        one => std::slice::from_ref(one),
+    }
+}
 
 /// Returns whether two values are equal. JSON does not tell 5 from 5.0.
 pub(super) fn is_same(a: &Value, b: &Value) -> bool {
@@ -233,143 +221,19 @@ pub(super) fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn is_of(value: &Value, kind: &str) -> bool {
-    match value {
-        Value::Null => kind == "null",
-        Value::Bool(_) => kind == "boolean",
-        Value::Number(number) => {
-            let is_whole = number.as_f64().is_some_and(|it| it.fract() == 0.0);
-            kind == "number" || (kind == "integer" && is_whole)
+fn is_of(value: &Value, kind: &Value) -> bool {
+    let own = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if kind == "integer" => {
+            return number.as_f64().is_some_and(|size| size.fract() == 0.0);
         }
-        Value::String(_) => kind == "string",
-        Value::Array(_) => kind == "array",
-        Value::Object(_) => kind == "object",
-    }
-}
-
-fn types(keywords: &Map<String, Value>, at: &str) -> Result<Vec<String>, String> {
-    let Some(given) = keywords.get("type") else {
-        return Ok(Vec::new());
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     };
-    let list = match given {
-        Value::Array(list) => list.iter().collect(),
-        one => vec![one],
-    };
-    let names = list.into_iter().map(|it| {
-        let name = it.as_str().filter(|it| TYPES.contains(it));
-        let wrong = || format!("{at}.type {it} is not allowed: use {}", TYPES.join(", "));
-        name.map(str::to_owned).ok_or_else(wrong)
-    });
-    names.collect()
-}
-
-fn accepted(keywords: &Map<String, Value>, at: &str) -> Result<Option<Vec<Value>>, String> {
-    match (keywords.get("const"), keywords.get("enum")) {
-        (Some(value), _) => Ok(Some(vec![value.clone()])),
-        (None, Some(Value::Array(list))) => Ok(Some(list.clone())),
-        (None, Some(other)) => Err(format!(
-            "{at}.enum {other} is not allowed: it has to be a list"
-        )),
-        (None, None) => Ok(None),
-    }
-}
-
-fn properties(
-    keywords: &Map<String, Value>,
-    at: &str,
-) -> Result<Vec<(String, ArgumentSchema)>, String> {
-    match keywords.get("properties") {
-        None => Ok(Vec::new()),
-        Some(Value::Object(fields)) => {
-            let read = fields.iter().map(|(name, schema)| {
-                let at = format!("{at}.properties.{name}");
-                ArgumentSchema::new(schema, &at).map(|it| (name.clone(), it))
-            });
-            read.collect()
-        }
-        Some(other) => Err(format!(
-            "{at}.properties {other} is not allowed: it has to be an object"
-        )),
-    }
-}
-
-fn required(keywords: &Map<String, Value>, at: &str) -> Result<BTreeSet<String>, String> {
-    let Some(given) = keywords.get("required") else {
-        return Ok(BTreeSet::new());
-    };
-    serde_json::from_value(given.clone())
-        .map_err(|_| format!("{at}.required {given} is not allowed: it has to be a list of names"))
-}
-
-fn additional(keywords: &Map<String, Value>, at: &str) -> Result<Additional, String> {
-    Ok(match keywords.get("additionalProperties") {
-        None | Some(Value::Bool(true)) => Additional::Anything,
-        Some(Value::Bool(false)) => Additional::Nothing,
-        Some(schema) => {
-            let at = format!("{at}.additionalProperties");
-            Additional::Like(Box::new(ArgumentSchema::new(schema, &at)?))
-        }
-    })
-}
-
-fn optional(
-    keywords: &Map<String, Value>,
-    name: &str,
-    at: &str,
-) -> Result<Option<ArgumentSchema>, String> {
-    let schema = keywords.get(name);
-    let read = schema.map(|it| ArgumentSchema::new(it, &format!("{at}.{name}")));
-    read.transpose()
-}
-
-/// `oneOf` is read as `anyOf`: alternatives of tool definitions exclude each other by their types.
-fn any_of(keywords: &Map<String, Value>, at: &str) -> Result<Vec<ArgumentSchema>, String> {
-    let (keyword, given) = match (keywords.get("anyOf"), keywords.get("oneOf")) {
-        (None, None) => return Ok(Vec::new()),
-        (Some(given), None) => ("anyOf", given),
-        (None, Some(given)) => ("oneOf", given),
-        (Some(_), Some(_)) => return Err(format!("{at} has anyOf and oneOf: use one of them")),
-    };
-    let Some(list) = given.as_array().filter(|list| !list.is_empty()) else {
-        return Err(format!(
-            "{at}.{keyword} {given} is not allowed: it has to be a list of at least one schema"
-        ));
-    };
-    let read = list
-        .iter()
-        .enumerate()
-        .map(|(place, schema)| ArgumentSchema::new(schema, &format!("{at}.{keyword}[{place}]")));
-    read.collect()
-}
-
-fn pattern(keywords: &Map<String, Value>, at: &str) -> Result<Option<Regex>, String> {
-    let Some(given) = keywords.get("pattern") else {
-        return Ok(None);
-    };
-    let text = given
-        .as_str()
-        .ok_or_else(|| format!("{at}.pattern {given} is not allowed: it has to be a text"))?;
-    let read = Regex::new(text).map_err(|error| format!("{at}.pattern {given}: {error}"));
-    read.map(Some)
-}
-
-fn bounds(keywords: &Map<String, Value>, at: &str) -> Result<Vec<SchemaBound>, String> {
-    let mut bounds = Vec::new();
-    for (keyword, measure, is_upper, is_exclusive) in BOUNDS {
-        let Some(given) = keywords.get(keyword) else {
-            continue;
-        };
-        let limit = given.as_f64();
-        bounds.push(SchemaBound {
-            keyword,
-            measure,
-            is_upper,
-            is_exclusive,
-            limit: limit
-                .ok_or_else(|| format!("{at}.{keyword} {given} is not allowed: a number"))?,
-        });
-    }
-    Ok(bounds)
+    kind == own
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use metaclaw_control::caller::ControlCaller;
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_rollouts::{
     EvalSetup, HttpAddress, KEY_VARIABLE, ProxyAddress, RolloutFile, RunSetup, RunTasks,
-    TaskRunError, TaskRunSummary, VerifiersTasks, dry_run, run, tasks,
+    TaskRunError, TaskRunSummary, dry_run, run, tasks, verifiers_tasks,
 };
 use metaclaw_trainer_api::AdapterName;
 use tokio_util::sync::CancellationToken;
@@ -132,9 +132,9 @@ impl RunArgs {
             train: read(&file.tasks)?.unwrap_or_default(),
             held_out: read(&file.eval_tasks)?.unwrap_or_default(),
         };
-        if let Some(listed) = VerifiersTasks::of(file, folder).filter(|_| of_file.train.is_empty())
+        if of_file.train.is_empty()
+            && let Some(listed) = verifiers_tasks(file, folder)?
         {
-            let listed = listed.list()?;
             of_file.train = listed.train;
             if of_file.held_out.is_empty() {
                 of_file.held_out = listed.held_out;
