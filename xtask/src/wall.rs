@@ -59,7 +59,9 @@ fn allowed(page: &str) -> Imports {
             }
             None => line,
         };
-        let imported = list(imported).into_iter().filter(|name| !name.contains(' '));
+        let imported = list(imported)
+            .into_iter()
+            .filter(|name| !name.contains(' '));
         let imported: Vec<String> = imported.collect();
         for importer in &importers {
             let known = imports.entry(importer.clone()).or_default();

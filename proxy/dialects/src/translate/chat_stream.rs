@@ -23,6 +23,10 @@ const MAX_BLOCKS: usize = 16;
 
 /// Writes chat chunks instead of Anthropic's events.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what was written so far: any of these with any other"
+)]
 pub(super) struct ChatStream {
     context: ReplyContext,
     id: String,
