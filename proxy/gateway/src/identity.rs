@@ -308,4 +308,6 @@ fn start(replied: Option<&Replied>, agent: &AgentId) -> ChainHash {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

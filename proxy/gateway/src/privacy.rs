@@ -171,7 +171,7 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::begins_anew;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     #[test]
     fn a_session_begins_anew_with_one_message_and_no_summary() {

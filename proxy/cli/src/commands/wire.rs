@@ -8,7 +8,8 @@ use metaclaw_wiring::{AgentProfile, PROFILES, Wires, profile};
 
 use self::{
     goal::{Goal, with_hand},
-    list::{Row, rows},
+    list::rows,
+    row::Row,
 };
 use super::context::Context;
 use crate::{
@@ -21,6 +22,7 @@ mod by_hand;
 mod goal;
 mod list;
 mod openclaw;
+mod row;
 
 /// Arguments of `wire`.
 #[derive(Debug, Args)]

@@ -312,7 +312,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     #[test]
     fn every_line_of_the_table_is_read() {

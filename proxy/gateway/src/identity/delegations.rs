@@ -308,7 +308,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     fn reply(task: &str) -> Message {
         let arguments = json!({ "task": task }).to_string();

@@ -264,7 +264,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {

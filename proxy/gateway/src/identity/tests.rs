@@ -2,18 +2,11 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use metaclaw_chat::Message;
-use metaclaw_dialects::Api;
 use tokio::time::advance;
 
-use super::*;
+use super::{testing::request, *};
 
 const IDLE: Duration = Duration::from_secs(600);
-
-/// A chat completion of these messages.
-pub(crate) fn request(messages: &[Message]) -> ChatRequest {
-    let raw = serde_json::json!({ "messages": messages }).to_string();
-    ChatRequest::parse(Api::Chat, raw.into()).unwrap()
-}
 
 fn said(texts: &[&str]) -> Vec<Message> {
     let roles = ["user", "assistant"].into_iter().cycle();

@@ -75,7 +75,7 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
-    use crate::{config::PrivacyConfig, identity::tests::request};
+    use crate::{config::PrivacyConfig, identity::testing::request};
 
     fn say(text: &str) -> bool {
         let phrases = Phrases::new(&PrivacyConfig::default().phrases).unwrap();

@@ -1,39 +1,16 @@
 //! The list of agents on this machine, and which model each uses.
 
-use metaclaw_wiring::{PROFILES, WireStanding, profile};
-use serde::Serialize;
+use metaclaw_wiring::{PROFILES, profile};
 
-use super::openclaw;
+use super::{
+    openclaw,
+    row::{Row, State},
+};
 use crate::{
     agent_target::surroundings,
     commands::context::Context,
     wires::{agent_name, wires},
 };
-
-/// One row in the list of agents.
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
-    /// The name on the command line.
-    pub agent: String,
-    pub name: String,
-    pub is: State,
-    /// The state in words.
-    pub said: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum State {
-    /// The agent uses its own model.
-    NotWired,
-    /// The agent uses MetaClaw from its next start on; MetaClaw does not run.
-    Waits,
-    Wired,
-    /// The agent uses a proxy that does not run.
-    Dead,
-    /// Somebody else changed the agent's files after MetaClaw did.
-    Changed,
-}
 
 /// Returns a row for each agent that was found or is wired.
 pub(super) fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
@@ -61,40 +38,4 @@ pub(super) fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
         });
     }
     Ok(rows)
-}
-
-// === impl State ===
-
-impl State {
-    pub(super) fn of(standing: WireStanding, is_running: bool) -> Self {
-        match (standing, is_running) {
-            (WireStanding::Unknown, _) => Self::NotWired,
-            (WireStanding::Waits, _) => Self::Waits,
-            (WireStanding::Wired, true) => Self::Wired,
-            (WireStanding::Changed, true) => Self::Changed,
-            (WireStanding::Wired | WireStanding::Changed, false) => Self::Dead,
-        }
-    }
-
-    pub(super) fn said(self, agent: &str) -> String {
-        match self {
-            Self::NotWired => format!("asks its own model: `metaclaw wire {agent}`"),
-            Self::Waits => "asks MetaClaw from the next `metaclaw start` on".to_owned(),
-            Self::Wired => "asks MetaClaw".to_owned(),
-            Self::Dead => format!(
-                "is pointed at a proxy that does not run: `metaclaw start`, or `metaclaw unwire {agent}`"
-            ),
-            Self::Changed => {
-                format!("was changed since by others: `metaclaw wire {agent}` points it here again")
-            }
-        }
-    }
-}
-
-// === impl Row ===
-
-impl Row {
-    pub(super) fn cells(self) -> Vec<String> {
-        vec![self.agent, self.name, self.said]
-    }
 }

@@ -5,7 +5,7 @@ use metaclaw_wiring::{Models, Outcome, Standing, detect};
 
 use super::{
     goal::{Goal, with_hand},
-    list::{Row, State},
+    row::{Row, State},
 };
 use crate::{
     agent::{surroundings, told, wiring},

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use metaclaw_chat::{Message, Speaker, Utterance};
 
 use super::SidePatterns;
-use crate::identity::tests::request;
+use crate::identity::testing::request;
 
 /// Names of its constants whose whole text is an errand.
 const ERRANDS: [&str; 13] = [
