@@ -376,26 +376,22 @@ async fn a_rollout_continues_only_its_own_replies_and_a_key_those_of_its_agent()
             &body.to_string(),
         )
     };
+    // The policy's server speaks chat completions.
     let reply = |id: &str| {
-        let text = json!({"type": "output_text", "text": "ok", "annotations": []});
-        let said = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]});
-        json!({"id": id, "object": "response", "status": "completed", "output": [said]}).to_string()
+        let message = json!({"role": "assistant", "content": "ok"});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        json!({"id": id, "object": "chat.completion", "choices": [choice]}).to_string()
     };
     for (n, caller) in callers.iter().enumerate() {
         let first = request(caller, json!({"model": "m", "input": "x"}));
         let mut client = it.harness.sent(&first).await;
-        it.policy
-            .next()
-            .await
-            .answer(&reply(&format!("resp_{n}")))
-            .await;
+        it.policy.next().await.answer(&reply(&n.to_string())).await;
         assert_eq!(client.read().await.status(), 200, "{n}");
     }
     it.harness.log.wait(callers.len()).await;
     for (who, caller) in callers.iter().enumerate().skip(1) {
         for of in 0..=callers.len() {
-            let body =
-                json!({"model": "m", "input": "y", "previous_response_id": format!("resp_{of}")});
+            let body = json!({"model": "m", "input": "y", "previous_response_id": format!("resp_mc_{of}")});
             let mut client = it.harness.sent(&request(caller, body)).await;
             // Those of the rollouts are the agent's too.
             if who == of || who == 3 && (1..3).contains(&of) {
