@@ -56,7 +56,7 @@ pub(super) const MAX_TEXT: u64 = 32 * 1024;
 /// The origin of the file that an agent has for a skill.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CurrentSkill<'a> {
-    /// There is none, or it is one of the bank that nobody has changed.
+    /// The skill does not exist here, or it is an unchanged skill of the bank.
     Unwritten,
     /// This home shares it.
     Published { digest: String, at_ms: u64 },

@@ -217,7 +217,7 @@ fn is_end(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns a path as it stands in a file, which is read from other folders later.
+/// Returns the path to write into the settings. It is absolute, because the settings are read from other folders later.
 fn absolute(path: &Path) -> String {
     let whole = match path.to_str() {
         Some("demo") => Ok(path.to_owned()),

@@ -81,7 +81,7 @@ pub(crate) async fn at_terminal(
             terminal.write_all(answer.as_bytes()).unwrap();
         }
         let mut rest = Vec::new();
-        // Reading ends with an error when nobody has the other side any more.
+        // Reading fails once the process at the other end of the terminal has ended.
         terminal.read_to_end(&mut rest).ok();
         seen + &String::from_utf8_lossy(&rest)
     });

@@ -1,4 +1,4 @@
-//! One upstream of the order, and what its answer means for what is asked next.
+//! A request to one upstream, and what follows from its answer: the same upstream again, the next one, or the end.
 //!
 //! If an upstream refuses what only the proxy asked for (token ids), lacks a route that it was guessed to have, or
 //! requires the history in another form, it is asked again in another way. After a failure of its key it is asked with

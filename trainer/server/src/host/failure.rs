@@ -66,7 +66,7 @@ fn engine(error: &EngineError, text: String) -> ApiError {
     }
 }
 
-/// A failure to generate, as whoever asks for samples is place_and_code.
+/// A failure to generate, as a client that asks for samples sees it.
 pub(super) fn generate(error: &GenerateError) -> SamplerError {
     let text = error.to_string();
     let failed = |failure| SamplerError::new(failure, text.clone());
@@ -141,7 +141,7 @@ fn train(error: &TrainJobError, text: String) -> ApiError {
     }
 }
 
-/// A client that is place_and_code which one is wrong can go on without it.
+/// A client that knows which one is wrong can go on without it.
 fn datum(at: usize) -> String {
     format!("datums[{at}]")
 }
@@ -164,7 +164,7 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
             ApiError::bad(text).with_code(ErrorCode::AdapterRefused)
         }
-        // Asked again, it is as damaged: whoever goes on from it must be place_and_code, and not try for ever.
+        // It stays damaged however often it is asked for, so the client gets an error that ends its tries.
         AdapterError::Content { .. } | AdapterError::File(FileError::Damaged { .. }) => {
             ApiError::bad(text).with_code(ErrorCode::AdapterDamaged)
         }
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// `param` and `code` of what a client is place_and_code.
+    /// `param` and `code` of the error that a client gets.
     fn place_and_code(error: TrainJobError) -> (Option<String>, Option<ErrorCode>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)
