@@ -217,7 +217,8 @@ fn is_end(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the path to write into the settings. It is absolute, because the settings are read from other folders later.
+/// Returns the path to write into the settings: absolute, because the settings are read from other folders later, unless it
+/// is `demo` or starts at the home folder.
 fn absolute(path: &Path) -> String {
     let whole = match path.to_str() {
         Some("demo") => Ok(path.to_owned()),
