@@ -265,6 +265,11 @@ impl Home {
         Ok(names)
     }
 
+    /// The folders with files of its own that are written anew.
+    pub(crate) fn folders(&self) -> [PathBuf; 3] {
+        [self.dir.clone(), self.shared.clone(), self.reports()]
+    }
+
     /// Takes the home for this process.
     ///
     /// # Errors
