@@ -122,14 +122,18 @@ impl Lives {
         );
         let life = self.start(None, BOTH).await;
         say(&life.log, &session, &[&end]).await;
-        life.until(|it| it.wishes().contains(&end)).await;
+        // Rules propose it, so that it replaces nothing.
+        let has_end = |it: &Life| {
+            let lessons = it.library.journal().unwrap();
+            lessons.iter().any(|lesson| lesson.wish == end)
+        };
+        life.until(has_end).await;
         let n_buffered = |it: &Life| {
             let sessions = it.memory.buffered(|it| it.session.as_str() == session);
             sessions.unwrap().len()
         };
         life.until(|it| n_buffered(it) == 1).await;
-        let mut wishes = life.wishes();
-        wishes.retain(|it| !it.starts_with("From now on always mention end"));
+        let wishes = life.wishes();
         life.end().await;
         wishes
     }
@@ -186,9 +190,7 @@ async fn what_was_said_before_a_kill_is_heard_at_the_next_start() {
         ),
     ] {
         let lives = Lives::new();
-        lives
-            .says("old", &["From now on always mention the past."])
-            .await;
+        lives.says("old", &["From now on answer in German."]).await;
         assert_eq!(lives.heard().await, [""; 0], "{what}: old turns");
         lives.says("a", &owner).await;
         assert_eq!(lives.heard().await, wishes, "{what}");
@@ -223,7 +225,8 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     let life = lives.start(Some(&hearer), BOTH).await;
     say(&life.log, "c", &["Please always use tabs."]).await;
     life.until(|it| it.wishes().len() == 3).await;
-    assert_eq!(*hearer.asked.lock().unwrap(), 3, "once for each message");
+    // The process may have ended before it noted the second message. The first was noted before the second was heard.
+    assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
     life.end().await;
 }
 
