@@ -48,10 +48,11 @@ impl TurnLog {
     /// of the log.
     pub fn note_read(&self, reader: LogReader, last: Option<u64>) -> LogFuture<'_, ()> {
         self.write(move |txn| {
-            Ok(match last {
-                Some(last) => txn.put(Table::Names, &key(reader), &keys::session(last)[..])?,
-                None => txn.remove(Table::Names, &key(reader))?,
-            })
+            let noted = match last {
+                Some(last) => txn.put(Table::Names, &key(reader), &keys::session(last)[..]),
+                None => txn.remove(Table::Names, &key(reader)),
+            };
+            Ok(noted?)
         })
     }
 }
