@@ -287,15 +287,13 @@ async fn what_was_said_to_nobody_is_never_heard() {
     assert_eq!(lives.library().own_wishes(&off), []);
 }
 
-/// One is switched on after the other: what was said before is not new to it.
+/// One is switched on later than the other. What was said before is not new to it.
 #[tokio::test]
 async fn each_reader_goes_on_where_it_stopped_itself() {
     for (first, n_buffered) in [([true, false], 0), ([false, true], 2)] {
         let lives = Lives::new();
         assert_eq!(lives.heard().await, [""; 0]);
-        let life = lives.start(None, first).await;
-        // A kill leaves the messages unread for the reader that is on.
-        life.end().await;
+        lives.start(None, first).await.end().await;
         lives.says("a", &["Hello", FRENCH]).await;
         let wishes = lives.heard().await;
         let memory = MemoryStore::open(lives.dir.path().join("memory"), MemoryConfig::default());
