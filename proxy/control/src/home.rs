@@ -266,8 +266,8 @@ impl Home {
     }
 
     /// The folders with files of its own that are written anew.
-    pub(crate) fn folders(&self) -> [PathBuf; 3] {
-        [self.dir.clone(), self.shared.clone(), self.reports()]
+    pub(crate) fn folders(&self) -> [PathBuf; 2] {
+        [self.dir.clone(), self.shared.clone()]
     }
 
     /// Takes the home for this process.

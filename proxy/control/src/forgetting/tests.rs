@@ -201,12 +201,10 @@ async fn a_session_whose_turns_are_gone_is_found_by_what_was_learned_from_it() {
 #[tokio::test]
 async fn drafts_of_killed_processes_are_removed() {
     let world = World::new().await;
-    fs::create_dir_all(world.home.reports()).unwrap();
     let own = format!(".forgetting.json.{}.tmp", std::process::id());
     let drafts = [
         ".forgetting.json.9007.tmp",
         &own,
-        "reports/.2026-11-22.md.12.tmp",
         "memory/..buffer.jsonl.3.tmp",
         "memory/.buffer.jsonl.new",
         "skills/.lessons.jsonl.4.tmp",
