@@ -1,9 +1,9 @@
 //! Reads and writes files of the library. They may be anybody's when read, and are written completely.
 
 use std::{
-    fs::{self, File, Metadata, Permissions},
+    fs::{self, File, Metadata},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -17,8 +17,8 @@ pub(crate) const WISHES_FILE: &str = "WISHES.md";
 /// The folder of skills and wishes for all agents.
 pub(crate) const SHARED: &str = "_shared";
 
-/// The ends of the names of drafts.
-const DRAFTS: [&str; 3] = [".md.new", ".jsonl.new", ".json.new"];
+/// The ends of the names of drafts in earlier versions.
+const EARLIER_DRAFTS: [&str; 3] = [".md.new", ".jsonl.new", ".json.new"];
 
 /// The largest file of the library that is read. A larger one is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
@@ -151,61 +151,76 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Replaces a file in one rename, so that a reader sees either the old or the new one completely.
+/// Replaces a file in one rename, so that a reader sees either the old or the new one completely. Makes its folder.
 pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
-    put(path, text, |draft| File::create(draft))
-}
-
-/// Replaces a file that only its owner can read in one rename, and makes its folder.
-///
-/// # Errors
-/// When the folder or the file cannot be written.
-pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    put(path, text, |draft| {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(draft)?;
-        // An incomplete file from before may have another mode.
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        Ok(file)
-    })
-}
-
-fn put(path: &Path, text: &str, create: impl FnOnce(&Path) -> io::Result<File>) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    let draft = Path::new(&draft);
+    put(path, text.as_bytes(), 0o666)
+}
+
+/// Writes a file that only its owner can read: first a draft beside it, then a rename, so that a reader or a kill finds
+/// the complete old or new file.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_private<B: AsRef<[u8]> + ?Sized>(path: &Path, bytes: &B) -> io::Result<()> {
+    // If `path` is a link, as for dotfiles in a repository, the target is replaced, not the link.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    put(&path, bytes.as_ref(), 0o600)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     killed::step()?;
-    let mut file = create(draft)?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(mode);
+    let mut file = options.open(&draft)?;
+    // The lock says that the draft is in use. On a file system without locks, drafts are not removed.
+    file.try_lock().ok();
     killed::step()?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     killed::step()?;
-    fs::rename(draft, path)?;
+    if let Err(error) = written.and_then(|()| fs::rename(&draft, path)) {
+        // The first error is returned.
+        fs::remove_file(draft).ok();
+        return Err(error);
+    }
     killed::step()
 }
 
-/// Removes the drafts of files that were not complete at a kill from a folder and the folders in it. Returns their
-/// number.
-pub(crate) fn remove_drafts(dir: &Path, depth: usize) -> io::Result<usize> {
+/// Removes the drafts of files that were not complete at a kill from a folder and the folders in it: those that no
+/// process has locked. Returns their number.
+///
+/// # Errors
+/// When a folder cannot be read, or a draft not removed.
+pub fn remove_drafts(dir: &Path, depth: usize) -> io::Result<usize> {
     let mut n_removed = 0;
-    for entry in fs::read_dir(dir)? {
+    for entry in if_there(fs::read_dir(dir))?.into_iter().flatten() {
         let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
         if kind.is_dir() && depth > 0 {
             n_removed += remove_drafts(&path, depth - 1)?;
-        } else if kind.is_file()
-            && DRAFTS
-                .iter()
-                .any(|end| path.to_string_lossy().ends_with(end))
-        {
-            fs::remove_file(&path)?;
-            n_removed += 1;
+        } else if kind.is_file() && is_draft(&path) {
+            // Its writer may finish it meanwhile.
+            let unlocked = if_there(File::open(&path))?.filter(|it| it.try_lock().is_ok());
+            if unlocked.is_some() && if_there(fs::remove_file(&path))?.is_some() {
+                n_removed += 1;
+            }
         }
     }
     Ok(n_removed)
+}
+
+/// Returns whether a file is called `.NAME.PID.tmp`, or as earlier versions called drafts.
+fn is_draft(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let hidden = name
+        .strip_prefix('.')
+        .and_then(|it| it.strip_suffix(".tmp"));
+    let pid = hidden.and_then(|it| it.rsplit_once('.')).map(|it| it.1);
+    pid.is_some_and(|it| it.parse::<u32>().is_ok())
+        || EARLIER_DRAFTS.iter().any(|end| name.ends_with(end))
 }
 
 /// Lets a test end the writing of files at any of its steps, as a kill does.
@@ -256,6 +271,60 @@ mod tests {
             fs::write(&path, text).unwrap();
             let read = read_text(&path, 8).map_err(|error| error.to_string());
             assert_eq!(read.err().as_deref(), said);
+        }
+    }
+
+    #[test]
+    fn drafts_are_removed_unless_a_process_writes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let own = format!(".note.json.{}.tmp", std::process::id());
+        // A killed process may have had any id, also ours.
+        let gone = [
+            ".note.json.9007.tmp",
+            ".a b.1.tmp",
+            "main/.x.md.7.tmp",
+            "lessons.jsonl.new",
+            &own,
+        ];
+        let kept = [
+            "note.json",
+            ".note.json",
+            ".note.tmp",
+            "note.1.tmp",
+            ".note.one.tmp",
+            "main/deep/.x.1.tmp",
+        ];
+        let written = ".spend.json.4.tmp";
+        fs::create_dir_all(at("main/deep")).unwrap();
+        for name in gone.iter().chain(&kept).chain([&written]) {
+            fs::write(at(name), "words").unwrap();
+        }
+        let writer = File::open(at(written)).unwrap();
+        writer.try_lock().unwrap();
+        assert_eq!(remove_drafts(dir.path(), 1).unwrap(), gone.len());
+        assert!(gone.iter().all(|name| !at(name).exists()));
+        assert!(kept.iter().all(|name| at(name).exists()) && at(written).exists());
+        drop(writer);
+        assert_eq!(remove_drafts(dir.path(), 1).unwrap(), 1);
+        assert_eq!(remove_drafts(&at("nowhere"), 1).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_writer_leaves_is_a_draft() {
+        for n_steps in 0..4 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("note.json");
+            write_private(&path, b"old").unwrap();
+            killed::after(n_steps);
+            let ended = write_private(&path, b"new words");
+            killed::after(usize::MAX);
+            assert!(ended.is_err());
+            let is_draft = usize::from((1..3).contains(&n_steps));
+            assert_eq!(remove_drafts(dir.path(), 0).unwrap(), is_draft, "{n_steps}");
+            let now = if n_steps < 3 { "old" } else { "new words" };
+            assert_eq!(fs::read_to_string(&path).unwrap(), now);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         }
     }
 }

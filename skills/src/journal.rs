@@ -57,6 +57,9 @@ pub struct Lesson {
     /// When the owner accepted it, in Unix milliseconds. `None` if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
+    /// When the message was sent that took it back, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_back_ms: Option<u64>,
     /// Its present state.
     #[serde(flatten)]
     pub state: LessonState,
@@ -173,6 +176,7 @@ impl Journal {
             facet,
             replaced: Vec::new(),
             since_ms: None,
+            taken_back_ms: None,
             state: LessonState::Noted,
             unfinished: false,
         });

@@ -94,6 +94,20 @@ impl Library {
         })
     }
 
+    /// Applies what was detected in one message, as [`Library::learn`] does, except for what was applied before: a process
+    /// that is killed before it noted that it had heard a message hears it again. Returns the resulting lessons.
+    ///
+    /// # Errors
+    /// Returns [`LearnError`]. What was applied before it stays.
+    pub fn learn_new(&self, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {
+        let before = Journal::read(self.dir())?;
+        let mut lessons = Vec::new();
+        for heard in heard.iter().filter(|it| !was_learned(&before, it, origin)) {
+            lessons.extend(self.learn(heard, origin.clone())?);
+        }
+        Ok(lessons)
+    }
+
     /// Stores a wish that the owner wrote by hand, her own or another person's. No rule checks it. Returns `None` if it is there already.
     ///
     /// # Errors
@@ -104,17 +118,23 @@ impl Library {
         wish: &str,
         at_ms: u64,
     ) -> Result<Option<Lesson>, LearnError> {
-        let holder = holder.into();
-        self.change_lessons(|journal| {
-            if self.own_texts(holder).contains(&one_line(wish)) {
-                return Ok(None);
-            }
-            self.check_place(holder)?;
-            let origin = Origin::by_hand(holder.agent, holder.sender, at_ms);
-            let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
-            self.put_in_force(lesson, &[])?;
-            Ok(Some(lesson.n))
-        })
+        self.rewrite(holder.into(), None, Some(wish), at_ms)
+    }
+
+    /// Puts other words in the place of a wish, in one change. Returns `None` if these words are there already.
+    ///
+    /// # Errors
+    /// Returns [`LearnError`] if a file cannot be read or written.
+    pub fn reword<'a>(
+        &self,
+        holder: impl Into<Holder<'a>>,
+        wish: &str,
+        to: &str,
+        at_ms: u64,
+    ) -> Result<Option<Lesson>, LearnError> {
+        let old = Some(wish).filter(|it| one_line(it) != one_line(to));
+        let lesson = self.rewrite(holder.into(), old, Some(to), at_ms)?;
+        Ok(lesson.filter(|it| it.state == LessonState::InForce))
     }
 
     /// Removes a wish from its file. Returns whether it was there. The lesson behind it is no longer in force.
@@ -126,23 +146,48 @@ impl Library {
         holder: impl Into<Holder<'a>>,
         wish: &str,
     ) -> Result<bool, LearnError> {
-        let (holder, wish) = (holder.into(), one_line(wish));
-        let is_its = |lesson: &Lesson| {
-            lesson.state == LessonState::InForce
-                && lesson.origin.holder() == holder
-                && one_line(&lesson.wish) == wish
-        };
-        let taken_out = self.change_lessons(|journal| {
-            let is_there = self.own_texts(holder).contains(&wish);
-            let lesson = journal.newest(is_its).filter(|_| is_there);
-            Ok(lesson.map(|lesson| {
+        let taken_out = self.rewrite(holder.into(), Some(wish), None, 0);
+        Ok(taken_out?.is_some())
+    }
+
+    /// Adds a wish to a file, unless it is there, and removes another one. Returns the lesson of the one that was added, else
+    /// of the one that was removed.
+    fn rewrite(
+        &self,
+        holder: Holder<'_>,
+        old: Option<&str>,
+        new: Option<&str>,
+        at_ms: u64,
+    ) -> Result<Option<Lesson>, LearnError> {
+        let old = old.map(one_line);
+        self.change_lessons(|journal| {
+            let mut known = self.own_texts(holder);
+            let mut added = None;
+            if let Some(wish) = new.filter(|it| !known.contains(&one_line(it))) {
+                self.check_place(holder)?;
+                let origin = Origin::by_hand(holder.agent, holder.sender, at_ms);
+                let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
+                self.put_in_force(lesson, &[])?;
+                // These are removed, and come back if the new one is undone.
+                known.retain(|it| !lesson.replaced.contains(it));
+                added = Some(lesson.n);
+            }
+            let Some(old) = old.filter(|it| known.contains(it)) else {
+                return Ok(added);
+            };
+            let is_its = |lesson: &Lesson| {
+                lesson.state == LessonState::InForce
+                    && lesson.origin.holder() == holder
+                    && one_line(&lesson.wish) == old
+            };
+            let removed = journal.newest(is_its).map(|lesson| {
                 // The wishes that it replaced stay as they are.
                 lesson.replaced.clear();
                 withdraw(lesson);
                 lesson.n
-            }))
-        });
-        Ok(taken_out?.is_some())
+            });
+            Ok(added.or(removed))
+        })
     }
 
     /// Undoes a lesson: its wish is removed, and the wishes that it had replaced are in force again.
@@ -170,16 +215,10 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`] if no such lesson waits.
     pub fn accept(&self, n: u64, at_ms: u64) -> Result<Lesson, LearnError> {
-        self.change(n, |library, lesson, state| match state {
-            LessonState::Review { .. } => {
-                lesson.since_ms = Some(at_ms);
-                library.put_in_force(lesson, &[])
-            }
-            LessonState::InForce
-            | LessonState::Replaced { .. }
-            | LessonState::Noted
-            | LessonState::Undone
-            | LessonState::Forgotten => Err(settled(n, state)),
+        self.change(n, |library, lesson, state| {
+            waits(n, state)?;
+            lesson.since_ms = Some(at_ms);
+            library.put_in_force(lesson, &[])
         })
     }
 
@@ -188,16 +227,10 @@ impl Library {
     /// # Errors
     /// Returns [`LearnError`] if no such lesson waits.
     pub fn dismiss(&self, n: u64) -> Result<Lesson, LearnError> {
-        self.change(n, |_, lesson, state| match state {
-            LessonState::Review { .. } => {
-                lesson.state = LessonState::Undone;
-                Ok(())
-            }
-            LessonState::InForce
-            | LessonState::Replaced { .. }
-            | LessonState::Noted
-            | LessonState::Undone
-            | LessonState::Forgotten => Err(settled(n, state)),
+        self.change(n, |_, lesson, state| {
+            waits(n, state)?;
+            lesson.state = LessonState::Undone;
+            Ok(())
         })
     }
 
@@ -316,6 +349,7 @@ impl Library {
         self.decide_states(&mut decided);
         let n = decided.iter().rev().find(is_meant)?.n;
         let lesson = journal.newest(|lesson| lesson.n == n)?;
+        lesson.taken_back_ms = Some(origin.at_ms);
         if lesson.state == LessonState::InForce {
             withdraw(lesson);
         } else {
@@ -391,6 +425,20 @@ fn withdraw(lesson: &mut Lesson) {
     lesson.unfinished = true;
 }
 
+/// Returns whether something that was detected in a message was applied before.
+fn was_learned(journal: &Journal, heard: &Heard, origin: &Origin) -> bool {
+    journal.lessons.iter().any(|it| match heard {
+        Heard::Wish { said, .. } | Heard::Complaint { text: said, .. } => {
+            it.origin == *origin && it.heard == *said
+        }
+        Heard::TakenBack { facet } => {
+            it.taken_back_ms == Some(origin.at_ms)
+                && it.origin.holder() == origin.holder()
+                && (facet.is_none() || it.facet == *facet)
+        }
+    })
+}
+
 /// Returns the wishes in force from the same message, because "One sentence, please. I read these on my watch."
 /// withdraws nothing.
 fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
@@ -412,6 +460,12 @@ fn is_same(one: &str, other: &str) -> bool {
             .collect::<String>()
     };
     words(one) == words(other)
+}
+
+/// Checks that a lesson waits for review.
+fn waits(n: u64, state: &LessonState) -> Result<(), LearnError> {
+    let waits = matches!(state, LessonState::Review { .. });
+    waits.then_some(()).ok_or_else(|| settled(n, state))
 }
 
 fn settled(n: u64, state: &LessonState) -> LearnError {

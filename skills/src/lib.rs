@@ -44,7 +44,7 @@ pub use self::{
         Progress, Proposal, ProposalState, Reason, SharedOrigin, SkillTrial, Source, TRIAL_DRAWS,
         Teller, Trajectory, TrajectoryStep, TrialFigures, TrialVerdict, TriedRequest, read_history,
     },
-    file::{JournalError, read_text, write_private},
+    file::{JournalError, read_text, remove_drafts, write_private},
     guard::{Suspicion, suspicions},
     hearing::{
         Certainty, Facet, Heard, OwnSentence, Question, Remark, hear, own_sentences, remark,

@@ -9,19 +9,15 @@ use std::{
     fs,
 };
 
-use metaclaw_chat::{AgentId, SenderId, if_there, one_line, unix_ms};
+use metaclaw_chat::{AgentId, SenderId, one_line, unix_ms};
 
 use crate::{
-    file::{failed, remove_drafts},
     hearing::Facet,
     holder::Holder,
     journal::{Journal, Lesson, LessonState, Origin},
     learn::LearnError,
     library::Library,
 };
-
-/// Folders in the library's folder: agents, and in these people and skills.
-const DEPTH: usize = 3;
 
 /// What a start found and mended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,33 +26,25 @@ pub struct SettledLessons {
     pub n_finished: usize,
     /// Wishes in force that had no entry in the history, and have one now.
     pub found: Vec<Lesson>,
-    /// Incomplete files that a kill had left, and that are removed.
-    pub n_drafts: usize,
 }
 
 // === impl Library ===
 
 impl Library {
-    /// Finishes what a kill interrupted, gives wishes without an entry in the history one, and removes drafts. It
+    /// Finishes what a kill interrupted, and gives wishes without an entry in the history one. It
     /// accesses the file system.
     ///
     /// # Errors
     /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn settle_lessons(&self) -> Result<SettledLessons, LearnError> {
         let _lock = self.lock_lessons()?;
-        let drafts = if_there(remove_drafts(self.dir(), DEPTH)).map_err(failed(self.dir()))?;
-        let n_drafts = drafts.unwrap_or_default();
         let mut journal = Journal::read(self.dir())?;
         let n_finished = self.finish(&mut journal)?;
         let found = self.enter_unknown(&mut journal);
         if n_finished > 0 || !found.is_empty() {
             journal.write(self.dir())?;
         }
-        Ok(SettledLessons {
-            n_finished,
-            found,
-            n_drafts,
-        })
+        Ok(SettledLessons { n_finished, found })
     }
 
     /// Changes the history, and then the files of wishes as it says. If this fails, the history is as it was. `change`

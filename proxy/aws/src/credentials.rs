@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{Secret, regular};
+use metaclaw_chat::{Secret, if_there, regular};
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
@@ -79,16 +79,11 @@ impl CredentialSource {
             return Ok(own.clone());
         }
         let path = self.file.as_ref().ok_or(CredentialError::Nowhere)?;
-        let text = match read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CredentialError::Nowhere);
-            }
-            Err(source) => {
-                let path = path.clone();
-                return Err(CredentialError::Unreadable { path, source });
-            }
-        };
+        let text = if_there(read(path)).map_err(|source| CredentialError::Unreadable {
+            path: path.clone(),
+            source,
+        });
+        let text = text?.ok_or(CredentialError::Nowhere)?;
         credentials(&text, &self.profile).ok_or_else(|| CredentialError::NoKeys {
             path: path.clone(),
             profile: self.profile.clone(),

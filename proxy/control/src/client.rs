@@ -33,8 +33,13 @@ pub struct ControlClient {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// It cannot be asked.
-    #[error("the running metaclaw (process {pid}) does not answer: {source}")]
-    Unreachable { pid: u32, source: reqwest::Error },
+    #[error("the running metaclaw (process {pid}) does not answer: {source}{hint}")]
+    Unreachable {
+        pid: u32,
+        source: reqwest::Error,
+        /// What may have happened all the same.
+        hint: String,
+    },
     #[error("{0}")]
     Refused(String),
     /// It answers in a way that this program does not know.
@@ -59,6 +64,22 @@ pub enum ControlError {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RefusedReply {
     pub(crate) error: Option<String>,
+}
+
+// === impl ControlError ===
+
+impl ControlError {
+    /// Says of a change that it may be made. Without a connection, nothing was.
+    fn with_hint(mut self, shown_by: Option<&str>) -> Self {
+        if let (Self::Unreachable { source, hint, .. }, Some(shown_by)) = (&mut self, shown_by)
+            && !source.is_connect()
+        {
+            *hint = format!(
+                ". The change may be made all the same, or the next start finishes it: `{shown_by}` shows it"
+            );
+        }
+        self
+    }
 }
 
 // === impl ControlClient ===
@@ -125,7 +146,8 @@ impl ControlClient {
             O::PATH,
             serde_json::to_vec(operation).map_err(io::Error::from)?,
         );
-        let answer = self.answer(request.timeout(deadline)).await?;
+        let answer = self.answer(request.timeout(deadline)).await;
+        let answer = answer.map_err(|it| it.with_hint(O::SHOWN_BY))?;
         serde_json::from_slice(&answer).map_err(|source| ControlError::OtherVersion {
             pid: self.run.pid,
             theirs: self.run.version.clone(),
@@ -194,6 +216,7 @@ impl ControlClient {
         ControlError::Unreachable {
             pid: self.run.pid,
             source,
+            hint: String::new(),
         }
     }
 }

@@ -7,13 +7,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, iter,
+    fs, io, iter,
 };
 
 use anyhow::Context as _;
 use metaclaw_chat::{AgentId, SessionId, if_there, now_ms};
 use metaclaw_skills::{
     LessonState, Library, MEMORY_HEADING, MemoryStore, ProposalState, Skill, read_text,
+    remove_drafts as remove_drafts_in,
 };
 use metaclaw_turns::{StepOutcome, TurnFilter, TurnLog};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ const HOUR_MS: u64 = 3_600_000;
 /// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", MEMORY_HEADING];
 
+/// Folders in the library's folder: agents, and in these people and skills.
+const LESSON_DEPTH: usize = 3;
 /// The largest note that is read.
 const MAX_NOTE: u64 = 64 << 20;
 
@@ -110,6 +113,7 @@ pub(crate) async fn forget(
     what: &Forget,
 ) -> anyhow::Result<Forgotten> {
     let _one = FORGETTING.lock().await;
+    remove_drafts(&kept, home).await?;
     let interrupted = match ForgetNote::read(home)? {
         Some(note) => Some(finish(log, &kept, home, note, STEPS).await?),
         None => None,
@@ -126,6 +130,22 @@ pub(crate) async fn forget(
                 .unwrap_or_default()
         ),
     }
+}
+
+/// Removes files that killed processes had not finished, because they may have words that are to be forgotten. Returns
+/// their number.
+///
+/// # Errors
+/// Returns the error of a file.
+pub async fn remove_drafts(kept: &KeptLessons, home: &Home) -> anyhow::Result<usize> {
+    let (KeptLessons { library, memory }, folders) = (kept.clone(), home.folders());
+    let removed = move || -> io::Result<usize> {
+        let in_home: io::Result<usize> = folders.iter().map(|it| remove_drafts_in(it, 0)).sum();
+        Ok(in_home?
+            + remove_drafts_in(memory.dir(), 0)?
+            + remove_drafts_in(library.dir(), LESSON_DEPTH)?)
+    };
+    Ok(tokio::task::spawn_blocking(removed).await??)
 }
 
 /// Finishes a deletion that a kill interrupted. Returns `None` if there is none.

@@ -265,6 +265,11 @@ impl Home {
         Ok(names)
     }
 
+    /// The folders with files of its own that are written anew.
+    pub(crate) fn folders(&self) -> [PathBuf; 2] {
+        [self.dir.clone(), self.shared.clone()]
+    }
+
     /// Takes the home for this process.
     ///
     /// # Errors

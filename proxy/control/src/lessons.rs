@@ -8,8 +8,8 @@ use std::{
 
 use metaclaw_chat::{AgentId, SenderId, now_ms};
 use metaclaw_skills::{
-    Holder, LearnError, Lesson, Library, Proposal, ProposalState, SharedOrigin, Skill, SkillName,
-    TakenBack, Wish,
+    Holder, Lesson, Library, Proposal, ProposalState, SharedOrigin, Skill, SkillName, TakenBack,
+    Wish,
 };
 use metaclaw_turns::{DailyCounts, LessonCounts, LogError, TurnLog, WISH};
 use serde::{Deserialize, Serialize};
@@ -179,7 +179,10 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Les
             agent,
             sender,
             wish,
-        } => added(library, holder(&agent, sender.as_ref()), &wish)?,
+        } => {
+            let holder = holder(&agent, sender.as_ref());
+            added(library.write_down(holder, &wish, now_ms())?, &wish)
+        }
         WishChange::Remove {
             agent,
             sender,
@@ -191,10 +194,7 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Les
                 known.iter().any(|it| it.text == wish),
                 no_such(library, (&agent).into(), &wish)
             );
-            let added = added(library, (&agent).into(), &to)?;
-            // Another change may already have replaced it, if both are about the same.
-            library.take_out(&agent, &wish)?;
-            added
+            added(library.reword(&agent, &wish, &to, now_ms())?, &to)
         }
         WishChange::Undo { n: Some(n) } => format!("undone: {}", library.undo(n)?.wish).into(),
         WishChange::Undo { n: None } => match library.undo_newest()? {
@@ -263,8 +263,9 @@ fn holder<'a>(agent: &'a AgentId, sender: Option<&'a SenderId>) -> Holder<'a> {
     Holder { agent, sender }
 }
 
-fn added(library: &Library, holder: Holder<'_>, wish: &str) -> Result<LessonChanged, LearnError> {
-    Ok(match library.write_down(holder, wish, now_ms())? {
+/// Returns the outcome for a wish that was written by hand, or was there.
+fn added(lesson: Option<Lesson>, wish: &str) -> LessonChanged {
+    match lesson {
         Some(lesson) => LessonChanged {
             told: format!(
                 "in force from the next session on: {}  (metaclaw undo {})",
@@ -273,7 +274,7 @@ fn added(library: &Library, holder: Holder<'_>, wish: &str) -> Result<LessonChan
             learned: Some(lesson.origin.agent),
         },
         None => format!("it stands already: {wish}").into(),
-    })
+    }
 }
 
 fn removed(library: &Library, holder: Holder<'_>, wish: &str) -> anyhow::Result<String> {

@@ -279,6 +279,57 @@ async fn what_is_being_forgotten_is_forgotten_though_nobody_waits_for_it() {
     instance.close().await;
 }
 
+/// The process is killed after it has got the request.
+#[tokio::test]
+async fn a_change_without_an_answer_may_be_made() {
+    async fn said<O: crate::operation::Operation>(operation: O, is_there: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dies = async {
+            if is_there {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read_u8().await.unwrap();
+            }
+            drop(listener);
+        };
+        let client = client(address, TOKEN);
+        let asked = async {
+            if !is_there {
+                tokio::task::yield_now().await;
+            }
+            client.call(&operation).await
+        };
+        let ((), answer) = tokio::join!(dies, asked);
+        answer.err().unwrap().to_string()
+    }
+    let change = |what: &str| -> WishChange {
+        let fields = json!({"what": what, "agent": "main", "wish": "a", "to": "b", "n": 1});
+        serde_json::from_value(fields).unwrap()
+    };
+    let hint = |shown_by: &str| {
+        format!(
+            "The change may be made all the same, or the next start finishes it: `{shown_by}` shows it"
+        )
+    };
+    for what in ["add", "remove", "edit", "undo", "accept", "dismiss"] {
+        let text = said(change(what), true).await;
+        assert!(text.contains("(process 7) does not answer: "), "{text}");
+        assert!(
+            text.ends_with(&hint("metaclaw wishes list")),
+            "{what}: {text}"
+        );
+    }
+    let text = said(Forget::default(), true).await;
+    assert!(text.ends_with(&hint("metaclaw turns list")), "{text}");
+    // Without a connection nothing was done, and a question changes nothing.
+    for text in [
+        said(change("add"), false).await,
+        said(GetJournal, true).await,
+    ] {
+        assert!(!text.contains("may be made"), "{text}");
+    }
+}
+
 /// A command that was updated asks a process that was not.
 #[tokio::test]
 async fn an_answer_of_another_version_says_what_to_do() {

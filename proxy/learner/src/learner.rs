@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_skills::BufferedTurn;
 use metaclaw_trainer_api::AdapterName;
-use metaclaw_turns::{LogError, Step, Turn, TurnLog};
+use metaclaw_turns::{LogError, LogReader, Step, Turn, TurnLog};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -33,6 +33,7 @@ use crate::{
     step::{self, StepPreview, TrainingContext, TurnPreview},
     tokens,
     training::{Training, TrainingReply, TrainingRequest},
+    unread::UnreadTurns,
 };
 
 /// The number of agents in the status, besides those that have steps.
@@ -63,9 +64,16 @@ impl Learner {
             let evolver = parts.evolver.clone();
             let shared = Arc::new(Shared::new(parts, cancel));
             step::serve_again(&shared).await?;
-            if shared.library.is_some() || shared.memory.is_some() {
-                let appended = shared.log.subscribe();
-                tracker.spawn(heard_turns::run(Arc::clone(&shared), appended));
+            let memory = shared.memory.as_ref();
+            let readers = [
+                (LogReader::Wishes, shared.library.is_some()),
+                (
+                    LogReader::Facts,
+                    memory.is_some_and(|it| it.config().auto_extract),
+                ),
+            ];
+            if let Some(turns) = UnreadTurns::resume(&shared, readers).await? {
+                tracker.spawn(heard_turns::run(Arc::clone(&shared), turns));
             }
             if let Some((library, evolver)) = evolver {
                 tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));

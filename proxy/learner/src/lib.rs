@@ -51,6 +51,7 @@ mod tokens;
 mod trainer;
 mod training;
 mod trials;
+mod unread;
 mod wish_detection;
 
 pub use self::{

@@ -12,12 +12,13 @@ use metaclaw_skills::{
     BufferedSession, BufferedTurn, Fact, FactQuestion, Memory, MemoryError, MemoryStore, Origin,
     Remembered, plain_facts,
 };
-use metaclaw_turns::{Turn, TurnKind};
+use metaclaw_turns::{LogReader, Turn, TurnKind};
 use tokio::task::spawn_blocking;
 
 use crate::{
     owner_text::owner_says,
     shared::Shared,
+    unread::UnreadTurns,
     wish_detection::{WITH_WORDS, WITHOUT_WORDS, read_by_model},
 };
 
@@ -48,6 +49,7 @@ pub(crate) async fn buffer_turn(
     shared: &Shared,
     memory: &MemoryStore,
     turn: &Turn,
+    turns: &UnreadTurns,
 ) -> Result<(), IngestError> {
     let Some(said) = words(memory, turn) else {
         return Ok(());
@@ -61,6 +63,7 @@ pub(crate) async fn buffer_turn(
         at_ms: turn.meta.ended_ms,
     };
     let n = on_files(memory, move |memory| memory.buffer(buffered)).await?;
+    turns.note(LogReader::Facts).await;
     let config = memory.config();
     let is_due = n >= config.flush_every || turn.meta.is_last;
     if is_due && !config.manual_trigger {

@@ -1,9 +1,7 @@
 //! Hears in each turn what its owner wishes, and writes it down: in force from the next session on.
 
 use metaclaw_chat::{AgentId, Message, SenderId};
-use metaclaw_skills::{
-    Heard, LearnError, Lesson, LessonState, Library, Origin, Question, Suspicion, hear,
-};
+use metaclaw_skills::{Heard, Lesson, LessonState, Library, Origin, Question, Suspicion, hear};
 use metaclaw_turns::{Turn, TurnKind};
 
 use crate::shared::Shared;
@@ -13,20 +11,24 @@ pub const WITH_WORDS: &str = "metaclaw::lesson::words";
 /// See [`WITH_WORDS`].
 pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
 
-/// Learns from what the owner says in a turn, and from what another person says whom the host names.
-pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
+/// Learns from what the owner says in a turn, and from what another person says whom the host names. Returns whether
+/// something was heard, or a model was asked.
+pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) -> bool {
     if turn.meta.kind != TurnKind::Main {
-        return;
+        return false;
     }
     let said = turn.new_utterance();
     let holder = said.as_ref().and_then(|it| library.holder(&turn.agent, it));
     let (Some(said), Some(holder)) = (&said, holder) else {
-        return;
+        return false;
     };
     let is_answer = turn.parent.is_some();
-    let heard = heard_in(shared, &said.text, is_answer).await;
+    let Some(heard) = heard_in(shared, &said.text, is_answer).await else {
+        return false;
+    };
     let origin = origin(turn, turn.meta.ended_ms, holder.sender.cloned());
     learn_from(shared, library, heard, origin).await;
+    true
 }
 
 /// Returns where something comes from that was said in a turn, or of one.
@@ -42,8 +44,9 @@ fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
 
 /// Learns from what the owner says of a turn's reply, beside the chat.
 pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
-    if let Some(library) = &shared.library {
-        let heard = heard_in(shared, said, true).await;
+    if let Some(library) = &shared.library
+        && let Some(heard) = heard_in(shared, said, true).await
+    {
         learn_from(shared, library, heard, origin(turn, at_ms, None)).await;
     }
 }
@@ -56,7 +59,7 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
     let (agent, at_ms) = (origin.agent.clone(), origin.at_ms);
     let library = library.clone();
     // The journal is a file.
-    let learned = tokio::task::spawn_blocking(move || learn(&library, &heard, &origin)).await;
+    let learned = tokio::task::spawn_blocking(move || library.learn_new(&heard, &origin)).await;
     match learned {
         Ok(Ok(lessons)) => {
             for lesson in &lessons {
@@ -71,8 +74,8 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
     }
 }
 
-/// What is heard in the owner's words: by a model where one answers, else by rules.
-async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
+/// What is heard in the owner's words: by a model where one answers, else by rules. Returns `None` if these find nothing.
+async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Option<Vec<Heard>> {
     let by_model = match Question::of(said) {
         Some(question) => {
             let read = |answer: &str| question.read(answer);
@@ -80,7 +83,7 @@ async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
         }
         None => None,
     };
-    by_model.unwrap_or_else(|| hear(said, is_answer))
+    by_model.or_else(|| Some(hear(said, is_answer)).filter(|heard| !heard.is_empty()))
 }
 
 /// Has a model read the owner's words: the judge's, else the one that is there for this alone. Returns `None` if none
@@ -110,14 +113,6 @@ pub(crate) async fn read_by_model<T>(
             None
         }
     }
-}
-
-fn learn(library: &Library, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {
-    let mut lessons = Vec::new();
-    for heard in heard {
-        lessons.extend(library.learn(heard, origin.clone())?);
-    }
-    Ok(lessons)
 }
 
 /// One line for each lesson, twice: with the words, for a person who looks on, and without, for a file that may be

@@ -10,7 +10,7 @@ use super::{
     layer::{MAX_FILE, text_or_none},
     yaml,
 };
-use crate::private_file::write_private;
+use metaclaw_skills::write_private;
 
 /// What Python MetaClaw listened on by default.
 const EVERY_ADDRESS: &str = "0.0.0.0";

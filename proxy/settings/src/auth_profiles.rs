@@ -9,7 +9,7 @@ use metaclaw_skills::read_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::private_file::write_private;
+use metaclaw_skills::write_private;
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;

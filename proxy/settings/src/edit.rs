@@ -14,7 +14,7 @@ use super::{
     layer::text_or_none,
     refusal, show, table,
 };
-use crate::private_file::write_private;
+use metaclaw_skills::write_private;
 
 mod comment;
 

@@ -27,7 +27,6 @@ mod kind;
 mod layer;
 mod model_name;
 mod policy;
-mod private_file;
 pub mod providers;
 mod read;
 mod safety;
@@ -37,13 +36,14 @@ mod table;
 mod unsupported_keys;
 mod yaml;
 
+pub use metaclaw_skills::write_private;
+
 pub use self::{
     cloud::{Cloud, Service},
     environment::ENV_PREFIX,
     error::{InertUse, Problem, SettingsError, Unknown},
     layer::{Layer, Origin},
     policy::{Policy, without_effect},
-    private_file::write_private,
     read::{key_and_value, overridden},
     sections::{
         Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,

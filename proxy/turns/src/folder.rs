@@ -23,6 +23,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 use self::{
     access::{not_usable, open_error},
     aside::CopiedDatabase,
@@ -86,7 +88,7 @@ pub(crate) fn compact(
 /// Copies a database into a separate folder, to be opened there.
 pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     let copy = || {
-        fs::remove_dir_all(dir).or_else(files::absent)?;
+        if_there(fs::remove_dir_all(dir))?;
         make_dir(dir)?;
         files::copy_all(from, &database(dir))
     };

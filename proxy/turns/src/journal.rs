@@ -115,6 +115,26 @@ pub(crate) fn sessions_since(
     Ok(sessions)
 }
 
+/// Returns the first transaction after one that added turns of this log's own, with these turns in their order.
+pub(crate) fn next_own(
+    store: &Store,
+    after: u64,
+) -> Result<Option<(u64, Vec<TurnId>)>, StoreError> {
+    let next = Bytes::from(&after.saturating_add(1).to_be_bytes());
+    for pair in store.range(Table::Journal, next..) {
+        let (key, turns) = pair?;
+        // The key of a restored turn is longer.
+        if let Ok(number) = <[u8; 8]>::try_from(&key[..])
+            && !turns.is_empty()
+        {
+            let mut ids: Vec<TurnId> = read(&turns).map(|(id, _)| id).collect();
+            ids.reverse();
+            return Ok(Some((u64::from_be_bytes(number), ids)));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the number of the last transaction, or 0 for an empty log.
 pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();

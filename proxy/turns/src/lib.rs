@@ -38,6 +38,7 @@ mod new_turn;
 mod prompt;
 mod query;
 mod read;
+mod reader;
 mod record;
 mod replies;
 mod restore;
@@ -78,6 +79,7 @@ pub use self::{
     lessons::{LessonCounts, WISH},
     log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
+    reader::LogReader,
     replies::Replied,
     restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
     rollouts::{

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 use crate::{config::TurnsConfig, error::OpenError, folder, log::TurnLog};
 
 /// Beginnings of their folder names: databases that did not open, copies of databases that lost data, and databases of
@@ -40,11 +42,7 @@ impl SetAside {
     /// Fails if the folder cannot be read.
     pub fn find(dir: &Path) -> io::Result<Self> {
         let mut found = Self::default();
-        let entries = match fs::read_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-            entries => entries?,
-        };
-        for entry in entries {
+        for entry in if_there(fs::read_dir(dir))?.into_iter().flatten() {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if DATABASES.iter().any(|it| name.starts_with(it)) && path.join("db").is_file() {

@@ -18,6 +18,7 @@ mod opener;
 mod opening;
 mod prefix;
 mod random;
+mod readers;
 mod replies;
 mod restoring;
 mod rollouts;

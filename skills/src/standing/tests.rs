@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::{
     config::{SkillsConfig, WishesConfig},
-    file::killed,
+    file::{killed, remove_drafts},
     hearing::hear,
 };
 
@@ -72,7 +72,7 @@ fn agree(library: &Library) {
 
 type Action = fn(&Library) -> Result<(), LearnError>;
 
-const ACTIONS: [(&str, Action); 11] = [
+const ACTIONS: [(&str, Action); 14] = [
     ("a wish", |it| says(it, None, FRENCH)),
     ("another wish about the same", |it| says(it, None, LONG)),
     ("another person's wish", |it| says(it, Some("ann"), LONG)),
@@ -91,6 +91,20 @@ const ACTIONS: [(&str, Action); 11] = [
         it.write_down(&AgentId::shared(), FRENCH, 9).map(|_| ())
     }),
     ("taken out", |it| it.take_out(&main(), SHORT).map(|_| ())),
+    ("reworded", |it| {
+        it.reword(&main(), SHORT, FRENCH, 9).map(|_| ())
+    }),
+    ("reworded about the same", |it| {
+        it.reword(&main(), SHORT, LONG, 9).map(|_| ())
+    }),
+    ("a person's reworded", |it| {
+        let (agent, sender) = (main(), "bob".parse().unwrap());
+        let bob = Holder {
+            agent: &agent,
+            sender: Some(&sender),
+        };
+        it.reword(bob, LONG, FRENCH, 9).map(|_| ())
+    }),
     ("forgotten", |it| {
         it.forget_lessons(|_, it| it.as_str() == "s").map(|_| ())
     }),
@@ -162,7 +176,7 @@ fn what_a_kill_left_is_removed_and_nothing_else() {
     for name in drafts.iter().chain(&kept) {
         fs::write(dir.path().join(name), "From now on").unwrap();
     }
-    assert_eq!(library.settle_lessons().unwrap().n_drafts, 3);
+    assert_eq!(remove_drafts(library.dir(), 3).unwrap(), 3);
     let exists = |name: &&&str| dir.path().join(name).exists();
     assert_eq!(drafts.iter().filter(exists).count(), 0);
     assert_eq!(kept.iter().filter(exists).count(), 3);
@@ -241,4 +255,97 @@ fn a_replaced_wish_is_not_in_force_and_its_undo_says_so() {
         states(&library)[..2],
         [(1, LessonState::InForce), (2, LessonState::Undone)]
     );
+}
+
+#[test]
+fn other_words_take_the_place_of_a_wish() {
+    for (wish, to, told, now) in [
+        (SHORT, FRENCH, Some(4), vec![FRENCH]),
+        // One about the same subject is replaced.
+        (SHORT, LONG, Some(4), vec![LONG]),
+        (SHORT, SHORT, None, vec![SHORT]),
+        (
+            SHORT,
+            "Please  always answer in one sentence.",
+            None,
+            vec![SHORT],
+        ),
+        // It is gone meanwhile.
+        (FRENCH, "Be kind.", Some(4), vec![SHORT, "Be kind."]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let library = begin(dir.path());
+        let lesson = library.reword(&main(), wish, to, 9).unwrap();
+        assert_eq!(lesson.map(|it| it.n), told, "{to}");
+        let wishes = library.own_wishes(&main()).into_iter();
+        let wishes: Vec<String> = wishes.map(|it| it.text).collect();
+        assert_eq!(wishes, now, "{to}");
+        agree(&library);
+    }
+    // The new words are there already.
+    let dir = tempfile::tempdir().unwrap();
+    let library = begin(dir.path());
+    library.write_down(&main(), FRENCH, 9).unwrap();
+    assert!(library.reword(&main(), SHORT, FRENCH, 9).unwrap().is_none());
+    assert_eq!(library.own_wishes(&main()).len(), 1);
+    agree(&library);
+    let long = "x".repeat(301);
+    library.reword(&main(), FRENCH, &long, 9).unwrap_err();
+    assert_eq!(library.own_wishes(&main()).len(), 1);
+}
+
+#[test]
+fn a_message_that_is_heard_again_changes_nothing() {
+    let undone = |library: &Library| {
+        let states = states(library).into_iter();
+        states.filter(|it| it.1 == LessonState::Undone).count()
+    };
+    for (text, n_undone) in [
+        (FRENCH, 0),
+        ("Too long. Please call me Max.", 0),
+        ("That is far too long.", 0),
+        ("Forget that rule.", 1),
+        ("You can use long sentences again.", 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let library = open(dir.path());
+        for wish in [
+            "Please always call me Ann.",
+            "Please always use tabs.",
+            SHORT,
+        ] {
+            says(&library, None, wish).unwrap();
+        }
+        let origin = |at_ms| Origin {
+            agent: main(),
+            session: Some("s".parse().unwrap()),
+            turn: Some("1-7".parse().unwrap()),
+            sender: None,
+            at_ms,
+        };
+        let heard = hear(text, true);
+        library.learn_new(&heard, &origin(2_000)).unwrap();
+        let (files, before) = (lines(&library), states(&library));
+        assert_eq!(undone(&library), n_undone, "{text}");
+        let again = library.learn_new(&heard, &origin(2_000)).unwrap();
+        assert_eq!(again, [], "{text}");
+        assert_eq!(
+            (lines(&library), states(&library)),
+            (files, before),
+            "{text}"
+        );
+        // Undone since, it does not come back.
+        for (n, state) in states(&library) {
+            if n > 3 && state == LessonState::InForce {
+                library.undo(n).unwrap();
+            }
+        }
+        let before = states(&library);
+        library.learn_new(&heard, &origin(2_000)).unwrap();
+        assert_eq!(states(&library), before, "{text}");
+        // A later message that says the same is another one.
+        let later = library.learn_new(&heard, &origin(3_000)).unwrap();
+        let is_nothing_left = text.starts_with("You can");
+        assert_eq!(later.is_empty(), is_nothing_left, "{text}");
+    }
 }

@@ -62,7 +62,7 @@ fn log_settled(settled: Result<SettledLessons, LearnError>) {
         warn!("the history of lessons and WISHES.md were not compared: {error:#}");
         SettledLessons::default()
     });
-    let (n_finished, n_drafts) = (settled.n_finished, settled.n_drafts);
+    let n_finished = settled.n_finished;
     if n_finished > 0 {
         info!(
             n_finished,
@@ -73,20 +73,20 @@ fn log_settled(settled: Result<SettledLessons, LearnError>) {
         let (agent, n) = (&lesson.origin.agent, lesson.n);
         info!(%agent, "a wish in force was not in the history of lessons. It is now: `metaclaw undo {n}` takes it back");
     }
-    if n_drafts > 0 {
-        info!(
-            n_drafts,
-            "incomplete files of lessons that an interrupted process had left are removed"
-        );
-    }
 }
 
-/// Finishes the deletion of sessions that a kill or an error interrupted. If that fails, it is tried at the next start.
+/// Removes incomplete files, and finishes the deletion of sessions that a kill or an error interrupted. If that fails, it
+/// is tried at the next start.
 pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
     let kept = KeptLessons {
         library: stores.library.clone(),
         memory: stores.memory.clone(),
     };
+    match forgetting::remove_drafts(&kept, &plan.home).await {
+        Ok(0) => {}
+        Ok(n) => info!("{n} incomplete files of interrupted processes are removed"),
+        Err(error) => warn!("incomplete files were not removed: {error:#}"),
+    }
     match forgetting::finish_forgetting(&stores.log, kept, &plan.home).await {
         Ok(None) => {}
         Ok(Some(Forgotten {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use metaclaw_chat::unix_ms;
+use metaclaw_chat::{if_there, unix_ms};
 use metaclaw_trainer_api::wire::CheckpointInfo;
 use metaclaw_turns::{LogError, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
@@ -192,10 +192,8 @@ fn steps(state: Value) -> u64 {
 
 /// The names of folders that have this file: half-written ones have none yet.
 fn folders(folder: &Path, with: &str) -> io::Result<Vec<String>> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+    let Some(entries) = if_there(std::fs::read_dir(folder))? else {
+        return Ok(Vec::new());
     };
     let mut names = Vec::new();
     for entry in entries {

@@ -199,6 +199,43 @@ async fn a_session_whose_turns_are_gone_is_found_by_what_was_learned_from_it() {
 }
 
 #[tokio::test]
+async fn drafts_of_killed_processes_are_removed() {
+    let world = World::new().await;
+    let own = format!(".forgetting.json.{}.tmp", std::process::id());
+    let drafts = [
+        ".forgetting.json.9007.tmp",
+        &own,
+        "memory/..buffer.jsonl.3.tmp",
+        "memory/.buffer.jsonl.new",
+        "skills/.lessons.jsonl.4.tmp",
+        "skills/main/.WISHES.md.5.tmp",
+        "skills/main/WISHES.md.new",
+    ];
+    let leave = || {
+        for name in drafts {
+            fs::write(world.home.dir().join(name), WISH).unwrap();
+        }
+    };
+    let exist = || {
+        let names = drafts.iter();
+        names
+            .filter(|it| world.home.dir().join(it).exists())
+            .count()
+    };
+    // At a start.
+    leave();
+    let n_removed = remove_drafts(&world.kept(), &world.home).await.unwrap();
+    assert_eq!((n_removed, exist()), (drafts.len(), 0));
+    leave();
+    world.forget(&only_a()).await.unwrap();
+    assert_eq!(exist(), 0);
+    // Also if there is nothing else to forget.
+    leave();
+    world.forget(&only_a()).await.unwrap_err();
+    assert_eq!(exist(), 0);
+}
+
+#[tokio::test]
 async fn a_note_that_cannot_be_read_is_named() {
     let world = World::new().await;
     fs::write(world.home.forgetting(), "{").unwrap();

@@ -2,6 +2,7 @@
 
 use std::{fs, io, net::SocketAddr, path::Path};
 
+use metaclaw_chat::if_there;
 use metaclaw_settings::write_private;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +26,8 @@ pub struct RunFile {
 impl RunFile {
     /// Reads the file; returns `None` if there is none.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(bytes) = if_there(fs::read(path))? else {
+            return Ok(None);
         };
         let run = serde_json::from_slice(&bytes)
             .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;

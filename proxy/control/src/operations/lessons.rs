@@ -70,6 +70,7 @@ impl Operation for ListProposals {
 #[async_trait]
 impl Operation for SkillChange {
     const PATH: &'static str = "skill";
+    const SHOWN_BY: Option<&'static str> = Some("metaclaw skills list");
     type Reply = String;
 
     async fn perform(self, instance: &Instance) -> Result<String, OperationFailure> {
@@ -125,6 +126,7 @@ impl Operation for GetJournal {
 #[async_trait]
 impl Operation for WishChange {
     const PATH: &'static str = "wish";
+    const SHOWN_BY: Option<&'static str> = Some("metaclaw wishes list");
     type Reply = String;
 
     async fn perform(self, instance: &Instance) -> Result<String, OperationFailure> {
@@ -139,6 +141,7 @@ impl Operation for Forget {
     const PATH: &'static str = "forget";
     /// Every session is searched for the words, and then the whole log is written anew.
     const DEADLINE: Duration = Duration::from_secs(3_600);
+    const SHOWN_BY: Option<&'static str> = Some("metaclaw turns list");
     type Reply = Forgotten;
 
     async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {

@@ -59,6 +59,7 @@ impl Operation for ListMemories {
 #[async_trait]
 impl Operation for MemoryChange {
     const PATH: &'static str = "memory";
+    const SHOWN_BY: Option<&'static str> = Some("metaclaw memory list");
     type Reply = String;
 
     async fn perform(self, instance: &Instance) -> Result<String, OperationFailure> {

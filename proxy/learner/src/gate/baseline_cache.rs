@@ -3,17 +3,16 @@
 
 use std::{
     fs, io,
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
+use metaclaw_skills::write_private;
 use serde::{Deserialize, Serialize};
 
 use super::{capability::CapabilityScore, reference::ReplyFigures, tools::ToolAnswer};
 
 const FILE: &str = "gate.json";
-const BESIDE: &str = "gate.json.new";
 /// A longer file was not written by MetaClaw.
 const MOST_BYTES: u64 = 1 << 20;
 /// The largest number of references that are kept. The references without wishes stay; of the others, the least
@@ -156,22 +155,13 @@ fn read(folder: &Path) -> Option<Baseline> {
     read.ok()
 }
 
-/// Writes a second file and renames it, so that a kill leaves the old file or the new one.
+/// Writes the file, and makes its folder.
 fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    let beside = folder.join(BESIDE);
-    let mut file = fs::File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(json)?;
-    file.sync_all()?;
-    fs::rename(beside, folder.join(FILE))
+    write_private(&folder.join(FILE), json)
 }
 
 #[cfg(test)]

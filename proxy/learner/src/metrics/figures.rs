@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
+use metaclaw_chat::if_there;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -31,10 +32,8 @@ impl StepFigures {
     pub fn read(folder: &Path) -> io::Result<Vec<Self>> {
         let mut steps = Vec::new();
         for file in [OLD_LINES, LINES] {
-            let bytes = match fs::read(folder.join(file)) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
+            let Some(bytes) = if_there(fs::read(folder.join(file)))? else {
+                continue;
             };
             let lines = bytes.split(|byte| *byte == b'\n');
             steps.extend(lines.filter_map(|line| serde_json::from_slice::<Self>(line).ok()));

@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+use metaclaw_chat::if_there;
+
 use rustix::fs::Access;
 
 use super::{files::entries, opening::FORMAT};
@@ -68,11 +70,11 @@ fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
 /// Checks that files can be created in a folder, if it exists.
 fn folder(path: &Path) -> Result<(), OpenError> {
     let unusable = |error| not_usable(path, error);
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(unusable(error)),
-        Ok(about) if !about.is_dir() => return Err(unusable(io::ErrorKind::NotADirectory.into())),
-        Ok(_) => {}
+    let about = if_there(fs::metadata(path)).map_err(unusable)?;
+    match about.map(|it| it.is_dir()) {
+        None => return Ok(()),
+        Some(false) => return Err(unusable(io::ErrorKind::NotADirectory.into())),
+        Some(true) => {}
     }
     let all = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::access(path, all).map_err(|error| unusable(error.into()))
@@ -86,11 +88,8 @@ fn file(path: &Path) -> Result<(), OpenError> {
         }
         fs::OpenOptions::new().read(true).write(true).open(path)
     };
-    match tried() {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(not_usable(path, error)),
-    }
+    let tried = if_there(tried()).map(drop);
+    tried.map_err(|error| not_usable(path, error))
 }
 
 /// Makes the error for an unusable file of the log, with advice.

@@ -5,9 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 use super::{
     access::not_usable,
-    files::{absent, copy_all, entries, free_name},
+    files::{copy_all, entries, free_name},
 };
 use crate::{counter::Flushed, error::OpenError, health::MovedAside};
 
@@ -117,9 +119,9 @@ impl Drop for CopiedDatabase {
 /// Removes a folder in such an order that an interrupted removal does not leave something that looks like a database.
 fn remove(path: &Path) -> io::Result<()> {
     let trash = path.with_file_name(TRASH);
-    fs::remove_dir_all(&trash).or_else(absent)?;
-    fs::rename(path, &trash).or_else(absent)?;
-    fs::remove_dir_all(&trash).or_else(absent)
+    if_there(fs::remove_dir_all(&trash))?;
+    if_there(fs::rename(path, &trash))?;
+    if_there(fs::remove_dir_all(&trash)).map(drop)
 }
 
 fn n_bytes(dir: &Path) -> io::Result<u64> {
@@ -154,14 +156,14 @@ pub(super) fn move_aside(
 
 /// Removes the count of transactions, because it belongs to another database.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
-    fs::remove_file(Flushed::path(dir)).or_else(absent)
+    if_there(fs::remove_file(Flushed::path(dir))).map(drop)
 }
 
 /// Removes a copy that a kill left behind.
 pub(super) fn remove_leftovers(dir: &Path) -> Result<(), OpenError> {
     for name in [SCRATCH, TRASH, PROBE] {
         let path = dir.join(name);
-        let removed = fs::remove_dir_all(&path).or_else(absent);
+        let removed = if_there(fs::remove_dir_all(&path));
         removed.map_err(|error| not_usable(&path, error))?;
     }
     Ok(())

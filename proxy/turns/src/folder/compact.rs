@@ -9,7 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::files::absent;
+use metaclaw_chat::if_there;
+
 use crate::{
     mend,
     store::{Store, StoreError},
@@ -44,7 +45,7 @@ fn copy_by(
     copy: impl FnOnce(&Store) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let to = fresh(dir);
-    fs::remove_dir_all(&to).or_else(absent)?;
+    if_there(fs::remove_dir_all(&to))?;
     let new = Store::open(&to, cache)?;
     copy(&new)?;
     new.flush()?;
@@ -91,6 +92,6 @@ pub(super) fn settle(dir: &Path, database: &Path) -> io::Result<()> {
             renamed => renamed?,
         }
     }
-    fs::remove_dir_all(old(dir)).or_else(absent)?;
-    fs::remove_dir_all(fresh(dir)).or_else(absent)
+    if_there(fs::remove_dir_all(old(dir)))?;
+    if_there(fs::remove_dir_all(fresh(dir))).map(drop)
 }

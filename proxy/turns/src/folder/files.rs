@@ -6,22 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::now_ms;
-
-/// Treats "not found" as success.
-pub(super) fn absent(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    }
-}
+use metaclaw_chat::{if_there, now_ms};
 
 /// Returns the paths in a folder, or none if it does not exist.
 pub(super) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
+    let entries = if_there(fs::read_dir(dir))?.into_iter().flatten();
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 

@@ -2,6 +2,8 @@
 
 use std::{fs, io, path::Path};
 
+use metaclaw_chat::if_there;
+
 use super::{
     access::not_usable,
     aside,
@@ -19,11 +21,9 @@ const MARK: &str = "FORMAT";
 /// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
 pub(super) fn check(dir: &Path, database: &Path, opening: OpenMode) -> Result<(), OpenError> {
     let mark = dir.join(MARK);
-    let found = match fs::read(&mark) {
-        Ok(found) => String::from_utf8_lossy(&found).trim().to_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(not_usable(&mark, error)),
-    };
+    let found = if_there(fs::read(&mark)).map_err(|error| not_usable(&mark, error))?;
+    let Some(found) = found else { return Ok(()) };
+    let found = String::from_utf8_lossy(&found).trim().to_owned();
     // Without this check, sled would create an empty database.
     let exists = database.join("db").is_file();
     let dir_of = || dir.to_owned();

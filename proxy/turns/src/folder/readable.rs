@@ -5,6 +5,8 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
+use metaclaw_chat::if_there;
+
 /// Bytes of a segment of the log.
 const SEGMENT: u64 = 512 << 10;
 /// Bytes of its head: a checksum, its sequence number, and the position up to which everything was written at that
@@ -14,11 +16,8 @@ const HEAD: usize = 20;
 /// Reads what sled will read, if the snapshot covers everything up to `from`. Returns the end of the last segment in
 /// writing order. No snapshot of this log can extend beyond it.
 pub(super) fn check(db: &Path, from: u64) -> io::Result<u64> {
-    let file = match File::open(db) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        file => file?,
-    };
-    read(&file, file.metadata()?.len(), from)
+    let file = if_there(File::open(db))?;
+    file.map_or(Ok(0), |file| read(&file, file.metadata()?.len(), from))
 }
 
 fn read(file: &impl FileExt, n_bytes: u64, from: u64) -> io::Result<u64> {

@@ -1,0 +1,312 @@
+//! Tests: what the owner says is heard once, whenever the process ends.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures_util::future::BoxFuture;
+use metaclaw_chat::{AgentId, Message};
+
+use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
+use metaclaw_turns::{ImportedTurn, TurnLog, TurnsConfig};
+use tempfile::TempDir;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::*;
+use crate::{
+    Ask, AskFailed, Learner, Listener, Parts,
+    testing::{World, append_for, new_turn, parts, progress, said},
+};
+
+const FRENCH: &str = "From now on answer in French.";
+const MAX: &str = "Please always call me Max.";
+/// Wishes and facts are on.
+const BOTH: [bool; 2] = [true; 2];
+
+/// A model that hears a wish in the first sentence, or never answers, and counts its requests.
+#[derive(Debug, Default)]
+struct Hearer {
+    is_silent: bool,
+    asked: Mutex<usize>,
+}
+
+impl Ask for Hearer {
+    fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        *self.asked.lock().unwrap() += 1;
+        progress::made();
+        Box::pin(async move {
+            if self.is_silent {
+                std::future::pending::<()>().await;
+            }
+            Ok("wish 1: so be it".to_owned())
+        })
+    }
+}
+
+/// A home, which outlives its processes.
+struct Lives {
+    dir: TempDir,
+    n_heard: AtomicUsize,
+}
+
+/// One process.
+struct Life {
+    log: TurnLog,
+    library: Library,
+    memory: MemoryStore,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+    learner: Learner,
+}
+
+// === impl Lives ===
+
+impl Lives {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            n_heard: AtomicUsize::new(0),
+        }
+    }
+
+    fn log(&self) -> TurnLog {
+        TurnLog::open(&self.dir.path().join("turns"), &TurnsConfig::default()).unwrap()
+    }
+
+    fn library(&self) -> Library {
+        let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
+        Library::open(self.dir.path().join("skills"), skills, wishes).0
+    }
+
+    /// Starts a process that hears wishes and facts, if they are on, by a model, else by rules. It relays only for the
+    /// agent "off".
+    async fn start(&self, hearer: Option<&Arc<Hearer>>, [wishes, facts]: [bool; 2]) -> Life {
+        let (log, library) = (self.log(), self.library());
+        let memory = MemoryStore::open(self.dir.path().join("memory"), MemoryConfig::default());
+        let parts = Parts {
+            listener: hearer.map(|it| Listener::Model(Arc::<Hearer>::clone(it))),
+            library: Some(library.clone()).filter(|_| wishes),
+            memory: Some(memory.clone()).filter(|_| facts),
+            is_off: Arc::new(|agent| agent.as_str() == "off"),
+            ..parts(
+                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
+                &log,
+            )
+        };
+        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
+        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        Life {
+            log,
+            library,
+            memory,
+            tasks,
+            cancel,
+            learner,
+        }
+    }
+
+    /// Appends turns while no process hears.
+    async fn says(&self, session: &str, owner: &[&str]) {
+        let log = self.log();
+        say(&log, session, owner).await;
+        log.close().await;
+    }
+
+    /// The wishes after a process has heard everything.
+    async fn heard(&self) -> Vec<String> {
+        let n = self.n_heard.fetch_add(1, Ordering::Relaxed);
+        let (end, session) = (
+            format!("From now on always mention end {n}."),
+            format!("end-{n}"),
+        );
+        let life = self.start(None, BOTH).await;
+        say(&life.log, &session, &[&end]).await;
+        // Rules propose it, so that it replaces nothing.
+        let has_end = |it: &Life| {
+            let lessons = it.library.journal().unwrap();
+            lessons.iter().any(|lesson| lesson.wish == end)
+        };
+        life.until(has_end).await;
+        let n_buffered = |it: &Life| {
+            let sessions = it.memory.buffered(|it| it.session.as_str() == session);
+            sessions.unwrap().len()
+        };
+        life.until(|it| n_buffered(it) == 1).await;
+        let wishes = life.wishes();
+        life.end().await;
+        wishes
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    fn wishes(&self) -> Vec<String> {
+        let wishes = self.library.own_wishes(&AgentId::default_agent());
+        wishes.into_iter().map(|it| it.text).collect()
+    }
+
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        let came = progress::found_in_time(async || holds(self).then_some(())).await;
+        assert!(came.is_some(), "never came: {:?}", self.wishes());
+    }
+
+    /// A stop, or a kill: the tasks end wherever they are.
+    async fn end(self) {
+        self.cancel.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        drop(self.learner);
+        self.log.close().await;
+    }
+}
+
+async fn say(log: &TurnLog, session: &str, owner: &[&str]) {
+    say_to(&AgentId::default_agent(), log, session, owner).await;
+}
+
+async fn say_to(agent: &AgentId, log: &TurnLog, session: &str, owner: &[&str]) {
+    let talk = owner.iter().zip(1..);
+    let talk: Vec<_> = talk
+        .map(|(text, mark)| said(text, "Noted.", mark))
+        .collect();
+    append_for(agent, log, &World::default(), session, &talk).await;
+}
+
+#[tokio::test]
+async fn what_was_said_before_a_kill_is_heard_at_the_next_start() {
+    let both = format!("{FRENCH} {MAX}");
+    for (what, owner, wishes) in [
+        ("a wish", vec![FRENCH], vec![FRENCH]),
+        ("two in one message", vec![&both], vec![FRENCH, MAX]),
+        ("two turns", vec!["Hello", FRENCH, MAX], vec![FRENCH, MAX]),
+        ("taken back", vec![FRENCH, "Forget that rule."], vec![]),
+        ("one complaint", vec!["Hello", "Too long."], vec![]),
+        (
+            "many turns",
+            [vec!["Hello"; 300], vec![FRENCH]].concat(),
+            vec![FRENCH],
+        ),
+    ] {
+        let lives = Lives::new();
+        lives.says("old", &["From now on answer in German."]).await;
+        assert_eq!(lives.heard().await, [""; 0], "{what}: old turns");
+        lives.says("a", &owner).await;
+        assert_eq!(lives.heard().await, wishes, "{what}");
+        // Nothing is heard twice.
+        assert_eq!(lives.heard().await, wishes, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
+    let lives = Lives::new();
+    let silent = Arc::new(Hearer {
+        is_silent: true,
+        ..Hearer::default()
+    });
+    for n_asked in 1..=2 {
+        let life = lives.start(Some(&silent), BOTH).await;
+        if n_asked == 1 {
+            say(&life.log, "a", &[FRENCH]).await;
+        }
+        life.until(|_| *silent.asked.lock().unwrap() == n_asked)
+            .await;
+        life.end().await;
+    }
+    let hearer = Arc::new(Hearer::default());
+    let life = lives.start(Some(&hearer), BOTH).await;
+    life.until(|it| it.wishes() == [FRENCH]).await;
+    // It is noted.
+    say(&life.log, "b", &[MAX]).await;
+    life.until(|it| it.wishes() == [FRENCH, MAX]).await;
+    life.end().await;
+    let life = lives.start(Some(&hearer), BOTH).await;
+    say(&life.log, "c", &["Please always use tabs."]).await;
+    life.until(|it| it.wishes().len() == 3).await;
+    // The process may have ended before it noted the second message. The first was noted before the second was heard.
+    assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
+    life.end().await;
+}
+
+/// The process is killed after it has learned, and before it has noted that.
+#[tokio::test]
+async fn nothing_that_was_learned_before_a_kill_is_learned_again() {
+    for owner in [
+        vec![FRENCH],
+        vec!["Hello", "Too long."],
+        vec!["Hello", "Too long.", "Too long."],
+        vec![MAX, FRENCH, "Forget that rule."],
+    ] {
+        let lives = Lives::new();
+        assert_eq!(lives.heard().await, [""; 0]);
+        let log = lives.log();
+        let last = log.resume(LogReader::Wishes).await.unwrap();
+        log.close().await;
+        lives.says("a", &owner).await;
+        let heard = lives.heard().await;
+        if heard == [FRENCH] {
+            let lessons = lives.library().journal().unwrap();
+            let lesson = lessons.iter().find(|it| it.wish == FRENCH).unwrap();
+            lives.library().undo(lesson.n).unwrap();
+        }
+        let before = lives.library().journal().unwrap();
+        let log = lives.log();
+        log.note_read(LogReader::Wishes, Some(last)).await.unwrap();
+        log.close().await;
+        lives.heard().await;
+        let after = lives.library().journal().unwrap();
+        assert_eq!(after[..before.len()], before, "{owner:?}");
+        assert_eq!(after.len(), before.len() + 1, "{owner:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_to_nobody_is_never_heard() {
+    let lives = Lives::new();
+    assert_eq!(lives.heard().await, [""; 0]);
+    let life = lives.start(None, [false; 2]).await;
+    say(&life.log, "a", &[FRENCH]).await;
+    life.end().await;
+    assert_eq!(lives.heard().await, [""; 0], "wishes were switched off");
+    let off: AgentId = "off".parse().unwrap();
+    let log = lives.log();
+    say_to(&off, &log, "a", &[FRENCH]).await;
+    // Turns of a file are others' words.
+    let messages = [Message::user(FRENCH)];
+    let mut turn = new_turn("import", "r-1", &messages, Message::assistant("Oui."));
+    turn.served.imported = Some("rollouts.jsonl".to_owned());
+    let imported = ImportedTurn {
+        turn,
+        verdict: None,
+    };
+    log.import(vec![imported]).await.unwrap();
+    log.close().await;
+    assert_eq!(lives.heard().await, [""; 0]);
+    assert_eq!(lives.library().own_wishes(&off), []);
+}
+
+/// One is switched on later than the other. What was said before is not new to it.
+#[tokio::test]
+async fn each_reader_goes_on_where_it_stopped_itself() {
+    for (first, n_buffered) in [([true, false], 0), ([false, true], 2)] {
+        let lives = Lives::new();
+        assert_eq!(lives.heard().await, [""; 0]);
+        lives.start(None, first).await.end().await;
+        lives.says("a", &["Hello", FRENCH]).await;
+        let wishes = lives.heard().await;
+        let memory = MemoryStore::open(lives.dir.path().join("memory"), MemoryConfig::default());
+        let sessions = memory.buffered(|it| it.session.as_str() == "a").unwrap();
+        let n: usize = sessions.iter().map(|it| it.turns.len()).sum();
+        let expected = if first[0] { vec![FRENCH] } else { vec![] };
+        assert_eq!(
+            (wishes, n),
+            (
+                expected.into_iter().map(str::to_owned).collect(),
+                n_buffered
+            ),
+            "{first:?}"
+        );
+    }
+}
