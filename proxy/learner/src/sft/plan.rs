@@ -3,29 +3,19 @@
 //!
 //! The order is that of Fisher and Yates with the numbers of SplitMix64 (Steele, Lea, Flood 2014), so that another program
 //! can make the same batches from the same seed.
-//!
-//! Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290) has the loss -log sigmoid(m) of a pair, where m is
-//! beta times how much more the chosen reply has gained over the reference than the rejected one. Its gradient in the
-//! log-probability of each id of the chosen reply is -beta sigmoid(-m), and the opposite for the rejected one. So a
-//! weighted `cross_entropy` with these weights, computed at the current weights, has the same gradient.
 
-use std::collections::BTreeMap;
-
-use metaclaw_chat::AgentId;
-use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
+use metaclaw_trainer_api::CheckpointName;
 
 use super::{
     error::SftError,
     examples::{TokenExample, TokenRow},
+    objective::Objective,
     types::{HeldOutRows, RateSchedule, SftPlanned, SftWanted},
 };
 use crate::{
     config::RlConfig,
     formulas::{rate_for_size, warmed_up},
-    lineage::{
-        BatchStats, CheckpointManifest, DataSetUse, KnownCheckpoint, Numbers, Provenance,
-        ResumePoint, Shape, names,
-    },
+    lineage::Shape,
 };
 
 /// Of the rate of chats: a pair says which of two replies is better, and not what to say.
@@ -246,204 +236,6 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What is minimised.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Objective {
-    /// The mean over all trained tokens of a batch.
-    CrossEntropy,
-    /// The mean over the pairs of a batch.
-    Preference { beta: f64 },
-}
-
-/// The log-probabilities of the replies of a pair, each summed over its ids, in nats.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct PairLogprobs {
-    pub(super) chosen: f64,
-    pub(super) rejected: f64,
-}
-
-/// Log-probabilities of pairs now, and where the training started.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct PairMargin(f64);
-
-// === impl Objective ===
-
-impl Objective {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::CrossEntropy => "cross_entropy",
-            Self::Preference { .. } => "dpo",
-        }
-    }
-}
-
-// === impl PairMargin ===
-
-impl PairMargin {
-    pub(super) fn new(beta: f64, now: PairLogprobs, reference: PairLogprobs) -> Self {
-        let gained = |now: f64, before: f64| now - before;
-        let chosen = gained(now.chosen, reference.chosen);
-        let rejected = gained(now.rejected, reference.rejected);
-        Self(beta * (chosen - rejected))
-    }
-
-    /// -log sigmoid(m), in nats.
-    pub(super) fn loss(self) -> f64 {
-        // ln(1 + e^-m) without overflow.
-        (-self.0).max(0.0) + (-self.0.abs()).exp().ln_1p()
-    }
-
-    /// The weight of each id of the chosen reply; that of the rejected one is its opposite.
-    pub(super) fn weight(self, beta: f64) -> f64 {
-        beta / (1.0 + self.0.exp())
-    }
-}
-
-/// Hex digits of a lineage.
-const DIGITS: usize = 8;
-
-/// The line of checkpoints of one training.
-#[derive(Debug, Clone)]
-pub(super) struct EpochLine {
-    agent: AgentId,
-    /// The checkpoint that the first epoch starts from; none is the base model.
-    pub(super) from: Option<CheckpointName>,
-    hash: String,
-    lineage: String,
-}
-
-/// An epoch whose checkpoint is there.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct MadeEpoch {
-    pub(super) epoch: u64,
-    pub(super) adapter: AdapterName,
-    pub(super) held_out_before: Option<f64>,
-    pub(super) held_out_loss: Option<f64>,
-}
-
-// === impl EpochLine ===
-
-impl EpochLine {
-    /// The line from a start. If the start is itself an epoch of this training, which was chosen since, the line is that
-    /// one's: the same is not trained twice.
-    pub(super) fn new(
-        agent: &AgentId,
-        plan: &SftPlan,
-        from: Option<CheckpointName>,
-        known: &[KnownCheckpoint],
-    ) -> Self {
-        let start = known
-            .iter()
-            .find(|known| Some(&known.name) == from.as_ref());
-        let origin = start.and_then(|start| {
-            let data = start.manifest.made.as_ref()?.data.as_ref()?;
-            let hash = plan.hash(agent.as_str(), data.from.as_ref());
-            (hash == start.manifest.hash).then(|| data.from.clone())
-        });
-        let from = origin.unwrap_or(from);
-        let hash = plan.hash(agent.as_str(), from.as_ref());
-        Self {
-            agent: agent.clone(),
-            lineage: hash[..DIGITS].to_owned(),
-            from,
-            hash,
-        }
-    }
-
-    /// # Errors
-    /// Returns [`NameError`] for a name that the training server would not take.
-    pub(super) fn names(&self, epoch: u64) -> Result<(AdapterName, CheckpointName), NameError> {
-        names(&self.agent, &self.lineage, epoch)
-    }
-
-    /// Where a run stands after so many epochs; 0 is the start.
-    ///
-    /// # Errors
-    /// See [`Self::names`].
-    pub(super) fn point(&self, epochs: u64) -> Result<ResumePoint, NameError> {
-        let checkpoint = match epochs {
-            0 => self.from.clone(),
-            epoch => Some(self.names(epoch)?.1),
-        };
-        Ok(ResumePoint {
-            lineage: self.lineage.clone(),
-            n: epochs,
-            steps: 0,
-            checkpoint,
-            choice_ms: None,
-        })
-    }
-
-    /// The epochs among a server's checkpoints, in order.
-    pub(super) fn made(&self, known: &[KnownCheckpoint]) -> Vec<MadeEpoch> {
-        let own = known
-            .iter()
-            .filter(|known| known.manifest.hash == self.hash);
-        let epoch = |known: &KnownCheckpoint| {
-            let data = known.manifest.made.as_ref()?.data.as_ref()?;
-            Some(MadeEpoch {
-                epoch: known.manifest.n,
-                adapter: AdapterName::from(&known.name),
-                held_out_before: data.held_out_before,
-                held_out_loss: data.held_out_loss,
-            })
-        };
-        let mut made: Vec<MadeEpoch> = own.filter_map(epoch).collect();
-        made.sort_by_key(|made| made.epoch);
-        made
-    }
-
-    /// What the checkpoint of an epoch says of itself.
-    ///
-    /// # Errors
-    /// See [`Self::names`].
-    pub(super) fn manifest(
-        &self,
-        plan: &SftPlan,
-        made: &MadeEpoch,
-        numbers: Numbers,
-        file: String,
-    ) -> Result<CheckpointManifest, NameError> {
-        let parent = self.point(made.epoch - 1)?;
-        let config = RlConfig {
-            learning_rate: Some(numbers.learning_rate),
-            batch_size: plan.batch_size,
-            epochs: Some(plan.epochs),
-            ..plan.rl.clone()
-        };
-        let n_rows = plan.rows.len();
-        let mut provenance = Provenance::here(parent.seed(), &config, None);
-        provenance.data = Some(DataSetUse {
-            file,
-            hash: plan.data.clone(),
-            n_rows,
-            n_held_out: plan.held_out.len(),
-            epoch: made.epoch,
-            epochs: plan.epochs,
-            held_out_before: made.held_out_before,
-            held_out_loss: made.held_out_loss,
-            from: self.from.clone(),
-        });
-        Ok(CheckpointManifest {
-            agent: self.agent.clone(),
-            lineage: self.lineage.clone(),
-            n: made.epoch,
-            turns: Vec::new(),
-            uses: Vec::new(),
-            hash: self.hash.clone(),
-            parent: parent.checkpoint,
-            shape: plan.shape.clone(),
-            numbers,
-            batch: BatchStats {
-                samples: [(plan.objective.as_str().to_owned(), n_rows)].into(),
-                ..BatchStats::default()
-            },
-            scores: BTreeMap::new(),
-            made: Some(provenance),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -600,41 +392,5 @@ mod tests {
         let plan = plan(20, &wanted(0.1)).unwrap();
         assert_ne!(one, plan.hash("a", Some(&from)));
         assert_ne!(one, plan.hash("b", None));
-    }
-
-    const BETA: f64 = 0.1;
-
-    fn margin(chosen: f64, rejected: f64) -> PairMargin {
-        let reference = PairLogprobs {
-            chosen: -20.0,
-            rejected: -30.0,
-        };
-        PairMargin::new(BETA, PairLogprobs { chosen, rejected }, reference)
-    }
-
-    #[test]
-    fn weights_are_the_gradient_of_the_loss() {
-        for (chosen, rejected) in [(-20.0, -30.0), (-5.0, -60.0), (-80.0, -10.0)] {
-            let at = margin(chosen, rejected);
-            let step = 1e-4;
-            let by_chosen = (margin(chosen + step, rejected).loss() - at.loss()) / step;
-            let by_rejected = (margin(chosen, rejected + step).loss() - at.loss()) / step;
-            // The loss of cross_entropy is -weight · log p.
-            let weight = at.weight(BETA);
-            assert!((by_chosen + weight).abs() < 1e-5, "{by_chosen} {weight}");
-            assert!(
-                (by_rejected - weight).abs() < 1e-5,
-                "{by_rejected} {weight}"
-            );
-        }
-    }
-
-    #[test]
-    fn at_the_start_every_pair_costs_ln_2_and_no_margin_overflows() {
-        assert!((margin(-20.0, -30.0).loss() - 2.0_f64.ln()).abs() < 1e-12);
-        assert!((margin(-20.0, -30.0).weight(BETA) - BETA / 2.0).abs() < 1e-12);
-        assert!((margin(-1e6, 1e6).loss() - 2e5).abs() < 2.0);
-        let won = margin(1e6, -1e6);
-        assert!(won.loss().abs() < 1e-12 && won.weight(BETA).abs() < 1e-12);
     }
 }
