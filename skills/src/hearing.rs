@@ -6,6 +6,7 @@
 //! (`lexicon`, and the tables in `data`) and add up the weights of the cues (`cue`). A missed wish is stated again, but a
 //! wrong one affects every session. So an uncertain wish is proposed or ignored.
 
+mod covered;
 mod cue;
 mod facet;
 mod language;
@@ -13,6 +14,7 @@ mod lexicon;
 mod own_sentence;
 mod own_words;
 mod question;
+mod voices;
 
 use std::sync::LazyLock;
 

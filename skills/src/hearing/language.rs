@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use super::{
+    covered::COVER,
     cue::{Certainty, Cue, Cues},
     facet::Facet,
     lexicon::{Lexicon, Script},
-    own_words::{COVER, Sentence, Task, Voice, is_chinese},
+    own_words::{Sentence, Task, Voice, is_chinese},
 };
 
 #[derive(Debug)]

@@ -1,8 +1,10 @@
 //! The owner's own sentences of a message, as other crates may use them.
 
 use super::{
-    Heard, MAX_SENTENCE, hear,
-    own_words::{Sentence, Voice, has_foreign, sentences},
+    Heard, MAX_SENTENCE,
+    covered::has_foreign,
+    hear,
+    own_words::{Sentence, Voice, sentences},
     question::shown,
 };
 

@@ -6,8 +6,10 @@
 use metaclaw_chat::{Message, one_line};
 
 use super::{
-    Certainty, Facet, Heard, MAX_SENTENCE, hear,
-    own_words::{self, COVER, Sentence, Voice},
+    Certainty, Facet, Heard, MAX_SENTENCE,
+    covered::COVER,
+    hear,
+    own_words::{self, Sentence, Voice},
 };
 use crate::model_text::{after_thinking, is_none, numbered};
 
