@@ -7,6 +7,7 @@
 //! what the owner types -> buffer -> facts (a model's, or by rules) -> store -> recall -> system prompt
 //! ```
 
+mod buffer;
 mod facts;
 mod policy;
 mod recall;
@@ -21,12 +22,13 @@ use serde::{Deserialize, Serialize};
 use crate::{file::JournalError, guard::Suspicion, journal::Origin};
 
 pub use self::{
+    buffer::{BufferedSession, BufferedTurn},
     facts::{Fact, FactQuestion, plain_facts},
     policy::MemoryPolicy,
     recall::{MEMORY_HEADING, MemoryHit, Recall},
     relation::Consolidated,
     reply::{memory_json, search_json, stats_json, summary_json},
-    store::{BufferedSession, BufferedTurn, MemoryStore, Remembered},
+    store::{MemoryStore, Remembered},
 };
 
 /// The longest memory in characters.

@@ -2,8 +2,7 @@
 //!
 //! Each agent has a file, `AGENT.jsonl`, with a line of JSON for each memory, in the order of learning. A person has
 //! hundreds of facts and not millions, so each change writes the whole file anew and renames it into place, under a lock
-//! that all processes of one home share. A read uses the copy in memory while the file's stamp is the same. Messages of
-//! the owner that were not read for facts yet are in `.buffer.jsonl`, and survive a restart.
+//! that all processes of one home share. A read uses the copy in memory while the file's stamp is the same.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, SessionId, TurnId, head, now_ms, one_line, whole_ms};
+use metaclaw_chat::{AgentId, SessionId, now_ms, one_line, whole_ms};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -36,15 +35,6 @@ const MAX_MEMORIES: usize = 5_000;
 const MAX_SESSIONS: usize = 4_096;
 /// How sure a memory is that the owner wrote by hand.
 const BY_HAND: f32 = 1.0;
-const BUFFER: &str = ".buffer.jsonl";
-/// The most messages in the buffer. Beyond this, the oldest are dropped, because a lasting fact is usually repeated.
-const MAX_TURNS: usize = 2_000;
-/// The most bytes of all messages together. JSON escapes may make the file six times as long, and a file of more than
-/// 16 MiB is not read.
-const MAX_TOTAL: usize = 2 << 20;
-/// The longest message that is kept, in bytes. A longer one is cut off.
-const MAX_BYTES: usize = 16 * 1024;
-
 /// Memories of every agent. Clones share one store.
 #[derive(Debug, Clone)]
 pub struct MemoryStore(Arc<StoreInner>);
@@ -73,28 +63,6 @@ pub enum Remembered {
     Again(Memory),
     /// It waits for the owner's review.
     Waits(Memory),
-}
-
-/// One message of the owner that was not read for facts yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BufferedTurn {
-    pub agent: AgentId,
-    pub session: SessionId,
-    pub scope: MemoryScope,
-    /// The turn in the log, or `None` if a program sent the message to the memory API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<TurnId>,
-    pub said: String,
-    /// When it was said, in Unix milliseconds.
-    pub at_ms: u64,
-}
-
-/// The messages of one session, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BufferedSession {
-    pub agent: AgentId,
-    pub session: SessionId,
-    pub turns: Vec<BufferedTurn>,
 }
 
 // === impl MemoryStore ===
@@ -374,87 +342,6 @@ impl MemoryStore {
     }
 }
 
-/// The buffer.
-impl MemoryStore {
-    /// Adds a message of the owner, and returns the number of messages of its session in the buffer. A turn that is in
-    /// the buffer already is not added again. It accesses the file system.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if the file cannot be read or written.
-    pub fn buffer(&self, mut turn: BufferedTurn) -> Result<usize, MemoryError> {
-        turn.said = head(&turn.said, MAX_BYTES).to_owned();
-        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
-            let is_known = turn.turn.is_some() && all.iter().any(|it| it.turn == turn.turn);
-            if !is_known {
-                all.push(turn.clone());
-                drop_oldest(all);
-            }
-            let is_beside =
-                |it: &&BufferedTurn| it.agent == turn.agent && it.session == turn.session;
-            all.iter().filter(is_beside).count()
-        })
-    }
-
-    /// Returns the messages for which `fits` is true, by session. They stay in the buffer until [`Self::unbuffer`]
-    /// removes them, so that no message is lost if the process ends before it has stored the facts.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if the file cannot be read.
-    pub fn buffered(
-        &self,
-        fits: impl Fn(&BufferedTurn) -> bool,
-    ) -> Result<Vec<BufferedSession>, MemoryError> {
-        let mut sessions: Vec<BufferedSession> = Vec::new();
-        let turns = read_lines::<BufferedTurn>(&self.buffer_path())?;
-        for turn in turns.into_iter().filter(|turn| fits(turn)) {
-            let is_its =
-                |it: &&mut BufferedSession| it.agent == turn.agent && it.session == turn.session;
-            match sessions.iter_mut().find(is_its) {
-                Some(session) => session.turns.push(turn),
-                None => sessions.push(BufferedSession {
-                    agent: turn.agent.clone(),
-                    session: turn.session.clone(),
-                    turns: vec![turn],
-                }),
-            }
-        }
-        Ok(sessions)
-    }
-
-    /// Changes the scope of the messages for which `fits` is true.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if the file cannot be read or written.
-    pub fn rescope(
-        &self,
-        scope: &MemoryScope,
-        fits: impl Fn(&BufferedTurn) -> bool,
-    ) -> Result<(), MemoryError> {
-        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
-            for turn in all.iter_mut().filter(|turn| fits(turn)) {
-                turn.scope = scope.clone();
-            }
-        })
-    }
-
-    /// Removes the messages for which `goes` is true. Returns their number.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if the file cannot be read or written.
-    pub fn unbuffer(&self, goes: impl Fn(&BufferedTurn) -> bool) -> Result<usize, MemoryError> {
-        if !self.buffer_path().exists() {
-            return Ok(0);
-        }
-        self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
-            all.extract_if(.., |turn| goes(turn)).count()
-        })
-    }
-
-    fn buffer_path(&self) -> PathBuf {
-        self.dir().join(BUFFER)
-    }
-}
-
 /// The files.
 impl MemoryStore {
     /// Returns the agents that have memories.
@@ -515,7 +402,7 @@ impl MemoryStore {
     }
 
     /// Changes the lines of a file under the lock, and writes it if they differ.
-    fn change_lines<L, T>(
+    pub(super) fn change_lines<L, T>(
         &self,
         path: &Path,
         change: impl FnOnce(&mut Vec<L>) -> T,
@@ -531,19 +418,6 @@ impl MemoryStore {
             write_lines(path, &lines, write_private)?;
         }
         Ok(done)
-    }
-}
-
-// === impl BufferedSession ===
-
-impl BufferedSession {
-    /// Returns the time of the last message, in Unix milliseconds.
-    pub fn last_ms(&self) -> u64 {
-        self.turns
-            .iter()
-            .map(|turn| turn.at_ms)
-            .max()
-            .unwrap_or_default()
     }
 }
 
@@ -620,17 +494,6 @@ fn drop_least(memories: &mut Vec<Memory>) {
     for at in gone.into_iter().rev() {
         memories.remove(at);
     }
-}
-
-/// Keeps the newest messages that the limits allow.
-fn drop_oldest(all: &mut Vec<BufferedTurn>) {
-    let mut n_bytes = 0;
-    let newest = all.iter().rev().take(MAX_TURNS).take_while(|turn| {
-        n_bytes += turn.said.len();
-        n_bytes <= MAX_TOTAL
-    });
-    let n_kept = newest.count();
-    all.drain(..all.len() - n_kept);
 }
 
 /// A panic of another thread leaves the map usable, because each change is one call.

@@ -1,3 +1,4 @@
+use metaclaw_chat::TurnId;
 use proptest::prelude::*;
 
 use super::*;
@@ -249,49 +250,6 @@ fn a_forgotten_memory_takes_along_what_it_replaced() {
     assert_eq!(
         error,
         "there is no memory \"0badcafe\": `metaclaw memory list` shows the ids"
-    );
-}
-
-#[test]
-fn messages_wait_until_they_were_read_and_the_newest_stay() {
-    let (_dir, first) = store(MemoryConfig::default());
-    let turn = |session: &str, seq: Option<u32>| BufferedTurn {
-        agent: main_agent(),
-        session: session.parse().unwrap(),
-        scope: MemoryScope::default(),
-        turn: seq.map(|seq| TurnId { session: 1, seq }),
-        said: "My name is Anna.".to_owned(),
-        at_ms: 1,
-    };
-    for (session, seq, n) in [
-        ("a", Some(0), 1),
-        ("a", Some(1), 2),
-        // A turn that comes into the log again is the same.
-        ("a", Some(1), 2),
-        ("b", None, 1),
-        ("b", None, 2),
-    ] {
-        assert_eq!(first.buffer(turn(session, seq)).unwrap(), n);
-    }
-    let again = MemoryStore::open(first.dir(), MemoryConfig::default());
-    let sessions = again.buffered(|_| true).unwrap();
-    assert!(sessions.iter().map(|it| it.turns.len()).eq([2, 2]));
-    assert_eq!(again.unbuffer(|it| it.session.as_str() == "a").unwrap(), 2);
-    again.forget_sessions(|_, it| it.as_str() == "b").unwrap();
-    assert!(again.buffered(|_| true).unwrap().is_empty());
-    // However long a file the newest messages make, it can be read.
-    let long = (0..140).map(|at_ms| BufferedTurn {
-        said: "\u{1}".repeat(MAX_BYTES),
-        at_ms,
-        ..turn("c", None)
-    });
-    let mut all: Vec<BufferedTurn> = long.collect();
-    drop_oldest(&mut all);
-    assert_eq!((all.len(), all[0].at_ms), (MAX_TOTAL / MAX_BYTES, 12));
-    write_lines(&again.buffer_path(), &all, write_private).unwrap();
-    assert_eq!(
-        read_lines::<BufferedTurn>(&again.buffer_path()).unwrap(),
-        all
     );
 }
 
