@@ -59,24 +59,20 @@ fn allowed(page: &str) -> Imports {
             }
             None => line,
         };
-        let imported = list(imported)
-            .into_iter()
-            .filter(|name| !name.contains(' '));
-        let imported: Vec<String> = imported.collect();
         for importer in &importers {
-            let known = imports.entry(importer.clone()).or_default();
-            known.extend(imported.iter().cloned());
+            // "no crate of ours" is not a name.
+            let names = list(imported)
+                .into_iter()
+                .filter(|name| !name.contains(' '));
+            imports.entry(importer.clone()).or_default().extend(names);
         }
     }
     imports
 }
 
 fn list(names: &str) -> Vec<String> {
-    let names = names.split(',').map(str::trim);
-    names
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    let each = names.split(',').map(|name| name.trim().to_owned());
+    each.filter(|name| !name.is_empty()).collect()
 }
 
 /// What is wrong, a line each.
@@ -120,16 +116,18 @@ impl Crates {
         let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
         for package in list(metadata, "packages") {
             let manifest = package["manifest_path"].as_str().unwrap_or_default();
-            let path = manifest.strip_prefix(root).unwrap_or(manifest);
-            let path = path.trim_start_matches('/');
+            let below_root = manifest.strip_prefix(root).unwrap_or(manifest);
+            let path = below_root.trim_start_matches('/');
             if path.starts_with("tests/") || path.starts_with("examples/") {
                 continue;
             }
             let name = short(package["name"].as_str().unwrap_or_default());
-            let imported = list(&package, "dependencies").into_iter().filter_map(|it| {
-                let is_ours = !it["path"].is_null() && it["kind"] != "dev";
-                is_ours.then(|| short(it["name"].as_str().unwrap_or_default()))
-            });
+            let imported = list(&package, "dependencies")
+                .into_iter()
+                .filter_map(|dependency| {
+                    let is_ours = !dependency["path"].is_null() && dependency["kind"] != "dev";
+                    is_ours.then(|| short(dependency["name"].as_str().unwrap_or_default()))
+                });
             if path.starts_with("addons/") {
                 crates.addons.insert(name.clone());
             }
