@@ -105,8 +105,8 @@ pub(crate) fn write_json(
 /// Reads a file with a line of JSON for each entry. A missing file has none. An invalid line is an error, because the
 /// next change would write the file without it.
 pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, JournalError> {
-    let text = if_there(read_text(path, MAX_JOURNAL)).map_err(failed(path))?;
-    let text = text.unwrap_or_default();
+    let read = if_there(read_text(path, MAX_JOURNAL)).map_err(failed(path))?;
+    let text = read.unwrap_or_default();
     let lines = (1..).zip(text.lines());
     lines
         .filter(|(_, line)| !line.trim().is_empty())
@@ -198,12 +198,12 @@ fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 pub fn remove_drafts(dir: &Path, depth: usize) -> io::Result<usize> {
     let mut n_removed = 0;
     for entry in if_there(fs::read_dir(dir))?.into_iter().flatten() {
-        let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
         if kind.is_dir() && depth > 0 {
             n_removed += remove_drafts(&path, depth - 1)?;
         } else if kind.is_file() && is_draft(&path) {
             // Its writer may finish it meanwhile.
-            let unlocked = if_there(File::open(&path))?.filter(|it| it.try_lock().is_ok());
+            let unlocked = if_there(File::open(&path))?.filter(|draft| draft.try_lock().is_ok());
             if unlocked.is_some() && if_there(fs::remove_file(&path))?.is_some() {
                 n_removed += 1;
             }
@@ -215,12 +215,14 @@ pub fn remove_drafts(dir: &Path, depth: usize) -> io::Result<usize> {
 /// Returns whether a file is called `.NAME.PID.tmp`, or as earlier versions called drafts.
 fn is_draft(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let hidden = name
-        .strip_prefix('.')
-        .and_then(|it| it.strip_suffix(".tmp"));
-    let pid = hidden.and_then(|it| it.rsplit_once('.')).map(|it| it.1);
-    pid.is_some_and(|it| it.parse::<u32>().is_ok())
-        || EARLIER_DRAFTS.iter().any(|end| name.ends_with(end))
+    let is_ours = || {
+        let (_, pid) = name
+            .strip_prefix('.')?
+            .strip_suffix(".tmp")?
+            .rsplit_once('.')?;
+        pid.parse::<u32>().ok()
+    };
+    is_ours().is_some() || EARLIER_DRAFTS.iter().any(|end| name.ends_with(end))
 }
 
 /// Lets a test end the writing of files at any of its steps, as a kill does.

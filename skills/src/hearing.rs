@@ -20,10 +20,11 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+pub(crate) use self::own_sentence::{OwnSentence, own_sentences};
 pub use self::{
     cue::Certainty,
     facet::Facet,
-    own_sentence::{OwnSentence, Remark, own_sentences, remark},
+    own_sentence::{Remark, remark},
     question::Question,
 };
 use self::{language::Language, own_words::Sentence};
@@ -80,15 +81,35 @@ pub enum Heard {
 /// assert!(hear("What is the capital of France?", false).is_empty());
 /// ```
 pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
+    hear_sentences(own_words::sentences(text), answers)
+}
+
+/// Returns the sentences of a message, each with whether rules detect a wish in it.
+fn sentences_and_wishes(text: &str) -> impl Iterator<Item = (Sentence<'_>, bool)> {
+    let sentences = own_words::sentences(text);
+    let heard = hear_sentences(sentences.clone(), true);
+    sentences.into_iter().filter(is_short).map(move |sentence| {
+        let is_it =
+            |heard: &Heard| matches!(heard, Heard::Wish { said, .. } if said == sentence.text);
+        let is_wish = heard.iter().any(is_it);
+        (sentence, is_wish)
+    })
+}
+
+fn is_short(sentence: &Sentence<'_>) -> bool {
+    sentence.text.chars().count() <= MAX_SENTENCE
+}
+
+fn hear_sentences(sentences: Vec<Sentence<'_>>, answers: bool) -> Vec<Heard> {
     let mut heard = Vec::new();
     let mut is_long = false;
-    let mut sentences = own_words::sentences(text).into_iter().peekable();
+    let mut sentences = sentences.into_iter().peekable();
     while let Some(mut sentence) = sentences.next() {
         // "Ask me first. Every time."
         let behind = sentences.next_if(|next| Language::of(next).holds(next));
         sentence.holds = behind.is_some();
         is_long = sentence.is_in_long;
-        if sentence.text.chars().count() <= MAX_SENTENCE {
+        if is_short(&sentence) {
             heard.extend(hear_sentence(&sentence, answers));
         }
     }

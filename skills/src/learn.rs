@@ -102,7 +102,10 @@ impl Library {
     pub fn learn_new(&self, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {
         let before = Journal::read(self.dir())?;
         let mut lessons = Vec::new();
-        for heard in heard.iter().filter(|it| !was_learned(&before, it, origin)) {
+        for heard in heard
+            .iter()
+            .filter(|heard| !was_learned(&before, heard, origin))
+        {
             lessons.extend(self.learn(heard, origin.clone())?);
         }
         Ok(lessons)
@@ -132,9 +135,9 @@ impl Library {
         to: &str,
         at_ms: u64,
     ) -> Result<Option<Lesson>, LearnError> {
-        let old = Some(wish).filter(|it| one_line(it) != one_line(to));
+        let old = Some(wish).filter(|wish| one_line(wish) != one_line(to));
         let lesson = self.rewrite(holder.into(), old, Some(to), at_ms)?;
-        Ok(lesson.filter(|it| it.state == LessonState::InForce))
+        Ok(lesson.filter(|lesson| lesson.state == LessonState::InForce))
     }
 
     /// Removes a wish from its file. Returns whether it was there. The lesson behind it is no longer in force.
@@ -163,16 +166,16 @@ impl Library {
         self.change_lessons(|journal| {
             let mut known = self.own_texts(holder);
             let mut added = None;
-            if let Some(wish) = new.filter(|it| !known.contains(&one_line(it))) {
+            if let Some(wish) = new.filter(|wish| !known.contains(&one_line(wish))) {
                 self.check_place(holder)?;
                 let origin = Origin::by_hand(holder.agent, holder.sender, at_ms);
                 let lesson = journal.add(origin, wish, wish, Facet::of_wish(wish));
                 self.put_in_force(lesson, &[])?;
                 // These are removed, and come back if the new one is undone.
-                known.retain(|it| !lesson.replaced.contains(it));
+                known.retain(|wish| !lesson.replaced.contains(wish));
                 added = Some(lesson.n);
             }
-            let Some(old) = old.filter(|it| known.contains(it)) else {
+            let Some(old) = old.filter(|wish| known.contains(wish)) else {
                 return Ok(added);
             };
             let is_its = |lesson: &Lesson| {
@@ -427,14 +430,14 @@ fn withdraw(lesson: &mut Lesson) {
 
 /// Returns whether something that was detected in a message was applied before.
 fn was_learned(journal: &Journal, heard: &Heard, origin: &Origin) -> bool {
-    journal.lessons.iter().any(|it| match heard {
+    journal.lessons.iter().any(|lesson| match heard {
         Heard::Wish { said, .. } | Heard::Complaint { text: said, .. } => {
-            it.origin == *origin && it.heard == *said
+            lesson.origin == *origin && lesson.heard == *said
         }
         Heard::TakenBack { facet } => {
-            it.taken_back_ms == Some(origin.at_ms)
-                && it.origin.holder() == origin.holder()
-                && (facet.is_none() || it.facet == *facet)
+            lesson.taken_back_ms == Some(origin.at_ms)
+                && lesson.origin.holder() == origin.holder()
+                && (facet.is_none() || lesson.facet == *facet)
         }
     })
 }

@@ -46,9 +46,7 @@ pub use self::{
     },
     file::{JournalError, read_text, remove_drafts, write_private},
     guard::{Suspicion, suspicions},
-    hearing::{
-        Certainty, Facet, Heard, OwnSentence, Question, Remark, hear, own_sentences, remark,
-    },
+    hearing::{Certainty, Facet, Heard, Question, Remark, hear, remark},
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{Lesson, LessonState, Origin},

@@ -226,8 +226,8 @@ impl MemoryScope {
         user: Option<&str>,
         workspace: Option<&str>,
     ) -> Option<Self> {
-        let [scope, user, workspace] =
-            [scope, user, workspace].map(|name| name.map(str::trim).filter(|it| !it.is_empty()));
+        let [scope, user, workspace] = [scope, user, workspace]
+            .map(|name| name.map(str::trim).filter(|name| !name.is_empty()));
         let name = match (scope, user, workspace) {
             (Some(scope), ..) => scope.to_owned(),
             (None, Some(user), Some(workspace)) => format!("user:{user}|workspace:{workspace}"),

@@ -265,17 +265,17 @@ impl FolderReader<'_> {
 
     /// Returns the wishes of each person whose file is in a folder.
     fn people(&mut self, dir: &Path) -> BTreeMap<SenderId, Arc<[Wish]>> {
-        let files = match fs::read_dir(dir) {
-            Ok(files) => files,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
-            Err(error) => {
-                self.warn(dir, unreadable(&error));
-                return BTreeMap::new();
-            }
-        };
+        let files = if_there(fs::read_dir(dir)).unwrap_or_else(|error| {
+            self.warn(dir, unreadable(&error));
+            None
+        });
         let mut people = BTreeMap::new();
-        for path in files.filter_map(|it| Some(it.ok()?.path())) {
-            let name = path.file_name().and_then(|it| it.to_str());
+        for path in files
+            .into_iter()
+            .flatten()
+            .filter_map(|file| Some(file.ok()?.path()))
+        {
+            let name = path.file_name().and_then(|name| name.to_str());
             if let Some(sender) = name.and_then(sender_of) {
                 let wishes = self.wish_file(&path);
                 if !wishes.is_empty() {

@@ -116,8 +116,8 @@ fn without(text: &str, wish: &str) -> String {
 
 /// Replaces the file by its edited text in one rename, so that a reader sees either the old or the new one completely.
 fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishError> {
-    let old = if_there(read_text(path, MAX_FILE)).map_err(failed(path))?;
-    let old = old.unwrap_or_default();
+    let read = if_there(read_text(path, MAX_FILE)).map_err(failed(path))?;
+    let old = read.unwrap_or_default();
     let new = change(&old);
     if new == old {
         return Ok(false);

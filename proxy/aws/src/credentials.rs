@@ -79,11 +79,11 @@ impl CredentialSource {
             return Ok(own.clone());
         }
         let path = self.file.as_ref().ok_or(CredentialError::Nowhere)?;
-        let text = if_there(read(path)).map_err(|source| CredentialError::Unreadable {
+        let read = if_there(read(path)).map_err(|source| CredentialError::Unreadable {
             path: path.clone(),
             source,
         });
-        let text = text?.ok_or(CredentialError::Nowhere)?;
+        let text = read?.ok_or(CredentialError::Nowhere)?;
         credentials(&text, &self.profile).ok_or_else(|| CredentialError::NoKeys {
             path: path.clone(),
             profile: self.profile.clone(),

@@ -38,5 +38,5 @@ pub use self::{
     utterance::{Speaker, Utterance},
     variables::{is_variable, substituted},
     verdict::{JudgedBy, Score, Verdict, Vote},
-    words::{is_word, thinking, token_count},
+    words::{thinking, token_count, words},
 };

@@ -34,8 +34,9 @@ pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utt
 fn answers_call<M: Borrow<Message>>(message: &Message, before: Option<&M>) -> bool {
     let is_result = |part: &Value| part["type"] == "tool_result";
     let parts = message.get("content").and_then(Value::as_array);
-    let calls = |it: &Message| !it.tool_calls().is_empty() || calls_in_words(&it.text());
-    before.is_some_and(|it| it.borrow().role() == Role::Assistant && calls(it.borrow()))
+    let calls =
+        |message: &Message| !message.tool_calls().is_empty() || calls_in_words(&message.text());
+    before.is_some_and(|before| before.borrow().role() == Role::Assistant && calls(before.borrow()))
         && !parts.is_some_and(|parts| parts.iter().any(is_result))
 }
 
@@ -44,14 +45,15 @@ fn answers_call<M: Borrow<Message>>(message: &Message, before: Option<&M>) -> bo
 fn repeats<M: Borrow<Message>>(typed: &str, before: &[M]) -> bool {
     let is_end = |text: &str| {
         let label = text.trim_end().strip_suffix(typed);
-        label.is_some_and(|it| {
-            it.trim().is_empty() || it.ends_with('\n') || it.trim_end().ends_with([':', '：'])
+        label.is_some_and(|label| {
+            let is_named = label.trim_end().ends_with([':', '：']);
+            is_named || label.trim().is_empty() || label.ends_with('\n')
         })
     };
-    let before = before[before.len().saturating_sub(LOOKED_BACK)..].iter();
-    let mut before = before.map(Borrow::borrow);
-    let mut first = || before.find(|it| is_end(&it.text()));
-    CallTexts::may_have(typed) && first().is_some_and(|it| it.role() != Role::User)
+    let last = before[before.len().saturating_sub(LOOKED_BACK)..].iter();
+    let mut messages = last.map(Borrow::borrow);
+    let mut first = || messages.find(|message| is_end(&message.text()));
+    CallTexts::may_have(typed) && first().is_some_and(|first| first.role() != Role::User)
 }
 
 /// Returns what was typed of the message at `at`, like [`utterance_at`], without a comparison with earlier results and

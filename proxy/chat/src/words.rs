@@ -16,15 +16,8 @@ static TABLE: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
 });
 
 /// Returns the words of a kind, the most common first.
-pub(crate) fn words(kind: &str) -> &'static [&'static str] {
+pub fn words(kind: &str) -> &'static [&'static str] {
     TABLE.get(kind).map_or(&[], Vec::as_slice)
-}
-
-/// Returns whether a word in small letters and without `_` is one of a kind.
-pub fn is_word(kind: &str, word: &str) -> bool {
-    words(kind)
-        .iter()
-        .any(|known| known.replace('_', "") == word)
 }
 
 /// Returns a token count in a `usage`, by any server's name: `prompt`, `completion`, `cached`, `written` or

@@ -185,10 +185,10 @@ impl Chat {
         let named = chat
             .field(PREVIOUS)
             .filter(|id| is_responses && !id.is_null());
-        let Some(id) = named else {
+        let Some(named) = named else {
             return Ok(());
         };
-        let id = id.as_str().unwrap_or_default();
+        let id = named.as_str().unwrap_or_default();
         // After a restart only the log knows the replies, and it does not say in which rollout one was given.
         let is_own = self.identifier.knows_reply(who, id, is_in_rollout)
             || !is_in_rollout

@@ -51,9 +51,6 @@ pub(crate) struct Histories {
 struct Known {
     sessions: LruCache<SessionKey, History>,
     n_bytes: usize,
-    /// The ids of the calls of replies with attached fields that the client has, or is about to have, and that have
-    /// not arrived here yet.
-    expected: LruCache<SessionKey, Vec<String>>,
 }
 
 /// The replies of one session that have attached fields, the oldest first.
@@ -63,8 +60,11 @@ pub(crate) struct History {
     n_bytes: usize,
     /// The ids of the last calls of all replies.
     calls: Vec<String>,
-    /// Whether everything that the log has of it is here.
-    is_whole: bool,
+    /// The ids of the calls of replies with attached fields that the client has, or is about to have, and that have
+    /// not arrived here yet.
+    expected: Vec<String>,
+    /// Whether everything that the log has of it is here. It is not asked before the first turn.
+    is_whole: Option<bool>,
 }
 
 /// The log, whose turns are also copied to the histories.
@@ -88,7 +88,6 @@ impl Histories {
         let known = Known {
             sessions: LruCache::new(SESSIONS),
             n_bytes: 0,
-            expected: LruCache::new(SESSIONS),
         };
         Self {
             past,
@@ -110,16 +109,13 @@ impl Histories {
         let until = Instant::now() + HEARD_WITHIN;
         let mut last = None;
         loop {
-            let (known, expects) = {
-                let mut known = lock(&self.known);
-                let expects = known.expected.contains(&key);
-                (known.sessions.get(&key).cloned(), expects)
-            };
-            let history = match known.filter(|history| history.is_whole) {
+            let known = lock(&self.known).sessions.get(&key).cloned();
+            let history = match known.filter(|history| history.is_whole == Some(true)) {
                 Some(history) => history,
                 None => self.read(&key).await,
             };
-            if history.is_empty() && !expects || Instant::now() >= until {
+            let is_settled = history.is_empty() && history.expected.is_empty();
+            if is_settled || Instant::now() >= until {
                 return history;
             }
             let last = last.get_or_insert_with(last_call).as_deref();
@@ -139,7 +135,7 @@ impl Histories {
         known.put(
             key,
             History {
-                is_whole: true,
+                is_whole: Some(true),
                 ..history
             },
         );
@@ -150,7 +146,7 @@ impl Histories {
         let logged = self.past.replies(&key.agent, &key.session).await;
         let mut history = History {
             // Otherwise the next request reads the log again.
-            is_whole: logged.is_ok(),
+            is_whole: Some(logged.is_ok()),
             ..History::default()
         };
         match logged {
@@ -164,10 +160,12 @@ impl Histories {
         let mut known = lock(&self.known);
         let heard = known.take(key).unwrap_or_default();
         for reply in &heard.replies {
-            if !history.replies.iter().any(|it| it.reply == reply.reply) {
+            let is_it = |known: &Arc<Replied>| known.reply == reply.reply;
+            if !history.replies.iter().any(is_it) {
                 history.add(reply);
             }
         }
+        history.expected = heard.expected;
         history.note_calls(heard.calls);
         known.put(key.clone(), history.clone());
         history
@@ -199,8 +197,9 @@ impl Histories {
         }
         let ids = reply.tool_calls().into_iter().map(|call| call.id);
         let mut known = lock(&self.known);
-        let expected = known.expected.get_or_insert_mut(key, Vec::new);
-        push_ids(expected, ids);
+        let mut history = known.take(&key).unwrap_or_default();
+        push_ids(&mut history.expected, ids);
+        known.put(key, history);
     }
 
     /// Copies a turn that goes to the log.
@@ -222,17 +221,9 @@ impl Histories {
 
     fn add(&self, key: SessionKey, began_here: impl FnOnce() -> bool, replied: Replied) {
         let mut known = lock(&self.known);
-        let mut history = known.take(&key).unwrap_or_else(|| History {
-            is_whole: began_here(),
-            ..History::default()
-        });
+        let mut history = known.take(&key).unwrap_or_default();
+        history.is_whole.get_or_insert_with(began_here);
         history.add(&Arc::new(replied));
-        if let Some(expected) = known.expected.get_mut(&key) {
-            expected.retain(|id| !history.calls.contains(id));
-            if expected.is_empty() {
-                known.expected.pop(&key);
-            }
-        }
         known.put(key, history);
     }
 }
@@ -280,6 +271,7 @@ impl History {
 
     fn note_calls(&mut self, ids: impl IntoIterator<Item = String>) {
         push_ids(&mut self.calls, ids);
+        self.expected.retain(|id| !self.calls.contains(id));
     }
 
     /// Returns whether the reply with this call has arrived. A call without an id from the server may be any, because
@@ -518,7 +510,7 @@ mod tests {
         };
         let (history, ()) = tokio::join!(histories.of(&agent, &session, &last_call), hear);
         assert_eq!(history.replies.len(), 1);
-        assert!(lock(&histories.known).expected.is_empty());
+        assert!(history.expected.is_empty());
     }
 
     #[test]

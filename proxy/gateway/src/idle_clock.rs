@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_chat::whole_ms;
 use tokio::time::Instant;
 
 /// The value while another party has to act.
@@ -31,8 +32,7 @@ impl IdleClock {
 
     /// The peer acted, so the wait begins again.
     pub(crate) fn moved(&self) {
-        let ms = u64::try_from(self.began.elapsed().as_millis());
-        self.set(ms.unwrap_or(NOT_NOW));
+        self.set(whole_ms(self.began.elapsed()));
     }
 
     /// Another party has to act.

@@ -99,11 +99,11 @@ pub(crate) fn respelled(path: &str) -> Option<String> {
 /// Returns whether some server may take a path, in any spelling, for that of a conversation. The roots of other APIs
 /// count as such below `/v1` too. OpenAI's stored completions, and the messages of its threads, are not sent to a model.
 pub(crate) fn looks_like_a_chat(path: &str) -> bool {
-    let segments = segments(&path.to_ascii_lowercase());
-    let segments = segments.iter().map(String::as_str);
-    let segments: Vec<&str> = segments.skip_while(|segment| *segment == "v1").collect();
+    let all = segments(&path.to_ascii_lowercase());
+    let below_v1 = all.iter().skip_while(|segment| *segment == "v1");
+    let segments: Vec<&str> = below_v1.map(String::as_str).collect();
     let version = segments.first().and_then(|first| first.strip_prefix('v'));
-    let is_version = version.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+    let is_version = version.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let chat = segments.iter().position(|segment| *segment == "chat");
     let after_chat = chat.map(|at| &segments[at + 1..]);
     if let Some(["completions", id, ..]) = after_chat {

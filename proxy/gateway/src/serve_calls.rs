@@ -71,12 +71,10 @@ async fn serve_memory(
         } else {
             query_fields(head.uri.query().unwrap_or_default())
         };
-        let path = path.trim_matches('/').to_owned();
-        let method = head.method;
         let call = MemoryCall {
             agent,
-            method,
-            path,
+            method: head.method,
+            path: path.trim_matches('/').to_owned(),
             fields,
         };
         memory.call(call).await

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use metaclaw_skills::MemoryStore;
 use metaclaw_turns::LogReader;
 
 use crate::{
@@ -24,33 +23,33 @@ pub(crate) async fn run(shared: Arc<Shared>, turns: UnreadTurns) {
 
 /// Hears one turn after the other, because what is taken back was said before.
 async fn hear_each(shared: &Shared, mut turns: UnreadTurns) {
-    let memory = shared.memory.as_ref();
-    let memory = memory.filter(|memory| memory.config().auto_extract);
+    let known = shared.memory.as_ref();
+    let memory = known.filter(|memory| memory.config().auto_extract);
     if let Some(memory) = memory {
         consolidate(shared, memory).await;
     }
-    let reads_silent = |memory: &&MemoryStore| !memory.config().manual_trigger;
+    let reads_silent = memory.filter(|memory| !memory.config().manual_trigger);
     let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         let turn = tokio::select! {
             turn = turns.next() => turn,
-            _ = look.tick(), if memory.is_some() => {
-                if let Some(memory) = memory.filter(reads_silent) {
+            _ = look.tick(), if reads_silent.is_some() => {
+                if let Some(memory) = reads_silent {
                     warn_of(ingest_silent(shared, memory).await);
                 }
                 continue;
             }
         };
         let Some(turn) = turn else { return };
-        if let Some(library) = shared
-            .library
-            .as_ref()
-            .filter(|_| turns.is_new_to(LogReader::Wishes))
+        if let Some(library) = &shared.library
+            && turns.is_new_to(LogReader::Wishes)
             && hear_turn(shared, library, &turn).await
         {
             turns.note(LogReader::Wishes).await;
         }
-        if let Some(memory) = memory.filter(|_| turns.is_new_to(LogReader::Facts)) {
+        if let Some(memory) = memory
+            && turns.is_new_to(LogReader::Facts)
+        {
             warn_of(buffer_turn(shared, memory, &turn, &turns).await);
         }
     }

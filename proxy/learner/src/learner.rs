@@ -69,7 +69,7 @@ impl Learner {
                 (LogReader::Wishes, shared.library.is_some()),
                 (
                     LogReader::Facts,
-                    memory.is_some_and(|it| it.config().auto_extract),
+                    memory.is_some_and(|memory| memory.config().auto_extract),
                 ),
             ];
             if let Some(turns) = UnreadTurns::resume(&shared, readers).await? {

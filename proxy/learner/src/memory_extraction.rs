@@ -68,7 +68,7 @@ pub(crate) async fn buffer_turn(
     let is_due = n >= config.flush_every || turn.meta.is_last;
     if is_due && !config.manual_trigger {
         let (agent, session) = (turn.agent.clone(), turn.session.clone());
-        let is_its = move |it: &BufferedTurn| it.agent == agent && it.session == session;
+        let is_its = move |turn: &BufferedTurn| turn.agent == agent && turn.session == session;
         ingest(shared, memory, is_its).await?;
     }
     Ok(())
@@ -134,7 +134,7 @@ async fn ingest_session(
     let (name, turns) = (session.session.clone(), session.turns.len());
     let agent = session.agent.clone();
     let remembered = on_files(memory, move |memory| remember(memory, &session, &facts)).await?;
-    let is_new = |it: &&Remembered| matches!(it, Remembered::New(_));
+    let is_new = |remembered: &&Remembered| matches!(remembered, Remembered::New(_));
     let added = remembered.iter().filter(is_new).count();
     for one in &remembered {
         tell(&agent, one);

@@ -76,12 +76,10 @@ impl UnreadTurns {
             }
             self.known.truncate(REMEMBERED - 1);
             self.known.push_front(id);
+            let is_off = &self.shared.is_off;
+            let is_heard = |turn: &Turn| turn.served.imported.is_none() && !is_off(&turn.agent);
             match turn {
-                Ok(Some(turn)) if turn.served.imported.is_none() => {
-                    if !(self.shared.is_off)(&turn.agent) {
-                        return Some(turn);
-                    }
-                }
+                Ok(Some(turn)) if is_heard(&turn) => return Some(turn),
                 Ok(_) => {}
                 Err(LogError::Closed) => return None,
                 Err(error) => tracing::warn!(%error, turn = %id, "a new turn could not be read"),
@@ -91,8 +89,8 @@ impl UnreadTurns {
 
     /// Returns whether a reader is to read the turn that [`Self::next`] returned last.
     pub(crate) fn is_new_to(&self, reader: LogReader) -> bool {
-        let is_it = |it: &(LogReader, u64)| it.0 == reader && it.1 < self.last;
-        self.readers.iter().any(is_it)
+        let mut readers = self.readers.iter();
+        readers.any(|(one, from)| *one == reader && *from < self.last)
     }
 
     /// Finds the next turns, or waits until there may be some. Returns `None` if the log is closed.

@@ -60,12 +60,9 @@ pub(crate) struct OpenedStore {
 impl OpenedStore {
     /// Checks that the file is still at its place, because writes to a removed file are lost.
     pub(crate) fn check_place(&self) -> Result<(), StoreError> {
-        match inode(&self.file) {
-            Ok(inode) if inode == self.inode => Ok(()),
-            Ok(_) => Err(StoreError::Removed),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Removed),
-            Err(error) => Err(StoreError::NotWritable(error)),
-        }
+        let inode = if_there(inode(&self.file)).map_err(StoreError::NotWritable)?;
+        let is_there = inode == Some(self.inode);
+        is_there.then_some(()).ok_or(StoreError::Removed)
     }
 }
 

@@ -25,14 +25,14 @@ impl TurnLog {
     /// old turns are not read again.
     pub fn resume(&self, reader: LogReader) -> LogFuture<'_, u64> {
         Box::pin(async move {
-            let from = self.read(move |store| {
+            let noted = self.read(move |store| {
                 let last = journal::last_number(store)?;
                 let noted = store.get(Table::Names, &key(reader))?;
-                let noted = noted.and_then(|it| keys::read_u64(&it));
                 // A log that lost its last transactions gives their numbers away again.
-                Ok(noted.map_or(last, |it| it.min(last)))
+                let from = noted.and_then(|noted| keys::read_u64(&noted));
+                Ok(from.map_or(last, |from| from.min(last)))
             });
-            let from = from.await?;
+            let from = noted.await?;
             self.note_read(reader, Some(from)).await?;
             Ok(from)
         })

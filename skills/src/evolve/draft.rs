@@ -174,7 +174,10 @@ impl SkillDraft {
         match same {
             None => {
                 let before = library.iter().find(|skill| is_this(skill));
-                Ok(before.map_or_else(|| self.clone(), |it| self.clone().with_keywords_of(it)))
+                Ok(before.map_or_else(
+                    || self.clone(),
+                    |before| self.clone().with_keywords_of(before),
+                ))
             }
             Some(same) => {
                 let known = || DraftRefusal::Known(same.name.clone());
@@ -202,11 +205,11 @@ impl SkillDraft {
     /// Returns [`DraftRefusal::Proposed`] if the draft adds nothing.
     pub(super) fn beside_waiting(&self, n: u64, text: &str) -> Result<Option<Self>, DraftRefusal> {
         let same = Skill::parse(text).ok();
-        let Some(same) = same.filter(|it| says_the_same(it, &self.skill)) else {
+        let Some(same) = same.filter(|known| says_the_same(known, &self.skill)) else {
             return Ok(None);
         };
         let renewed = self.steps_for(&same);
-        renewed.map_or(Err(DraftRefusal::Proposed(n)), |it| it.map(Some))
+        renewed.map_or(Err(DraftRefusal::Proposed(n)), |renewed| renewed.map(Some))
     }
 
     /// Returns the new text of a skill that says nearly the same: the draft's text if the names are equal, otherwise

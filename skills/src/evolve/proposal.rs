@@ -250,7 +250,9 @@ impl Proposal {
 
     /// Returns whether it came from this home.
     pub(crate) fn is_from(&self, writer: &WriterId) -> bool {
-        self.shared.as_ref().is_some_and(|it| it.writer == *writer)
+        self.shared
+            .as_ref()
+            .is_some_and(|shared| shared.writer == *writer)
     }
 
     /// Clears its words, including its name.

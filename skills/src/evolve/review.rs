@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, Message, SessionId, if_there};
+use metaclaw_chat::{AgentId, Message, SessionId, excerpt, if_there};
 
 use super::{
     draft::{DraftRefusal, SkillDraft},
@@ -137,7 +137,9 @@ impl Library {
                     ..Evolved::default()
                 }),
                 Ok(written) => {
-                    progress.used.extend(run.failures.iter().map(|it| it.turn));
+                    progress
+                        .used
+                        .extend(run.failures.iter().map(|failure| failure.turn));
                     self.propose_each(store, run, written)
                 }
             }
@@ -158,8 +160,8 @@ impl Library {
     ) -> Result<Evolved, EvolveError> {
         let mut evolved = Evolved::default();
         for written in written {
-            let name = written.as_ref().map_or("", |it| &it.name);
-            let name = metaclaw_chat::excerpt(name).into_owned();
+            let name = written.as_ref().map_or("", |written| &written.name);
+            let shown = excerpt(name).into_owned();
             let drafted = written.and_then(|written| {
                 let draft = SkillDraft::new(&written);
                 let placed = draft.and_then(|draft| self.placed(store, run, draft));
@@ -167,7 +169,7 @@ impl Library {
             });
             match drafted {
                 Ok((draft, at)) => evolved.proposals.push(self.propose(store, run, draft, at)?),
-                Err(why) => evolved.refused.push(format!("{name:?}: {why}")),
+                Err(why) => evolved.refused.push(format!("{shown:?}: {why}")),
             }
         }
         Ok(evolved)
@@ -338,17 +340,21 @@ impl Library {
         name: &SkillName,
     ) -> Result<Proposal, EvolveError> {
         self.change_proposals(|store| {
-            let is_it = |it: &&mut Proposal| {
-                it.state == ProposalState::Accepted
-                    && it.name == *name
-                    && agent.is_none_or(|agent| *agent == it.source.agent)
-            };
-            let found: Vec<&mut Proposal> = store.proposals.iter_mut().filter(is_it).collect();
-            let agents: BTreeSet<&AgentId> = found.iter().map(|it| &it.source.agent).collect();
+            let proposals = store.proposals.iter_mut().filter(|proposal| {
+                let agent = agent.unwrap_or(&proposal.source.agent);
+                proposal.is_accepted_of(agent, name)
+            });
+            let found: Vec<&mut Proposal> = proposals.collect();
+            let agents: BTreeSet<&AgentId> = found
+                .iter()
+                .map(|proposal| &proposal.source.agent)
+                .collect();
             if agents.len() > 1 {
                 return Err(EvolveError::WhichAgent(name.clone()));
             }
-            let last = found.into_iter().max_by_key(|it| (it.in_force_ms(), it.n));
+            let last = found
+                .into_iter()
+                .max_by_key(|proposal| (proposal.in_force_ms(), proposal.n));
             let proposal = last.ok_or_else(|| EvolveError::NotLearned(name.clone()))?;
             if !self.is_in_place(proposal)? {
                 let path = self.skill_file(proposal);
@@ -363,8 +369,8 @@ impl Library {
     /// Returns the accepted proposal that came into force last, among those whose file exists.
     pub(crate) fn newest_skill(&self) -> Result<Option<Proposal>, EvolveError> {
         let mut accepted = self.proposals()?;
-        accepted.retain(|it| it.state == ProposalState::Accepted);
-        accepted.sort_by_key(|it| (it.in_force_ms(), it.n));
+        accepted.retain(|proposal| proposal.state == ProposalState::Accepted);
+        accepted.sort_by_key(|proposal| (proposal.in_force_ms(), proposal.n));
         for proposal in accepted.into_iter().rev() {
             if self.read_skill(&proposal)?.is_some() {
                 return Ok(Some(proposal));
@@ -382,17 +388,17 @@ impl Library {
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<usize, EvolveError> {
-        let goes = |it: &Proposal| {
-            let mut sessions = it.source.sessions.iter();
-            it.state != ProposalState::Forgotten
-                && sessions.any(|session| is_forgotten(&it.source.agent, session))
+        let goes = |proposal: &Proposal| {
+            let mut sessions = proposal.source.sessions.iter();
+            proposal.state != ProposalState::Forgotten
+                && sessions.any(|session| is_forgotten(&proposal.source.agent, session))
         };
         let n_forgotten = self.change_proposals(|store| {
             let mut n_forgotten = 0;
             // The newest come first, because each gives back what it had replaced.
             for at in (0..store.proposals.len()).rev() {
                 let (before, rest) = store.proposals.split_at_mut(at + 1);
-                if let Some(proposal) = before.last_mut().filter(|it| goes(it)) {
+                if let Some(proposal) = before.last_mut().filter(|proposal| goes(proposal)) {
                     self.take_out_skill(proposal, rest)?;
                     proposal.forget();
                     n_forgotten += 1;
@@ -443,7 +449,7 @@ impl Library {
         }
         let (agent, name) = (&proposal.source.agent, &proposal.name);
         let mut later = later.iter_mut();
-        match later.find(|it| it.is_accepted_of(agent, name)) {
+        match later.find(|proposal| proposal.is_accepted_of(agent, name)) {
             Some(next) => {
                 next.former = proposal.former.take();
                 Ok(())
@@ -475,18 +481,18 @@ impl Library {
         change: impl FnOnce(&Self, &mut Proposal) -> Result<(), EvolveError>,
     ) -> Result<Proposal, EvolveError> {
         let number: Option<u64> = which.parse().ok();
-        let is_it = |it: &&mut Proposal| match it.state {
-            ProposalState::Waiting => number == Some(it.n) || it.name.as_str() == which,
+        let is_it = |proposal: &&mut Proposal| match proposal.state {
+            ProposalState::Waiting => number == Some(proposal.n) || proposal.name.as_str() == which,
             // The owner may know better than a trial.
-            ProposalState::Declined | ProposalState::AgedOut => number == Some(it.n),
+            ProposalState::Declined | ProposalState::AgedOut => number == Some(proposal.n),
             ProposalState::Accepted
             | ProposalState::Rejected
             | ProposalState::Reverted
             | ProposalState::Forgotten => false,
         };
         self.change_proposals(|store| {
-            let proposal = store.proposals.iter_mut().rev().find(is_it);
-            let proposal = proposal.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;
+            let found = store.proposals.iter_mut().rev().find(is_it);
+            let proposal = found.ok_or_else(|| EvolveError::NotWaiting(which.to_owned()))?;
             if proposal.shared.is_some() && number != Some(proposal.n) {
                 return Err(EvolveError::ByNumber(proposal.name.clone()));
             }
@@ -526,7 +532,7 @@ fn of_skill<'s>(
     name: &'s SkillName,
 ) -> impl Iterator<Item = &'s Proposal> {
     let proposals = store.proposals.iter();
-    proposals.filter(|it| it.is_accepted_of(agent, name))
+    proposals.filter(|proposal| proposal.is_accepted_of(agent, name))
 }
 
 fn version(text: &str) -> Option<String> {

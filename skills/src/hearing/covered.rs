@@ -47,9 +47,9 @@ static MARKS: LazyLock<Vec<&str>> = LazyLock::new(|| {
 fn is_quoted(line: &str) -> bool {
     let is_sentence = || line.split_whitespace().count() > 3;
     let adds = line.strip_prefix('+');
-    QUOTED.iter().any(|it| line.starts_with(it))
+    QUOTED.iter().any(|mark| line.starts_with(mark))
         || line.starts_with("# ") && is_sentence()
-        || adds.is_some_and(|it| it.starts_with(char::is_alphabetic))
+        || adds.is_some_and(|added| added.starts_with(char::is_alphabetic))
 }
 
 /// Returns whether a part of a message is somebody else's. A few quoted words are part of the sentence that has them.
@@ -61,8 +61,8 @@ pub(super) fn has_foreign(text: &str) -> bool {
 /// Returns the text with one way to write line breaks and marks. Its length in bytes stays the same. Blanks come before
 /// a mark, so that a sentence ends where a character of the text ends.
 pub(super) fn plain(text: &str) -> String {
-    let breaks = BREAKS.split_inclusive(|_| true).map(|it| ("\n", it));
-    let ways = WAYS.split(' ').map(|it| it.split_at(1)).chain(breaks);
+    let breaks = BREAKS.split_inclusive(|_| true).map(|from| ("\n", from));
+    let ways = WAYS.split(' ').map(|way| way.split_at(1)).chain(breaks);
     ways.fold(text.replace("\r\n", " \n"), |text, (to, from)| {
         text.replace(from, &format!("{to:>0$}", from.len()))
     })
@@ -76,13 +76,13 @@ pub(super) fn mask_with(text: &str, covers: impl Fn(&str) -> bool) -> String {
     spans = quotations(&as_text(&masked));
     spans.retain(|(from, to)| covers(&text[*from..*to]));
     cover(&mut masked, &spans);
-    let begins = FOREIGN.find(&as_text(&masked)).map(|it| it.start());
+    let begins = FOREIGN.find(&as_text(&masked)).map(|found| found.start());
     spans = begins.map(|from| (from, text.len())).into_iter().collect();
     cover(&mut masked, &spans);
     let seen = as_text(&masked);
     let inline = INLINE.find_iter(&seen).chain(ELEMENTS.find(&seen));
-    let inline = inline.map(|it| (it.start(), it.end()));
-    cover(&mut masked, &inline.collect::<Vec<_>>());
+    spans = inline.map(|found| (found.start(), found.end())).collect();
+    cover(&mut masked, &spans);
     cover(&mut masked, &[middle(text)]);
     as_text(&masked)
 }
@@ -144,7 +144,7 @@ pub(super) fn code(text: &str) -> Vec<(usize, usize)> {
         covered.peek().is_none_or(|(from, _)| place < from)
     };
     let (mut inline, mut open) = (Vec::new(), None::<regex::Match<'_>>);
-    for tick in TICKS.find_iter(text).filter(|it| outside(&it.start())) {
+    for tick in TICKS.find_iter(text).filter(|tick| outside(&tick.start())) {
         let is_tex = tick.as_str() == "''";
         match open {
             None if !is_tex => open = Some(tick),
@@ -169,8 +169,8 @@ pub(super) fn quotations(text: &str) -> Vec<(usize, usize)> {
     while let Some((from, c)) = chars.next() {
         let opens = c != '\''
             || text[..from].ends_with(|c: char| c.is_whitespace() || ":(,=[{".contains(c));
-        let mark = MARKS.iter().find(|it| it.starts_with(c) && opens);
-        let Some(closing) = mark.map(|it| &it[c.len_utf8()..]) else {
+        let mark = MARKS.iter().find(|mark| mark.starts_with(c) && opens);
+        let Some(closing) = mark.map(|mark| &mark[c.len_utf8()..]) else {
             continue;
         };
         let begin = from + c.len_utf8();
@@ -187,16 +187,14 @@ pub(super) fn quotations(text: &str) -> Vec<(usize, usize)> {
             let after = paragraph[at + close.len()..].chars().next();
             !matches!(*close, "'" | "’") || after.is_none_or(|c| !c.is_alphanumeric())
         };
-        let end = paragraph
-            .match_indices(|it| closing.contains(it))
-            .find(ends);
+        let end = paragraph.match_indices(|c| closing.contains(c)).find(ends);
         if let Some((end, close)) = end {
             let to = begin + end + close.len();
             if is_a_word(&paragraph[..end]) {
                 // The quotation does not end its sentence.
                 let ends = paragraph[..end].char_indices().filter(|(_, c)| is_end(*c));
-                let ends = ends.map(|(place, c)| (begin + place, begin + place + c.len_utf8()));
-                spans.extend(ends);
+                let place = |(at, c): (usize, char)| (begin + at, begin + at + c.len_utf8());
+                spans.extend(ends.map(place));
             } else {
                 spans.push((from, to));
             }

@@ -1,42 +1,34 @@
-//! The owner's own sentences of a message, as other crates may use them.
+//! The owner's own sentences of a message, for other parts.
 
 use super::{
-    Heard, MAX_SENTENCE,
     covered::has_foreign,
-    hear,
     own_words::{Sentence, Voice, sentences},
     question::shown,
+    sentences_and_wishes,
 };
 
 /// A sentence that the owner typed. Quotations in it are named, and a text that it hands over is cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnSentence {
+pub(crate) struct OwnSentence {
     /// One line.
-    pub text: String,
+    pub(crate) text: String,
     /// Whether the message is longer than people usually type, so that it may contain unmarked pasted text.
-    pub is_in_long: bool,
+    pub(crate) is_in_long: bool,
     /// Whether rules detect a wish in it.
-    pub is_wish: bool,
+    pub(crate) is_wish: bool,
 }
 
 /// Returns the owner's own sentences of a message, in order. Quoted, pasted, forwarded and reported text is left out.
-pub fn own_sentences(text: &str) -> Vec<OwnSentence> {
-    let heard = hear(text, true);
-    let is_wish = |sentence: &str| {
-        heard
-            .iter()
-            .any(|it| matches!(it, Heard::Wish { said, .. } if said == sentence))
-    };
-    let own = sentences(text)
-        .into_iter()
-        .filter(|it| matches!(it.voice, Voice::Owner | Voice::ForWork))
-        .filter(|it| it.text.chars().count() <= MAX_SENTENCE);
-    let own = own.map(|it| OwnSentence {
-        text: it.shown(),
-        is_in_long: it.is_in_long,
-        is_wish: is_wish(it.text),
-    });
-    own.filter(|it| !it.text.is_empty()).collect()
+pub(crate) fn own_sentences(text: &str) -> Vec<OwnSentence> {
+    let is_own = |sentence: &Sentence<'_>| matches!(sentence.voice, Voice::Owner | Voice::ForWork);
+    let own = sentences_and_wishes(text).filter(|(sentence, _)| is_own(sentence));
+    own.map(|(sentence, is_wish)| OwnSentence {
+        text: sentence.shown(),
+        is_in_long: sentence.is_in_long,
+        is_wish,
+    })
+    .filter(|own| !own.text.is_empty())
+    .collect()
 }
 
 // === impl Sentence ===

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::LazyLock};
 
-use regex::Regex;
+use regex::{Match, Regex};
 
 use super::{
     covered::{COVER, is_end, is_wide, mask_with, middle, plain},
@@ -15,6 +15,7 @@ const TYPED_WIDTH: usize = 240;
 const TYPED_LINES: usize = 2;
 /// Number of sentences at each end of a message that are read. The middle of a longer one is treated as material.
 const AT_EACH_END: usize = 20;
+
 /// One sentence of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sentence<'t> {
@@ -126,8 +127,8 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         is_handed_over |= names_a_speaker(covered);
         let was_handed_over = is_handed_over;
         let line = masked[from..to].trim_start();
-        let for_work = FOR_WORK.find(line);
-        let for_work = for_work.filter(|it| !OWN_WISH.is_match(&line[..it.end()]));
+        let is_for_work = |found: &Match<'_>| !OWN_WISH.is_match(&line[..found.end()]);
+        let for_work = FOR_WORK.find(line).filter(is_for_work);
         let voice = if was_handed_over {
             Voice::HandedOver
         } else if for_work.is_some() {
@@ -137,8 +138,8 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         } else {
             Voice::Owner
         };
-        let hands_over = for_work.or_else(|| HANDED_OVER.find(covered));
-        let hands_over = hands_over.map(|it| it.end().min(covered.len()));
+        let text_after = for_work.or_else(|| HANDED_OVER.find(covered));
+        let hands_over = text_after.map(|found| found.end().min(covered.len()));
         let announces = masked[from..to].ends_with('\n')
             && covered.ends_with([':', '：'])
             && !ANNOUNCES_OWN.is_match(covered);

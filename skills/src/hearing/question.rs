@@ -6,10 +6,10 @@
 use metaclaw_chat::{Message, one_line};
 
 use super::{
-    Certainty, Facet, Heard, MAX_SENTENCE,
+    Certainty, Facet, Heard,
     covered::COVER,
-    hear,
-    own_words::{self, Sentence, Voice},
+    own_words::{Sentence, Voice},
+    sentences_and_wishes,
 };
 use crate::model_text::{after_thinking, is_none, numbered};
 
@@ -61,24 +61,17 @@ impl<'t> Question<'t> {
         if text.chars().count() < MIN_CHARS {
             return None;
         }
-        let by_rules = hear(text, true);
-        let is_plain = |sentence: &Sentence<'_>| {
-            by_rules
-                .iter()
-                .any(|it| matches!(it, Heard::Wish { said, .. } if said == sentence.text))
-        };
-        let sentences: Vec<Asked<'t>> = own_words::sentences(text)
-            .into_iter()
-            .filter(|it| it.voice != Voice::HandedOver && it.text.chars().count() <= MAX_SENTENCE)
+        let sentences: Vec<Asked<'t>> = sentences_and_wishes(text)
+            .filter(|(sentence, _)| sentence.voice != Voice::HandedOver)
             // A long message may contain unmarked pasted text.
-            .filter(|it| !it.is_in_long || is_plain(it))
-            .map(|it| Asked::new(&it, is_plain(&it)))
+            .filter(|(sentence, is_plain)| !sentence.is_in_long || *is_plain)
+            .map(|(sentence, is_plain)| Asked::new(&sentence, is_plain))
             .collect();
         (!sentences.is_empty()).then_some(Self { sentences })
     }
 
     pub fn messages(&self) -> Vec<Message> {
-        let asked = numbered(self.sentences.iter().map(|it| it.shown.as_str()));
+        let asked = numbered(self.sentences.iter().map(|asked| asked.shown.as_str()));
         vec![Message::system(INSTRUCTION), Message::user(asked)]
     }
 

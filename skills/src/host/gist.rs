@@ -21,9 +21,9 @@ pub(crate) struct Gist {
 
 impl Gist {
     pub(crate) fn of(sentence: &str) -> Self {
-        let said = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
-        let said = one_line(&said);
-        let said = said
+        let plain = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
+        let line = one_line(&plain);
+        let said = line
             .trim_end_matches(['.', '!', ';', '。', '！', '；'])
             .trim();
         let words = wished(said);

@@ -51,13 +51,13 @@ impl MemoryStore {
     pub fn buffer(&self, mut turn: BufferedTurn) -> Result<usize, MemoryError> {
         turn.said = head(&turn.said, MAX_BYTES).to_owned();
         self.change_lines(&self.buffer_path(), |all: &mut Vec<BufferedTurn>| {
-            let is_known = turn.turn.is_some() && all.iter().any(|it| it.turn == turn.turn);
+            let is_known = turn.turn.is_some() && all.iter().any(|known| known.turn == turn.turn);
             if !is_known {
                 all.push(turn.clone());
                 drop_oldest(all);
             }
             let is_beside =
-                |it: &&BufferedTurn| it.agent == turn.agent && it.session == turn.session;
+                |known: &&BufferedTurn| known.agent == turn.agent && known.session == turn.session;
             all.iter().filter(is_beside).count()
         })
     }
@@ -74,8 +74,9 @@ impl MemoryStore {
         let mut sessions: Vec<BufferedSession> = Vec::new();
         let turns = read_lines::<BufferedTurn>(&self.buffer_path())?;
         for turn in turns.into_iter().filter(|turn| fits(turn)) {
-            let is_its =
-                |it: &&mut BufferedSession| it.agent == turn.agent && it.session == turn.session;
+            let is_its = |session: &&mut BufferedSession| {
+                session.agent == turn.agent && session.session == turn.session
+            };
             match sessions.iter_mut().find(is_its) {
                 Some(session) => session.turns.push(turn),
                 None => sessions.push(BufferedSession {

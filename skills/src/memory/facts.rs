@@ -73,7 +73,7 @@ impl FactQuestion {
     }
 
     pub fn messages(&self) -> Vec<Message> {
-        let asked = numbered(self.sentences.iter().map(|it| it.text.as_str()));
+        let asked = numbered(self.sentences.iter().map(|sentence| sentence.text.as_str()));
         vec![Message::system(INSTRUCTION), Message::user(asked)]
     }
 

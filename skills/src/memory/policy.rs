@@ -58,14 +58,14 @@ impl MemoryPolicy {
             None => PolicyFile::default(),
         };
         let weight =
-            |given: Option<f32>, own: f32| given.filter(|it| it.is_finite()).unwrap_or(own);
+            |given: Option<f32>, own: f32| given.filter(|weight| weight.is_finite()).unwrap_or(own);
         let keyword_only = match file.retrieval_mode {
             Some(mode) => mode == "keyword",
             None => config.retrieval_mode == RetrievalMode::Keyword,
         };
         let (max_units, max_tokens) = (file.max_injected_units, file.max_injected_tokens);
-        let boosts = file.type_boosts.into_iter();
-        let boosts = boosts.filter_map(|(name, boost)| Some((name.parse().ok()?, boost)));
+        let named = file.type_boosts.into_iter();
+        let boosts = named.filter_map(|(name, boost)| Some((name.parse().ok()?, boost)));
         let mut kind_weights = BTreeMap::from([
             (MemoryKind::WorkingSummary, 1.2),
             (MemoryKind::ProjectState, 1.1),

@@ -98,7 +98,10 @@ pub(super) fn choose(
     let mut by_standing = memories.to_vec();
     by_standing.sort_by(|a, b| best_first((value(a), a), (value(b), b)));
     let hits = search(memories, query, policy, now_ms);
-    let pinned = by_standing.iter().copied().filter(|it| it.is_pinned());
+    let pinned = by_standing
+        .iter()
+        .copied()
+        .filter(|memory| memory.is_pinned());
     let others = by_standing
         .iter()
         .copied()
@@ -111,7 +114,7 @@ pub(super) fn choose(
     for memory in pinned.chain(found).chain(others) {
         // The same words may be in the agent's own file and in the shared one.
         let is_same =
-            |it: &Memory| it.memory_id == memory.memory_id || it.content == memory.content;
+            |other: &Memory| other.memory_id == memory.memory_id || other.content == memory.content;
         let cost = estimate_tokens(&line(memory)) + 1;
         if chosen.len() < policy.max_units && cost <= left && !chosen.iter().any(is_same) {
             left -= cost;
@@ -179,11 +182,10 @@ fn block(memories: &[Memory]) -> Option<String> {
 }
 
 fn line(memory: &Memory) -> String {
-    let day = i64::try_from(memory.updated_ms).ok();
-    let day = day.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let day = day.map(|day| day.strftime("%Y-%m-%d").to_string());
+    let updated = i64::try_from(memory.updated_ms).ok();
+    let time = updated.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let day = time.map(|time| time.strftime("%Y-%m-%d").to_string());
     // The owner may have edited the file, so the text is made one line again.
-    let content = one_line(&memory.content.replace(char::is_control, " "));
-    let content = content.replace(is_hidden, "");
+    let content = one_line(&memory.content.replace(char::is_control, " ")).replace(is_hidden, "");
     format!("- {}: {content}", day.unwrap_or_default())
 }

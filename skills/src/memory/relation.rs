@@ -122,8 +122,8 @@ pub(super) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     read.sort_by_key(|(_, one)| (one.memory.updated_ms, &one.memory.memory_id));
     let mut replaced = Vec::new();
     for (place, (at, old)) in read.iter().enumerate() {
-        let mut newer = read[place + 1..].iter().rev().map(|(_, new)| new);
-        let newer = newer.find_map(|new| match old.relation(new) {
+        let mut newest_first = read[place + 1..].iter().rev().map(|(_, new)| new);
+        let newer = newest_first.find_map(|new| match old.relation(new) {
             _ if old.memory.scope_id != new.memory.scope_id => None,
             Relation::None => None,
             relation => Some((relation, new.memory.memory_id.clone())),
@@ -145,9 +145,9 @@ pub(super) fn consolidate(memories: &mut [Memory]) -> Consolidated {
 /// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "my dog is ..",
 /// "our shop uses ..", "my team prefers ..".
 fn subject(text: &str) -> Option<Vec<String>> {
-    let verb = VERB.find(text)?;
-    let owned = text[..verb.start()].to_lowercase();
-    let verb = verb.as_str().to_lowercase();
+    let found = VERB.find(text)?;
+    let owned = text[..found.start()].to_lowercase();
+    let verb = found.as_str().to_lowercase();
     let is_of_owner = ["my ", "our ", "the ", "我的", "我们的"]
         .iter()
         .any(|beginning| owned.starts_with(beginning));

@@ -120,7 +120,7 @@ fn rounded(number: f32) -> f64 {
 
 /// Returns a time in ISO 8601, in UTC and whole seconds.
 fn iso(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms / 1_000).ok();
-    let at = at.and_then(|seconds| Timestamp::from_second(seconds).ok());
-    at.map(|at| at.to_string()).unwrap_or_default()
+    let seconds = i64::try_from(at_ms / 1_000).ok();
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
 }

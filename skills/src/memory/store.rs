@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, SessionId, now_ms, one_line, whole_ms};
+use metaclaw_chat::{AgentId, SessionId, if_there, now_ms, one_line, whole_ms};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -35,6 +35,7 @@ const MAX_MEMORIES: usize = 5_000;
 const MAX_SESSIONS: usize = 4_096;
 /// How sure a memory is that the owner wrote by hand.
 const BY_HAND: f32 = 1.0;
+
 /// Memories of every agent. Clones share one store.
 #[derive(Debug, Clone)]
 pub struct MemoryStore(Arc<StoreInner>);
@@ -113,8 +114,8 @@ impl MemoryStore {
     /// # Errors
     /// If the original's `policy.json` is there and cannot be read.
     pub fn policy(&self) -> Result<MemoryPolicy, MemoryError> {
-        let path = self.0.config.policy_path.clone();
-        let path = path.unwrap_or_else(|| self.dir().join("policy.json"));
+        let given = self.0.config.policy_path.clone();
+        let path = given.unwrap_or_else(|| self.dir().join("policy.json"));
         Ok(MemoryPolicy::read(&self.0.config, &path).map_err(failed(path))?)
     }
 
@@ -184,9 +185,9 @@ impl MemoryStore {
     ) -> Result<Recall, MemoryError> {
         let policy = self.policy()?;
         let (own, shared) = (self.read(agent)?, self.read(&AgentId::shared())?);
-        let shared = shared.iter().filter(|it| it.origin.agent != *agent);
+        let shared = shared.iter().filter(|memory| memory.origin.agent != *agent);
         let active: Vec<&Memory> = (own.iter().chain(shared))
-            .filter(|it| it.is_active() && it.scope_id == *scope)
+            .filter(|memory| memory.is_active() && memory.scope_id == *scope)
             .collect();
         let now = now_ms();
         let recall = recall::choose(&active, query, &policy, now);
@@ -211,7 +212,10 @@ impl MemoryStore {
         limit: usize,
     ) -> Result<Vec<MemoryHit>, MemoryError> {
         let memories = self.list(agent, scope)?;
-        let active: Vec<&Memory> = memories.iter().filter(|it| it.is_active()).collect();
+        let active: Vec<&Memory> = memories
+            .iter()
+            .filter(|memory| memory.is_active())
+            .collect();
         let mut hits = recall::search(&active, query, &self.policy()?, now_ms());
         hits.truncate(limit);
         Ok(hits)
@@ -233,10 +237,10 @@ impl MemoryStore {
         let mut all = Vec::new();
         for agent in agents {
             let memories = self.read(&agent)?;
-            let is_wanted = |it: &&Memory| scope.is_none_or(|scope| it.scope_id == *scope);
+            let is_wanted = |memory: &&Memory| scope.is_none_or(|scope| memory.scope_id == *scope);
             all.extend(memories.iter().filter(is_wanted).cloned());
         }
-        all.sort_by_key(|it| it.origin.at_ms);
+        all.sort_by_key(|memory| memory.origin.at_ms);
         Ok(all)
     }
 
@@ -246,7 +250,7 @@ impl MemoryStore {
     /// [`MemoryError`] if a file cannot be read.
     pub fn get(&self, agent: Option<&AgentId>, id: &str) -> Result<Option<Memory>, MemoryError> {
         let mut all = self.list(agent, None)?.into_iter();
-        Ok(all.find(|it| it.memory_id == id))
+        Ok(all.find(|memory| memory.memory_id == id))
     }
 
     /// Deletes a memory, those that it had replaced, and those that these had replaced.
@@ -254,17 +258,18 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Unknown`] if there is none with this id, or an error of its file.
     pub fn forget(&self, agent: Option<&AgentId>, id: &str) -> Result<Memory, MemoryError> {
-        let known = self.get(agent, id)?;
-        let known = known.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
+        let found = self.get(agent, id)?;
+        let known = found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
         self.change(&known.origin.agent, |memories| {
             let mut next = vec![id.to_owned()];
             while let Some(id) = next.pop() {
-                let goes = |it: &mut Memory| it.memory_id == id || it.is_replaced_by(&id);
+                let goes =
+                    |memory: &mut Memory| memory.memory_id == id || memory.is_replaced_by(&id);
                 let gone: Vec<Memory> = memories.extract_if(.., goes).collect();
                 next.extend(
                     gone.into_iter()
-                        .map(|it| it.memory_id)
-                        .filter(|it| *it != id),
+                        .map(|memory| memory.memory_id)
+                        .filter(|other| *other != id),
                 );
             }
         })?;
@@ -281,9 +286,11 @@ impl MemoryStore {
         is_gone: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<Vec<Memory>, MemoryError> {
         self.unbuffer(|turn| is_gone(&turn.agent, &turn.session))?;
-        let goes = |it: &Memory| {
-            let session = it.origin.session.as_ref();
-            session.is_some_and(|session| is_gone(&it.origin.agent, session))
+        let goes = |memory: &Memory| {
+            let Origin { agent, session, .. } = &memory.origin;
+            session
+                .as_ref()
+                .is_some_and(|session| is_gone(agent, session))
         };
         let mut gone = Vec::new();
         for agent in self.agents()? {
@@ -291,9 +298,12 @@ impl MemoryStore {
                 continue;
             }
             gone.extend(self.change(&agent, |memories| {
-                let gone: Vec<Memory> = memories.extract_if(.., |it| goes(it)).collect();
+                let gone: Vec<Memory> = memories.extract_if(.., |memory| goes(memory)).collect();
                 for memory in memories.iter_mut() {
-                    if gone.iter().any(|it| memory.is_replaced_by(&it.memory_id)) {
+                    if gone
+                        .iter()
+                        .any(|gone| memory.is_replaced_by(&gone.memory_id))
+                    {
                         memory.state = MemoryState::Active;
                     }
                 }
@@ -320,16 +330,16 @@ impl MemoryStore {
     /// [`MemoryError`] if a file cannot be read or written.
     pub fn consolidate(&self, certain_ms: Option<u64>) -> Result<Consolidated, MemoryError> {
         let stale_ms = whole_ms(self.patience());
-        let is_stale = |it: &Memory| {
-            let waits = matches!(it.state, MemoryState::Review { .. });
-            let waited_ms = certain_ms.map_or(0, |now| now.saturating_sub(it.updated_ms));
+        let is_stale = |memory: &Memory| {
+            let waits = matches!(memory.state, MemoryState::Review { .. });
+            let waited_ms = certain_ms.map_or(0, |now| now.saturating_sub(memory.updated_ms));
             waits && stale_ms > 0 && waited_ms > stale_ms
         };
         let mut done = Consolidated::default();
         for agent in self.agents()? {
             self.change(&agent, |memories| {
                 let before = memories.len();
-                memories.retain(|it| !is_stale(it));
+                memories.retain(|memory| !is_stale(memory));
                 done.dropped += before - memories.len();
                 if self.0.config.auto_consolidate {
                     let merged = consolidate(memories);
@@ -346,20 +356,16 @@ impl MemoryStore {
 impl MemoryStore {
     /// Returns the agents that have memories.
     fn agents(&self) -> Result<Vec<AgentId>, MemoryError> {
-        let names = fs::read_dir(self.dir()).and_then(|entries| {
-            entries
-                .map(|entry| Ok(entry?.file_name()))
-                .collect::<io::Result<Vec<_>>>()
+        let entries = if_there(fs::read_dir(self.dir())).and_then(|entries| {
+            let entries = entries.into_iter().flatten();
+            entries.collect::<io::Result<Vec<_>>>()
         });
-        let names = match names {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            names => names.map_err(failed(self.dir()))?,
+        let agent = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            name.to_str()?.strip_suffix(".jsonl")?.parse().ok()
         };
-        let agent = |name: &str| name.strip_suffix(".jsonl")?.parse().ok();
-        let mut agents: Vec<AgentId> = names
-            .iter()
-            .filter_map(|name| name.to_str().and_then(agent))
-            .collect();
+        let entries = entries.map_err(failed(self.dir()))?.into_iter();
+        let mut agents: Vec<AgentId> = entries.filter_map(agent).collect();
         agents.sort();
         Ok(agents)
     }
@@ -447,9 +453,9 @@ fn memory(fact: &Fact, scope: &MemoryScope, origin: Origin) -> Result<Memory, Me
 
 /// Adds a memory, or confirms the one that says the same.
 fn add(memories: &mut Vec<Memory>, new: Memory, merges: bool) -> Remembered {
-    let is_repeated = |it: &&mut Memory| {
-        let is_used = !matches!(it.state, MemoryState::Superseded { .. });
-        is_used && it.scope_id == new.scope_id && is_repetition(&it.content, &new.content)
+    let is_repeated = |known: &&mut Memory| {
+        let is_used = !matches!(known.state, MemoryState::Superseded { .. });
+        is_used && known.scope_id == new.scope_id && is_repetition(&known.content, &new.content)
     };
     if let Some(known) = memories.iter_mut().find(is_repeated) {
         known.updated_ms = known.updated_ms.max(new.updated_ms);

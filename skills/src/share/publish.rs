@@ -111,10 +111,9 @@ impl Library {
         if state != before {
             state.write(dir)?;
         }
-        let index = index.written(options.key.as_ref());
-        let index = index.map_err(|error| failed(dir.join(INDEX_FILE))(error.into()));
+        let written = index.written(options.key.as_ref());
         Ok(Publication {
-            index: index?,
+            index: written.map_err(|error| failed(dir.join(INDEX_FILE))(error.into()))?,
             writer,
             skills,
             withheld,
@@ -241,7 +240,7 @@ fn skill_files(folder: &Path) -> Result<Vec<PathBuf>, EvolveError> {
 }
 
 fn modified_ms(path: &Path) -> u64 {
-    let modified = fs::metadata(path).and_then(|it| it.modified());
+    let modified = fs::metadata(path).and_then(|file| file.modified());
     modified.map_or(0, unix_ms)
 }
 

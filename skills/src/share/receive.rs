@@ -263,11 +263,11 @@ impl Receiver<'_> {
         if !is_newer || !self.peer.is_own && serves {
             why.push(Reason::Replaces);
         }
-        let was_removed = |it: &Proposal| {
-            let is_gone = it.state == ProposalState::Accepted && !is_there;
-            it.shared.is_some()
-                && it.is_of(agent, &proposal.name)
-                && (it.state.is_unwanted() || is_gone)
+        let was_removed = |before: &Proposal| {
+            let is_gone = before.state == ProposalState::Accepted && !is_there;
+            before.shared.is_some()
+                && before.is_of(agent, &proposal.name)
+                && (before.state.is_unwanted() || is_gone)
         };
         if self.store.proposals.iter().any(was_removed) {
             why.push(Reason::Removed);
@@ -282,7 +282,9 @@ impl Receiver<'_> {
     }
 
     fn n_waiting(&self) -> usize {
-        let is_its = |it: &&Proposal| it.is_waiting() && it.is_from(&self.peer.index.writer);
+        let is_its = |proposal: &&Proposal| {
+            proposal.is_waiting() && proposal.is_from(&self.peer.index.writer)
+        };
         self.store.proposals.iter().filter(is_its).count()
     }
 

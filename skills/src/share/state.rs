@@ -78,9 +78,10 @@ pub(super) fn import_of<'a>(
     name: &SkillName,
     text: &str,
 ) -> Option<&'a SharedOrigin> {
-    let is_it = |it: &&Proposal| it.is_accepted_of(agent, name) && it.text == text;
+    let is_it =
+        |proposal: &&Proposal| proposal.is_accepted_of(agent, name) && proposal.text == text;
     let mut proposals = proposals.iter().rev().filter(is_it);
-    proposals.find_map(|it| it.shared.as_ref())
+    proposals.find_map(|proposal| proposal.shared.as_ref())
 }
 
 // === impl CurrentSkill ===

@@ -268,7 +268,8 @@ fn peer_of(ReadIndex { index, is_own }: &ReadIndex) -> SharePeer {
 /// Counts the proposals of a home.
 fn count(peer: &mut SharePeer, proposals: &[Proposal]) {
     let n = |state: ProposalState| {
-        let is_its = |it: &&Proposal| it.state == state && it.is_from(&peer.writer);
+        let is_its =
+            |proposal: &&Proposal| proposal.state == state && proposal.is_from(&peer.writer);
         proposals.iter().filter(is_its).count()
     };
     (peer.n_waiting, peer.n_accepted) = (n(ProposalState::Waiting), n(ProposalState::Accepted));

@@ -9,11 +9,10 @@ use std::{
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
 };
 
 use anyhow::{Context as _, bail, ensure};
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, unix_ms};
 use metaclaw_skills::read_text;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -177,8 +176,7 @@ impl PeftAdapter {
     /// The state of an optimiser that made no step.
     fn state(&self) -> io::Result<Value> {
         let written = fs::metadata(self.from.join(WEIGHTS))?.modified()?;
-        let since = written.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let created_ms = u64::try_from(since.as_millis()).unwrap_or_default();
+        let created_ms = unix_ms(written);
         let line = format!("migrated-{}", self.lineage);
         Ok(json!({"format": 2, "step": 0, "seed": 0, "line": line, "created_ms": created_ms}))
     }

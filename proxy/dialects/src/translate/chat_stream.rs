@@ -259,9 +259,10 @@ impl ChatStream {
         self.stop_all(out);
         self.flush(out);
         self.begin(out);
-        let has_met = self.context.stops.met().is_some();
-        let reason = usage::finish_reason(reason, self.n_calls > 0);
-        let reason = if has_met { "stop" } else { reason };
+        let reason = match self.context.stops.met() {
+            Some(_) => "stop",
+            None => usage::finish_reason(reason, self.n_calls > 0),
+        };
         self.has_said = true;
         self.has_reason = true;
         self.put(&json!({}), &reason.into(), out);

@@ -1,8 +1,17 @@
 //! Finds what a body names of the things that are stored in the account at the provider: files, conversations, vector
 //! stores, containers, prompts and the like. An upstream is asked with the owner's key, and would use them.
 
-use metaclaw_chat::is_word;
+use std::{collections::HashMap, sync::LazyLock};
+
+use metaclaw_chat::words;
 use serde_json::Value;
+
+/// The known fields, by their names as [`plain`] writes them, with what the table says of each.
+static FIELDS: LazyLock<HashMap<String, &str>> = LazyLock::new(|| {
+    let kinds = ["unresolved", "stored", "stored_by_text", "stored_by_id"];
+    let names = kinds.map(|kind| words(kind).iter().map(move |name| (plain(name), kind)));
+    names.into_iter().flatten().collect()
+});
 
 /// How a text names a file: Alibaba's qwen-long, and Moonshot's videos.
 const SCHEMES: [&str; 2] = ["fileid://", "ms://"];
@@ -10,26 +19,25 @@ const SCHEMES: [&str; 2] = ["fileid://", "ms://"];
 /// Returns the path of the first field that names something stored. The top-level field `except` is not read.
 pub(crate) fn named_in(body: &Value, except: &str) -> Option<String> {
     let fields = body.as_object()?.iter();
-    let mut fields = fields.filter(|(name, _)| *name != except);
+    let mut read = fields.filter(|(name, _)| *name != except);
     let items = body["input"].as_array().into_iter().flatten();
     // An item of Responses without type and role is a reference, whatever else it has.
     let untyped = |item: &Value| item["type"].is_null() && item["role"].is_null() && has_id(item);
     let bare = items.enumerate().find(|(_, item)| untyped(item));
-    let bare = bare.map(|(index, _)| format!("input[{index}].id"));
-    bare.or_else(|| fields.find_map(|(name, value)| named_by(name, value)))
+    bare.map(|(index, _)| format!("input[{index}].id"))
+        .or_else(|| read.find_map(|(name, value)| named_by(name, value)))
 }
 
 /// Returns the path at or below a field. No provider resolves schemas, and what a reply quoted.
 fn named_by(name: &str, value: &Value) -> Option<String> {
-    let known = plain(name);
-    let is = |kind| is_word(kind, &known);
-    if is("unresolved") {
-        return None;
-    }
     let is_one = is_some(value) && !value.is_object();
-    let is_named = is_one && is("stored")
-        || is_one && value.is_string() && is("stored_by_text")
-        || has_id(value) && (is("stored_by_text") || is("stored_by_id"));
+    let is_named = match FIELDS.get(&plain(name)).copied() {
+        Some("unresolved") => return None,
+        Some("stored") => is_one,
+        Some("stored_by_text") => is_one && value.is_string() || has_id(value),
+        Some(_) => has_id(value),
+        None => false,
+    };
     if is_named {
         return Some(name.to_owned());
     }
@@ -54,7 +62,9 @@ fn below(value: &Value) -> Option<String> {
             .iter()
             .filter(|(name, _)| *name != "input" || !kind.ends_with("tooluse"))
             .find_map(|(name, value)| Some(format!(".{}", named_by(name, value)?))),
-        Value::String(text) if SCHEMES.iter().any(|it| text.starts_with(it)) => Some(String::new()),
+        Value::String(text) if SCHEMES.iter().any(|scheme| text.starts_with(scheme)) => {
+            Some(String::new())
+        }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
@@ -64,7 +74,7 @@ fn has_id(value: &Value) -> bool {
 }
 
 fn is_some(value: &Value) -> bool {
-    !value.is_null() && *value != "" && value.as_array().is_none_or(|it| !it.is_empty())
+    !value.is_null() && *value != "" && value.as_array().is_none_or(|items| !items.is_empty())
 }
 
 fn plain(name: &str) -> String {

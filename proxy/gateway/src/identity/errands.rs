@@ -205,10 +205,10 @@ fn is_of_system(chat: &ChatRequest) -> bool {
 
 /// Returns whether a text begins with a phrase, regardless of white space and case.
 pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
-    let mut said = text.split_whitespace();
+    let mut said_words = text.split_whitespace();
     let mut words = phrase.split_whitespace().peekable();
     while let Some(word) = words.next() {
-        let Some(said) = said.next() else {
+        let Some(said) = said_words.next() else {
             return false;
         };
         let head = said.get(..word.len());

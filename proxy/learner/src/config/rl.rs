@@ -74,7 +74,7 @@ pub struct RlConfig {
     /// The projections that have an adapter. lm_head is the projection to the logits.
     #[schemars(extend("enum" = TARGETS))]
     // All but lm_head.
-    #[default(Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()))]
+    #[default(Words(TARGETS[..7].iter().map(|&target| target.to_owned()).collect()))]
     pub targets: Words,
     /// How many optimizer steps are taken on one batch. They are tested together. Without it, 2 if rl.method has
     /// context_distillation, else 1.

@@ -151,10 +151,11 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
 
     /// Asks the server which epochs are there: an earlier run of the same made some, or a failed call was carried out.
     async fn find_made(&mut self) -> Result<(), StepFailure> {
-        let known = self.runner.checkpoints().await;
-        let known = known.map_err(StepFailure::at_server)?;
+        let listed = self.runner.checkpoints().await;
         // A server that lists none has those that were made here.
-        let Some(known) = known else { return Ok(()) };
+        let Some(known) = listed.map_err(StepFailure::at_server)? else {
+            return Ok(());
+        };
         let made = self.line.made(&known);
         if self.made.is_empty()
             && let Some(last) = made.last()
@@ -201,8 +202,8 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         };
         let loss = numbers.loss;
         let file = self.file.display().to_string();
-        let manifest = self.line.manifest(self.plan, &made, numbers, file)?;
-        let manifest = serde_json::to_value(manifest).unwrap_or_default();
+        let described = self.line.manifest(self.plan, &made, numbers, file)?;
+        let manifest = serde_json::to_value(described).unwrap_or_default();
         // The adapter first: where the checkpoint is there, so is its adapter.
         let backend = &self.runner.backend;
         let saved = backend.save_adapter(id.clone(), adapter).await;
@@ -298,8 +299,8 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             learning_rate,
             adam: self.plan.rl.adam(),
         };
-        let stepped = self.runner.backend.optim_step(request).await;
-        let stepped = seen(&mut self.run, StepStage::Step, stepped)?;
+        let reply = self.runner.backend.optim_step(request).await;
+        let stepped = seen(&mut self.run, StepStage::Step, reply)?;
         Ok(TakenStep {
             loss: loss.unwrap_or(sum),
             n_tokens,
@@ -352,8 +353,8 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         }
         let rows: Vec<&TokenRow> = plan.held_out.iter().collect();
         if let Objective::Preference { beta } = plan.objective {
-            let reference = self.reference.as_ref().map(|known| known.held_out.clone());
-            let reference = reference.unwrap_or_default();
+            let known = self.reference.as_ref().map(|known| known.held_out.clone());
+            let reference = known.unwrap_or_default();
             let margins = self.margins(id, &rows, &reference, beta).await?;
             return Ok(Some(mean_loss(&margins)));
         }
@@ -422,8 +423,8 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 positions: Some(some.iter().map(|example| example.positions()).collect()),
                 top_k: 0,
             };
-            let reply = self.runner.backend.forward(request).await;
-            let reply = seen(&mut self.run, StepStage::Pass(0), reply)?;
+            let answered = self.runner.backend.forward(request).await;
+            let reply = seen(&mut self.run, StepStage::Pass(0), answered)?;
             let sum = |values: &Vec<f32>| values.iter().copied().map(f64::from).sum::<f64>();
             sums.extend(reply.logprobs.iter().map(sum));
         }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use metaclaw_chat::if_there;
-
 use rustix::fs::Access;
 
 use super::{files::entries, opening::FORMAT};
@@ -71,7 +70,7 @@ fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
 fn folder(path: &Path) -> Result<(), OpenError> {
     let unusable = |error| not_usable(path, error);
     let about = if_there(fs::metadata(path)).map_err(unusable)?;
-    match about.map(|it| it.is_dir()) {
+    match about.map(|about| about.is_dir()) {
         None => return Ok(()),
         Some(false) => return Err(unusable(io::ErrorKind::NotADirectory.into())),
         Some(true) => {}
@@ -88,8 +87,8 @@ fn file(path: &Path) -> Result<(), OpenError> {
         }
         fs::OpenOptions::new().read(true).write(true).open(path)
     };
-    let tried = if_there(tried()).map(drop);
-    tried.map_err(|error| not_usable(path, error))
+    let opened = if_there(tried()).map(drop);
+    opened.map_err(|error| not_usable(path, error))
 }
 
 /// Makes the error for an unusable file of the log, with advice.

@@ -85,11 +85,8 @@ pub(super) fn swap_and_keep(dir: &Path, database: &Path, kept: &Path) -> io::Res
 pub(super) fn settle(dir: &Path, database: &Path) -> io::Result<()> {
     if !database.try_exists()? && old(dir).try_exists()? {
         // The copy was complete before the first rename. If it is gone, somebody removed it.
-        match fs::rename(fresh(dir), database) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return fs::rename(old(dir), database);
-            }
-            renamed => renamed?,
+        if if_there(fs::rename(fresh(dir), database))?.is_none() {
+            return fs::rename(old(dir), database);
         }
     }
     if_there(fs::remove_dir_all(old(dir)))?;

@@ -21,9 +21,9 @@ const MARK: &str = "FORMAT";
 /// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
 pub(super) fn check(dir: &Path, database: &Path, opening: OpenMode) -> Result<(), OpenError> {
     let mark = dir.join(MARK);
-    let found = if_there(fs::read(&mark)).map_err(|error| not_usable(&mark, error))?;
-    let Some(found) = found else { return Ok(()) };
-    let found = String::from_utf8_lossy(&found).trim().to_owned();
+    let read = if_there(fs::read(&mark)).map_err(|error| not_usable(&mark, error))?;
+    let Some(bytes) = read else { return Ok(()) };
+    let found = String::from_utf8_lossy(&bytes).trim().to_owned();
     // Without this check, sled would create an empty database.
     let exists = database.join("db").is_file();
     let dir_of = || dir.to_owned();
