@@ -20,7 +20,7 @@ pub(crate) fn words(kind: &str) -> &'static [&'static str] {
     TABLE.get(kind).map_or(&[], Vec::as_slice)
 }
 
-/// Returns whether a word in small letters and without `_` is one of a kind.
+/// Returns whether a word is one of a kind. `word` has small letters and no `_`.
 pub fn is_word(kind: &str, word: &str) -> bool {
     words(kind)
         .iter()
