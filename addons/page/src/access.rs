@@ -98,8 +98,8 @@ pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery)
     .into_response()
 }
 
-/// Ends the cookies of all browsers. The server keeps no list of cookies, so it cannot end a single one. If only this
-/// browser deleted its cookie, a copy of it would stay valid.
+/// Signs out all browsers. The server keeps no list of cookies, so it cannot end a single one. Deleting the cookie in
+/// this browser alone would not be enough, because a copy of the cookie would stay valid.
 pub(crate) fn sign_out(state: &PageState, headers: &HeaderMap) -> Result<Response, PageFailure> {
     let ended = state.logins().end_all().context("nobody was signed out");
     ended.map_err(OperationFailure::unavailable)?;

@@ -1,4 +1,4 @@
-//! Requests: sent once, or again while the server is away; and why one failed, in words.
+//! Sends HTTP requests, once or repeatedly while the server is away, and says in words why one failed.
 
 use std::{error::Error, fmt::Write as _, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Sends a request, and reads its answer whole.
+/// Sends a request, and reads the whole answer.
 // pair: what every answer has, the status and the body
 pub(crate) async fn fetch(
     request: RequestBuilder,
@@ -17,7 +17,8 @@ pub(crate) async fn fetch(
     Ok((response.status(), response.bytes().await?.into()))
 }
 
-/// Attempts again, for at most `patience`, as long as an error comes with a wait: the least one that may help.
+/// Repeats an attempt for at most `patience`. An error that may pass comes with the shortest wait after which a new
+/// attempt may help. An error without a wait is returned at once.
 pub(crate) async fn patiently<T, E>(
     patience: Duration,
     attempt: impl AsyncFn() -> Result<T, (E, Option<Duration>)>,

@@ -1,11 +1,11 @@
-//! Processes of this machine: the group of a child, and those that have a variable in their environment.
+//! Finds processes of this machine by a variable in their environment, and ends the process group of a child.
 
 use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-/// The process group of a child that was started as the first of its group. Dropping it kills the group.
+/// The process group of a child that was started as the leader of its group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup(Option<Pid>);
 
@@ -29,7 +29,7 @@ impl ProcessGroup {
         self.0 = None;
     }
 
-    /// Lets the processes go on.
+    /// Lets the processes keep running when this is dropped.
     pub(crate) fn release(&mut self) {
         self.0 = None;
     }
@@ -43,8 +43,8 @@ impl Drop for ProcessGroup {
 
 // === functions ===
 
-/// Returns the processes that have `variable`, as in `NAME=value`, in their environment, and those whose folder in
-/// `/proc` is one that `is_meant` says. A system without `/proc` has none.
+/// Returns the processes that have `variable` (`NAME=value`) in their environment, or whose folder in `/proc`
+/// `is_meant` accepts. A system without `/proc` has none.
 pub(crate) fn processes(variable: &str, is_meant: impl Fn(&Path) -> bool) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = entries.filter_map(|entry| {

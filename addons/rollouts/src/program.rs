@@ -249,8 +249,8 @@ fn reward_written(path: &Path) -> io::Result<Option<RewardWritten>> {
     }))
 }
 
-/// Kills every process whose environment names the rollout: those that left the process group, and those whose runner
-/// was killed.
+/// Kills every process whose environment names the rollout. Such a process may have left the process group, or its
+/// runner was killed.
 pub(crate) fn end_processes(rollout: impl fmt::Display) {
     for process in processes(&format!("METACLAW_ROLLOUT={rollout}"), |_| false) {
         // It may have ended meanwhile.

@@ -78,7 +78,7 @@ pub(crate) struct RunProgress {
 // === impl TaskTally ===
 
 impl TaskTally {
-    /// Counts how the tries of a task ended.
+    /// Counts how the attempts at a task ended.
     pub(crate) fn new(ends: &[EpisodeEnd], success_at: f64) -> Self {
         let mut tally = Self::default();
         for end in ends {

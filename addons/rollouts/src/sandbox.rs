@@ -95,7 +95,7 @@ impl Sandbox {
             raw.group.kill();
             folder.kill_rest();
         } else {
-            // Programs in the background go on.
+            // A sandbox keeps its background programs running between commands.
             raw.group.release();
         }
         if raw.outcome.end == ExecEnd::TimedOut {

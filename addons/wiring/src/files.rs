@@ -40,7 +40,8 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Replaces a file if it still has the bytes that were read, or makes it for its owner alone if there was none.
+/// Replaces a file if it still has the bytes that were read. If there was no file, creates one that only its owner can
+/// read.
 pub(crate) fn exchange(
     path: &Path,
     before: Option<&[u8]>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The agent's model, and how the agent reaches it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// OpenClaw's file.
+    /// OpenClaw's configuration file.
     pub file: PathBuf,
     /// The agent's own name for the provider, for example `openai`.
     pub provider: String,

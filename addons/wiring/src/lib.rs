@@ -1,6 +1,6 @@
 //! Reads the agent's own configuration, points it at the proxy, and restores it.
 //!
-//! Nothing is changed before the owner said yes, and then only a little: one additional entry, the primary model, and
+//! Nothing is changed before the owner agrees, and then only a little: one additional entry, the primary model, and
 //! the former model as its first fallback. If the proxy is gone, the agent only needs a retry. A copy of the file and a
 //! record of the change are on the disk before the change ([`Wiring`]). So after a crash at any point, the next start
 //! can restore a valid state.

@@ -1,4 +1,4 @@
-//! The agents whose files are changed key by key. Each is a row of `data/agents.yaml`, which says what its columns mean.
+//! The agents whose files are changed key by key. Each is a row of `data/agents.yaml`, which explains its columns.
 
 use std::{path::Path, sync::LazyLock};
 
@@ -155,7 +155,7 @@ impl KeyRow {
     }
 }
 
-/// Returns a value with its words replaced, or none if it is one word without a value.
+/// Returns a value with each `${word}` replaced, or `None` if the value is a single word that has no value.
 fn filled(template: &Value, words: &Value) -> Option<Value> {
     let text = |text: &str| substituted(text, |word| words[word].as_str().map(str::to_owned));
     Some(match template {

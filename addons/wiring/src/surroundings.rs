@@ -24,8 +24,8 @@ impl Surroundings {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// Returns the first of these paths whose variable (`$NAME/..`) is set, else the first that exists, else the last. A
-    /// path without a variable or `~` goes on where `folder` ends.
+    /// Returns the first of these paths whose variable (`$NAME/..`) is set, else the first that exists, else the last.
+    /// A path without a variable or `~` is appended to the text of `folder`.
     pub(crate) fn place(&self, folder: &Path, names: &[String]) -> PathBuf {
         let named = names.iter().find_map(|name| {
             let name = name.strip_prefix('$')?;
@@ -44,7 +44,7 @@ impl Surroundings {
         });
         let place = named.or_else(|| usual.clone().find(|path| path.exists()));
         let place = place.or_else(|| usual.next_back()).unwrap_or_default();
-        // Without a slash that stands twice.
+        // This removes a double slash.
         place.components().collect()
     }
 

@@ -85,7 +85,7 @@ impl Wires {
         Self { folder }
     }
 
-    /// Returns the ids of the agents that have a record, also of those that this release no longer wires.
+    /// Returns the ids of the agents that have a record, including those that this release no longer wires.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
 /// The most elements that may be in one another in an answer.
 const MAX_DEPTH: usize = 8;
-/// Each byte that RFC 3986 does not call unreserved.
+/// Every byte except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -152,7 +152,7 @@ impl S3Location {
                 "ListBucketResult/IsTruncated" => is_truncated = text == "true",
                 "ListBucketResult/NextContinuationToken" => listing.continuation = Some(text),
                 "ListBucketResult/CommonPrefixes/Prefix" => {
-                    // Bytes that are no UTF-8 become U+FFFD, which is in no valid name.
+                    // Bytes that are not UTF-8 become U+FFFD, which no valid name contains.
                     let name = percent_decode_str(&text).decode_utf8_lossy();
                     let name = name.strip_prefix(&self.prefix);
                     let name = name.and_then(|name| name.strip_suffix('/'));

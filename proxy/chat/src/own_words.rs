@@ -15,10 +15,10 @@ pub const LOOKED_BACK: usize = 128;
 /// If this share of an argument's words is the owner's, the argument counts as the owner's.
 const NEARLY_ALL: f64 = 0.9;
 
-/// Returns what was typed of the message at `at`, or `None` if it is not a user's.
+/// Returns what was typed in the message at `at`, or `None` if it is not a user's message.
 ///
-/// Text from the arguments of an earlier tool call is nobody's words. A message that answers a call of a tool, or that
-/// repeats an earlier result or reply, is the application's.
+/// Text from the arguments of an earlier tool call belongs to nobody. A message is the application's if it answers a
+/// tool call or repeats an earlier result or reply.
 pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
     let mut utterance = typed_at(messages, at)?;
     let before = &messages[..at];
@@ -30,7 +30,7 @@ pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utt
     Some(utterance)
 }
 
-/// Returns whether the message before is a call of a tool that no result answers.
+/// Returns whether the message before is a reply that calls a tool, and `message` has no result for it.
 fn answers_call<M: Borrow<Message>>(message: &Message, before: Option<&M>) -> bool {
     let is_result = |part: &Value| part["type"] == "tool_result";
     let parts = message.get("content").and_then(Value::as_array);
@@ -40,8 +40,8 @@ fn answers_call<M: Borrow<Message>>(message: &Message, before: Option<&M>) -> bo
         && !parts.is_some_and(|parts| parts.iter().any(is_result))
 }
 
-/// Returns whether a text is an earlier result or reply, or its end behind a colon or a line break, and nobody typed it
-/// before. Only the ends of the texts are compared.
+/// Returns whether a text repeats an earlier result or reply, or the end of one behind a colon or a line break, that
+/// nobody typed before. Only the ends of the earlier messages are compared.
 fn repeats<M: Borrow<Message>>(typed: &str, before: &[M]) -> bool {
     let is_end = |text: &str| {
         let label = text.trim_end().strip_suffix(typed);
@@ -56,8 +56,8 @@ fn repeats<M: Borrow<Message>>(typed: &str, before: &[M]) -> bool {
     CallTexts::may_have(typed) && first().is_some_and(|first| first.role() != Role::User)
 }
 
-/// Returns what was typed of the message at `at`, like [`utterance_at`], without a comparison with earlier results and
-/// replies, which is for what is learned and not for each request.
+/// Returns what was typed in the message at `at`, like [`utterance_at`], but does not check whether the message answers
+/// a tool call or repeats an earlier result or reply. Only learning needs these checks, so requests skip them.
 pub fn typed_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
     let utterance = messages.get(at)?.borrow().utterance()?;
     let before = &messages[at.saturating_sub(LOOKED_BACK)..at];

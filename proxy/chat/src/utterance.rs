@@ -1,7 +1,6 @@
-//! Finds what the owner typed in a user message as a client sends it. This is the only place that decides it, for every
-//! client.
+//! Finds what the owner typed in a user message as a client sends it. No other place decides this, for any client.
 //!
-//! A text is the owner's if all of this holds, and nobody's or somebody else's in any other case:
+//! A text is the owner's if all of these conditions hold. Otherwise it belongs to nobody or to somebody else:
 //!
 //! - It is in a user message that names no participant and answers no tool call, as a string or in a part of type `text`
 //!   or `input_text` ([`Message::utterance`](crate::Message::utterance)).

@@ -150,7 +150,7 @@ enum MetaclawCommand {
 // === impl Cli ===
 
 impl Cli {
-    /// Reads the arguments. Ends the process if they are wrong, or help is wanted.
+    /// Reads the arguments. Ends the process if they are wrong or ask for help.
     pub(crate) fn typed() -> Self {
         let matches = help::taught(Self::command()).try_get_matches();
         let matches = matches.unwrap_or_else(|error| help::with_successor(error).exit());

@@ -96,7 +96,7 @@ impl TerminalPrompt {
         answer
     }
 
-    /// Asks for a yes or a no; Enter takes `preset`, if there is one.
+    /// Asks for a yes or a no. Enter accepts `preset`, if there is one.
     pub(crate) fn yes(&mut self, question: &str, preset: Option<bool>) -> io::Result<bool> {
         let word = match preset {
             Some(true) => "yes",

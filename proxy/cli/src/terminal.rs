@@ -1,10 +1,10 @@
-//! The terminal that a subcommand writes to.
+//! The width of the terminal that a subcommand writes to.
 
 use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;
 
-/// Returns the terminal's columns, or `None` if the output is not a terminal, or the terminal does not say them.
+/// Returns the number of columns, or `None` if the output is not a terminal or the terminal does not report it.
 pub(crate) fn width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {

@@ -65,7 +65,7 @@ impl WireLinks {
                 Ok(true) => asking.push(agent.name.as_str()),
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(agent = agent.id, %error, "an agent does not ask us");
+                    warn!(agent = agent.id, %error, "an agent could not be pointed at the proxy");
                     lines.push(format!("{} does not ask MetaClaw: {error}", agent.name));
                 }
             }
@@ -91,10 +91,11 @@ impl WireLinks {
         }
     }
 
-    /// Restores the files of agents that only an earlier release wired. Returns a line for each.
+    /// Restores the files of agents that an earlier release wired and this one does not support. Returns a line for
+    /// each.
     fn unsupported(&self) -> Vec<String> {
         let agents = self.wires.agents().unwrap_or_else(|error| {
-            warn!(%error, "the records of wired agents cannot be listed");
+            warn!(%error, "cannot list the records of wired agents");
             Vec::new()
         });
         let unknown = agents.iter().filter(|agent| profile(agent).is_none());
@@ -116,7 +117,7 @@ impl WireLinks {
         }
         if !self.wires.is_wired_to(&agent.id, target)? {
             self.wires.wire(agent, &self.surroundings, target)?;
-            info!(agent = agent.id, "an agent asks us");
+            info!(agent = agent.id, "an agent is pointed at the proxy");
         }
         Ok(true)
     }

@@ -37,7 +37,7 @@ pub enum ControlError {
     Unreachable {
         pid: u32,
         source: reqwest::Error,
-        /// What may have happened all the same.
+        /// A note that the change may have been made, or nothing.
         hint: String,
     },
     #[error("{0}")]
@@ -69,13 +69,14 @@ pub(crate) struct RefusedReply {
 // === impl ControlError ===
 
 impl ControlError {
-    /// Says of a change that it may be made. Without a connection, nothing was.
+    /// Adds a note that a change may have been made, unless there was no connection. `shown_by` is `None` for an
+    /// operation that changes nothing.
     fn with_hint(mut self, shown_by: Option<&str>) -> Self {
         if let (Self::Unreachable { source, hint, .. }, Some(shown_by)) = (&mut self, shown_by)
             && !source.is_connect()
         {
             *hint = format!(
-                ". The change may be made all the same, or the next start finishes it: `{shown_by}` shows it"
+                ". The change may have been made, or the next start finishes it: `{shown_by}` shows it"
             );
         }
         self

@@ -63,14 +63,14 @@ pub enum GivenLessons {
     Weights,
 }
 
-/// Asks an agent's own questions with and without what was learned, or says what would be asked.
+/// An operation that asks the model an agent's own questions with and without the lessons, or only shows the questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compare {
     pub agent: AgentId,
-    /// The number of the agent's own questions that are taken if none are given.
+    /// The number of the agent's own questions to take if `questions` is empty.
     pub n: usize,
     pub questions: Vec<String>,
-    /// Whether the model is asked. Otherwise the questions have no answers.
+    /// Whether the model is asked. If not, the questions have no answers.
     pub asks: bool,
 }
 
@@ -102,7 +102,8 @@ pub struct ComparedAnswer {
 // === impl Comparison ===
 
 impl Comparison {
-    /// Returns what a question's answers differ in: the lessons that fit it, and the adapter.
+    /// Returns what each answer to a question is given: nothing, the lessons that fit it, and the adapter, if there are
+    /// any.
     pub fn columns(&self, question: &ComparedQuestion) -> Vec<GivenLessons> {
         let lessons = question.lessons.as_ref().map(|_| GivenLessons::Lessons);
         let weights = self.adapter.as_ref().map(|_| GivenLessons::Weights);

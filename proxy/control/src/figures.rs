@@ -1,8 +1,8 @@
-//! The figures of some days, from the turn log. The report, the curves, the status and the page take them from here, so
-//! that one figure is the same everywhere.
+//! The figures of a period, from the turn log. The report, the curves, the status and the page take them from here, so
+//! that they all show the same numbers.
 //!
-//! The log counts by agent and day of UTC, and keeps these counts when it deletes texts: [`CountedDays`]. It does not
-//! count everything, so the rest can be said of turns that still exist alone: [`ExistingTurns`].
+//! The log counts by agent and day in UTC, and keeps these counts when it deletes texts: [`CountedDays`]. It does not
+//! count everything. The other figures cover only turns that still exist: [`ExistingTurns`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ use serde::{Deserialize, Serialize};
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 /// The number of turns that are read at a time, so that new turns do not wait long.
 const PAGE: usize = 100;
-/// The number of broken prompts that are kept with their words.
+/// The most broken prompts that a report shows.
 const SHOWN_BREAKS: usize = 20;
 
-/// Consecutive days of UTC, including the first and the last.
+/// Consecutive days in UTC, including the first and the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
     pub first: Date,
     pub last: Date,
 }
 
-/// The part of a number of turns or tokens that something is true of.
+/// A share of turns or tokens: `n` of `of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     pub n: u64,
@@ -40,7 +40,7 @@ pub struct Verdicts {
     pub good: u64,
     pub unclear: u64,
     pub bad: u64,
-    /// Verdicts that say what would have been better, of turns that still exist.
+    /// Verdicts with a hint of what would have been better. Only turns that still exist are counted.
     pub hinted: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct ChatTokens {
     /// The prompt's tokens that came from the provider's cache.
     pub cached: u64,
     pub completion: u64,
-    /// Replies without a reported cost, of turns that still exist.
+    /// Replies whose upstream reported no token counts. Only turns that still exist are counted.
     pub n_uncounted: u64,
 }
 
@@ -76,41 +76,41 @@ pub struct UpstreamDay {
 #[derive(Debug)]
 pub(crate) struct CountedDays(Vec<DayStatistics>);
 
-/// What the turns of a period say that still exist.
+/// The figures from the turns of a period that still exist.
 #[derive(Debug, Default)]
 pub(crate) struct ExistingTurns {
     pub(crate) n: u64,
     pub(crate) sessions: BTreeSet<u64>,
-    /// Verdicts that say what would have been better.
+    /// Verdicts with a hint of what would have been better.
     pub(crate) n_hinted: u64,
-    /// Complete replies without a reported cost.
+    /// Complete replies whose upstream reported no token counts.
     pub(crate) n_uncounted: u64,
-    /// Turns that nothing is learned from, by reason.
+    /// Turns from which nothing is learned, by reason.
     pub(crate) unused: BTreeMap<String, u64>,
     pub(crate) upstreams: BTreeMap<String, UpstreamDay>,
-    /// The skills that were given, with the number of turns.
+    /// The number of turns that got each skill.
     pub(crate) skills: BTreeMap<String, u64>,
     /// The newest turns whose prompts broke, the newest first.
     pub(crate) broken: Vec<TurnId>,
 }
 
-/// Returns the day of UTC of a moment in Unix milliseconds.
+/// Returns the day in UTC of a time in Unix milliseconds.
 pub fn date_of(at_ms: u64) -> Date {
     let at_ms = i64::try_from(at_ms).unwrap_or(i64::MAX);
     let at = Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::MAX);
     at.to_zoned(TimeZone::UTC).date()
 }
 
-/// Returns the beginning of a day in Unix milliseconds; 0 for a day before 1970.
+/// Returns the beginning of a day in Unix milliseconds, or 0 for a day before 1970.
 pub(crate) fn begin_ms(day: Date) -> u64 {
     let begin = day.to_zoned(TimeZone::UTC);
     let begin_ms = begin.map_or(0, |begin| begin.timestamp().as_millisecond());
     u64::try_from(begin_ms).unwrap_or_default()
 }
 
-// Figures of counts, one function each.
+// Each of the next functions returns one figure from daily counts.
 
-/// Returns how many turns there were, those of rollouts and the client's own requests included.
+/// Returns the number of turns, including those of rollouts and the client's own requests.
 pub fn n_turns(counts: &DailyCounts) -> u64 {
     counts.turns + counts.side_turns + counts.rollout_turns
 }
@@ -165,7 +165,7 @@ impl Period {
         days.take_while(move |day| *day <= self.last)
     }
 
-    /// Returns whether a moment in Unix milliseconds is in it.
+    /// Returns whether a time in Unix milliseconds is in the period.
     pub(crate) fn has(self, at_ms: u64) -> bool {
         (self.first..=self.last).contains(&date_of(at_ms))
     }
@@ -174,12 +174,12 @@ impl Period {
 // === impl Share ===
 
 impl Share {
-    /// Returns the share, from 0 to 1. `None` of nothing.
+    /// Returns the share, from 0 to 1, or `None` if `of` is 0.
     pub fn value(self) -> Option<f64> {
         (self.of > 0).then(|| self.n as f64 / self.of as f64)
     }
 
-    /// Returns the share in percent. `None` of nothing.
+    /// Returns the share in percent, or `None` if `of` is 0.
     pub fn percent(self) -> Option<u64> {
         (self.n * 100 + self.of / 2).checked_div(self.of)
     }
@@ -250,7 +250,7 @@ pub fn broken_line(broken: &BrokenPrompt) -> String {
 // === impl CountedDays ===
 
 impl CountedDays {
-    /// Reads the counts of an agent, or of all agents together.
+    /// Reads the counts of one agent, or of all agents.
     pub(crate) async fn read(
         log: &TurnLog,
         period: Period,
@@ -295,7 +295,7 @@ impl CountedDays {
 // === impl ExistingTurns ===
 
 impl ExistingTurns {
-    /// Reads the turns that ended in a period. The log has them in the order in which they ended.
+    /// Reads the turns that ended in a period. The log lists turns in the order in which they ended.
     pub(crate) async fn read(log: &TurnLog, period: Period) -> Result<Self, LogError> {
         let mut existing = Self::default();
         let mut filter = TurnFilter {
@@ -353,7 +353,7 @@ fn failure(end: StreamEnd) -> Option<String> {
     })
 }
 
-/// Returns why nothing is learned from a turn, or `None` if something was or may be.
+/// Returns why nothing is learned from a turn, or `None` if something was learned or still may be.
 fn unused(turn: &TurnSummary) -> Option<String> {
     match (turn.kind, &failure(turn.end), &turn.state) {
         (TurnKind::Side, ..) => Some("errands of the client's own".to_owned()),

@@ -132,8 +132,8 @@ pub(crate) async fn forget(
     }
 }
 
-/// Removes files that killed processes had not finished, because they may have words that are to be forgotten. Returns
-/// their number.
+/// Removes unfinished files of killed processes, because they may contain words that are to be forgotten. Returns the
+/// number of files.
 ///
 /// # Errors
 /// Returns the error of a file.
@@ -271,8 +271,8 @@ fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow:
     Ok(n_wishes + n_skills + n_memories)
 }
 
-/// Deletes the daily reports that earlier versions wrote into the home. They have words of lessons, and nothing else
-/// would remove these.
+/// Deletes the daily reports that earlier versions wrote into the home. They contain words of lessons, and nothing else
+/// deletes them.
 fn delete_old_reports(home: &Home) -> std::io::Result<()> {
     if_there(fs::remove_dir_all(home.reports())).map(Option::unwrap_or_default)
 }

@@ -265,7 +265,7 @@ impl Home {
         Ok(names)
     }
 
-    /// The folders with files of its own that are written anew.
+    /// The folders whose files this program replaces as a whole. A kill may leave unfinished files there.
     pub(crate) fn folders(&self) -> [PathBuf; 2] {
         [self.dir.clone(), self.shared.clone()]
     }

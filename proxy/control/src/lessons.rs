@@ -263,7 +263,7 @@ fn holder<'a>(agent: &'a AgentId, sender: Option<&'a SenderId>) -> Holder<'a> {
     Holder { agent, sender }
 }
 
-/// Returns the outcome for a wish that was written by hand, or was there.
+/// Returns the outcome of adding a wish by hand. `lesson` is `None` if the wish was there already.
 fn added(lesson: Option<Lesson>, wish: &str) -> LessonChanged {
     match lesson {
         Some(lesson) => LessonChanged {

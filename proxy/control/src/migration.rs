@@ -1,7 +1,8 @@
-//! `metaclaw migrate`: takes settings, keys, skills and adapters of a home of the Python MetaClaw into one of this program.
+//! `metaclaw migrate` copies settings, keys, skills and adapters from a home of the Python MetaClaw into a home of this
+//! program.
 //!
-//! The old home is only read. Nothing of the new home is overwritten, and a second run adds nothing twice. Each thing that
-//! was found becomes one [`MigrationItem`], which says what became of it.
+//! The old home is only read. Nothing in the new home is overwritten, and a second run copies nothing twice. Each thing
+//! in the old home becomes one [`MigrationItem`], which says what happened to it.
 
 use std::{
     fs,
@@ -28,14 +29,14 @@ pub use self::{
     report::{MigratedKind, MigrationItem, MigrationOutcome, MigrationReport},
 };
 
-/// Keys that are not taken, because what they name is taken itself.
+/// Keys that are not taken, each with the reason.
 const WITHOUT: [(&str, &str); 1] = [(
     "skills.dir",
     "the skills themselves are copied into the new home",
 )];
-/// The history of skills that a model wrote, in the library.
+/// The history of the skills that a model wrote.
 const HISTORY: &str = "skills/evolution_history.jsonl";
-/// Entries of an old home that are dealt with one by one.
+/// Entries of an old home that have a migration of their own.
 const TAKEN: [&str; 4] = ["config.yaml", "auth-profiles.json", "skills", "adapters"];
 /// Entries of an old home that are left, each with the reason.
 const LEFT: [(&str, &str); 10] = [
@@ -49,19 +50,19 @@ const LEFT: [(&str, &str); 10] = [
     ),
     (
         "memory",
-        "its database is not read, because most of it was made of prompts (`metaclaw memory add \"..\"` takes what should hold)",
+        "its database is not read, because most of it was copied from prompts (add what you want to keep: `metaclaw memory add \"..\"`)",
     ),
     ("memory_data", OLDEST_SKILLS),
     ("conversation_skills.json", OLDEST_SKILLS),
     (
         "cli-sessions.json",
-        "no provider's command-line program is run, so there are no sessions of one",
+        "this program does not run providers' command-line programs, so it has no use for their sessions",
     ),
     (
         "calendar_token.json",
-        "sign in again (`metaclaw auth login --provider google-calendar`), or copy it, as it has the same form",
+        "sign in again (`metaclaw auth login --provider google-calendar`), or copy the file, which has the same form here",
     ),
-    ("scheduler_state.json", "it was the state of a moment"),
+    ("scheduler_state.json", "it is a temporary state of the old program"),
     ("metaclaw.log", "it is the log of the old program"),
     (
         "checkpoints",
@@ -73,9 +74,9 @@ const OLDEST_SKILLS: &str =
 const PROCESS: &str = "it belongs to a process of the old program";
 const UNKNOWN: &str = "it is no file of the Python MetaClaw that this program knows";
 
-/// Migrates a home. Everything is read and checked once before anything is written, so a home that cannot be read leaves
-/// the new one as it was. `checkpoints` returns the trainer's folder by the settings of the new home, which change on the
-/// way.
+/// Migrates a home. A first pass reads and checks everything and writes nothing, so a home that cannot be read leaves
+/// the new one unchanged. `checkpoints` returns the trainer's folder from the settings of the new home. It is called
+/// after the settings are taken, because they may name another folder.
 ///
 /// # Errors
 /// [`OldHomeError`], or why a file cannot be read or written.

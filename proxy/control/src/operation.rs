@@ -21,7 +21,7 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     const MAX_BODY: usize = 2 << 20;
     /// How long a command waits for the running process.
     const DEADLINE: Duration = Duration::from_secs(30);
-    /// The command that shows whether it was carried out, if it changes something.
+    /// The command that shows whether the operation was carried out, or `None` if the operation changes nothing.
     const SHOWN_BY: Option<&'static str> = None;
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 

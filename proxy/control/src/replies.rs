@@ -1,4 +1,4 @@
-//! The types in replies of operations that belong to crates below this one.
+//! The types of lower crates that replies of operations contain.
 //!
 //! An addon needs them, and depends only on this crate and `metaclaw-chat`.
 

@@ -1,4 +1,4 @@
-//! The report: what happened in some days, from the figures of the log and the journal of lessons.
+//! The report of a period, from the figures of the log and the journal of lessons.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub use self::markdown::text as markdown;
 pub struct PeriodReport {
     pub period: Period,
     pub turns: u64,
-    /// Turns among these whose texts are deleted. They are missing in `sessions`, `unused`, `upstreams` and `skills`.
+    /// The number of these turns whose texts are deleted. They are missing in `sessions`, `unused`, `upstreams` and
+    /// `skills`.
     pub gone: u64,
     pub sessions: u64,
     /// Turns of each agent.
@@ -38,7 +39,7 @@ pub struct PeriodReport {
     /// The skills that were written in these days after failures, in their present state.
     pub written: Vec<WrittenSkill>,
     pub verdicts: Verdicts,
-    /// Turns that nothing is learned from, by reason.
+    /// Turns from which nothing is learned, by reason.
     pub unused: BTreeMap<String, u64>,
     /// The training steps of these days, in order.
     pub steps: Vec<StepTold>,
@@ -51,7 +52,7 @@ pub struct PeriodReport {
     pub learning: u64,
     /// The turns of each upstream, and what failed there.
     pub upstreams: BTreeMap<String, UpstreamDay>,
-    /// The skills that agents got, with the number of turns.
+    /// The number of turns that got each skill.
     pub skills: BTreeMap<String, u64>,
     /// What waits for the owner's decision now.
     pub waiting: WaitingReviews,
@@ -165,7 +166,7 @@ pub fn report<'a>(
     })
 }
 
-/// Returns a step that has ended.
+/// Returns the outcome of a step, or `None` if the step has not ended.
 fn ended(step: Step) -> Option<StepTold> {
     let (adapter, tested, declined) = match step.outcome? {
         StepOutcome::Trained { adapter, gate, .. } => (Some(adapter), gate.is_some(), None),

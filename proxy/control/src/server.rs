@@ -209,7 +209,7 @@ async fn admit(State(control): State<Control>, request: Request, next: Next) -> 
     }
 }
 
-/// Returns whether a request shows the token. The time it takes reveals only the token's length.
+/// Returns whether a request has the token. The time that this takes reveals only the token's length.
 pub fn shows_token(headers: &HeaderMap, token: &str) -> bool {
     let given = headers.get(header::AUTHORIZATION);
     let given = given.and_then(|it| it.to_str().ok());

@@ -279,7 +279,7 @@ async fn what_is_being_forgotten_is_forgotten_though_nobody_waits_for_it() {
     instance.close().await;
 }
 
-/// The process is killed after it has got the request.
+/// The process is killed after it has received the request.
 #[tokio::test]
 async fn a_change_without_an_answer_may_be_made() {
     async fn said<O: crate::operation::Operation>(operation: O, is_there: bool) -> String {
@@ -308,7 +308,7 @@ async fn a_change_without_an_answer_may_be_made() {
     };
     let hint = |shown_by: &str| {
         format!(
-            "The change may be made all the same, or the next start finishes it: `{shown_by}` shows it"
+            "The change may have been made, or the next start finishes it: `{shown_by}` shows it"
         )
     };
     for what in ["add", "remove", "edit", "undo", "accept", "dismiss"] {
@@ -321,12 +321,12 @@ async fn a_change_without_an_answer_may_be_made() {
     }
     let text = said(Forget::default(), true).await;
     assert!(text.ends_with(&hint("metaclaw turns list")), "{text}");
-    // Without a connection nothing was done, and a question changes nothing.
+    // Without a connection nothing was changed. A question never changes anything.
     for text in [
         said(change("add"), false).await,
         said(GetJournal, true).await,
     ] {
-        assert!(!text.contains("may be made"), "{text}");
+        assert!(!text.contains("may have been made"), "{text}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Recorded cases, read and compared: what a caller asked, what its upstream was to get, what that answered, and
-//! what the caller was to get of it. `README.md` says how a case is written.
+//! Reads and compares recorded cases: a caller's request, the request that the upstream should get, the upstream's
+//! answer, and the answer that the caller should get. `README.md` describes their format.
 
 use std::{fs, path::Path};
 

@@ -84,7 +84,7 @@ impl BodyLimitLayer {
                 if head.headers.contains_key(header::CONTENT_ENCODING) {
                     body = bounds.decoded(&mut head.headers, body).await?;
                 }
-                // Some editors of Windows begin a text with it, and it is no part of JSON.
+                // Some editors on Windows put this mark before a text. It is not part of JSON.
                 if body.starts_with(BYTE_ORDER_MARK) {
                     body = body.slice(BYTE_ORDER_MARK.len()..);
                 }

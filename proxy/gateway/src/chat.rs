@@ -44,7 +44,7 @@ use crate::{
 
 /// Which adapter answered, on replies of the policy model.
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
-/// The field with which a request in Responses continues a reply.
+/// The field with which a Responses request continues an earlier reply.
 const PREVIOUS: &str = "previous_response_id";
 
 pub(crate) struct Chat {
@@ -171,8 +171,8 @@ impl Chat {
         })
     }
 
-    /// Refuses what only the owner's key may name in a body: things in the account at the provider, and replies to
-    /// others.
+    /// Refuses a body that names what only the owner's key may name: things stored in the account at the provider, and
+    /// replies that others got.
     async fn refuse_foreign(
         &self,
         caller: &Caller,
@@ -189,7 +189,7 @@ impl Chat {
             return Ok(());
         };
         let id = named.as_str().unwrap_or_default();
-        // After a restart only the log knows the replies, and it does not say in which rollout one was given.
+        // After a restart only the log knows the replies, and it does not record the rollout of each.
         let is_own = self.identifier.knows_reply(who, id, is_in_rollout)
             || !is_in_rollout
                 && matches!(self.past.conversation(&who.agent, id).await, Ok(Some(_)));

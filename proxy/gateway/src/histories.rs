@@ -60,8 +60,8 @@ pub(crate) struct History {
     n_bytes: usize,
     /// The ids of the last calls of all replies.
     calls: Vec<String>,
-    /// The ids of the calls of replies with attached fields that the client has, or is about to have, and that have
-    /// not arrived here yet.
+    /// The ids of the calls of replies with attached fields that have not arrived here yet. The client has them, or
+    /// will soon.
     expected: Vec<String>,
     /// Whether everything that the log has of it is here. It is not asked before the first turn.
     is_whole: Option<bool>,
@@ -96,9 +96,9 @@ impl Histories {
         }
     }
 
-    /// Returns the attached fields of a session. `last_call` returns the id of the request's last call. The reply with
-    /// that call may not have arrived here yet. If the session has attached fields, or a reply with some is expected,
-    /// this waits for it.
+    /// Returns the attached fields of a session. `last_call` returns the id of the request's last call, whose reply may
+    /// not have arrived here yet. If the session has attached fields, or a reply with some is expected, this waits for
+    /// that reply.
     pub(crate) async fn of(
         &self,
         agent: &AgentId,
@@ -189,8 +189,8 @@ impl Histories {
         lock(&self.refused).put(key, demands);
     }
 
-    /// Notes that the log will soon have this reply. The client has not got the end of it, so a request that repeats
-    /// its calls comes later.
+    /// Notes that the log will soon have this reply. It is called before the client has the end of the reply, so a
+    /// request that repeats the reply's calls comes later.
     pub(crate) fn expect(&self, key: SessionKey, reply: &Message) {
         if !mend::has_own_fields(reply) {
             return;
@@ -288,7 +288,7 @@ impl History {
     }
 }
 
-/// Adds ids of calls, and keeps the newest.
+/// Adds ids of calls, and drops the oldest.
 fn push_ids(calls: &mut Vec<String>, ids: impl IntoIterator<Item = String>) {
     calls.extend(ids.into_iter().map(|id| start(&id).to_owned()));
     let n_too_many = calls.len().saturating_sub(CALLS);

@@ -228,7 +228,8 @@ impl Identifier {
         Box::new(move |id| replies.put(&agent, id, replied))
     }
 
-    /// Returns whether the sender's agent recently got a reply with this id; in a rollout, in the same one.
+    /// Returns whether the sender's agent recently got a reply with this id. In a rollout, the reply must be of the
+    /// same rollout.
     pub(crate) fn knows_reply(&self, who: &Identity, id: &str, is_in_rollout: bool) -> bool {
         let replied = self.replies.get(&who.agent, id);
         replied.is_some_and(|replied| !is_in_rollout || replied.session == who.session)
@@ -302,7 +303,8 @@ impl Identifier {
     }
 }
 
-/// Returns the hash of the conversation before the request's first message.
+/// Returns the hash of the conversation before the request's first message. `replied` is the reply that the request
+/// continues.
 fn start(replied: Option<&Replied>, agent: &AgentId) -> ChainHash {
     replied.map_or_else(|| ChainHash::start(agent), |replied| replied.chain)
 }

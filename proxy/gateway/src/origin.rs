@@ -129,7 +129,7 @@ impl Origins {
         if second.is_some() {
             return Err(OriginError::BadHost);
         }
-        // A request for an absolute address has the name there.
+        // A request for an absolute address has the host's name there.
         let named = request.uri().authority();
         if named.is_none() && first.is_some_and(has_address) {
             return Ok(());

@@ -71,7 +71,7 @@ pub(crate) async fn pass(
     metrics.passed(&head.method, route.path());
     let mut headers = head.headers;
     let body = if head.method == Method::GET && is_at(route.path(), MODELS) {
-        // It is sent without a body, so that a redirect can be followed.
+        // The request is sent without its body, so that a redirect can be followed.
         headers.remove(header::CONTENT_LENGTH);
         Sent::Chat(Vec::new())
     } else {
@@ -99,8 +99,8 @@ pub(crate) fn relayed(
 ) -> Response<Body> {
     let (mut reply, body) = reply.into_parts();
     reply.headers = headers::end_to_end(reply.headers);
-    // The `Content-Length` of a 304 describes a body that it does not have. hyper would leave it out for a body that
-    // has ended.
+    // The `Content-Length` of a 304 describes a body that the reply does not have. hyper would remove the header if the
+    // body were known to be empty.
     let tells_length = reply.status == StatusCode::NOT_MODIFIED
         && version == Version::HTTP_11
         && reply.headers.contains_key(header::CONTENT_LENGTH);

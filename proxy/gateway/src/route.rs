@@ -96,8 +96,9 @@ pub(crate) fn respelled(path: &str) -> Option<String> {
     exact.or(below).filter(|_| n_v1 > 0)
 }
 
-/// Returns whether some server may take a path, in any spelling, for that of a conversation. The roots of other APIs
-/// count as such below `/v1` too. OpenAI's stored completions, and the messages of its threads, are not sent to a model.
+/// Returns whether some server may read a path, in any spelling, as the path of a conversation. The roots of other APIs
+/// count even below `/v1`. OpenAI's stored completions and the messages of its threads do not count, because they are
+/// not sent to a model.
 pub(crate) fn looks_like_a_chat(path: &str) -> bool {
     let all = segments(&path.to_ascii_lowercase());
     let below_v1 = all.iter().skip_while(|segment| *segment == "v1");
@@ -116,7 +117,7 @@ pub(crate) fn looks_like_a_chat(path: &str) -> bool {
         | [.., "messages", "count_tokens"]
         | [.., "agents", "completions"] => true,
         [before @ .., "messages"] => !before.contains(&"threads"),
-        // Gemini and Bedrock.
+        // These are the paths of Gemini and Bedrock.
         [.., last] => last.ends_with("generatecontent") || last.starts_with("converse"),
         [] => false,
     }

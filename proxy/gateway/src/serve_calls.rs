@@ -52,7 +52,7 @@ pub(crate) async fn serve_call(
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-/// Passes on a call of the memory API. The form of its errors is that of the Python original: `{"detail": ".."}`.
+/// Passes on a call of the memory API. Its errors have the form of the Python original: `{"detail": ".."}`.
 async fn serve_memory(
     services: Services,
     request: Request<Bytes>,

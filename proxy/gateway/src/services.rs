@@ -40,7 +40,7 @@ pub struct MemoryCall {
     pub method: Method,
     /// The path below `/v1/memory`, without slashes at its ends.
     pub path: String,
-    /// The fields of the body of a POST, or else of the query.
+    /// The fields of a POST's body, or of another request's query.
     pub fields: Map<String, Value>,
 }
 

@@ -1,8 +1,8 @@
 //! A connection with a deadline for its writes.
 //!
 //! A slow reader slows the upstream down: while the agent reads nothing, the proxy reads nothing from the upstream and
-//! stores nothing. An agent that reads nothing at all but keeps its connection would hold its stream and the upstream's
-//! forever, so it is given up after [`WRITE_TIMEOUT`].
+//! stores nothing. An agent that keeps its connection without reading would hold both streams forever, so its
+//! connection is closed after [`WRITE_TIMEOUT`].
 
 use std::{
     io,

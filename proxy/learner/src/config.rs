@@ -79,10 +79,10 @@ pub struct GateConfig {
 // === impl LearnerConfig ===
 
 impl LearnerConfig {
-    /// Returns the settings as they are read.
+    /// Returns the settings in the form in which they are read.
     ///
     /// # Errors
-    /// None: there are only numbers and words, which JSON can store.
+    /// Never: the settings are only numbers and words, which JSON can store.
     pub fn to_value(&self) -> serde_json::Result<serde_json::Value> {
         serde_json::to_value(self)
     }

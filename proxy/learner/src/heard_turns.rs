@@ -1,4 +1,4 @@
-//! Hears each turn as it comes into the log: what its owner wishes, and which facts the owner tells.
+//! Reads each new turn of the log for the owner's wishes and for facts that the owner tells.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
 /// The time between two searches for silent sessions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Hears each new turn once, until the log closes or the learner ends. A turn that was being heard when the process ended
-/// is heard at the next start.
+/// Hears each new turn once, until the log closes or the learner ends. If the process ends while a turn is heard, the
+/// next start hears the turn.
 pub(crate) async fn run(shared: Arc<Shared>, turns: UnreadTurns) {
     let work = hear_each(&shared, turns);
     shared.cancel.run_until_cancelled(work).await;
 }
 
-/// Hears one turn after the other, because what is taken back was said before.
+/// Hears the turns in their order, because a message may take back what an earlier one said.
 async fn hear_each(shared: &Shared, mut turns: UnreadTurns) {
     let known = shared.memory.as_ref();
     let memory = known.filter(|memory| memory.config().auto_extract);

@@ -1,4 +1,4 @@
-//! New turns for the readers of wishes and of facts: each once, also after a kill.
+//! Gives each new turn once to the readers of wishes and of facts, even after a kill.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,9 +8,10 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::shared::Shared;
 
-/// Turns after which it is noted that they are read, if no reader does. After a kill they are read again.
+/// After this many turns, it is noted that they are read, if no reader has noted it. After a kill, turns without a note
+/// are read again.
 const UNNOTED: usize = 256;
-/// Turns whose ids are remembered: one that is tried again comes into the log again, under its id.
+/// The number of turns whose ids are remembered. A turn that is tried again comes into the log again, under its id.
 const REMEMBERED: usize = 64;
 
 /// The turns that at least one of the readers has not read yet. They are read from the log once for all readers.
@@ -20,8 +21,9 @@ pub(crate) struct UnreadTurns {
     /// Each reader, with the last transaction that it had read when the process started.
     readers: Vec<(LogReader, u64)>,
     appended: Receiver<TurnId>,
-    /// Turns of the transaction `last`. All before it are read.
+    /// Unread turns of the transaction `last`.
     waiting: VecDeque<TurnId>,
+    /// The transaction that is being read. All before it are read.
     last: u64,
     n_unnoted: usize,
     known: VecDeque<TurnId>,
@@ -30,8 +32,8 @@ pub(crate) struct UnreadTurns {
 // === impl UnreadTurns ===
 
 impl UnreadTurns {
-    /// Goes on where the readers stopped before, each for itself, if at least one is on. A turn that comes from now on is
-    /// read. What comes while a reader is off is never read by it.
+    /// Continues for each reader where that reader stopped. Returns `None` if all readers are off. Turns that come
+    /// while a reader is off are never read by it.
     pub(crate) async fn resume(
         shared: &Arc<Shared>,
         readers: [(LogReader, bool); 2],
@@ -57,8 +59,8 @@ impl UnreadTurns {
         }))
     }
 
-    /// Waits for the next turn, except for imported ones and those of agents that are only relayed. Returns `None` if the
-    /// log is closed.
+    /// Waits for the next turn. Imported turns and those of agents that are only relayed are left out. Returns `None`
+    /// if the log is closed.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -82,12 +84,12 @@ impl UnreadTurns {
                 Ok(Some(turn)) if is_heard(&turn) => return Some(turn),
                 Ok(_) => {}
                 Err(LogError::Closed) => return None,
-                Err(error) => tracing::warn!(%error, turn = %id, "a new turn could not be read"),
+                Err(error) => tracing::warn!(%error, turn = %id, "cannot read a new turn"),
             }
         }
     }
 
-    /// Returns whether a reader is to read the turn that [`Self::next`] returned last.
+    /// Returns whether a reader has not yet read the turn that [`Self::next`] returned last.
     pub(crate) fn is_new_to(&self, reader: LogReader) -> bool {
         let mut readers = self.readers.iter();
         readers.any(|(one, from)| *one == reader && *from < self.last)
@@ -109,20 +111,20 @@ impl UnreadTurns {
             }
             Ok(None) => {}
             Err(LogError::Closed) => return None,
-            Err(error) => tracing::warn!(%error, "new turns could not be found"),
+            Err(error) => tracing::warn!(%error, "cannot find new turns"),
         }
         if self.appended.recv().await == Err(RecvError::Closed) {
             return None;
         }
-        // All turns whose ids are in the channel are found by the next search.
+        // The next search finds all turns whose ids are in the channel.
         self.appended = self.appended.resubscribe();
         Some(())
     }
 
-    /// Notes that a reader has read the turn that [`Self::next`] returned last and all before it, so that it does not read
-    /// them again.
+    /// Notes that a reader has read the turn that [`Self::next`] returned last, and all before it. They are not read
+    /// again.
     pub(crate) async fn note(&self, reader: LogReader) {
-        // A part of a transaction is read again.
+        // A transaction is noted only when all its turns are read, so after a kill a part of it is read again.
         let is_part = !self.waiting.is_empty();
         let last = self.last.saturating_sub(u64::from(is_part));
         self.note_until(reader, last).await;
@@ -132,7 +134,7 @@ impl UnreadTurns {
         let log = &self.shared.log;
         let noted = self.shared.persist(|| log.note_read(reader, Some(last)));
         if let Err(error) = noted.await {
-            tracing::warn!(%error, "it could not be noted which turns are read");
+            tracing::warn!(%error, "cannot note which turns are read");
         }
     }
 }

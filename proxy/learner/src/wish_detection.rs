@@ -74,7 +74,8 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
     }
 }
 
-/// What is heard in the owner's words: by a model where one answers, else by rules. Returns `None` if these find nothing.
+/// Returns what is heard in the owner's words, by a model if one answers, else by rules. Returns `None` if the rules
+/// find nothing.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Option<Vec<Heard>> {
     let by_model = match Question::of(said) {
         Some(question) => {
@@ -86,8 +87,8 @@ async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Option<Vec<He
     by_model.or_else(|| Some(hear(said, is_answer)).filter(|heard| !heard.is_empty()))
 }
 
-/// Has a model read the owner's words: the judge's, else the one that is there for this alone. Returns `None` if none
-/// answers in the form that it is asked for.
+/// Asks a model to read the owner's words: the judge's model, else the one for this purpose. Returns `None` if no model
+/// answers in the required form.
 pub(crate) async fn read_by_model<T>(
     shared: &Shared,
     messages: &[Message],
@@ -103,13 +104,13 @@ pub(crate) async fn read_by_model<T>(
             let read = read(&answer);
             if read.is_none() {
                 tracing::debug!(
-                    "the model's answer has another form than was asked for; rules read"
+                    "the model's answer does not have the required form; rules are used"
                 );
             }
             read
         }
         Err(error) => {
-            tracing::debug!(%error, "no model reads the owner's words; rules do");
+            tracing::debug!(%error, "no model could read the owner's words; rules are used");
             None
         }
     }

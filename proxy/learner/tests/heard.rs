@@ -40,7 +40,7 @@ fn what_is_heard_in_chats_is_printed() {
     }
 }
 
-/// The texts that are not the owner's have the word Zephyr. Their author did not know the rules.
+/// The texts that are not the owner's contain the word Zephyr. The author of these texts did not know the rules.
 #[test]
 fn nothing_is_heard_of_texts_that_are_not_the_owners() {
     for line in include_str!("sets/wrapped.jsonl").lines() {

@@ -1,4 +1,5 @@
-//! Tests of who may see the page and use its forms: sign-in links, cookies, origins, and where a form leads back.
+//! Tests of who may see the page and use its forms: sign-in links, cookies, origins, and the page that a form returns
+//! to.
 
 use super::*;
 

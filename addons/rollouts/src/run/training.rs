@@ -27,7 +27,7 @@ const WANTED_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct EndedGroup {
     tally: TaskTally,
-    /// Whether something can be learned from it.
+    /// Whether the scores of the group differ. If they are equal, nothing can be learned from the group.
     differs: bool,
 }
 

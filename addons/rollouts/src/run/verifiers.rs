@@ -16,8 +16,8 @@ use crate::{
     task::tasks,
 };
 
-/// Has the environment of a file list its tasks, and reads them. This takes as long as its data sets take to load.
-/// `folder` is the folder of all runs. Returns `None` if the file's program is no environment.
+/// Lists the tasks of the environment that a file names, and reads them. The environment loads its data sets for that,
+/// which can take long. `folder` is the folder of all runs. Returns `None` if the file's program is no environment.
 ///
 /// # Errors
 /// If the package or the environment is not installed, or it has no tasks.
@@ -28,7 +28,7 @@ pub fn verifiers_tasks(
     if !matches!(file.program, Some(EpisodeProgram::Verifiers(_))) {
         return Ok(None);
     }
-    // The program starts in the folder of its file.
+    // The program starts in the folder of its file, so the paths that it gets must be absolute.
     let runs = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let folder = runs.join("verifiers");
     let program = local_program(file, Path::new(""), &folder)?;

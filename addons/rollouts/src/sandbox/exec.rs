@@ -59,12 +59,12 @@ pub enum ExecEnd {
     TimedOut,
 }
 
-/// A command as it ended, and what the program that entered the sandbox for it complained of.
+/// How a command ended, and the complaint of the program that enters the sandbox, if it could not.
 #[derive(Debug)]
 pub(super) struct RawOutcome {
     pub(super) outcome: ExecOutcome,
     pub(super) complaint: String,
-    /// The process group that the command began with. Programs that it left in the background are there.
+    /// The process group of the command. It may contain programs that the command left in the background.
     pub(super) group: ProcessGroup,
 }
 

@@ -1,5 +1,5 @@
-//! One episode of any track: its place is opened, the model replies and its tools answer until it replies without a
-//! call, what came of that is rewarded, and the place is closed.
+//! Runs one episode of any track: opens the work place, lets the model call tools until it replies without a call,
+//! scores the result, and closes the work place.
 
 use metaclaw_chat::ToolCall;
 use serde_json::{Value, json};
@@ -14,15 +14,15 @@ use super::{
 /// The most calls of one reply that are carried out.
 const MAX_CALLS: usize = 8;
 
-/// An episode of one track: what the model is told and can do, and what that earns.
+/// An episode of one track. The track decides what the model sees, which tools it has, and how its work is scored.
 pub(super) trait TrackEpisode<'a>: Sized {
-    /// The system prompt of a task that has none.
+    /// The system prompt, unless the task has its own.
     const SYSTEM: &'static str;
 
-    /// Reads the task, and makes the place where the model works.
+    /// Reads the task, and opens the place where the model works: a sandbox or a session on a screen.
     async fn open(start: &'a EpisodeStart<'a>) -> Result<Self, AgentError>;
 
-    /// Prepares the place, and returns the content of the first message.
+    /// Prepares the work place, and returns the content of the first message.
     async fn prepare(&mut self) -> Result<Value, AgentError>;
 
     /// The tools in OpenAI's form.
@@ -52,17 +52,17 @@ pub(super) trait TrackEpisode<'a>: Sized {
         error.into()
     }
 
-    /// Closes the place, and returns what the model's work earned. `last` is its last reply.
+    /// Closes the work place, and returns the score of the model's work. `last` is the model's last reply.
     async fn reward(self, last: &str) -> Result<EpisodeScore, AgentError>;
 
-    /// Closes the place of an episode that earns nothing.
+    /// Closes the work place of an episode that failed and has no score.
     async fn close(self) -> Result<(), AgentError>;
 }
 
 /// Runs an episode.
 ///
 /// # Errors
-/// If the task, the place, a tool or the model cannot be used.
+/// If the task, the work place, a tool or the model cannot be used.
 pub(super) async fn run<'a, T: TrackEpisode<'a>>(
     start: &'a EpisodeStart<'a>,
 ) -> Result<EpisodeScore, AgentError> {
@@ -70,14 +70,14 @@ pub(super) async fn run<'a, T: TrackEpisode<'a>>(
     match converse(&mut track, start).await {
         Ok(last) => track.reward(&last).await,
         Err(error) => {
-            // The first error says why the episode failed.
+            // The first error says why the episode failed, so an error of closing is not reported.
             let _ = track.close().await;
             Err(error)
         }
     }
 }
 
-/// Has the model reply and the tools answer. Returns the text of the last reply.
+/// Lets the model reply and the tools answer in turn. Returns the text of the last reply.
 async fn converse<'a, T: TrackEpisode<'a>>(
     track: &mut T,
     start: &EpisodeStart<'_>,

@@ -48,12 +48,12 @@ enum Observation {
 /// An episode on a screen.
 pub(super) struct GuiEpisode {
     http: reqwest::Client,
-    /// The environment server's.
+    /// The address of the environment server.
     address: String,
     task: GuiTask,
     session: String,
     tools: Vec<Value>,
-    /// The screen at the beginning, in words.
+    /// The description of the first screen, in words.
     first: String,
     /// Whether the model has not been shown the screen since its last action.
     has_changed: bool,
@@ -91,7 +91,7 @@ impl GuiEpisode {
         }
     }
 
-    /// The body of requests that say nothing but whose screen it is.
+    /// Returns a request body that names only the session.
     fn session(&self) -> Value {
         json!({ "session": self.session })
     }

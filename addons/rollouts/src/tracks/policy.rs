@@ -1,4 +1,4 @@
-//! Chat completions of the model that is trained, whole or as streams of server-sent events.
+//! Requests chat completions from the model that is trained, whole or as streams of server-sent events.
 
 use std::time::Duration;
 

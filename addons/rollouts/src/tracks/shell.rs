@@ -1,7 +1,7 @@
 //! The tracks in a shell: the model has the tool `bash` in a sandbox.
 //!
-//! The check runs in a second sandbox, on a copy of the work folder. No program of the model runs there, and none was
-//! running where the files of the check are.
+//! The check runs in a second sandbox, on a copy of the work folder. No program of the model is started there before
+//! the check, so none could have changed the check's files.
 
 use metaclaw_chat::ToolCall;
 use serde::Deserialize;
@@ -18,9 +18,9 @@ use crate::sandbox::{Exec, ExecEnd, ExecOutcome, Sandbox, SandboxFile, SandboxLi
 
 /// A task that is done in a shell.
 pub(super) trait ShellTask: Sized {
-    /// The system prompt of a task that has none.
+    /// The system prompt, unless the task has its own.
     const SYSTEM: &'static str;
-    /// Names of files and folders of the model, anywhere, that the check does not see.
+    /// Names of files and folders that are not copied into the check's sandbox, wherever the model made them.
     const NOT_COPIED: &'static [&'static str];
 
     async fn read(start: &EpisodeStart<'_>) -> Result<Self, AgentError>;
@@ -31,16 +31,16 @@ pub(super) trait ShellTask: Sized {
         &options.sandbox
     }
 
-    /// Makes the files with which the model begins.
+    /// Creates the files that the model begins with.
     async fn prepare(&self, sandbox: &Sandbox, options: &TaskOptions) -> Result<(), AgentError>;
 
-    /// Files and folders that the check has in place of the model's.
+    /// Returns the names of files and folders that the check replaces with its own.
     fn check_names(&self) -> Vec<String>;
 
-    /// Every file of the check.
+    /// Returns all files of the check.
     fn check_files(&self) -> Vec<SandboxFile<'_>>;
 
-    /// Scores the model's files, which are in the place of the check.
+    /// Scores the model's files, which were copied into `place`.
     async fn check(
         &self,
         place: &CheckPlace<'_>,
@@ -166,7 +166,7 @@ fn bash() -> Value {
 /// Runs the script that prepares a task, if it has one.
 ///
 /// # Errors
-/// If it fails: a task that is not prepared is none.
+/// If the script fails, because the model cannot do a task that is not prepared.
 pub(super) async fn set_up(
     sandbox: &Sandbox,
     script: Option<&String>,
@@ -184,7 +184,7 @@ pub(super) async fn set_up(
     Err(AgentError::Setup(words))
 }
 
-/// Runs a command of the model within the task's limits, and returns what the model is shown of it.
+/// Runs a command of the model within the task's limits, and returns the text that the model gets.
 pub(super) async fn run(
     sandbox: &Sandbox,
     exec: Exec,

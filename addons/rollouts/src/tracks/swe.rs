@@ -1,7 +1,7 @@
-//! The track `swe`: the model mends a repository in a shell, and tests that it cannot change say whether it has.
+//! The track `swe`: the model fixes an issue in a repository, and tests that it cannot change say whether it did.
 //!
-//! The model works in a copy of the files of one commit, whose history is not there. The tests run on a copy of the
-//! model's files in which the test files are those of the task and cannot be changed.
+//! The model works in a copy of the files of one commit, without the repository's history. The tests run on a copy of
+//! the model's files, in which the test files are replaced with those of the task and cannot be changed.
 
 mod repository;
 mod test_files;
@@ -23,7 +23,8 @@ use super::{
 };
 use crate::sandbox::{Exec, Sandbox, SandboxFile, SandboxLimits};
 
-/// The only commit that the model sees. A repository without git in its sandbox has none.
+/// Replaces the repository's history with a single commit, if git is there, and makes the files that are its arguments
+/// read-only.
 const HIDE_HISTORY: &str = "rm -rf .git && command -v git >/dev/null && git init -q && git add -A && \
      git -c user.name=metaclaw -c user.email=metaclaw@localhost commit -qm 'The repository' >/dev/null; \
      chmod -R a-w -- \"$@\" 2>/dev/null; true";
@@ -66,7 +67,7 @@ struct SweFile {
     setup: Option<String>,
 }
 
-/// Names of tests: a list, or a text that contains a list in JSON, as SWE-bench has it.
+/// Names of tests: a list, or a text that contains a list in JSON, as in SWE-bench's files.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TestNames {
@@ -109,7 +110,7 @@ impl SweTask {
         Ok(())
     }
 
-    /// Runs the tests.
+    /// Runs the tests, and returns whether all of them pass.
     async fn passes(
         &self,
         place: &CheckPlace<'_>,

@@ -20,7 +20,7 @@ pub(super) struct EpisodeStart<'a> {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskOptions {
-    /// The system prompt; without one, the track's.
+    /// The system prompt. Without it, the track's own is used.
     pub(super) system: Option<String>,
     /// The most replies of the model.
     pub(super) max_turns: u32,

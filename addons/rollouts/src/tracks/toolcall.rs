@@ -61,9 +61,9 @@ pub(super) struct ToolcallEpisode<'a> {
     task: ToolcallTask,
     definitions: Vec<Value>,
     schemas: Vec<ToolSchema>,
-    /// Where Python runs, if the model has it.
+    /// The sandbox of the Python tool, if the task has that tool.
     sandbox: Option<Sandbox>,
-    /// The valid calls, but for those of Python.
+    /// The valid calls, except those of the Python tool.
     made: Vec<MadeCall>,
     /// The number of invalid calls of each turn.
     invalid: Vec<usize>,
@@ -233,7 +233,7 @@ fn definitions(task: &ToolcallTask, settings: &AgentSettings) -> Result<Vec<Valu
 /// Reads the definitions of the tools.
 ///
 /// # Errors
-/// Names the field of a definition that is wrong, or the tool that has none.
+/// If a definition has a wrong field, or the task names a tool that has no definition.
 fn schemas(task: &ToolcallTask, definitions: &[Value]) -> Result<Vec<ToolSchema>, String> {
     let mut schemas: Vec<ToolSchema> = Vec::new();
     for (place, tool) in definitions.iter().enumerate() {

@@ -305,12 +305,12 @@ fn assert_taken_back(format: Format, text: &str, is_usual: bool) -> Result<(), T
     Ok(())
 }
 
-/// One of the pieces, between which `¦` stands.
+/// Chooses one of the pieces, which `¦` separates.
 fn one_of(pieces: &'static str) -> impl Strategy<Value = &'static str> + Clone {
     select(pieces.split('¦').collect::<Vec<_>>())
 }
 
-/// The text, perhaps without what ends it.
+/// Returns the text, without the characters that end it unless `is_ended`.
 fn ended(text: &str, is_ended: bool, end: impl Fn(char) -> bool) -> String {
     let text = if is_ended {
         text

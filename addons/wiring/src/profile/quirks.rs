@@ -1,4 +1,4 @@
-//! What an agent's present settings add to the words of its row in `data/agents.yaml`, and notes for its owner.
+//! Reads the present settings of an agent: the words that its row in `data/agents.yaml` needs, and notes for its owner.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// The headers that are set already, one a line, and ours once: an agent that is wired has it.
+/// Returns the headers that are set already, one on each line, with ours added once. An agent that is wired already has
+/// ours.
 fn claude_code_headers(env: &Value) -> String {
     const NAME: &str = "X-Agent-Id";
     let is_ours = |header: &&str| {
@@ -117,7 +118,7 @@ fn codex_notes(config: &Value) -> Vec<String> {
     notes.collect()
 }
 
-/// opencode asks for both numbers.
+/// Returns the limits of the model. opencode requires both numbers.
 fn opencode_limit(config: &Value, former: Option<(&str, &str)>) -> Value {
     let described = former.map_or(&Value::Null, |(provider, model)| {
         &config["provider"][provider]["models"][model]["limit"]
@@ -129,7 +130,7 @@ fn opencode_limit(config: &Value, former: Option<(&str, &str)>) -> Value {
     }
 }
 
-/// The former model as an entry of `fallback_providers`; none where its provider is not named.
+/// Returns the former model as an entry of `fallback_providers`, or `None` if its provider is not named.
 fn hermes_fallback(former: &Value) -> Option<Value> {
     let text = |name: &str| former[name].as_str().filter(|text| !text.is_empty());
     let provider = text("provider").filter(|name| *name != "auto")?;
@@ -150,7 +151,7 @@ const NANOBOT_PRESET: [&str; 4] = [
     "reasoningEffort",
 ];
 
-/// The former preset or model; none where the file names none.
+/// Returns the former preset or model, or `None` if the file names neither.
 fn nanobot_fallback(preset: Option<&str>, defaults: &Value) -> Option<Value> {
     if let Some(preset) = preset {
         return Some(json!(preset));

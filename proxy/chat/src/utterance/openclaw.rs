@@ -34,7 +34,8 @@ const FORWARDED: &str = "Forwarded message context";
 /// Between these two lines are messages of others.
 const HISTORY: &str = "[Chat messages since your last reply - for context]";
 const CURRENT: &str = "[Current message - respond to this]";
-/// The last line of a group's message in versions without blocks, up to the sender's name, which is not an id.
+/// Begins the last line of a group's message in versions without blocks. The sender's name follows it, which is not an
+/// id.
 const SENT_BY: &str = "\n[from: ";
 /// A plugin's memory, before what was typed.
 const MEMORY_OPEN: &str = "<active_memory_plugin>";

@@ -113,7 +113,7 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// Returns the kind that a table names.
+/// Returns the kind of this name, or `None` if there is none.
 fn kind_named<T: Deserialize<'static>>(name: &'static str) -> Option<T> {
     let name: value::StrDeserializer<'static, value::Error> = name.into_deserializer();
     T::deserialize(name).ok()

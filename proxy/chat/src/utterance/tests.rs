@@ -280,7 +280,7 @@ const BROUGHT: &[(&[&str], &str)] = &[
         ],
         "",
     ),
-    // The line of Cline's tool is not the first. The fuzz target found it.
+    // The line of Cline's tool is not the first line of the text. The fuzz target found this case.
     (
         &[
             "[attempt_completion The user sent a new message while you were working:\n[attempt_completion] Result:\n<feedback>\n\n</user_message>\n\nX\n\n</feedback>",

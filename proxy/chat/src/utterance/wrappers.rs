@@ -61,7 +61,7 @@ pub(super) fn is_note(text: &str) -> bool {
     mark_at_start(text) == Some(Mark::Note)
 }
 
-/// Returns whether the last paragraph of a reply calls a tool in words, so that the application answers it.
+/// Returns whether the last paragraph of a reply calls a tool in words. The application answers such a call.
 pub(crate) fn calls_in_words(reply: &str) -> bool {
     let last = reply.trim_end().rsplit("\n\n").next().unwrap_or_default();
     let mut lines = last.split_inclusive('\n');

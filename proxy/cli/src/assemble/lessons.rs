@@ -75,8 +75,8 @@ fn log_settled(settled: Result<SettledLessons, LearnError>) {
     }
 }
 
-/// Removes incomplete files, and finishes the deletion of sessions that a kill or an error interrupted. If that fails, it
-/// is tried at the next start.
+/// Removes incomplete files, and finishes the deletion of sessions that a kill or an error interrupted. If this fails,
+/// the next start tries again.
 pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
     let kept = KeptLessons {
         library: stores.library.clone(),
@@ -84,8 +84,8 @@ pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
     };
     match forgetting::remove_drafts(&kept, &plan.home).await {
         Ok(0) => {}
-        Ok(n) => info!("{n} incomplete files of interrupted processes are removed"),
-        Err(error) => warn!("incomplete files were not removed: {error:#}"),
+        Ok(n) => info!("removed {n} incomplete files of interrupted processes"),
+        Err(error) => warn!("cannot remove incomplete files: {error:#}"),
     }
     match forgetting::finish_forgetting(&stores.log, kept, &plan.home).await {
         Ok(None) => {}

@@ -1,5 +1,4 @@
-//! The store of memories, and the answers of the memory API. Its paths, bodies and answers are those of the Python
-//! original.
+//! The store of memories, and the memory API, whose paths, bodies and answers are those of the Python original.
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, SessionId, now_ms};
@@ -67,8 +66,8 @@ impl MemoryAnswers {
         }
     }
 
-    /// Reads the buffered messages of one session, or of all sessions, for facts. If a scope is named, they get it first.
-    /// If the caller has an agent, only that agent's messages are read.
+    /// Reads the buffered messages of one session, or of all sessions, for facts. If a scope is named, the messages get
+    /// it first. If the caller has an agent, only the messages of that agent are read.
     async fn ingest(
         &self,
         agent: Option<AgentId>,
@@ -100,7 +99,7 @@ impl MemoryAnswers {
     ) -> Result<Value, ServiceError> {
         let session = fields.needed_session()?;
         let scope = fields.scope("scope_id");
-        // The reply, which is beside it, is a model's.
+        // `turn` also has the reply, which is not read because a model wrote it.
         let said = fields
             .0
             .get("turn")
@@ -141,7 +140,7 @@ impl MemoryService for MemoryAnswers {
     }
 }
 
-/// Answers a call about memories that are stored, with the time that is certain for what is deleted by its age.
+/// Answers a call about stored memories. `certain_ms` is a time that is certain, by which old memories are deleted.
 fn stored(
     memory: &MemoryStore,
     call: &MemoryCall,

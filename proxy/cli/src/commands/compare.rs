@@ -86,7 +86,7 @@ impl CompareArgs {
     }
 }
 
-/// Returns what it will cost at most, before anything is asked. Four characters make about a token.
+/// Returns the highest cost of a comparison, for display before anything is asked. A token is about four characters.
 fn before(plan: &Comparison) -> String {
     let (mut n_requests, mut n_chars) = (0, 0);
     for planned in &plan.questions {
@@ -109,7 +109,7 @@ fn before(plan: &Comparison) -> String {
     )
 }
 
-/// Returns what it has cost.
+/// Returns the actual cost of a comparison.
 fn after(compared: &[ComparedQuestion]) -> String {
     let answers = || compared.iter().flat_map(|question| &question.answers);
     let usage: Vec<Usage> = answers().filter_map(|(_, answer)| answer.usage).collect();

@@ -26,11 +26,11 @@ pub(crate) fn taught(command: Command) -> Command {
     command.after_help(codes)
 }
 
-/// Says in the error about a command that no longer exists which commands replace it.
+/// Names the successors of a command that no longer exists in the error about it.
 pub(crate) fn with_successor(mut error: Error) -> Error {
     let learn = ContextValue::String("learn".to_owned());
     if error.get(ContextKind::InvalidSubcommand) == Some(&learn) {
-        let tip = "`metaclaw ui` shows in a browser what is learned, `metaclaw status` and `metaclaw report` here";
+        let tip = "`metaclaw ui` shows in a browser what is learned, `metaclaw status` and `metaclaw report` in the terminal";
         error.remove(ContextKind::SuggestedSubcommand);
         error.insert(
             ContextKind::Suggested,

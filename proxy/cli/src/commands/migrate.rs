@@ -51,11 +51,11 @@ impl MigrateArgs {
     }
 }
 
-/// Returns the report as a person reads it.
+/// Returns the report as text for a person.
 fn text(report: &MigrationReport) -> String {
     let (from, to) = (report.from.display(), report.to.display());
     let suffix = if report.dry_run {
-        ", if it were not for --dry-run (nothing is written)"
+        " (--dry-run: nothing is written)"
     } else {
         ""
     };
@@ -107,15 +107,15 @@ fn text(report: &MigrationReport) -> String {
         text.push_str("\nAn adapter serves after `metaclaw adapters use NAME`, if the gate lets it through. That needs its base model in trainer.model.\n");
     }
     if !report.dry_run {
-        text.push_str("\nNext: `metaclaw doctor` looks whether everything works, `metaclaw start` starts the proxy.\n");
+        text.push_str("\nNext: `metaclaw doctor` checks whether everything works, `metaclaw start` starts the proxy.\n");
     }
     text.trim_end().to_owned()
 }
 
-/// Things of one kind with the same outcome.
+/// Things of one kind that have the same outcome for the same reason.
 struct Row<'r> {
     kind: MigratedKind,
-    /// Why they were not taken; empty if they were.
+    /// The reason why they were not taken. It is empty if they were.
     why: &'r str,
     names: Vec<&'r str>,
 }
@@ -173,7 +173,7 @@ mod tests {
 
         An adapter serves after `metaclaw adapters use NAME`, if the gate lets it through. That needs its base model in trainer.model.
 
-        Next: `metaclaw doctor` looks whether everything works, `metaclaw start` starts the proxy.
+        Next: `metaclaw doctor` checks whether everything works, `metaclaw start` starts the proxy.
         ");
     }
 }

@@ -51,7 +51,7 @@ impl ModelServer {
     pub(super) async fn models(&self) -> ModelList {
         match tokio::time::timeout(DEADLINE, self.ask()).await {
             Ok(Ok(models)) => models,
-            // The outer errors say only that a request failed.
+            // The outer errors say only that a request failed, so the innermost is shown.
             Ok(Err(error)) => ModelList::Unreachable(error.root_cause().to_string()),
             Err(_) => ModelList::Unreachable(format!("no answer in {} s", DEADLINE.as_secs())),
         }
@@ -67,7 +67,7 @@ impl ModelServer {
         }
     }
 
-    /// Returns what a person reads about the answer.
+    /// Describes the answer for a person.
     pub(super) fn describe(&self, list: &ModelList) -> String {
         let host = host(&self.base);
         match list {
@@ -83,7 +83,7 @@ impl ModelServer {
                 format!("{host} refuses this key ({}): {said}", status.as_u16())
             }
             ModelList::Refused { .. } => {
-                format!("{host} wants a key: what callers show will be passed on to it")
+                format!("{host} requires a key: the keys that callers send will be passed on to it")
             }
             ModelList::Unreachable(why) => format!("{host} cannot be reached: {why}"),
         }

@@ -18,7 +18,7 @@ use crate::{assemble::prices, out};
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The day of UTC, as in 2026-11-22; today without one.
+    /// The day in UTC, as in 2026-11-22. Without it, today.
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day, conflicts_with = "days")]
     day: Option<Date>,
     /// So many days together, today among them.

@@ -1,7 +1,7 @@
-//! `metaclaw setup`: asks for a provider and a model, and tries each answer as it is given.
+//! `metaclaw setup` asks for a provider and a model, and tests each answer at once.
 //!
-//! Enter takes what is preset: what the file says, else what the agent itself is set to, else what is
-//! usual. What is written has a comment that says what it is for, and every other line of the file stays.
+//! Enter accepts the preset value: that of the settings, else the agent's own, else the usual one. Each key that is
+//! written gets a comment that explains it. All other lines of the file stay.
 
 use std::{
     io::{self, IsTerminal},
@@ -159,7 +159,7 @@ impl SetupArgs {
         Ok(Some(key))
     }
 
-    /// Takes all answers from flags and from the settings as they are.
+    /// Takes all answers from the flags, the settings and the agent.
     async fn without_questions<'a>(
         &self,
         mut answers: SetupAnswers<'a>,
@@ -202,8 +202,8 @@ impl SetupArgs {
     }
 }
 
-/// Returns the agent of this machine, if it is not pointed at the proxy: else its file says nothing of what it asked
-/// before, and the settings do.
+/// Returns the model that OpenClaw uses on this machine, unless OpenClaw is pointed at the proxy already. Then its file
+/// names the proxy, and the settings have the model.
 fn unwired_agent(context: &Context) -> anyhow::Result<Option<Found>> {
     if wiring(&context.home).standing()? != Standing::Unwired {
         return Ok(None);
@@ -211,14 +211,14 @@ fn unwired_agent(context: &Context) -> anyhow::Result<Option<Found>> {
     Ok(detect(&surroundings(&context.environment))?)
 }
 
-/// Returns whether nobody answers any more.
+/// Returns whether the error is the end of the input, so that nobody answers further questions.
 fn is_end(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the path to write into the settings: absolute, because the settings are read from other folders later, unless it
-/// is `demo` or starts at the home folder.
+/// Returns the path to write into the settings. It is absolute, because the settings are read from other folders later.
+/// `demo` and paths below the home folder (`~/`) stay as they are.
 fn absolute(path: &Path) -> String {
     let whole = match path.to_str() {
         Some("demo") => Ok(path.to_owned()),
@@ -229,12 +229,12 @@ fn absolute(path: &Path) -> String {
     whole.to_string_lossy().into_owned()
 }
 
-/// Writes what is new, and says so.
+/// Writes the values that changed, and prints them.
 fn write(file: &Path, answers: SetupAnswers<'_>) -> anyhow::Result<()> {
     let changes = answers.changes();
     let name = file.display();
     if changes.is_empty() {
-        return Ok(out::line(format!("{name} says all of this already"))?);
+        return Ok(out::line(format!("{name} has all of these values already"))?);
     }
     edit::answer_in_file(file, &changes)?;
     out::line(format!("written to {name}:"))?;

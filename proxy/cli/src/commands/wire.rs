@@ -152,7 +152,7 @@ fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
     Ok(is_told)
 }
 
-/// Says that MetaClaw does not wire this agent, and what to set by hand.
+/// Says that MetaClaw cannot wire this agent, and what to set by hand instead.
 fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
     let target = Goal::of(context)?.target(name);
     let by_hand = by_hand::text(name, &surroundings(&context.environment), &target);

@@ -51,8 +51,8 @@ pub(crate) fn terminal() -> (File, File) {
     (File::from(terminal), side)
 }
 
-/// Runs a command at a terminal, where a person waits for each question and types its answer. Returns what was shown, and
-/// whether the command worked.
+/// Runs a command at a terminal, where a person waits for each question and types its answer. Returns the output, and
+/// whether the command succeeded.
 pub(crate) async fn at_terminal(
     home: &Home,
     arguments: &[&str],

@@ -1,4 +1,4 @@
-//! Tests of what a person sees of the learning: the report, the comparison, the log, and complete help.
+//! Tests of the output that shows a person what was learned: the report, the comparison, the log, and complete help.
 
 use crate::harness::{Home, Upstream, has, started};
 

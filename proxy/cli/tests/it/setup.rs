@@ -10,7 +10,7 @@ use crate::{
 
 const KEY: &str = "sk-0123456789abcd";
 
-/// Runs a command at a terminal with these answers, and returns what was shown, with `UPSTREAM` for its address.
+/// Runs a command at a terminal with these answers. Returns the output, with `UPSTREAM` in place of the address.
 async fn asked(
     home: &Home,
     upstream: &Upstream,
@@ -51,7 +51,7 @@ async fn flags_say_it_all_where_nobody_can_be_asked() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let again = given(&home, &format!("{KEY}\n"), &flags).await;
-    assert!(again.contains("says all of this already"), "{again}");
+    assert!(again.contains("has all of these values already"), "{again}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 

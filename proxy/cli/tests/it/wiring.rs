@@ -238,7 +238,7 @@ async fn an_agent_that_is_not_supported_is_told_what_to_set() {
         &refusal,
         ["\"ironclaw\" is no agent that MetaClaw knows or has wired"],
     );
-    // A release that knew it has wired it, and put its file back at its end.
+    // A release that supported the agent wired it, and restored its file when it ended.
     let record =
         r#"{"version": 1, "agent": "ironclaw", "origin": "http://127.0.0.1:30000", "files": []}"#;
     std::fs::create_dir_all(home.path().join("wiring")).unwrap();

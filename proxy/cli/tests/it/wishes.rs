@@ -122,7 +122,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
         it["wishes"][0] == secret
     })
     .await;
-    // Earlier versions wrote it like this at the end of a day.
+    // Earlier versions wrote this file at the end of a day.
     let digest = home.ask(&["report"]).await;
     assert!(digest.contains(secret), "{digest}");
     let digests = home.path().join("reports");

@@ -222,14 +222,14 @@ async fn drafts_of_killed_processes_are_removed() {
             .filter(|it| world.home.dir().join(it).exists())
             .count()
     };
-    // At a start.
+    // A start removes them.
     leave();
     let n_removed = remove_drafts(&world.kept(), &world.home).await.unwrap();
     assert_eq!((n_removed, exist()), (drafts.len(), 0));
     leave();
     world.forget(&only_a()).await.unwrap();
     assert_eq!(exist(), 0);
-    // Also if there is nothing else to forget.
+    // A start removes them even if there is nothing else to forget.
     leave();
     world.forget(&only_a()).await.unwrap_err();
     assert_eq!(exist(), 0);

@@ -38,7 +38,7 @@ const MAX_NUMBERS: u64 = 1 << 32;
 struct PeftAdapter {
     from: PathBuf,
     agent: AgentId,
-    /// AGENT-LINEAGE-000001.
+    /// The name under which it is registered: `AGENT-LINEAGE-000001`.
     name: String,
     lineage: String,
     hash: String,
@@ -230,7 +230,7 @@ fn make_folder(
     write: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
     let (draft, target) = (folder.join(format!(".{name}.tmp")), folder.join(name));
-    // A run before this one may have ended in the middle.
+    // An interrupted migration may have left either of these folders.
     for earlier in [&draft, &target] {
         if earlier.exists() {
             fs::remove_dir_all(earlier)?;
@@ -251,7 +251,7 @@ fn header(path: &Path) -> anyhow::Result<BTreeMap<String, HeaderTensor>> {
     let mut length = [0; 8];
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
-    ensure!(length <= MAX_HEADER, "its header says {length} bytes");
+    ensure!(length <= MAX_HEADER, "its header has {length} bytes, and at most {MAX_HEADER} are read");
     let mut text = Vec::new();
     file.take(length).read_to_end(&mut text)?;
     let mut fields: Map<String, Value> = serde_json::from_slice(&text)?;
@@ -261,7 +261,7 @@ fn header(path: &Path) -> anyhow::Result<BTreeMap<String, HeaderTensor>> {
         let numbers = shape.iter().try_fold(1_u64, |n, size| n.checked_mul(*size));
         ensure!(
             numbers.is_some_and(|n| n <= MAX_NUMBERS),
-            "{name} has the shape {shape:?}"
+            "{name} has the shape {shape:?}, which is more than {MAX_NUMBERS} numbers"
         );
     }
     Ok(tensors)

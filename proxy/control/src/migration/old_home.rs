@@ -26,7 +26,7 @@ pub struct MigrationRequest {
     pub from: PathBuf,
     /// More folders with adapters, as a training server's checkpoint folder.
     pub adapters: Vec<PathBuf>,
-    /// The agent that adapters belong to, where nothing says whose they are.
+    /// The agent of adapters whose agent is not known otherwise.
     pub agent: Option<AgentId>,
     /// Whether only the report is made, and nothing is written.
     pub dry_run: bool,
@@ -132,12 +132,12 @@ impl OldHome {
     }
 }
 
-/// Returns a path without links, where it exists.
+/// Returns a path with its links resolved, or the path itself if it does not exist.
 pub(super) fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the names in a folder, in order.
+/// Returns the sorted names of a folder's entries.
 pub(super) fn entry_names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     let name = |entry: &DirEntry| entry.file_name().to_string_lossy().into_owned();

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct MigrationReport {
     pub from: PathBuf,
     pub to: PathBuf,
-    /// Nothing was written.
+    /// Whether nothing was written, because only the report was requested.
     pub dry_run: bool,
     pub items: Vec<MigrationItem>,
 }

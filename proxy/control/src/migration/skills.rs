@@ -1,4 +1,4 @@
-//! Skills of an old home.
+//! Copies the skills of an old home.
 
 use std::{
     fs, io,
@@ -27,7 +27,7 @@ struct SkillFolder {
     place: PathBuf,
 }
 
-/// Copies the skills of the old library, of the folder that `skills.dir` names, and of those that agents have.
+/// Copies the skills of the old library, of the folder that `skills.dir` names, and of the agents' own folders.
 pub(super) fn take(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
     let own = old.dir.join("skills");
     let named = old.texts.get("skills.dir").map(|text| old.place(text));
@@ -64,7 +64,7 @@ fn take_skill(
     if report.dry_run {
         copy(&folder.from, None, &folder.place, &mut links)?;
     } else {
-        // The copy appears whole or not at all.
+        // The copy gets its name only when it is complete.
         let to = library.join(&folder.place);
         let name = to.file_name().unwrap_or_default().to_string_lossy();
         let draft = to.with_file_name(format!(".{name}.tmp"));
@@ -134,8 +134,8 @@ fn skill_folders(library: &Path, below: &Path) -> Vec<SkillFolder> {
     found
 }
 
-/// Copies the files of a folder and of the folders in it, if there is a `to`. Links are not copied, and are added to
-/// `links` by their places.
+/// Copies a folder with its subfolders to `to`. Without `to`, nothing is copied. Links are never copied: their places
+/// are added to `links`.
 fn copy(from: &Path, to: Option<&Path>, place: &Path, links: &mut Vec<PathBuf>) -> io::Result<()> {
     if let Some(to) = to {
         fs::create_dir_all(to)?;

@@ -1,4 +1,4 @@
-//! The operation that asks the owner's own questions with and without what was learned.
+//! The operation that asks an agent's own questions with and without the lessons.
 
 use std::{mem, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
 #[async_trait]
 impl Operation for Compare {
     const PATH: &'static str = "compare";
-    /// A question has up to three answers, and a model has a minute for each.
+    /// A question has up to three answers, and the model has a minute for each.
     const DEADLINE: Duration = Duration::from_secs(240);
     type Reply = Comparison;
 

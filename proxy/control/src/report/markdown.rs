@@ -1,4 +1,4 @@
-//! Formats a report as Markdown that a person can read unrendered.
+//! Formats a report as Markdown that is readable as plain text too.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -21,7 +21,7 @@ pub fn text(report: &PeriodReport) -> String {
         head(report),
         section("Heard", list(heard.map(|line| plain(&line)))),
         section(
-            "Written from what went wrong",
+            "Skills written after failures",
             list(report.written.iter().map(written_line)),
         ),
         section("Verdicts", verdicts(report)),
@@ -52,7 +52,7 @@ pub fn text(report: &PeriodReport) -> String {
     sections.join("\n\n")
 }
 
-/// Returns a text below a heading, or nothing for no text.
+/// Returns a text below a heading, or nothing if the text is empty.
 fn section(title: &str, text: String) -> String {
     if text.is_empty() {
         return text;
@@ -138,7 +138,7 @@ fn step_line(step: &StepTold) -> String {
             plain(why)
         ),
         (Some(adapter), None, None) if step.tested => format!("{adapter} passed the gate"),
-        (Some(adapter), None, None) => format!("{adapter}, which nothing tested"),
+        (Some(adapter), None, None) => format!("{adapter}, which the gate did not test"),
         (Some(adapter), Some(why), _) => format!("{adapter} was declined: {}", plain(why)),
         (None, why, _) => format!("not made: {}", plain(why.as_deref().unwrap_or_default())),
     };
@@ -152,8 +152,8 @@ fn tokens(report: &PeriodReport) -> String {
     let share = share.map_or_else(String::new, |percent| format!(", {percent} %,"));
     let uncounted = match chat.n_uncounted {
         0 => String::new(),
-        1 => "; of 1 reply the upstream said no number".to_owned(),
-        n => format!("; of {n} replies the upstream said no number"),
+        1 => "; the upstream reported no count for 1 reply".to_owned(),
+        n => format!("; the upstream reported no count for {n} replies"),
     };
     format!(
         "Chat: {} in ({} of them{share} from the provider's cache), {} out{uncounted}.\n\nLearning: {}, in and out.",
@@ -188,7 +188,7 @@ fn upstreams(report: &PeriodReport) -> String {
     }))
 }
 
-/// Returns a table with a row for each day, if there are several.
+/// Returns a table with a row for each day, or nothing for a single day.
 fn days(report: &PeriodReport) -> String {
     if report.days.len() < 2 {
         return String::new();
@@ -217,7 +217,7 @@ fn days(report: &PeriodReport) -> String {
     )
 }
 
-/// Returns a text on one line without Markdown links, pictures or tags.
+/// Returns a text on one line, in which Markdown links, pictures, code and tags are escaped.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in one_line(text).chars() {
@@ -230,12 +230,12 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns `1 turn`, `2 turns`.
+/// Returns a count with its noun, such as `1 turn` or `2 turns`.
 fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Returns a number as `12,345`.
+/// Returns a number with commas, such as `12,345`.
 fn number(n: u64) -> String {
     grouped(&n.to_string(), ',')
 }

@@ -152,7 +152,7 @@ async fn a_day_is_told_in_words() {
     - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
     - wish: Please always be polite. (undo 3)
 
-    ## Written from what went wrong
+    ## Skills written after failures
 
     - skill weather of main: waits for your look (skills review)
 
@@ -169,7 +169,7 @@ async fn a_day_is_told_in_words() {
 
     ## Tokens
 
-    Chat: 4,000 in (2,400 of them, 60 %, from the provider's cache), 200 out; of 1 reply the upstream said no number.
+    Chat: 4,000 in (2,400 of them, 60 %, from the provider's cache), 200 out; the upstream reported no count for 1 reply.
 
     Learning: 1,234, in and out.
 
@@ -314,7 +314,7 @@ fn steps_say_what_passed_and_what_was_declined() {
     - step 1 of main from 8 turns: main-a-1 passed the gate
     - step 2 of main from 8 turns: main-a-2 was declined: relevance 0.31 of the reference's, at least 0.50
     - step 1 of main from 8 turns: not made: interrupted
-    - step 1 of main from 8 turns: main-b-1, which nothing tested
+    - step 1 of main from 8 turns: main-b-1, which the gate did not test
     - step 2 of main from 8 turns: main-b-2 served and was taken back, as verdicts got worse: of 12 verdicts on replies since it answered 9 are bad, of 40 before 4
     ");
 }

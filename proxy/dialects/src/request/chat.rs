@@ -168,7 +168,8 @@ impl ChatRequest {
         Some(messages)
     }
 
-    /// Returns the texts in the arguments of the calls before a message, like [`metaclaw_chat::typed_at`].
+    /// Returns the texts in the arguments of the tool calls before a message. [`metaclaw_chat::typed_at`] does the
+    /// same.
     fn calls_before(&self, message: &conversation::MessageSpan) -> CallTexts {
         let mut before = SaidBefore::default();
         let all = &self.conversation.messages;
@@ -211,8 +212,8 @@ impl<'a> MessageRef<'a> {
         self.message.role
     }
 
-    /// Returns what was typed of a user message, without text from the model's earlier calls, like
-    /// [`metaclaw_chat::typed_at`]. Returns `None` for other roles.
+    /// Returns what was typed in a user message, without text from the model's earlier calls, as
+    /// [`metaclaw_chat::typed_at`] does. Returns `None` for other roles.
     pub fn utterance(&self) -> Option<Utterance<'a>> {
         if self.role() != Role::User {
             return None;

@@ -25,7 +25,7 @@ const MAX_BLOCKS: usize = 16;
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "what was written so far: any of these with any other"
+    reason = "each flag says whether one thing was written, independently of the others"
 )]
 pub(super) struct ChatStream {
     context: ReplyContext,
@@ -273,7 +273,7 @@ impl ChatStream {
             return self.fail(&error_reply::empty(), out);
         }
         if !self.has_reason {
-            // Some servers leave it null.
+            // Some servers leave the stop reason null.
             self.finish_choice("", out);
         }
         self.is_over = true;

@@ -1,8 +1,9 @@
-//! How much effort a model is to spend on thinking, in each API's words.
+//! Translates the effort that a model should spend on thinking between the APIs.
 //!
-//! Chat completions say `reasoning_effort` (OpenRouter: `reasoning`), Responses `reasoning.effort`, Anthropic
-//! `output_config.effort` and `thinking`, with a budget before Claude 4.6. A server answers a word that its model does
-//! not have with 400, and many servers the field itself. So a chat model gets the field only if the table has it.
+//! Chat completions have `reasoning_effort` (OpenRouter: `reasoning`), Responses `reasoning.effort`, Anthropic
+//! `output_config.effort` and `thinking`, with a token budget before Claude 4.6. A server answers a word that its model
+//! does not support with 400. Many servers reject the field itself, so a chat model gets the field only if the table
+//! has the model.
 
 use serde_json::{Map, Value, json};
 

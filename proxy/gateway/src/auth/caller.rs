@@ -68,7 +68,7 @@ impl Caller {
     }
 
     /// Refuses a body that names something stored in the account at the provider, unless the caller is the owner. The
-    /// top-level field `except` is not read.
+    /// top-level field `except` is not checked.
     pub(crate) fn refuse_stored(&self, body: &[u8], except: &str) -> Result<(), AuthError> {
         if !matches!(self, Self::Of(_)) {
             return Ok(());

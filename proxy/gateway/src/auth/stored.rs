@@ -1,5 +1,5 @@
-//! Finds what a body names of the things that are stored in the account at the provider: files, conversations, vector
-//! stores, containers, prompts and the like. An upstream is asked with the owner's key, and would use them.
+//! Finds names of things in a request body that are stored in the account at the provider: files, conversations, vector
+//! stores, containers, prompts and others. The upstream gets the owner's key with the request, so it would use them.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -13,22 +13,23 @@ static FIELDS: LazyLock<HashMap<String, &str>> = LazyLock::new(|| {
     names.into_iter().flatten().collect()
 });
 
-/// How a text names a file: Alibaba's qwen-long, and Moonshot's videos.
+/// The beginnings of texts that name a file, for Alibaba's qwen-long and Moonshot's videos.
 const SCHEMES: [&str; 2] = ["fileid://", "ms://"];
 
-/// Returns the path of the first field that names something stored. The top-level field `except` is not read.
+/// Returns the path of the first field that names something stored. The top-level field `except` is not checked.
 pub(crate) fn named_in(body: &Value, except: &str) -> Option<String> {
     let fields = body.as_object()?.iter();
     let mut read = fields.filter(|(name, _)| *name != except);
     let items = body["input"].as_array().into_iter().flatten();
-    // An item of Responses without type and role is a reference, whatever else it has.
+    // An item of Responses without type and role is a reference, whatever other fields it has.
     let untyped = |item: &Value| item["type"].is_null() && item["role"].is_null() && has_id(item);
     let bare = items.enumerate().find(|(_, item)| untyped(item));
     bare.map(|(index, _)| format!("input[{index}].id"))
         .or_else(|| read.find_map(|(name, value)| named_by(name, value)))
 }
 
-/// Returns the path at or below a field. No provider resolves schemas, and what a reply quoted.
+/// Returns the path at or below a field. Some fields are skipped, because no provider looks up names there: schemas,
+/// and what a reply quoted.
 fn named_by(name: &str, value: &Value) -> Option<String> {
     let is_one = is_some(value) && !value.is_object();
     let is_named = match FIELDS.get(&plain(name)).copied() {
@@ -44,7 +45,7 @@ fn named_by(name: &str, value: &Value) -> Option<String> {
     Some(format!("{name}{}", below(value)?))
 }
 
-/// Returns the path below a value.
+/// Returns the path below a value, without the value's own name.
 fn below(value: &Value) -> Option<String> {
     let kind = plain(value["type"].as_str().unwrap_or_default());
     match value {
@@ -52,12 +53,12 @@ fn below(value: &Value) -> Option<String> {
             let mut items = items.iter().enumerate();
             items.find_map(|(index, item)| Some(format!("[{index}]{}", below(item)?)))
         }
-        // An image without its data is taken from the provider's store.
         Value::Object(_) if kind == "itemreference" => Some(".id".to_owned()),
+        // The provider takes an image without data from its store.
         Value::Object(_) if kind == "imagegenerationcall" && !is_some(&value["result"]) => {
             Some(".id".to_owned())
         }
-        // The arguments of a call are the tool's.
+        // The arguments of a tool call are for the tool, not for the provider.
         Value::Object(fields) => fields
             .iter()
             .filter(|(name, _)| *name != "input" || !kind.ends_with("tooluse"))
@@ -85,7 +86,7 @@ fn plain(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Bodies, and what they name.
+    /// Request bodies, each with the path of what it names, or without one.
     const BODIES: &str = r#"
     {"conversation": "conv_1"} => conversation
     {"conversation": {"id": "conv_1"}} => conversation

@@ -1,7 +1,8 @@
-//! What a client says in its own headers, fields and lines: the session, and whether the request is a side turn.
+//! Reads what a client says in its own headers, fields and lines: the session, and whether the request is a side turn.
 //!
-//! What differs from client to client is in `data/clients.tsv`. The headers are those of Claude Code 2.1.331, Codex
-//! 0.169.0 and opencode 1.18.33. Names change between releases, so names of a general form count for any client.
+//! `data/clients.tsv` has what differs from client to client. The headers are those of Claude Code 2.1.331, Codex
+//! 0.169.0 and opencode 1.18.33. Header names change between releases, so a name of the general form counts for any
+//! client.
 
 use std::sync::LazyLock;
 
@@ -13,14 +14,14 @@ use serde_json::Value;
 use super::claims::text;
 
 const TABLE: &str = include_str!("../../data/clients.tsv");
-/// The table, read once.
+/// The table, which is read once.
 pub(super) static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::read);
 
 /// Codex describes the purpose of a request in JSON. In the body it is below [`METADATA_FIELD`].
 const METADATA: &str = "x-codex-turn-metadata";
 const METADATA_FIELD: &str = "client_metadata";
-/// Codex's session is the same for all threads that began with one, so a sub-agent's turns belong to its parent's
-/// session.
+/// All threads of Codex that began with the same one have the same session, so a sub-agent's turns belong to its
+/// parent's session.
 const CODEX_SESSION: &str = "session-id";
 const CODEX_THREAD: &str = "thread-id";
 /// opencode's header for a sub-agent, whose turns belong to its parent's session.
@@ -293,7 +294,8 @@ fn is_uuid(id: &str) -> bool {
     id.len() == 36 && id.bytes().enumerate().all(is_digit)
 }
 
-/// Returns the last line of OpenClaw's, which writes its own after the user's text, which may quote another.
+/// Returns the last line of OpenClaw's form. OpenClaw writes its own line after the user's text, which may quote
+/// another one.
 fn line(message: &MessageRef<'_>) -> Option<String> {
     // Most texts have none, and are long.
     if !message.may_say(RUNTIME) {

@@ -1,5 +1,5 @@
-//! Finds the session of a request that names none: by its conversation, or by the reply that it continues, which the
-//! Responses API names.
+//! Finds the session of a request that names none, by its conversation, or by the reply that a Responses request
+//! continues.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},

@@ -1,5 +1,5 @@
-//! Recognises requests that an agent makes for itself, such as heartbeats, titles and compactions: by the words of known
-//! clients, and by a shape that differs from the owner's turns in the same session.
+//! Recognises requests that an agent makes for itself, such as heartbeats, titles and compactions. They have the words
+//! of known clients, or a form that differs from the owner's turns in the same session.
 //!
 //! An owner's turn has the agent's tools and system prompt. A request in the same session with fewer tools and one more
 //! difference is the agent's own. A single difference may be the owner's: a switch that turns the tools off, or a mode

@@ -1,4 +1,4 @@
-//! What tests of several files need.
+//! Helpers for the tests of several files.
 
 use metaclaw_chat::Message;
 use metaclaw_dialects::{Api, request::ChatRequest};

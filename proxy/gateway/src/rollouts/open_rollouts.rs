@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than the log takes for anything.
+    /// No operation of the log takes this long.
     const SOON: Duration = Duration::from_secs(10);
 
     fn rollout(n: u64, key: Option<&str>) -> Rollout {

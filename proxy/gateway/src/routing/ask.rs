@@ -1,12 +1,12 @@
 //! Asks one upstream, or the next one if the first cannot answer.
 //!
-//! Without a setting (`routing.fail_over`), nothing is asked twice, because agents retry by themselves and a proxy that
-//! retries too would multiply the requests. With it, the class of the failure decides, before the first byte of a
-//! reply: after a failure of a key, the upstream's next key is tried, and then the next upstream; after any other
-//! failure, the next upstream at once.
+//! Without `routing.fail_over`, nothing is asked twice: agents retry by themselves, and retries of the proxy would
+//! multiply the requests. With it, the class of a failure decides what follows, before the first byte of a reply is
+//! passed on. After a failure of a key, the upstream's next key is tried, and then the next upstream. After any other
+//! failure, the next upstream is tried at once.
 //!
-//! An upstream is skipped if the request cannot be translated into its API. The caller's own credentials go to the
-//! first upstream, and to no other that is asked instead.
+//! An upstream is skipped if the request cannot be translated into its API. Only the first upstream gets the caller's
+//! own credentials.
 
 use std::{pin::pin, sync::Arc};
 
@@ -112,9 +112,9 @@ fn is_meant<'a>(upstream: &'a Arc<Upstream>, meant: &mut Option<&'a Arc<Upstream
     !upstream.is_policy() && meant.get_or_insert(upstream).is_at(upstream)
 }
 
-/// Returns the more helpful of a result and an earlier one. An upstream's own answer may tell the agent when to try
-/// again or what to shorten, so it is preferred to an error of the proxy, unless it only says that the proxy guessed
-/// wrong.
+/// Returns the more helpful of two results. An upstream's own answer may tell the agent when to try again or what to
+/// shorten, so it is preferred to an error of the proxy. An answer that only refutes a guess of the proxy is not
+/// helpful.
 fn better(answer: Attempted, before: Attempted) -> Attempted {
     match (answer, before) {
         (Ok(answer), before) if answer.is_wrong_guess() => before,

@@ -1,8 +1,9 @@
-//! A request to one upstream, and what follows from its answer: the same upstream again, the next one, or the end.
+//! Sends a request to one upstream, and decides by its answer whether to ask the same upstream again, the next one, or
+//! none.
 //!
-//! If an upstream refuses what only the proxy asked for (token ids), lacks a route that it was guessed to have, or
-//! requires the history in another form, it is asked again in another way. After a failure of its key it is asked with
-//! its next key.
+//! An upstream is asked again in another way in three cases: it refuses token ids, which only the proxy asked for; it
+//! lacks a route that it was guessed to have; or it requires the history in another form. After a failure of its key,
+//! it is asked with its next key.
 
 use std::sync::Arc;
 
@@ -27,29 +28,32 @@ const REFUSALS: usize = 3;
 /// The largest part of a compressed error that is read.
 const MAX_OPENED: u64 = 64 << 10;
 
-/// An upstream that is asked, in the form and with the key that the answers so far ask for.
+/// The attempt to get an answer from one upstream. Its answers determine the form and the key of the next request.
 pub(super) struct Attempt<'a> {
     upstream: &'a Arc<Upstream>,
     chat: &'a RoutedChat<'a>,
     shown: Credentials,
     is_last: bool,
-    /// The form in which it is asked, and the one in which it was asked first.
+    /// The form of the next request.
     variant: Variant,
+    /// The form of the first request.
     first: Variant,
-    /// The requirements that the history meets, and those that were known at first.
+    /// The requirements that the history of the next request meets.
     demands: Demands,
+    /// The requirements that were known before the first request.
     known: Demands,
     tried_keys: Vec<usize>,
     sent: Vec<Bytes>,
-    /// The bodies whose history was refused, and the class of the last refusal.
+    /// The bodies whose history was refused.
     refused: Vec<Vec<Bytes>>,
+    /// The class of the last refusal of a history.
     why_refused: Option<Failure>,
 }
 
-/// What follows an answer.
+/// The next action after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The same upstream, in another form or with another key.
+    /// Ask the same upstream again, in another form or with another key.
     Again,
     Upstream,
     Done,
@@ -90,7 +94,7 @@ pub(super) enum Unsupported {
 // === impl Attempt ===
 
 impl<'a> Attempt<'a> {
-    /// `is_last` says that no other can be asked after it.
+    /// Creates the attempt. `is_last` says that no other upstream can be asked after this one.
     pub(super) fn new(
         upstream: &'a Arc<Upstream>,
         chat: &'a RoutedChat<'a>,
@@ -129,7 +133,7 @@ impl<'a> Attempt<'a> {
         Ok(request)
     }
 
-    /// Returns what follows if the same request was refused before, so that there is nothing to mend.
+    /// Returns the next action if exactly this request was refused before, so that sending it again is useless.
     pub(super) fn after_refusal_of(&self, request: &TranslatedRequest) -> Option<Next> {
         let is_repeated = self.refused.contains(&request.body);
         is_repeated.then(|| match self.passed_over(self.why_refused) {
@@ -195,7 +199,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Counts the attempt, records what it taught about the upstream, and decides what follows.
+    /// Counts the request, records what the answer shows about the upstream, and returns the next action.
     pub(super) fn after(&mut self, attempted: &Attempted, metrics: &RequestMetrics) -> Next {
         let answer = attempted.as_ref().ok();
         let failure = match attempted {
@@ -235,12 +239,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the failure if the next key or upstream is asked after it.
+    /// Returns the failure if the settings allow another key or upstream after it.
     fn passed_over(&self, failure: Option<Failure>) -> Option<Failure> {
         failure.filter(|failure| self.upstream.fail_over.contains(failure))
     }
 
-    /// Counts the attempt, unless the upstream refused something that only the proxy asked for.
+    /// Counts the request, unless the upstream refused something that only the proxy asked for.
     fn count(&self, attempted: &Attempted, failure: Option<Failure>, metrics: &RequestMetrics) {
         let name = &self.upstream.name;
         let is_unable = failure.is_some_and(|failure| self.upstream.is_unable(failure));
@@ -263,7 +267,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Records what the upstream requires or lacks, if it was asked in another way than at first.
+    /// Records what the upstream requires or lacks, if the last request differed from the first.
     fn learn(&self, answer: Option<&Answer>) {
         let (name, api) = (&self.upstream.name, self.chat.api);
         let is_good = answer.is_some_and(|answer| answer.reply.status().is_success());
@@ -293,7 +297,7 @@ impl<'a> Attempt<'a> {
 // === impl Answer ===
 
 impl Answer {
-    /// Returns whether it only says that the upstream lacks an API that it was guessed to have.
+    /// Returns whether the answer only says that the upstream lacks an API that it was guessed to have.
     pub(super) fn is_wrong_guess(&self) -> bool {
         matches!(self.unsupported, Some(Unsupported::Api))
     }

@@ -54,7 +54,7 @@ fn packed(path: &str, encoding: &str, body: &[u8], piece: Option<usize>) -> Vec<
     chunked(head, body, piece)
 }
 
-/// Adds a body to a head in pieces of so many bytes.
+/// Adds a body to a head, in chunks of `piece` bytes.
 fn chunked(head: String, body: &[u8], piece: usize) -> Vec<u8> {
     let mut message = head.into_bytes();
     for piece in body.chunks(piece) {

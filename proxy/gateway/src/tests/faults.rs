@@ -1,5 +1,5 @@
-//! The fault matrix: whatever fails, the agent sees what happened and no more, the log has the conversation, memory
-//! stays within its limits, and nothing is left behind.
+//! The fault matrix. Whatever fails, the agent sees what happened and no more, the log has the conversation, memory
+//! stays within its limits, and no temporary state remains.
 //!
 //! Tests that need a separate process (a full disk, a broken log, signals) are in `tests/it/faults.rs`. Tests that need
 //! a paused clock are beside the code: `relay`, `timed_stream`.

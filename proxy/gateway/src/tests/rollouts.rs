@@ -296,7 +296,7 @@ async fn keys_of_rollouts_and_of_agents_reach_nothing_that_is_stored_at_the_prov
     );
 }
 
-/// Bodies of chats that name something in the owner's account, and how.
+/// Requests that name something in the owner's account: the route, the body, and the path of the field.
 const OF_THE_ACCOUNT: [(&str, &str, &str); 8] = [
     (
         "responses",
@@ -340,7 +340,7 @@ const OF_THE_ACCOUNT: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// The same through the body of a chat.
+/// The bodies of chats are checked for the key of a rollout and for the key of an agent.
 #[tokio::test]
 async fn a_body_of_a_rollout_or_of_an_agent_names_nothing_that_is_stored_at_the_provider() {
     let it = WithRollouts::start().await;
@@ -393,7 +393,7 @@ async fn a_rollout_continues_only_its_own_replies_and_a_key_those_of_its_agent()
         for of in 0..=callers.len() {
             let body = json!({"model": "m", "input": "y", "previous_response_id": format!("resp_mc_{of}")});
             let mut client = it.harness.sent(&request(caller, body)).await;
-            // Those of the rollouts are the agent's too.
+            // The agent's own key may continue the replies of its rollouts too.
             if who == of || who == 3 && (1..3).contains(&of) {
                 it.policy.next().await.answer(&reply("resp_x")).await;
                 assert_eq!(client.read().await.status(), 200, "{who} {of}");

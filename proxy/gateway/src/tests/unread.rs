@@ -1,5 +1,5 @@
-//! Tests that no conversation passes unread: under another spelling of its route, or by a redirect. Also of what does
-//! pass, and is counted.
+//! Tests that no conversation passes without being read, neither under another spelling of its route nor by a redirect.
+//! Other tests cover the requests that do pass, and are counted.
 
 use metaclaw_dialects::Api;
 

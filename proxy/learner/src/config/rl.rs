@@ -102,8 +102,8 @@ pub struct RlConfig {
     /// all turns that began before the newest lesson (strict), or none (off). A teacher may still answer these turns
     /// again (docs/training/support-query.md).
     pub support_query: SupportQuery,
-    /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
-    /// weights themselves, for opd and hybrid.
+    /// The model that makes the targets. base is the model without adapters, so learned mistakes are not taught again.
+    /// current is the model as it is trained now, for opd and hybrid.
     #[default(Teacher::Base)]
     pub teacher: Teacher,
     /// How many replies the teacher samples for one turn. Those that are relevant and follow the wishes are targets.

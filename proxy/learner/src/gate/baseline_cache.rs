@@ -155,7 +155,7 @@ fn read(folder: &Path) -> Option<Baseline> {
     read.ok()
 }
 
-/// Writes the file, and makes its folder.
+/// Writes the file, and creates its folder if needed.
 fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

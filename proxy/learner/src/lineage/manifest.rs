@@ -101,7 +101,7 @@ pub(crate) fn names(
 // === impl Shape ===
 
 impl Shape {
-    /// The shape of the adapters that these settings make.
+    /// Returns the shape of the adapters that these settings make.
     pub(crate) fn new(base: BaseModel, rl: &RlConfig) -> Self {
         Self {
             base,

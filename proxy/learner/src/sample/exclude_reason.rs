@@ -23,7 +23,7 @@ pub(crate) enum ExcludeReason {
     Accepted,
     NoUse,
     NotHinted,
-    /// Only an earlier version gave this reason.
+    /// This reason is only in logs of an earlier version.
     NotCorrected,
     Obeys,
     NoDraw,

@@ -1,4 +1,4 @@
-//! The checkpoints of a training: their names, which of them exist, and what each says about itself.
+//! The checkpoints of a training: their names, which of them exist, and what their manifests say.
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,7 @@ struct WeightedBatch {
     loss: Option<f64>,
 }
 
-/// What one optimiser step measured.
+/// The measurements of one optimiser step.
 struct TakenStep {
     /// Before the step.
     loss: f64,

@@ -29,14 +29,14 @@ use crate::{
 /// The largest file, in megabytes: all of it is in memory.
 const MOST_MB: u64 = 512;
 
-/// Trains an agent's weights from a data set, and has the gate test what that came to. Whether it serves is for others to
-/// do. `tell` hears how it goes.
+/// Trains an agent's weights from a data set, and lets the gate test the result. The caller decides whether the result
+/// serves. `tell` gets the events of the training.
 ///
 /// # Errors
-/// [`SftError`]; the epochs that were made until then are there.
+/// [`SftError`]. The epochs that were completed before it are kept.
 ///
 /// # Cancel safety
-/// A dropped training ends where it stands, and the same asked for again goes on after its last epoch.
+/// A dropped training stops at once. The same training, started again, continues after its last complete epoch.
 pub(crate) async fn fine_tune(
     shared: &Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
@@ -286,7 +286,7 @@ fn named(
 /// The epoch with the lowest held-out loss; the last one where nothing is held out.
 fn best(made: &[MadeEpoch]) -> Option<&MadeEpoch> {
     let loss = |made: &MadeEpoch| made.held_out_loss.unwrap_or(f64::INFINITY);
-    // Of equal ones the last, which is the first in this order.
+    // Of epochs with equal losses, the last one is chosen. `min_by` returns the first, so the order is reversed.
     let newest_first = made.iter().rev();
     newest_first.min_by(|one, other| loss(one).total_cmp(&loss(other)))
 }

@@ -1,9 +1,10 @@
-//! What a training from a data set minimises.
+//! The losses that a training from a data set minimises.
 //!
-//! Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290) has the loss -log sigmoid(m) of a pair, where m is
-//! beta times how much more the chosen reply has gained over the reference than the rejected one. Its gradient in the
-//! log-probability of each id of the chosen reply is -beta sigmoid(-m), and the opposite for the rejected one. So a
-//! weighted `cross_entropy` with these weights, computed at the current weights, has the same gradient.
+//! In direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), the loss of a pair is -log sigmoid(m). m
+//! is beta times the difference between how much the chosen and the rejected reply have gained over the reference. The
+//! gradient in the log-probability of each id of the chosen reply is -beta sigmoid(-m), and the opposite for the
+//! rejected one. So a weighted `cross_entropy` with these weights, computed at the current weights, has the same
+//! gradient.
 
 /// What is minimised.
 #[derive(Debug, Clone, Copy, PartialEq)]

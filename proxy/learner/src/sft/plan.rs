@@ -1,8 +1,8 @@
-//! A training from a data set: which rows, in which order, at which rate, towards which loss, and the names of what it
-//! makes.
+//! The plan of a training from a data set: its rows and their order, the learning rate, the loss, and the names of its
+//! checkpoints.
 //!
-//! The order is that of Fisher and Yates with the numbers of SplitMix64 (Steele, Lea, Flood 2014), so that another program
-//! can make the same batches from the same seed.
+//! The rows are shuffled by Fisher and Yates's method with the numbers of SplitMix64 (Steele, Lea, Flood 2014), so that
+//! another program can make the same batches from the same seed.
 
 use metaclaw_trainer_api::CheckpointName;
 
@@ -285,7 +285,7 @@ mod tests {
         SftPlan::new(wanted, data, shape, rl)
     }
 
-    /// The names of checkpoints follow from these: with others, an interrupted training would begin again.
+    /// The names of checkpoints follow from the hash. If it changed, an interrupted training would begin again.
     #[test]
     fn a_training_has_the_same_hash_and_the_same_batches_as_ever() {
         let from = "main-0badcafe-000001".parse().unwrap();

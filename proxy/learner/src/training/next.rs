@@ -189,7 +189,7 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// Returns the `n` oldest turns that the teacher has to answer, of those at which it failed least.
+    /// Returns `n` turns that the teacher has to answer: those at which it failed least, and of these the oldest.
     fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
         let memory = &self.context.agent(self.agent).teacher;
         let ids = samples.unanswered.iter().map(|turn| turn.id);

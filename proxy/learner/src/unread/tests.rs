@@ -1,4 +1,4 @@
-//! Tests: what the owner says is heard once, whenever the process ends.
+//! Tests that what the owner says is heard once, whenever the process ends.
 
 use std::sync::{
     Mutex,
@@ -21,7 +21,7 @@ use crate::{
 
 const FRENCH: &str = "From now on answer in French.";
 const MAX: &str = "Please always call me Max.";
-/// Wishes and facts are on.
+/// Both wishes and facts are on.
 const BOTH: [bool; 2] = [true; 2];
 
 /// A model that hears a wish in the first sentence, or never answers, and counts its requests.
@@ -44,13 +44,13 @@ impl Ask for Hearer {
     }
 }
 
-/// A home, which outlives its processes.
+/// A home, in which several processes run one after the other.
 struct Lives {
     dir: TempDir,
     n_heard: AtomicUsize,
 }
 
-/// One process.
+/// One process of a home.
 struct Life {
     log: TurnLog,
     library: Library,
@@ -79,8 +79,8 @@ impl Lives {
         Library::open(self.dir.path().join("skills"), skills, wishes).0
     }
 
-    /// Starts a process that hears wishes and facts, if they are on, by a model, else by rules. It relays only for the
-    /// agent "off".
+    /// Starts a process that hears wishes and facts, as far as they are on, by the model `hearer` or else by rules. Its
+    /// agent "off" is only relayed.
     async fn start(&self, hearer: Option<&Arc<Hearer>>, [wishes, facts]: [bool; 2]) -> Life {
         let (log, library) = (self.log(), self.library());
         let memory = MemoryStore::open(self.dir.path().join("memory"), MemoryConfig::default());
@@ -106,14 +106,14 @@ impl Lives {
         }
     }
 
-    /// Appends turns while no process hears.
+    /// Appends turns while no process runs.
     async fn says(&self, session: &str, owner: &[&str]) {
         let log = self.log();
         say(&log, session, owner).await;
         log.close().await;
     }
 
-    /// The wishes after a process has heard everything.
+    /// Starts a process, and returns the wishes after it has heard everything.
     async fn heard(&self) -> Vec<String> {
         let n = self.n_heard.fetch_add(1, Ordering::Relaxed);
         let (end, session) = (
@@ -152,7 +152,7 @@ impl Life {
         assert!(came.is_some(), "never came: {:?}", self.wishes());
     }
 
-    /// A stop, or a kill: the tasks end wherever they are.
+    /// Ends the process like a stop or a kill: its tasks end wherever they are.
     async fn end(self) {
         self.cancel.cancel();
         self.tasks.close();
@@ -194,7 +194,7 @@ async fn what_was_said_before_a_kill_is_heard_at_the_next_start() {
         assert_eq!(lives.heard().await, [""; 0], "{what}: old turns");
         lives.says("a", &owner).await;
         assert_eq!(lives.heard().await, wishes, "{what}");
-        // Nothing is heard twice.
+        // A second start hears nothing again.
         assert_eq!(lives.heard().await, wishes, "{what}");
     }
 }
@@ -273,7 +273,7 @@ async fn what_was_said_to_nobody_is_never_heard() {
     let off: AgentId = "off".parse().unwrap();
     let log = lives.log();
     say_to(&off, &log, "a", &[FRENCH]).await;
-    // Turns of a file are others' words.
+    // The words of imported turns are not the owner's.
     let messages = [Message::user(FRENCH)];
     let mut turn = new_turn("import", "r-1", &messages, Message::assistant("Oui."));
     turn.served.imported = Some("rollouts.jsonl".to_owned());
@@ -287,7 +287,7 @@ async fn what_was_said_to_nobody_is_never_heard() {
     assert_eq!(lives.library().own_wishes(&off), []);
 }
 
-/// One is switched on later than the other. What was said before is not new to it.
+/// If one reader is switched on later than the other, earlier turns are not new to it.
 #[tokio::test]
 async fn each_reader_goes_on_where_it_stopped_itself() {
     for (first, n_buffered) in [([true, false], 0), ([false, true], 2)] {

@@ -6,7 +6,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Keywords that constrain values, beside bounds.
+/// The keywords that constrain values, except those of `BOUNDS`.
 const KEYWORDS: &str =
     "additionalProperties, anyOf, const, enum, items, oneOf, pattern, properties, required, type";
 const BOUNDS: [(&str, Bound); 8] = [
@@ -86,7 +86,8 @@ fn validate(schema: &Value, at: &str) -> Result<(), String> {
             }
             ("enum", _) => return wrong("it has to be a list"),
             ("additionalProperties" | "items", one) => validate(one, &place)?,
-            // `oneOf` is read as `anyOf`: alternatives of tool definitions exclude each other by their types.
+            // `oneOf` is read as `anyOf`, because the alternatives of tool definitions exclude each other by their
+            // types.
             ("anyOf" | "oneOf", Value::Array(list)) if !list.is_empty() => {
                 for (index, one) in list.iter().enumerate() {
                     validate(one, &format!("{place}[{index}]"))?;
@@ -102,7 +103,7 @@ fn validate(schema: &Value, at: &str) -> Result<(), String> {
                     return wrong("a number");
                 }
             }
-            // These constrain nothing.
+            // These keywords constrain nothing.
             (
                 "$comment" | "$schema" | "default" | "deprecated" | "description" | "examples"
                 | "format" | "title",
@@ -186,7 +187,7 @@ fn check_fields(schema: &Value, fields: &Map<String, Value>, at: &str) -> Result
     Ok(())
 }
 
-/// Returns what a bound limits of a value, if it limits values of this type.
+/// Returns the size of a value that a bound limits, or `None` if the bound is for another type.
 fn size(keyword: &str, value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) if keyword.ends_with("imum") => number.as_f64(),
@@ -196,7 +197,7 @@ fn size(keyword: &str, value: &Value) -> Option<f64> {
     }
 }
 
-/// Returns the values of a list, or one value as a list.
+/// Returns the values of a list. Any other value is a list of one.
 fn listed(given: &Value) -> &[Value] {
     match given {
         Value::Array(list) => list,

@@ -15,7 +15,7 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Doctor
     let wiring = wiring(&context.home);
     let standing = match wiring.standing() {
         Ok(standing) => standing,
-        Err(error) => return DoctorCheck::bad(NAME, error.to_string(), "look at that file"),
+        Err(error) => return DoctorCheck::bad(NAME, error.to_string(), "check that file"),
     };
     match (standing, proxy) {
         (Standing::Unwired, _) => unwired(context, proxy.is_some()),

@@ -23,7 +23,7 @@ pub(super) async fn check(loaded: &Loaded) -> DoctorCheck {
     if is_bedrock(base) {
         return DoctorCheck::note(
             NAME,
-            format!("{}: not tried, as it lists no models", host(base)),
+            format!("{}: not tried, because it lists no models", host(base)),
         );
     }
     let server = ModelServer {

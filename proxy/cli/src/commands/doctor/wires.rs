@@ -18,7 +18,7 @@ pub(super) fn checks(context: &Context, is_running: bool, fix: bool) -> Vec<Doct
         Err(error) => vec![DoctorCheck::bad(
             "wires",
             error.to_string(),
-            "look at that folder",
+            "check that folder",
         )],
     }
 }
@@ -28,7 +28,7 @@ fn check(context: &Context, id: &str, is_running: bool, fix: bool) -> Option<Doc
     let standing = match wires(&context.home).standing(id) {
         Ok(standing) => standing,
         Err(error) => {
-            return Some(DoctorCheck::bad(id, error.to_string(), "look at that file"));
+            return Some(DoctorCheck::bad(id, error.to_string(), "check that file"));
         }
     };
     Some(match (standing, is_running) {

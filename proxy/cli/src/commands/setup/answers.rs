@@ -1,4 +1,4 @@
-//! The answers so far, and the values of keys without an answer: the settings', else the agent's.
+//! The answers so far. A key without an answer has the value of the settings, else the agent's.
 
 use metaclaw_chat::Secret;
 use metaclaw_settings::{Loaded, Origin, address::host, providers};
@@ -38,7 +38,7 @@ impl<'a> SetupAnswers<'a> {
         }
     }
 
-    /// Creates answers that are the agent's own, whatever the settings say.
+    /// Creates answers with the agent's own values, which replace those of the settings.
     pub(in crate::commands) fn of_agent(loaded: &'a Loaded, found: &'a Found) -> Self {
         let mut answers = Self::new(loaded, Vec::new(), Some(found));
         for key in [ADDRESS, PROVIDER, MODEL, KEY, DIALECT] {
@@ -60,7 +60,8 @@ impl<'a> SetupAnswers<'a> {
         }
     }
 
-    /// Returns the settings' value, unless a provider's name stands for it. A secret counts only if it is in the file.
+    /// Returns the settings' value, unless it only follows from the provider's name. A secret counts only if it is in
+    /// the file.
     pub(super) fn before(&self, key: &str) -> Option<String> {
         let origin = self.loaded.origin(key)?;
         if key == KEY {
@@ -76,7 +77,7 @@ impl<'a> SetupAnswers<'a> {
         Some(text.unwrap_or_else(|| value.to_string()))
     }
 
-    /// Returns the agent's value; values for one server are not used for another.
+    /// Returns the agent's value. It is used only with the agent's own server.
     fn found(&self, key: &str) -> Option<String> {
         let found = self.found?;
         let is_same_server = if key == ADDRESS {
@@ -152,7 +153,7 @@ impl<'a> SetupAnswers<'a> {
     }
 }
 
-/// Returns the value of a setting with which the proxy relays what an agent asks.
+/// Returns the value that a setting needs so that the proxy relays to the agent's present provider and model.
 fn value_of(found: &Found, key: &str) -> Option<String> {
     let known = providers::at(&found.base_url);
     match key {
@@ -182,7 +183,7 @@ mod tests {
         Loaded::new(vec![layer]).unwrap()
     }
 
-    /// What OpenClaw asks with this provider.
+    /// Returns what is found in an OpenClaw configuration with this provider.
     fn openclaw(provider: &str) -> Found {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("openclaw.json");

@@ -1,4 +1,4 @@
-//! The questions, one after the other: who has the model, its address, the key, the model, and the wiring of the agent.
+//! Asks the questions in order: who has the model, its address, the key, the model, and whether to wire the agent.
 
 use metaclaw_settings::{address::host, edit, providers};
 use metaclaw_wiring::{Credential, Found};
@@ -27,7 +27,7 @@ pub(super) struct Interview<'a> {
     pub context: &'a Context,
     /// The agent of this machine.
     pub agent: Option<&'a Found>,
-    /// Whether answers are tried.
+    /// Whether the address and the key are tested at the provider.
     pub tries: bool,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Interview<'a> {
         Ok((self.answers, may_wire))
     }
 
-    /// Asks who answers chats; returns whether it is a provider.
+    /// Asks who answers chats. Returns whether it is a provider.
     fn provider(&mut self) -> anyhow::Result<bool> {
         let is_given = |key| self.answers.is_given(key);
         if is_given(PROVIDER) || is_given(ADDRESS) {
@@ -103,8 +103,8 @@ impl<'a> Interview<'a> {
         Ok(true)
     }
 
-    /// Asks for address, key and model, until they work together or are kept as they are. The address is asked for if it
-    /// is not known, or does not work.
+    /// Asks for the address, the key and the model, until they work together or the person keeps them. A known address
+    /// is asked for only if it does not work.
     async fn server(&mut self) -> anyhow::Result<()> {
         let mut is_address_known = self.answers.is_given(ADDRESS);
         let list = loop {
@@ -133,7 +133,7 @@ impl<'a> Interview<'a> {
         }
     }
 
-    /// Asks for the key, and keeps the one that flags, the settings or the agent gave.
+    /// Asks for the key. Enter keeps the key that the flags, the settings or the agent gave.
     fn key(&mut self) -> anyhow::Result<()> {
         let kept = self.answers.key();
         let preset = kept.clone().or_else(|| self.answers.found_key());
@@ -185,8 +185,8 @@ impl<'a> Interview<'a> {
         }
     }
 
-    /// Asks for the model that is trained. It judges its own replies if the settings name no judge, because weights learn
-    /// only from judged turns.
+    /// Asks for the model that is trained. If the settings name no judge, the model judges its own replies, because
+    /// weights learn only from judged turns.
     fn own_model(&mut self) -> anyhow::Result<()> {
         let what = "Model to train: a folder in Hugging Face form, a GGUF file, or demo";
         self.value(TRAINED, what, "demo")?;
@@ -217,7 +217,7 @@ impl<'a> Interview<'a> {
         Ok(self.prompt.yes(&question, Some(true))?)
     }
 
-    /// Asks for one value until it is allowed; what flags or the settings say is preset.
+    /// Asks for one value until it is allowed. The value of the flags or the settings is preset.
     fn value(&mut self, key: &str, question: &str, usual: &str) -> anyhow::Result<String> {
         let preset = self.answers.get(key).unwrap_or_else(|| usual.to_owned());
         loop {
@@ -232,13 +232,13 @@ impl<'a> Interview<'a> {
         }
     }
 
-    /// Asks whether an answer that failed is kept all the same.
+    /// Asks whether to keep an answer although its test failed.
     fn keeps(&mut self) -> anyhow::Result<bool> {
         Ok(self.prompt.yes("  Keep it all the same", Some(false))?)
     }
 }
 
-/// Returns what an agent asks today, in a line.
+/// Describes in one line the model that OpenClaw uses now.
 fn describe(found: &Found) -> String {
     let key = match &found.credential {
         Credential::Key { key, from } => format!("key {key}, {from}"),
@@ -247,7 +247,7 @@ fn describe(found: &Found) -> String {
         }
     };
     format!(
-        "OpenClaw asks {} at {} today ({key}): that is preset.",
+        "OpenClaw asks {} at {} today ({key}): these values are preset.",
         found.model, found.base_url
     )
 }

@@ -140,7 +140,7 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
             )
         }
         Credential::Reference(_) | Credential::Login => {
-            "OpenClaw's own login, passed on and never kept; so wishes are heard by rules alone, and no model helps to learn".to_owned()
+            "OpenClaw's own login, passed on and never stored; so rules alone detect wishes, and no model helps to learn".to_owned()
         }
     };
     let mut lines = vec![
@@ -178,7 +178,7 @@ fn configure(
         return Ok(());
     }
     let dir = context.home.dir();
-    (context.home.create()).with_context(|| format!("cannot make {}", dir.display()))?;
+    (context.home.create()).with_context(|| format!("cannot create {}", dir.display()))?;
     let loaded = context.settings_of(path.clone())?;
     let mut answers = SetupAnswers::of_agent(&loaded, found);
     if is_first {

@@ -20,7 +20,7 @@ pub(super) fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
     let found = PROFILES.iter().filter(|agent| surroundings.has(agent));
     let mut agents = wires.agents()?;
     agents.extend(found.map(|agent| agent.id.clone()));
-    // In the order of the documentation; those that are no longer supported come last.
+    // Agents come in the order of the documentation. Those that are no longer supported come last.
     let place = |id: &String| PROFILES.iter().position(|agent| agent.id == *id);
     agents.sort_by_key(|id| (place(id).unwrap_or(PROFILES.len()), id.clone()));
     agents.dedup();

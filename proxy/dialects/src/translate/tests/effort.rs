@@ -1,4 +1,4 @@
-//! Tests of the effort that a caller asks for in one API, and of the one that the server gets in another.
+//! Tests that the effort that a caller asks for in one API becomes the right effort in the server's API.
 
 use serde_json::{Value, json};
 
