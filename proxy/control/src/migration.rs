@@ -62,7 +62,10 @@ const LEFT: [(&str, &str); 10] = [
         "calendar_token.json",
         "sign in again (`metaclaw auth login --provider google-calendar`), or copy the file, which has the same form here",
     ),
-    ("scheduler_state.json", "it is a temporary state of the old program"),
+    (
+        "scheduler_state.json",
+        "it is a temporary state of the old program",
+    ),
     ("metaclaw.log", "it is the log of the old program"),
     (
         "checkpoints",

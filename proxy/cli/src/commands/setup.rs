@@ -234,7 +234,9 @@ fn write(file: &Path, answers: SetupAnswers<'_>) -> anyhow::Result<()> {
     let changes = answers.changes();
     let name = file.display();
     if changes.is_empty() {
-        return Ok(out::line(format!("{name} has all of these values already"))?);
+        return Ok(out::line(format!(
+            "{name} has all of these values already"
+        ))?);
     }
     edit::answer_in_file(file, &changes)?;
     out::line(format!("written to {name}:"))?;

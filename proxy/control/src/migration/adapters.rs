@@ -251,7 +251,10 @@ fn header(path: &Path) -> anyhow::Result<BTreeMap<String, HeaderTensor>> {
     let mut length = [0; 8];
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
-    ensure!(length <= MAX_HEADER, "its header has {length} bytes, and at most {MAX_HEADER} are read");
+    ensure!(
+        length <= MAX_HEADER,
+        "its header has {length} bytes, and at most {MAX_HEADER} are read"
+    );
     let mut text = Vec::new();
     file.take(length).read_to_end(&mut text)?;
     let mut fields: Map<String, Value> = serde_json::from_slice(&text)?;
