@@ -149,7 +149,8 @@ fn values_of_inert_keys() -> impl Iterator<Item = String> {
 }
 
 fn row(key: &Key) -> String {
-    let allowed = key.allowed().replace('|', "\\|");
+    let named = key.kind.name().map(str::to_owned);
+    let allowed = named.unwrap_or_else(|| key.allowed()).replace('|', "\\|");
     let default = match &*key.default {
         "" => "none".to_owned(),
         default => format!("`{default}`"),

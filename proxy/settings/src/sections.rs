@@ -145,7 +145,7 @@ pub struct EvolverSettings {
 #[serde(default)]
 pub struct OpdSettings {
     /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
-    /// with rl.method metaclaw, binary_rl and grpo (docs/training/external-teacher.md).
+    /// with rl.method metaclaw, binary_rl and grpo (docs/training/methods.md).
     pub enabled: bool,
     /// The address of that model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with echo and
     /// logprobs, as vLLM does.
