@@ -83,7 +83,7 @@ enum MetaclawCommand {
     Off(switch::SwitchArgs),
     /// End `metaclaw off`: add lessons, record, judge and learn again.
     On(switch::SwitchArgs),
-    /// Show the state of the running proxy: what serves, what learns, and what became of recent turns.
+    /// Show the state of the running proxy: what answers, what learns, and what became of the turns.
     Status(status::StatusArgs),
     /// Point an agent at the proxy while the proxy runs. Without a name, list the agents of this machine.
     Wire(wire::WireArgs),

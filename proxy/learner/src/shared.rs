@@ -57,7 +57,7 @@ pub struct Parts {
     pub external_teacher: Option<ExternalTeacher>,
     /// Who computes the advantages of rollouts (`rl.advantages`); none where they are built in.
     pub advantages: Option<AdvantageFunction>,
-    /// When learning that costs something may run.
+    /// When costly learning may run.
     pub schedule: Schedule,
     /// Where wishes are written down; none where none is to be heard.
     pub library: Option<Library>,
@@ -224,7 +224,7 @@ impl Shared {
         Ok(self.schedule.window(now_ms(), last_main_ms))
     }
 
-    /// Whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
+    /// Whether costly learning (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
     /// time, else while its owner is away.
     pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
         match self.config.mode_of(agent) {

@@ -152,7 +152,7 @@ fn row(key: &Key) -> String {
     let named = key.kind.name().map(str::to_owned);
     let allowed = named.unwrap_or_else(|| key.allowed()).replace('|', "\\|");
     let default = match &*key.default {
-        "" => "none".to_owned(),
+        "" => String::new(),
         default => format!("`{default}`"),
     };
     let states = states(key);

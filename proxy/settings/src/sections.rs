@@ -20,9 +20,8 @@ use smart_default::SmartDefault;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// The agent whose own configuration file is changed while the proxy runs, once you agreed at a start
-    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it,
-    /// openclaw is meant.
+    /// The agent whose configuration file is changed while the proxy runs, if you agreed at a start
+    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it, openclaw is meant.
     #[schemars(extend("enum" = ["openclaw", "none"]))]
     pub claw_type: Option<String>,
     /// With false, no agent's file is ever changed, as with claw_type: none.
@@ -62,12 +61,12 @@ pub struct Llm {
     /// The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is
     /// passed on and never kept.
     pub api_key: Option<Secret>,
-    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama or
-    /// lmstudio, or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says whose
-    /// key of `metaclaw auth` is used.
+    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama,
+    /// lmstudio or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says
+    /// which key of `metaclaw auth` is used.
     pub provider: Option<String>,
-    /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of the
-    /// environment, else us-east-1.
+    /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of
+    /// the environment, else us-east-1.
     pub bedrock_region: Option<String>,
     /// Which credential comes first. With oauth_token, the token that `metaclaw auth paste-token` keeps for llm.provider
     /// comes before llm.api_key.
@@ -117,8 +116,8 @@ pub struct JudgeSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeModel {
-    /// The address of one of several judge models. You choose its name. All of them vote on each verdict in turn, and
-    /// the majority of all votes decides. Without it, judge.url.
+    /// The address of one of several judge models, whose name you choose. They vote in turn, and the majority decides.
+    /// Without it, judge.url.
     #[schemars(url)]
     pub url: Option<String>,
     /// The model to ask for. Without it, judge.model.
@@ -204,9 +203,8 @@ pub struct Backend {
     #[schemars(range(min = 1, max = 86_400))]
     #[default(600)]
     pub remote_timeout_s: u64,
-    /// Who answers chats with the policy model. builtin is the engine of our trainer; vllm is a server at
-    /// rl.inference_url, or one that the trainer starts; auto takes vllm if rl.inference_url is set
-    /// (docs/operating/vllm.md).
+    /// What answers chats with the policy model: builtin, the engine of our trainer; vllm, a server at rl.inference_url
+    /// or one that the trainer starts; auto, vllm if rl.inference_url is set, else builtin (docs/operating/vllm.md).
     #[serde(rename = "inference_backend")]
     pub inference: InferenceBackend,
     /// The address of a running vLLM server on this machine that has the policy model, as in `http://127.0.0.1:8001`.
@@ -315,8 +313,8 @@ pub struct Trainer {
     #[schemars(range(min = 1, max = 1_000))]
     #[default(5)]
     pub keep: usize,
-    /// Memory besides the weights. Half of it holds keys and values (at most two contexts or 1 GiB), the rest is for
-    /// training, which recomputes more the less it has. Without it, all free memory.
+    /// Memory besides the weights. Half of it is for keys and values (at most two contexts or 1 GiB), the rest for
+    /// training, which recomputes more if it has less. Without it, all free memory.
     pub memory: Option<Size>,
     /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
     #[schemars(range(min = 1))]

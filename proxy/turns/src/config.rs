@@ -37,7 +37,7 @@ pub struct TurnsConfig {
     /// Memory for the pages of the store, at least 256 KiB.
     #[default(Size::mib(8))]
     pub cache: Size,
-    /// How long sessions are kept after their end, at least an hour, and up to a day in which the proxy runs more
+    /// How long sessions are kept after their end, at least an hour. Their deletion can take a day of running longer
     /// (docs/using/privacy.md). What was learned from them stays, and so do the counts.
     #[default(Span::hours(30 * 24))]
     pub retention: Span,

@@ -1,4 +1,4 @@
-//! `metaclaw scheduler`: whether learning that costs something may run now, why not, and when next.
+//! `metaclaw scheduler`: whether costly learning may run now, why not, and when next.
 
 use std::process::ExitCode;
 

@@ -21,8 +21,8 @@ pub struct OpenRouterConfig {
     /// The address of your app there. The header HTTP-Referer carries it.
     #[schemars(url)]
     pub app_url: Option<String>,
-    /// By what OpenRouter chooses among the providers of a model: the lowest price, the highest throughput or the lowest
-    /// latency. With fallback, and without it, OpenRouter balances them itself.
+    /// By what OpenRouter chooses among the providers of a model: price, throughput or latency. With fallback, and
+    /// without it, OpenRouter balances them itself.
     pub route: Option<OpenRouterRoute>,
     /// The models that OpenRouter asks if the first one cannot answer. Learning never uses them for a judge.
     pub fallback_models: Vec<String>,

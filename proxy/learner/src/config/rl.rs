@@ -98,9 +98,9 @@ pub struct RlConfig {
     /// With false, it answers only failed turns again.
     #[default(true)]
     pub consolidate: bool,
-    /// Which verdicts are support, and are not trained on: those of turns that led to a lesson in force (own), those of
-    /// all turns that began before the newest lesson (strict), or none (off). A teacher may still answer these turns
-    /// again (docs/training/methods.md).
+    /// Which verdicts are not trained on: those of turns that led to a lesson in force (own), those of all turns that
+    /// began before the newest lesson (strict), or none (off). A teacher may still answer these turns again
+    /// (docs/training/methods.md).
     pub support_query: SupportQuery,
     /// The model that makes the targets. base is the model without adapters, so learned mistakes are not taught again.
     /// current is the model as it is trained now, for opd and hybrid.

@@ -366,7 +366,7 @@ impl SamplePreview {
     }
 }
 
-/// The turns that are set aside with a batch.
+/// Returns the turns that a step with this batch would exclude, and why.
 fn spends(found: &[(TurnId, ExcludeReason)], batch: &Batch) -> Vec<SpentTurn> {
     let spent = found.iter().chain(&batch.spent);
     let spent = spent.map(|(turn, why)| SpentTurn {

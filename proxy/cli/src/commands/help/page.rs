@@ -87,10 +87,7 @@ fn arguments(command: &Command, is_own: impl Fn(&Arg) -> bool) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!(
-        "\n| argument | what it does |\n|---|---|\n{}\n",
-        rows.join("\n")
-    )
+    format!("\n| argument | meaning |\n|---|---|\n{}\n", rows.join("\n"))
 }
 
 fn row(arg: &Arg) -> String {
