@@ -25,7 +25,7 @@ pub struct SkillsConfig {
     #[schemars(range(max = 1_000))]
     #[default(3)]
     pub top_k: usize,
-    /// The most skills among these that have a category other than general. Without it, skills.top_k is their only bound.
+    /// The most skills in one request whose category is not general. Without it, only skills.top_k limits them.
     #[schemars(range(max = 1_000))]
     pub task_specific_top_k: Option<usize>,
     /// When the skills of a session are chosen: once a session, which keeps prompt caches valid, or at each turn.
@@ -65,7 +65,7 @@ pub struct ShareConfig {
     /// it, each skill of another home waits for your review.
     #[serde(skip_serializing)]
     pub key: Option<Secret>,
-    /// The environment variable with that key, if skills.share.key is not set.
+    /// The environment variable with the key, if skills.share.key is not set.
     pub key_env: Option<String>,
     /// How often skills are shared.
     #[default(Span::secs(30))]

@@ -146,16 +146,16 @@ pub struct OpdSettings {
     /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
     /// with rl.method metaclaw, binary_rl and grpo (docs/training/methods.md).
     pub enabled: bool,
-    /// The address of that model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with echo and
-    /// logprobs, as vLLM does.
+    /// The address of the larger model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with
+    /// echo and logprobs, as vLLM does.
     #[schemars(url)]
     pub teacher_url: Option<String>,
-    /// The name of the model there. It must have the tokenizer of the policy model.
+    /// The name of the larger model. It must have the tokenizer of the policy model.
     pub teacher_model: Option<String>,
-    /// The key. Without it, requests carry none.
+    /// The key for opd.teacher_url. Without it, requests have none.
     pub teacher_api_key: Option<Secret>,
-    /// The weight of its ratings. The advantage of each token grows by this times the difference of the teacher's and the
-    /// policy's log-probability.
+    /// The weight of the larger model's ratings: the advantage of each token grows by this times the difference of its
+    /// and the policy's log-probability.
     #[schemars(range(min = 0.0))]
     #[default(1.0)]
     pub kl_penalty_coef: f32,
@@ -197,7 +197,7 @@ pub struct Backend {
     /// model.
     #[schemars(url)]
     pub remote_url: Option<String>,
-    /// The key of that training server.
+    /// The key of the training server at rl.remote_url.
     pub remote_api_key: Option<Secret>,
     /// The deadline of one call to the training server, in seconds.
     #[schemars(range(min = 1, max = 86_400))]
@@ -210,7 +210,7 @@ pub struct Backend {
     /// The address of a running vLLM server on this machine that has the policy model, as in `http://127.0.0.1:8001`.
     #[schemars(url)]
     pub inference_url: Option<String>,
-    /// The key of that vLLM server.
+    /// The key of the vLLM server at rl.inference_url.
     pub inference_key: Option<Secret>,
     /// A Python that has vLLM, to start the server with. Without it, python3.
     #[schemars(extend("format" = "path"))]
@@ -220,14 +220,14 @@ pub struct Backend {
     /// The key of a training server with Tinker's API. Without it, TINKER_API_KEY, MINT_API_KEY or WEAVER_API_KEY of the
     /// environment.
     pub tinker_api_key: Option<Secret>,
-    /// The address of that server. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of the environment, else
-    /// the service's own address.
+    /// The address of the server with Tinker's API. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of
+    /// the environment, else the service's own.
     #[schemars(url)]
     pub tinker_base_url: Option<String>,
     /// The project at the service that sessions belong to. Without it, the service's default.
     pub tinker_project: Option<String>,
-    /// The tokenizer of that model: a folder that has tokenizer.json or tiktoken.model, or a name at the Hugging Face hub.
-    /// Without it, rl.model.
+    /// The tokenizer of a service's model: a folder with tokenizer.json or tiktoken.model, or a name at the Hugging
+    /// Face hub. Without it, rl.model.
     #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
     /// The price of a million trained tokens, from the service's price list. Without it, no price is shown.
@@ -239,7 +239,7 @@ pub struct Backend {
     /// The price of a million sampled tokens.
     #[schemars(range(min = 0.0))]
     pub price_sample: Option<f64>,
-    /// The currency of these prices.
+    /// The currency of rl.price_*.
     #[default("USD")]
     pub price_currency: String,
     /// The folder of the metrics files. Without it, learning in the home folder.
@@ -314,7 +314,7 @@ pub struct Trainer {
     #[default(5)]
     pub keep: usize,
     /// Memory besides the weights. Half of it is for keys and values (at most two contexts or 1 GiB), the rest for
-    /// training, which recomputes more if it has less. Without it, all free memory.
+    /// training. Without it, all free memory.
     pub memory: Option<Size>,
     /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
     #[schemars(range(min = 1))]

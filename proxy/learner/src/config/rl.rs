@@ -35,7 +35,7 @@ pub struct RlConfig {
     /// The lower bound of a token's probability ratio to when it was sampled. Without it, 0 for cispo and 0.8 for ppo.
     #[schemars(range(min = 0.0))]
     pub clip_low: Option<f64>,
-    /// The upper bound of that ratio. Without it, 2 for cispo and 1.28 for ppo.
+    /// The upper bound of a token's probability ratio. Without it, 2 for cispo and 1.28 for ppo.
     #[schemars(range(min = 0.0))]
     pub clip_high: Option<f64>,
     /// The learning rate. Without it, the model's size decides: 5e-4 up to 200M parameters, 1e-4 from 1B.
