@@ -22,7 +22,7 @@ pub(crate) struct ConfigArgs {
     what: Option<ConfigCommand>,
     /// A key, for example rl.batch_size, whose value is printed.
     key: Option<String>,
-    /// The new value. - reads it from standard input, without echo.
+    /// The new value, or - to read it from standard input, without echo.
     value: Option<String>,
     /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -45,7 +45,7 @@ enum ConfigCommand {
     Set {
         /// The key, for example rl.batch_size.
         key: String,
-        /// The new value. - reads it from standard input, without echo.
+        /// The new value, or - to read it from standard input, without echo.
         #[arg(allow_hyphen_values = true)]
         value: String,
     },

@@ -16,7 +16,7 @@ pub(crate) struct ForgetArgs {
     /// The session, as `metaclaw turns list` names it.
     #[arg(group = "which")]
     session: Option<SessionId>,
-    /// All sessions with a message in the last while, for example "2 h" or "3 d".
+    /// All sessions with a message in the last hours or days, for example "2 h" or "3 d".
     #[arg(long, group = "which")]
     since: Option<Span>,
     /// Only sessions of this agent.

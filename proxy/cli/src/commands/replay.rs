@@ -31,7 +31,7 @@ pub(crate) struct ReplayArgs {
     /// The agent whose turns are trained on. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// Only sessions with a message in the last while, for example "2 h" or "3 d".
+    /// Only sessions with a message in the last hours or days, for example "2 h" or "3 d".
     #[arg(long)]
     since: Option<Span>,
     /// The most steps that are made.

@@ -65,7 +65,7 @@ enum SkillsCommand {
         /// Also print the skills' texts and the requests that went wrong.
         #[arg(long)]
         full: bool,
-        /// The file to read. Without it, evolution_history.jsonl of the library.
+        /// The file to read. Without it, evolution_history.jsonl in the folder of skills.
         #[arg(long)]
         file: Option<PathBuf>,
     },

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Arguments of `stop`.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Seconds to wait for the proxy's end.
+    /// Seconds to wait until the proxy has ended.
     #[arg(long, default_value_t = 60)]
     timeout: u64,
     /// Print JSON.

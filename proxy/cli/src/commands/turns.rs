@@ -58,7 +58,7 @@ enum TurnsCommand {
         /// The most turns that are listed.
         #[arg(short = 'n', long, default_value_t = 20)]
         limit: usize,
-        /// Only turns before this one, for example 12-3. The last turn of one list begins the next.
+        /// Only turns before this one, for example 12-3. The last turn of a list gives the next list.
         #[arg(long, value_name = "TURN")]
         before: Option<TurnId>,
         /// Print JSON.

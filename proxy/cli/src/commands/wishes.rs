@@ -59,12 +59,12 @@ enum WishesCommand {
         /// The new wish.
         to: String,
     },
-    /// List the lessons that wait for your review, and why; or accept or dismiss one.
+    /// List the wishes that wait for your review, and why; or accept or dismiss one.
     Review {
-        /// The number of a lesson to accept. It is in force from the next session on.
+        /// The number of a wish to accept. It is in force from the next session on.
         #[arg(long)]
         accept: Option<u64>,
-        /// The number of a lesson to dismiss. What says the same is not proposed again.
+        /// The number of a wish to dismiss. What says the same is not proposed again.
         #[arg(long, conflicts_with = "accept")]
         dismiss: Option<u64>,
     },
