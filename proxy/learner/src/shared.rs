@@ -59,11 +59,11 @@ pub struct Parts {
     pub advantages: Option<AdvantageFunction>,
     /// When costly learning may run.
     pub schedule: Schedule,
-    /// Where wishes are written down; none where none is to be heard.
+    /// The folder of wishes; none if wishes are not detected.
     pub library: Option<Library>,
-    /// Where facts that the owner tells are kept; none where nothing is remembered.
+    /// The facts that the owner told; none if `memory.enabled` is false.
     pub memory: Option<MemoryStore>,
-    /// Who is only relayed for now.
+    /// The agents whose requests are only relayed for now.
     pub is_off: IsOff,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
     pub evolver: Option<(Library, Evolver)>,

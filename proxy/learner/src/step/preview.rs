@@ -396,7 +396,7 @@ fn tokens(example: &Example) -> Vec<TokenPreview> {
     rows.enumerate().map(position).collect()
 }
 
-/// Its weights or advantages, one an id.
+/// Returns the weights or advantages of an example, one for each id.
 fn given(example: &Example) -> &[f32] {
     let parts = example.datum.parts();
     match (&parts.advantages, &parts.weights) {
