@@ -25,7 +25,7 @@ pub struct SkillsConfig {
     #[schemars(range(max = 1_000))]
     #[default(3)]
     pub top_k: usize,
-    /// The most skills among these that have a category other than general. Without it, skills.top_k is their only bound.
+    /// The most skills in one request whose category is not general. Without it, only skills.top_k limits them.
     #[schemars(range(max = 1_000))]
     pub task_specific_top_k: Option<usize>,
     /// When the skills of a session are chosen: once a session, which keeps prompt caches valid, or at each turn.
@@ -48,12 +48,12 @@ pub struct SkillsConfig {
 #[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareConfig {
-    /// A folder that something else synchronises: Syncthing, Dropbox, NFS, a git checkout. Skills of this home are
-    /// copied into it, and skills of the other homes in it are read. Without it, nothing is shared.
+    /// A folder that another program synchronises (Syncthing, Dropbox, NFS). Skills of this home are copied into it,
+    /// and those of other homes are read from it. Without folder and bucket, nothing is shared.
     #[schemars(extend("format" = "path"))]
     pub folder: Option<PathBuf>,
-    /// A bucket in place of the folder, with a prefix if wanted: s3://team/skills. The credentials are those of AWS's
-    /// own programs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws/credentials.
+    /// A bucket in place of the folder, for example s3://team/skills, with the credentials of AWS's own programs
+    /// (docs/using/sharing.md).
     pub bucket: Option<String>,
     /// The address of a service with the API of S3, such as `https://minio.example:9000`. Without it, the bucket is at
     /// AWS.
@@ -61,11 +61,11 @@ pub struct ShareConfig {
     /// The region of the bucket. Without it, AWS_REGION or AWS_DEFAULT_REGION, and us-east-1 where skills.share.endpoint
     /// is set.
     pub region: Option<String>,
-    /// The key that all homes of one person have, at least 32 characters. Skills signed with it come into force without
-    /// a review. Without it, each skill of another home waits for your review.
+    /// The key that all homes of one person have, at least 32 characters. Skills signed with it need no review. Without
+    /// it, each skill of another home waits for your review.
     #[serde(skip_serializing)]
     pub key: Option<Secret>,
-    /// The environment variable with that key, if skills.share.key is not set.
+    /// The environment variable with the key, if skills.share.key is not set.
     pub key_env: Option<String>,
     /// How often skills are shared.
     #[default(Span::secs(30))]
@@ -96,7 +96,7 @@ pub struct WishesConfig {
     #[default(true)]
     pub enabled: bool,
     /// The ids by which the agents' hosts name the owner in groups and channels. If some are given, every other named
-    /// sender is another person, whose wishes apply to her own messages alone.
+    /// sender is another person, whose wishes apply only to this person's messages.
     pub owners: Vec<String>,
     /// Where wishes stand in a request. With user, they follow each message of the owner, which small models need.
     pub place: WishPlace,
@@ -126,8 +126,7 @@ pub enum WishPlace {
 #[serde(default)]
 pub struct MemoryConfig {
     /// Remembers facts that you tell, and adds those that matter to the system text of new sessions. Turn it on only
-    /// for an agent that has no memory of its own: OpenClaw, Claude Code and others have one, and the same facts would
-    /// then be in the prompt twice (docs/using/memory.md).
+    /// for an agent that has no memory of its own (docs/using/memory.md).
     pub enabled: bool,
     /// The folder of memories. Without it, the folder `memory` in the home folder.
     #[schemars(extend("format" = "path"))]
@@ -150,8 +149,8 @@ pub struct MemoryConfig {
     /// /v1/memory/buffer_turn.
     #[default(true)]
     pub auto_extract: bool,
-    /// Replaces a memory by a newer one that says almost the same, or that contradicts it. With false, a newer memory
-    /// replaces none; a repeated fact is still stored once.
+    /// Replaces a memory by a newer one that says almost the same, or that contradicts it. With false, each stays, and a
+    /// repeated fact is stored once.
     #[default(true)]
     pub auto_consolidate: bool,
     /// After this many sessions that were read for facts, all memories are compared with each other again.
@@ -174,8 +173,8 @@ pub struct MemoryConfig {
     /// policy.json in memory.dir counts, if it exists.
     #[schemars(extend("format" = "path"))]
     pub policy_path: Option<PathBuf>,
-    /// A file that gets a line of JSON each time a session gets memories: the time, the agent, the scope and the ids of
-    /// the memories. Without it, no such line is written.
+    /// A file that gets a line of JSON each time a session gets memories: time, agent, scope and ids of the memories.
+    /// Without it, no such line is written.
     #[schemars(extend("format" = "path"))]
     pub telemetry_path: Option<PathBuf>,
 }

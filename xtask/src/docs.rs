@@ -245,7 +245,7 @@ fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> 
     }
     let is_name = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
     let (mut name, mut help) = ("metaclaw".to_owned(), "");
-    let mut allowed = String::from("`--help` `--version` `--home`");
+    let mut allowed = String::from("`--help` `--version` `--home` `--port`");
     for word in words.iter().skip(1) {
         if let Some(flag) = word.strip_prefix("--") {
             let flag = flag.split(['=', '`']).next().unwrap_or_default();

@@ -51,14 +51,14 @@ mod wishes;
 use self::context::Context;
 use crate::environment::Environment;
 
-/// A proxy that your agent talks through, and that makes the model behind it better. `metaclaw start` begins.
+/// A proxy between an agent and its model, which learns from your conversations. Begin with `metaclaw start`.
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// The home folder, in place of METACLAW_HOME, else ~/.metaclaw.
+    /// The home folder. Without it, METACLAW_HOME, else ~/.metaclaw.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Which one")]
     home: Option<PathBuf>,
-    /// The proxy of this port, where several share a home; `start` listens on it, 0 takes a free one.
+    /// The proxy's port, if several proxies share a home. `start` listens on it; 0 takes a free port.
     #[arg(
         short,
         long,
@@ -73,77 +73,77 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum MetaclawCommand {
-    /// Ask what is needed, try it, and write config.yaml.
+    /// Ask for a provider, a key and a model, try them, and write config.yaml.
     Setup(setup::SetupArgs),
-    /// Start the proxy, and the trainer where one is configured.
+    /// Start the proxy, and the training server if one is configured.
     Start(start::StartArgs),
-    /// End the running proxy; replies under way may finish.
+    /// Stop the running proxy. Running replies may finish.
     Stop(stop::StopArgs),
-    /// Relay only, at once: nothing is put into requests, kept, judged or learned, until `metaclaw on`.
+    /// Only relay, at once: add nothing to requests, and record, judge and learn nothing until `metaclaw on`.
     Off(switch::SwitchArgs),
-    /// The end of `metaclaw off`.
+    /// End `metaclaw off`: add lessons, record, judge and learn again.
     On(switch::SwitchArgs),
-    /// How the running proxy is: what serves, what learns, how far turns got.
+    /// Show the state of the running proxy: what answers, what learns, and what became of the turns.
     Status(status::StatusArgs),
-    /// Point an agent at the proxy while it runs. Without a name, list the agents of this machine.
+    /// Point an agent at the proxy while the proxy runs. Without a name, list the agents of this machine.
     Wire(wire::WireArgs),
-    /// Restore the files of an agent, and leave it alone from now on. Without a name, those of all agents.
+    /// Restore an agent's files, and leave them alone from now on. Without a name, restore those of all agents.
     Unwire(wire::UnwireArgs),
-    /// Look for what is wrong, and say what to do about it.
+    /// Look for problems, and say how to solve them.
     Doctor(doctor::DoctorArgs),
-    /// Start with this machine: a systemd user unit.
+    /// Start the proxy with this machine, by a systemd user unit.
     Service(service::ServiceArgs),
-    /// Put everything back and remove what MetaClaw made.
+    /// Restore the files of agents, and remove what MetaClaw made.
     Uninstall(uninstall::UninstallArgs),
-    /// Take over a home of the Python MetaClaw: settings, keys, skills, adapters.
+    /// Import a home of the Python MetaClaw: settings, keys, skills, adapters.
     Migrate(migrate::MigrateArgs),
     /// Show or change settings.
     Config(config::ConfigArgs),
-    /// Keys and tokens of providers, kept apart from the settings.
+    /// Store keys and tokens of providers apart from the settings.
     Auth(auth::AuthArgs),
-    /// What was said, judged and trained.
+    /// Show, export and import turns.
     Turns(turns::TurnsArgs),
-    /// Runs of an agent on tasks: how each went.
+    /// Run an agent on tasks, and show how each run went.
     Rollout(rollout::RolloutArgs),
-    /// The skills that an agent may be given.
+    /// Show the skills of agents, and review those that a model wrote.
     Skills(skills::SkillsArgs),
-    /// All that stands for an agent: what was learned here, and what the agent has learned by itself.
+    /// Show all lessons of an agent: those of MetaClaw, and those that the agent has learned by itself.
     Lessons(lessons::LessonsArgs),
-    /// What you asked for once and for all: what is in force, and where it comes from.
+    /// Show and change wishes: your standing instructions to an agent.
     Wishes(wishes::WishesArgs),
-    /// What you told: facts that are remembered for agents without a memory.
+    /// Show and change memories: facts that you told, for agents without a memory of their own.
     Memory(memory::MemoryArgs),
-    /// Take a lesson back.
+    /// Take back a lesson: a wish or a learned skill.
     Undo(wishes::UndoArgs),
-    /// Forget what was said, and what was learned from it.
+    /// Delete sessions, and the lessons that were learned from them.
     Forget(forget::ForgetArgs),
-    /// What happened today, or on another day: turns, lessons, verdicts, tokens, errors.
+    /// Show what happened on a day: turns, lessons, verdicts, tokens, errors.
     Report(report::ReportArgs),
-    /// Open the page in a browser: what was said, learned and spent, with the buttons that decide.
+    /// Open the page in a browser: what was said, learned and spent, and buttons to change it.
     Ui(ui::UiArgs),
-    /// Your own questions, answered with and without what was learned.
+    /// Answer your own questions with and without what was learned.
     Compare(compare::CompareArgs),
-    /// Adapters beside the base model, measured: what they say, and what they know.
+    /// Measure adapters and the base model on your wishes, your turns and built-in questions.
     Eval(eval::EvalArgs),
-    /// The numbers of training steps, handed to others.
+    /// Send the figures of training steps to other programs.
     Metrics(metrics::MetricsArgs),
-    /// Train again from the log, with other settings, into weights that serve nobody.
+    /// Train again on logged turns with other settings, into weights that serve nobody.
     Replay(replay::ReplayArgs),
-    /// What the proxy in the background says of itself.
+    /// Print the log of the proxy in the background.
     Logs(logs::LogsArgs),
-    /// When learning that costs something may run: now, and next.
+    /// Show whether costly learning may run now, and when next.
     Scheduler(scheduler::SchedulerArgs),
-    /// Who may come in, for which agents.
+    /// Make, list and remove the keys that callers show to the proxy.
     Keys(keys::KeysArgs),
-    /// The weights that were learned.
+    /// Show adapters (learned weights), and choose which one serves.
     Adapters(adapters::AdaptersArgs),
-    /// Train an agent's weights from a data set: chats, or pairs of replies.
+    /// Train an agent's weights on a data set of chats or of pairs of replies.
     Train(train::TrainArgs),
-    /// Train one batch now.
+    /// Make one training step now.
     TrainStep(train_step::TrainStepArgs),
-    /// The training server, installed from a release archive.
+    /// Install, check and remove the training server.
     Trainer(trainer::TrainerArgs),
-    /// What a shell needs to finish these commands.
+    /// Print the script with which a shell completes these commands.
     Completions(completions::CompletionsArgs),
 }
 

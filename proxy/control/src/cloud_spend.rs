@@ -77,7 +77,7 @@ impl Prices {
 // === impl Meter ===
 
 impl Meter {
-    /// Goes on from what stands in `file`. What cannot be read there counts as nothing.
+    /// Continues from the counts in `file`. What cannot be read there counts as nothing.
     pub fn open(usage: Arc<TinkerUsage>, file: PathBuf, prices: Option<Prices>) -> Self {
         let counted = read(&file).unwrap_or_default();
         let counted = Mutex::new((counted, usage.now()));

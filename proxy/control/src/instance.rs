@@ -84,7 +84,7 @@ pub struct RunningProcess {
     pub budget: Arc<TokenBudget>,
     /// What is used of a training server by Tinker's API.
     pub meter: Option<Arc<Meter>>,
-    /// When learning that costs something may run.
+    /// When costly learning may run.
     pub schedule: Schedule,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,

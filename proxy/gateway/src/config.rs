@@ -38,8 +38,8 @@ pub struct GatewayConfig {
     /// Model servers by name. The one that `llm.*` makes is called [`LLM`].
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     pub routing: RoutingConfig,
-    /// The most tokens of a prompt, estimated at four bytes a token. The proxy drops the oldest messages of a longer one,
-    /// and keeps the system prompt, the last user message, and calls together with their results. 0 never drops any.
+    /// The most tokens of a prompt, estimated at four bytes a token. The proxy drops the oldest messages of a longer
+    /// one (docs/operating/upstreams.md). 0 never drops any.
     pub max_context_tokens: usize,
     pub openrouter: OpenRouterConfig,
     /// Whether the policy model answers an agent. The learner documents this key.
@@ -124,12 +124,12 @@ pub struct ServingConfig {
     /// How long an idle session keeps its adapter and its lessons.
     #[default(Span::mins(10))]
     pub pin_idle: Span,
-    /// The temperature of chats with the policy model that name none: 0, or 0.001 to 2. Without it, the server's own
-    /// holds, which is 0.7 at our trainer. Verdicts train only on replies sampled at 0.3 to 1.2.
+    /// The temperature of chats with the policy model that name none: 0, or 0.001 to 2. Without it, the server's
+    /// default (0.7 at our trainer). Verdicts train only on replies sampled at 0.3 to 1.2.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
-    /// The top_p of chats with the policy model that name none. Without it, the server's own holds, which is 1 at our
-    /// trainer. Verdicts do not train on replies sampled below 1.
+    /// The top_p of chats with the policy model that name none. Without it, the server's default (1 at our trainer).
+    /// Verdicts do not train on replies sampled below 1.
     #[schemars(range(min = 0.001, max = 1.0))]
     pub top_p: Option<f64>,
 }

@@ -61,14 +61,13 @@ pub struct GateConfig {
     #[schemars(range(min = 0.0, max = 1.0))]
     #[default(0.8)]
     pub min_relevance: f64,
-    /// The share of conversations that are kept out of training, so that the gate can test an adapter on them. The
-    /// first 32 conversations of a home are all trained on.
+    /// The share of conversations that are kept out of training, to test adapters on them. The first 32 conversations
+    /// of a home are all trained on.
     #[schemars(range(min = 0.0, max = 0.5))]
     #[default(0.15)]
     pub held_out: f64,
-    /// Tries each skill that a model writes on earlier requests, with the skill and without it. A skill that is no better
-    /// is declined. With skills.review, the figures are shown beside it, and the decision stays yours. Trials cost at
-    /// most 5 % of the tokens of your chats.
+    /// Tries each skill that a model writes on earlier requests, with the skill and without it. A skill that is no
+    /// better is declined (docs/using/lessons.md). Trials cost at most 5 % of the tokens of your chats.
     #[default(true)]
     pub lessons: bool,
     /// Tests that an adapter may skip if the training server cannot answer them (docs/training/tinker.md).

@@ -313,7 +313,7 @@ impl Learner {
         self.shared.status.last_steps()
     }
 
-    /// Whether learning that costs something, as evolving skills, may begin for an agent now: in mode `rl` at any time,
+    /// Whether costly learning, such as writing skills, may begin for an agent now: in mode `rl` at any time,
     /// else while its owner is away.
     ///
     /// # Errors

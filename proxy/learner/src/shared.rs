@@ -57,13 +57,13 @@ pub struct Parts {
     pub external_teacher: Option<ExternalTeacher>,
     /// Who computes the advantages of rollouts (`rl.advantages`); none where they are built in.
     pub advantages: Option<AdvantageFunction>,
-    /// When learning that costs something may run.
+    /// When costly learning may run.
     pub schedule: Schedule,
-    /// Where wishes are written down; none where none is to be heard.
+    /// The folder of wishes; none if wishes are not detected.
     pub library: Option<Library>,
-    /// Where facts that the owner tells are kept; none where nothing is remembered.
+    /// The facts that the owner told; none if `memory.enabled` is false.
     pub memory: Option<MemoryStore>,
-    /// Who is only relayed for now.
+    /// The agents whose requests are only relayed for now.
     pub is_off: IsOff,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
     pub evolver: Option<(Library, Evolver)>,
@@ -224,7 +224,7 @@ impl Shared {
         Ok(self.schedule.window(now_ms(), last_main_ms))
     }
 
-    /// Whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
+    /// Whether costly learning (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
     /// time, else while its owner is away.
     pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
         match self.config.mode_of(agent) {

@@ -27,7 +27,7 @@ pub struct LearnerStatus {
     pub judging: JudgingStatus,
     /// What the training task does.
     pub phase: Phase,
-    /// Whether the owner is away, so that learning that costs something may begin.
+    /// Whether the owner is away, so that costly learning may begin.
     pub window: Window,
     /// The agents that have steps, and those that have the most turns.
     pub agents: Vec<AgentStatus>,

@@ -15,7 +15,7 @@ pub struct SchedulerConfig {
     /// Whether training waits until you are away. It counts only if mode is not set: true is mode auto, false is mode rl,
     /// unless rl.enabled is false.
     pub enabled: Option<bool>,
-    /// How many minutes without a turn, and without a key press where there is a keyboard, mean that you are away.
+    /// After how many minutes without a turn, and without a key press if there is a keyboard, you count as away.
     #[serde(alias = "idle_threshold_minutes")]
     #[schemars(range(max = 100_000), extend("format" = "minutes"))]
     #[default(30)]

@@ -158,7 +158,7 @@ mod tests {
         ]);
         insta::assert_snapshot!(told.join("\n"), @r"
         PRM_M in the environment has no effect: judge.votes says how often the judge is asked
-        OPENCLAW_TOPK_K in the environment has no effect: hybrid has these fixed, as docs/training/hybrid.md says; rl.clip_low and rl.clip_high bound the ratio
+        OPENCLAW_TOPK_K in the environment has no effect: hybrid has these fixed, as docs/training/methods.md says; rl.clip_low and rl.clip_high bound the ratio
         OPENCLAW_TOPK_W_RL in the environment has no effect: rl.w_rl is the weight of verdicts
         ");
     }

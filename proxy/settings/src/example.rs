@@ -149,9 +149,10 @@ fn values_of_inert_keys() -> impl Iterator<Item = String> {
 }
 
 fn row(key: &Key) -> String {
-    let allowed = key.allowed().replace('|', "\\|");
+    let named = key.kind.name().map(str::to_owned);
+    let allowed = named.unwrap_or_else(|| key.allowed()).replace('|', "\\|");
     let default = match &*key.default {
-        "" => "none".to_owned(),
+        "" => String::new(),
         default => format!("`{default}`"),
     };
     let states = states(key);

@@ -155,6 +155,19 @@ impl ValueKind {
         }
     }
 
+    /// Returns the name of a kind that docs/operating/config.md describes once, above its tables.
+    pub(crate) fn name(&self) -> Option<&'static str> {
+        use ValueForm::{CallersKey, Secret, Size, Span, Url};
+        Some(match self {
+            Self::One(Span) => "a duration",
+            Self::One(Size) => "a size",
+            Self::One(Url) => "an address",
+            Self::One(Secret | CallersKey) => "a key",
+            Self::List(Secret, _) => "a list of keys",
+            _ => return None,
+        })
+    }
+
     /// Returns the value in its normal form, or `None` if it is not allowed.
     pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
         match self {

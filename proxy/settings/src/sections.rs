@@ -20,9 +20,8 @@ use smart_default::SmartDefault;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// The agent whose own configuration file is changed while the proxy runs, once you agreed at a start
-    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it,
-    /// openclaw is meant.
+    /// The agent whose configuration file is changed while the proxy runs, if you agreed at a start
+    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it, openclaw is meant.
     #[schemars(extend("enum" = ["openclaw", "none"]))]
     pub claw_type: Option<String>,
     /// With false, no agent's file is ever changed, as with claw_type: none.
@@ -62,12 +61,12 @@ pub struct Llm {
     /// The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is
     /// passed on and never kept.
     pub api_key: Option<Secret>,
-    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama or
-    /// lmstudio, or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says whose
-    /// key of `metaclaw auth` is used.
+    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama,
+    /// lmstudio or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says
+    /// which key of `metaclaw auth` is used.
     pub provider: Option<String>,
-    /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of the
-    /// environment, else us-east-1.
+    /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of
+    /// the environment, else us-east-1.
     pub bedrock_region: Option<String>,
     /// Which credential comes first. With oauth_token, the token that `metaclaw auth paste-token` keeps for llm.provider
     /// comes before llm.api_key.
@@ -117,8 +116,8 @@ pub struct JudgeSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeModel {
-    /// The address of one of several judge models. You choose its name. All of them vote on each verdict in turn, and
-    /// the majority of all votes decides. Without it, judge.url.
+    /// The address of one of several judge models, whose name you choose. They vote in turn, and the majority decides.
+    /// Without it, judge.url.
     #[schemars(url)]
     pub url: Option<String>,
     /// The model to ask for. Without it, judge.model.
@@ -145,18 +144,18 @@ pub struct EvolverSettings {
 #[serde(default)]
 pub struct OpdSettings {
     /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
-    /// with rl.method metaclaw, binary_rl and grpo (docs/training/external-teacher.md).
+    /// with rl.method metaclaw, binary_rl and grpo (docs/training/methods.md).
     pub enabled: bool,
-    /// The address of that model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with echo and
-    /// logprobs, as vLLM does.
+    /// The address of the larger model's API, as in `http://127.0.0.1:8082/v1`. It must have POST /completions with
+    /// echo and logprobs, as vLLM does.
     #[schemars(url)]
     pub teacher_url: Option<String>,
-    /// The name of the model there. It must have the tokenizer of the policy model.
+    /// The name of the larger model. It must have the tokenizer of the policy model.
     pub teacher_model: Option<String>,
-    /// The key. Without it, requests carry none.
+    /// The key for opd.teacher_url. Without it, requests have none.
     pub teacher_api_key: Option<Secret>,
-    /// The weight of its ratings. The advantage of each token grows by this times the difference of the teacher's and the
-    /// policy's log-probability.
+    /// The weight of the larger model's ratings: the advantage of each token grows by this times the difference of its
+    /// and the policy's log-probability.
     #[schemars(range(min = 0.0))]
     #[default(1.0)]
     pub kl_penalty_coef: f32,
@@ -198,21 +197,20 @@ pub struct Backend {
     /// model.
     #[schemars(url)]
     pub remote_url: Option<String>,
-    /// The key of that training server.
+    /// The key of the training server at rl.remote_url.
     pub remote_api_key: Option<Secret>,
     /// The deadline of one call to the training server, in seconds.
     #[schemars(range(min = 1, max = 86_400))]
     #[default(600)]
     pub remote_timeout_s: u64,
-    /// Who answers chats with the policy model. builtin is the engine of our trainer; vllm is a server at
-    /// rl.inference_url, or one that the trainer starts; auto takes vllm if rl.inference_url is set
-    /// (docs/operating/vllm.md).
+    /// What answers chats with the policy model: builtin, the engine of our trainer; vllm, a server at rl.inference_url
+    /// or one that the trainer starts; auto, vllm if rl.inference_url is set, else builtin (docs/operating/vllm.md).
     #[serde(rename = "inference_backend")]
     pub inference: InferenceBackend,
     /// The address of a running vLLM server on this machine that has the policy model, as in `http://127.0.0.1:8001`.
     #[schemars(url)]
     pub inference_url: Option<String>,
-    /// The key of that vLLM server.
+    /// The key of the vLLM server at rl.inference_url.
     pub inference_key: Option<Secret>,
     /// A Python that has vLLM, to start the server with. Without it, python3.
     #[schemars(extend("format" = "path"))]
@@ -222,14 +220,14 @@ pub struct Backend {
     /// The key of a training server with Tinker's API. Without it, TINKER_API_KEY, MINT_API_KEY or WEAVER_API_KEY of the
     /// environment.
     pub tinker_api_key: Option<Secret>,
-    /// The address of that server. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of the environment, else
-    /// the service's own address.
+    /// The address of the server with Tinker's API. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of
+    /// the environment, else the service's own.
     #[schemars(url)]
     pub tinker_base_url: Option<String>,
     /// The project at the service that sessions belong to. Without it, the service's default.
     pub tinker_project: Option<String>,
-    /// The tokenizer of that model: a folder that has tokenizer.json or tiktoken.model, or a name at the Hugging Face hub.
-    /// Without it, rl.model.
+    /// The tokenizer of a service's model: a folder with tokenizer.json or tiktoken.model, or a name at the Hugging
+    /// Face hub. Without it, rl.model.
     #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
     /// The price of a million trained tokens, from the service's price list. Without it, no price is shown.
@@ -241,7 +239,7 @@ pub struct Backend {
     /// The price of a million sampled tokens.
     #[schemars(range(min = 0.0))]
     pub price_sample: Option<f64>,
-    /// The currency of these prices.
+    /// The currency of rl.price_*.
     #[default("USD")]
     pub price_currency: String,
     /// The folder of the metrics files. Without it, learning in the home folder.
@@ -315,8 +313,8 @@ pub struct Trainer {
     #[schemars(range(min = 1, max = 1_000))]
     #[default(5)]
     pub keep: usize,
-    /// Memory besides the weights. Half of it holds keys and values (at most two contexts or 1 GiB), the rest is for
-    /// training, which recomputes more the less it has. Without it, all free memory.
+    /// Memory besides the weights. Half of it is for keys and values (at most two contexts or 1 GiB), the rest for
+    /// training. Without it, all free memory.
     pub memory: Option<Size>,
     /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
     #[schemars(range(min = 1))]

@@ -37,8 +37,8 @@ pub struct TurnsConfig {
     /// Memory for the pages of the store, at least 256 KiB.
     #[default(Size::mib(8))]
     pub cache: Size,
-    /// How long sessions are kept after their end, at least an hour, and up to a day in which the proxy runs more
-    /// (docs/using/privacy.md). What was learned from them stays, and so do the counts.
+    /// How long sessions are kept after their end, at least an hour (docs/using/privacy.md). What was learned from them
+    /// stays, and so do the counts.
     #[default(Span::hours(30 * 24))]
     pub retention: Span,
     /// How long counts by day and agent are kept (turns, verdicts, tokens, lessons). They hold no words of a chat.

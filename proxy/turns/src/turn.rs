@@ -263,7 +263,7 @@ pub enum TurnState {
     },
     /// It is excluded and never trained on.
     Spent {
-        /// The reason in a few words. The counts have it too.
+        /// The reason in a few words. Excluded turns are counted by it.
         why: String,
     },
     /// It is held out for measuring and never trained on.

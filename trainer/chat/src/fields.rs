@@ -125,8 +125,8 @@ impl Field {
         self.name
     }
 
-    /// Returns its row of the documentation.
-    pub fn row(&self) -> String {
+    /// Returns what the documentation says of it: whether it is supported, and its meaning.
+    pub fn cells(&self) -> String {
         let neutral = |values: &[&str]| {
             let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
             match values.as_slice() {
@@ -139,7 +139,7 @@ impl Field {
             FieldRule::NoEffect => "no effect".to_owned(),
             FieldRule::Refused(values) => neutral(values),
         };
-        format!("| `{}` | {rule} | {} |\n", self.name, self.about)
+        format!("{rule} | {}", self.about)
     }
 
     /// Returns its name, if the route reads it.

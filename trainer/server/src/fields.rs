@@ -20,7 +20,7 @@ pub(crate) fn parsed<T: FromStr<Err: Display>>(
 }
 
 const RUN: Field = done("session_id", "as lora/create returned it");
-const DATUMS: Field = done("datums", "sequences, in either form below");
+const DATUMS: Field = done("datums", "sequences, in either form of [Fields](#fields)");
 
 /// `/v1/lora/create`.
 pub(crate) const CREATE: &[Field] = &[
@@ -30,10 +30,10 @@ pub(crate) const CREATE: &[Field] = &[
     ),
     done("rank", "default 32"),
     done("lora_alpha", "ours: a whole number; default 32"),
-    done("seed", "ours: of the first weights"),
+    done("seed", "ours: the seed of the first weights"),
     done(
         "targets",
-        "ours: maps, as `q_proj` or `lm_head`; default the seven projections of a layer",
+        "ours: projections, as `q_proj` or `lm_head`; default the seven of a layer",
     ),
 ];
 
@@ -45,7 +45,7 @@ pub(crate) const FORWARD_BACKWARD: &[Field] = &[
         "loss_fn",
         "`importance_sampling` (default), `ppo`, `cispo`; ours: `cross_entropy`, `dro`",
     ),
-    done("loss_fn_config", "numbers by name, as the loss has them"),
+    done("loss_fn_config", "parameters of the loss, by name"),
 ];
 
 /// `/v1/train/forward`. Not in the fork's API.
@@ -54,15 +54,15 @@ pub(crate) const FORWARD: &[Field] = &[
     DATUMS,
     done(
         "adapter",
-        "with the run's adapter, or the base alone; default true",
+        "true: with the run's adapter; false: the base alone; default true",
     ),
     done(
         "positions",
-        "ours: of each datum those that are wanted, from 0; default all",
+        "ours: the positions of each datum to return, from 0; default all",
     ),
     done(
         "top_k",
-        "so many of the likeliest ids at each position; default 0",
+        "how many of the likeliest ids to return at each position; default 0",
     ),
 ];
 
@@ -77,20 +77,26 @@ pub(crate) const OPTIM_STEP: &[Field] = &[
     done("grad_clip_norm", "ours: default 0, off"),
     done(
         "skip_over",
-        "ours: a gradient over so many times the median of the run's last ones takes no step; default 20, 0 is off",
+        "ours: a gradient over this many times the median of the run's last ones takes no step; default 20, 0 is off",
     ),
 ];
 
 /// `/v1/weights/save`.
 pub(crate) const SAVE_WEIGHTS: &[Field] = &[
     RUN,
-    done("name", "the adapter's; without one, session_id and step"),
+    done(
+        "name",
+        "the adapter's name; without one, session_id and step",
+    ),
 ];
 
 /// `/v1/checkpoint/save`.
 pub(crate) const SAVE_CHECKPOINT: &[Field] = &[
     RUN,
-    done("name", "the checkpoint's; without one, session_id and step"),
+    done(
+        "name",
+        "the checkpoint's name; without one, session_id and step",
+    ),
     done("manifest", "ours: kept verbatim, and listed again"),
 ];
 
@@ -130,7 +136,7 @@ pub(crate) const SAMPLE: &[Field] = &[
     done("model", "ours: `base`, an adapter, or the one last saved"),
     done(
         "seed",
-        "ours: of the first continuation; the others count up",
+        "ours: the seed of the first continuation; each further one adds 1",
     ),
     done("min_p", "ours, and all below: as for a chat"),
     done(
@@ -150,7 +156,7 @@ pub(crate) const SAMPLE: &[Field] = &[
         "end the reply as the model's own end does",
     ),
     done("ignore_eos", "the model's own end does not end the reply"),
-    done("min_tokens", "no end before so many"),
+    done("min_tokens", "the least ids of a reply"),
 ];
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) fn external_teacher(
     )?;
     ensure!(
         config.rl.method.has_advantages(),
-        "opd.enabled: true adds to what verdicts push, so that rl.method needs metaclaw, binary_rl or grpo (docs/training/external-teacher.md); the opd of rl.method asks no other model"
+        "opd.enabled: true adds to what verdicts push, so that rl.method needs metaclaw, binary_rl or grpo (docs/training/methods.md); the opd of rl.method asks no other model"
     );
     let may_hear = plan.loaded.config.privacy.cloud_training_ok == Some(true);
     ensure!(

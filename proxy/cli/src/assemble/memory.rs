@@ -220,7 +220,7 @@ fn stored(
     })
 }
 
-/// The fields of a call.
+/// The JSON fields of a request to `/v1/memory`.
 struct Fields<'c>(&'c Map<String, Value>);
 
 // === impl Fields ===

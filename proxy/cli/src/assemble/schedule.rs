@@ -1,4 +1,4 @@
-//! When learning that costs something may run: the facts behind it, looked at again and again.
+//! Reads again and again the facts that decide whether costly learning may run.
 
 use std::{path::Path, time::Duration};
 

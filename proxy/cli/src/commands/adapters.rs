@@ -30,42 +30,41 @@ pub(crate) struct AdaptersArgs {
 
 #[derive(Debug, Subcommand)]
 enum AdaptersCommand {
-    /// Each adapter, and which agents are served with it.
+    /// List the adapters, and the agents that each one serves.
     List {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// One adapter: what it was trained from, with which settings, on which turns, and what was measured.
+    /// Show an adapter: its starting weights, settings, turns and measurements.
     Show {
-        /// Its name, as `list` shows it.
+        /// The adapter's name, as `list` shows it.
         name: String,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// In what two differ: settings, numbers, turns.
+    /// Show in what two adapters differ: settings, figures, turns.
     Diff {
-        /// The one.
+        /// The name of an adapter.
         one: String,
-        /// The other.
+        /// The name of another adapter.
         other: String,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Serve with what the adapter that serves was trained from, at once. The next training starts from there.
+    /// Serve, at once, the weights from which the serving adapter was trained. The next training starts from them.
     Rollback {
-        /// The agent; without one, the only one that is served with an adapter.
+        /// The agent. Without it, the only agent that an adapter serves.
         agent: Option<AgentId>,
     },
-    /// Serve with another one, at once: the way back from weights that went too far. The next training starts
-    /// from there.
+    /// Serve another adapter, at once. The next training starts from it.
     #[command(visible_alias = "promote")]
     Use {
-        /// Its name, as `list` shows it; or base, for the model without any.
+        /// The adapter's name, as `list` shows it, or base for the model without an adapter.
         name: String,
-        /// The agent; without one, the one that it was trained for, and for base all.
+        /// The agent. Without it, the agent that the adapter was trained for; for base, all agents.
         #[arg(long)]
         agent: Option<AgentId>,
     },

@@ -23,32 +23,32 @@ const TOKENS: [&str; 3] = ["anthropic", "openai-codex", "gemini"];
 pub(crate) struct AuthArgs {
     #[command(subcommand)]
     what: AuthCommand,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum AuthCommand {
-    /// Keep a token of a provider's sign-in; typed unseen, or given on standard input.
+    /// Store a token of a provider's sign-in, which is typed without echo or comes on standard input.
     PasteToken {
-        /// Whose.
+        /// The provider.
         #[arg(long, value_parser = TOKENS)]
         provider: String,
     },
-    /// Keep an API key; typed unseen, or given on standard input.
+    /// Store an API key, which is typed without echo or comes on standard input.
     PasteKey {
-        /// Whose: a name that llm.provider may have.
+        /// The provider, as in llm.provider.
         #[arg(long)]
         provider: String,
     },
-    /// Sign in in a browser, at a provider that lets other programs do so.
+    /// Sign in at a provider in a browser.
     Login(login::LoginArgs),
-    /// What is kept, and what of it is used.
+    /// List the stored keys and tokens, and which one is used.
     Status,
-    /// Forget one.
+    /// Delete a stored key or token.
     Remove {
-        /// As `status` shows it, as in anthropic:manual.
+        /// Its id, as `status` shows it, for example anthropic:manual.
         id: String,
     },
 }

@@ -19,16 +19,16 @@ const WIDTH: usize = 100;
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The agent whose questions and lessons they are: `main` for OpenClaw's; without one, the agent that spoke last.
+    /// The agent: `main` for OpenClaw's. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// So many of your last questions.
+    /// How many of your last questions are asked.
     #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 5, value_parser = number)]
     n: usize,
-    /// These, in place of your last ones.
+    /// Questions to ask instead of your last ones.
     #[arg(last = true, value_name = "QUESTION")]
     questions: Vec<String>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

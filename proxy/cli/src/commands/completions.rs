@@ -10,6 +10,7 @@ use crate::out;
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
+    /// The shell.
     shell: Shell,
 }
 

@@ -20,43 +20,43 @@ const ON_STDIN: &str = "-";
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     what: Option<ConfigCommand>,
-    /// A key, as in rl.batch_size: shows its value.
+    /// A key, for example rl.batch_size, whose value is printed.
     key: Option<String>,
-    /// Its new value; - takes it from standard input, unseen.
+    /// The new value, or - to read it from standard input, without echo.
     value: Option<String>,
-    /// The file, in place of config.yaml in the home folder.
+    /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Every key that works, with the value in force and where it was set.
+    /// List every key that has an effect, its value, and where it was set.
     Show,
-    /// The value of one key.
+    /// Print the value of a key.
     Get {
-        /// As in rl.batch_size.
+        /// The key, for example rl.batch_size.
         key: String,
     },
-    /// Change one key in the file; its comments stay.
+    /// Set a key in the file. Comments stay.
     Set {
-        /// As in rl.batch_size.
+        /// The key, for example rl.batch_size.
         key: String,
-        /// Its new value; - takes it from standard input, unseen.
+        /// The new value, or - to read it from standard input, without echo.
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Take one key, or a section, out of the file; its default stands again.
+    /// Remove a key or a section from the file. Its default applies again.
     Unset {
-        /// As in rl.batch_size.
+        /// The key, for example rl.batch_size.
         key: String,
     },
-    /// An example file with every key and its default.
+    /// Print an example file with every key and its default.
     Example,
-    /// A table of all keys, older ones too, and what becomes of each.
+    /// Print a table of all keys, with older names and keys without effect.
     Reference,
 }
 

@@ -22,10 +22,10 @@ use self::check::{CheckOutcome, DoctorCheck};
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Mend what can be mended: modes of files, turns of logs that were set aside, what a crash left in the agent's own file.
+    /// Repair what can be repaired: modes of files, turns of logs that were set aside, files of agents after a crash.
     #[arg(long)]
     fix: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

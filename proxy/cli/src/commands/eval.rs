@@ -20,16 +20,16 @@ mod text;
 /// Arguments of `eval`.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// Adapters by name, as `metaclaw adapters list` shows them; without one, the one that the agent is served with.
+    /// Names of adapters, as `metaclaw adapters list` shows them. Without any, the one that serves the agent.
     #[arg(value_name = "ADAPTER")]
     adapters: Vec<String>,
-    /// The agent whose wishes and turns they are; without one, the agent that spoke last.
+    /// The agent whose wishes and turns are used. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// What is wished, in place of the wishes that stand; may be given several times.
+    /// A wish, instead of the agent's wishes. May be repeated.
     #[arg(long = "wish", value_name = "TEXT")]
     wishes: Vec<String>,
-    /// These turns are asked again, as in 12-3; without them those that are held out, else the last ones.
+    /// Turns to ask again, for example 12-3,15-0. Without it, the held-out turns, else the last ones.
     #[arg(
         long,
         value_name = "TURN",
@@ -37,19 +37,19 @@ pub(crate) struct EvalArgs {
         conflicts_with = "last"
     )]
     turns: Vec<TurnId>,
-    /// So many of the last questions that sessions began with, each asked again; 0 for none.
+    /// How many of the last questions that began a session are asked again. 0 asks none.
     #[arg(long, value_name = "N", value_parser = number)]
     last: Option<usize>,
-    /// Which set of everyday questions, from 0: the gate takes another one at each step.
+    /// The number of the set of everyday questions, from 0. The gate takes another set at each step.
     #[arg(long, value_name = "N", default_value_t = 0)]
     set: usize,
-    /// So many replies of each kind, side by side.
+    /// How many replies to everyday questions, and how many to turns, are printed side by side.
     #[arg(long, value_name = "N", default_value_t = 0)]
     replies: usize,
-    /// Seconds to wait for it.
+    /// Seconds to wait for the result.
     #[arg(long, default_value_t = 1_800)]
     timeout: u64,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -16,13 +16,13 @@ pub(crate) struct ForgetArgs {
     /// The session, as `metaclaw turns list` names it.
     #[arg(group = "which")]
     session: Option<SessionId>,
-    /// Instead: every session that was spoken in since then, as in "2 h" or "3 d".
+    /// All sessions with a message in the last hours or days, for example "2 h" or "3 d".
     #[arg(long, group = "which")]
     since: Option<Span>,
-    /// Only of this agent.
+    /// Only sessions of this agent.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

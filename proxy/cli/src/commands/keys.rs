@@ -25,29 +25,29 @@ use crate::{agent::wiring, out};
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
     what: KeysCommand,
-    /// The file, in place of config.yaml in the home folder.
+    /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    /// Make a key for some agents, and show it this once.
+    /// Make a key for some agents, and print it once.
     Add {
-        /// A name of your choice, as in phone.
+        /// A name of your choice, for example phone.
         name: String,
-        /// The agents that it may speak for; the first, where a caller does not say.
+        /// The agents that its holder may speak for. The first one counts if a caller names none.
         #[arg(long, required = true, value_delimiter = ',')]
         agent: Vec<AgentId>,
     },
-    /// Name, agents and ends of each key.
+    /// List the keys: name, last characters and agents.
     List,
-    /// Take a key back.
+    /// Remove a key.
     Remove {
-        /// Its name.
+        /// The key's name.
         name: String,
     },
 }

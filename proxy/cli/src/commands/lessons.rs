@@ -18,10 +18,10 @@ use crate::out;
 /// Arguments of `lessons`.
 #[derive(Debug, Args)]
 pub(crate) struct LessonsArgs {
-    /// The agent: `main` for OpenClaw's; without one, the agent that spoke last.
+    /// The agent: `main` for OpenClaw's. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

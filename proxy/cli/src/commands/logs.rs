@@ -17,13 +17,13 @@ const EVERY: Duration = Duration::from_millis(300);
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Go on with what comes, until Ctrl-C.
+    /// Also print new lines as they come, until Ctrl-C.
     #[arg(short, long)]
     follow: bool,
-    /// So many of the last lines.
+    /// How many of the last lines are printed.
     #[arg(short = 'n', long = "lines", value_name = "N", default_value_t = 50)]
     n: usize,
-    /// Only lines of this level or worse.
+    /// The lowest level that is printed.
     #[arg(long, default_value = "trace", value_parser = ["error", "warn", "info", "debug", "trace"])]
     level: String,
 }

@@ -18,34 +18,35 @@ use crate::out;
 pub(crate) struct MemoryArgs {
     #[command(subcommand)]
     what: MemoryCommand,
-    /// The agent: `main` for OpenClaw's, `_shared` for all. Without it, `list` and `search` show the memories of all agents.
+    /// The agent: `main` for OpenClaw's, `_shared` for all. Without it, `list` and `search` show memories of all
+    /// agents.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
-    /// The scope. Without it, all scopes count, and `add` uses memory.scope.
+    /// The scope. Without it, all scopes, and for `add` memory.scope.
     #[arg(long, global = true)]
     scope: Option<String>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum MemoryCommand {
-    /// Show all memories, the oldest first, and those that wait for your review.
+    /// List all memories, oldest first, and those that wait for your review.
     List,
-    /// Show the memories that share words with a text, best first.
+    /// List the memories that share words with a text, best first.
     Search {
         /// The text.
         text: String,
-        /// The most memories that are shown.
+        /// The most memories that are listed.
         #[arg(short = 'n', long, default_value_t = 20)]
         limit: usize,
     },
-    /// Store a memory: one line, in your words. To accept one that waits for your review, add its text.
+    /// Add a memory: one line in your words. To accept one that waits for your review, add its text.
     Add {
         /// The fact.
         text: String,
-        /// What it is about: preference, project_state, procedural_observation, semantic or episodic.
+        /// Its kind: preference, project_state, procedural_observation, semantic or episodic.
         #[arg(long, default_value = "semantic")]
         kind: MemoryKind,
         /// Give it to every session, whatever the session is about.
@@ -54,7 +55,7 @@ enum MemoryCommand {
     },
     /// Delete a memory, and those that it had replaced.
     Forget {
-        /// Its id, as `list` shows it.
+        /// The memory's id, as `list` shows it.
         id: String,
     },
 }

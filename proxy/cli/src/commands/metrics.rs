@@ -26,15 +26,15 @@ pub(crate) struct MetricsArgs {
 
 #[derive(Debug, Subcommand)]
 enum MetricsCommand {
-    /// Send the numbers of each step to Weights & Biases, through its own Python client; what it has already is passed over.
+    /// Send the figures of each step to Weights & Biases by its Python client. What was sent before is not sent again.
     Wandb {
-        /// The project there.
+        /// The project at Weights & Biases.
         #[arg(long, default_value = "metaclaw")]
         project: String,
-        /// A Python that has the wandb package.
+        /// A Python that has the package wandb.
         #[arg(long, value_name = "FILE", default_value = "python3")]
         python: PathBuf,
-        /// The folder with steps.jsonl, in place of the home's: a replay's, as in learning/replays/NAME.
+        /// The folder with steps.jsonl, for example learning/replays/NAME for a replay. Without it, the home's.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },

@@ -15,18 +15,18 @@ use crate::{assemble::checkpoint_dir, out};
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
-    /// The home of the Python MetaClaw; without one, ~/.metaclaw. It is only read.
+    /// The home of the Python MetaClaw, which is only read. Without it, ~/.metaclaw.
     dir: Option<PathBuf>,
-    /// A folder with PEFT adapters, such as the checkpoint folder of the fork's training server. May be repeated.
+    /// A folder of PEFT adapters, for example the checkpoints of the fork's training server. May be repeated.
     #[arg(long, value_name = "DIR")]
     adapters: Vec<PathBuf>,
-    /// The agent that adapters belong to. Without it, OpenClaw's `main`, or `_default` if claw_type names another agent.
+    /// The agent of these adapters. Without it, OpenClaw's `main`, or `_default` if claw_type names another agent.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// Say what would be taken, and write nothing.
+    /// Print what would be imported, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -25,25 +25,25 @@ mod text;
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// A setting that is to hold for it, as in `rl.learning_rate=1e-4`; may be given several times. Keys of rl.* and gate.*.
+    /// A setting of rl.* or gate.* for this replay, for example `rl.learning_rate=1e-4`. May be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_and_value)]
     set: Vec<(String, String)>,
-    /// The agent whose turns are trained on; without one, the agent that spoke last.
+    /// The agent whose turns are trained on. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// Only sessions that were spoken in since then, as in "2 h" or "3 d".
+    /// Only sessions with a message in the last hours or days, for example "2 h" or "3 d".
     #[arg(long)]
     since: Option<Span>,
-    /// So many steps at most.
+    /// The most steps that are made.
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
-    /// The seed of the first weights; without one, another one each time.
+    /// The seed of the first weights. Without it, a different one each time.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// What it is called: its checkpoints say so, and its numbers lie in a folder of this name. Without one, by the time.
+    /// The replay's name, for its checkpoints and the folder of its figures. Without it, the time.
     #[arg(long)]
     name: Option<AdapterName>,
-    /// As JSON, one event a line.
+    /// Print JSON, one event a line.
     #[arg(long)]
     json: bool,
 }

@@ -21,10 +21,10 @@ pub(crate) struct ReportArgs {
     /// The day in UTC, as in 2026-11-22. Without it, today.
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day, conflicts_with = "days")]
     day: Option<Date>,
-    /// So many days together, today among them.
+    /// The number of days, of which the last is today.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366))]
     days: Option<u32>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -21,15 +21,15 @@ pub(crate) struct RolloutArgs {
 
 #[derive(Debug, Subcommand)]
 enum RolloutCommand {
-    /// Run an agent on the tasks of a file, in groups, and train on what each try earned.
+    /// Run an agent on the tasks of a file, in groups, and train on the rewards.
     Run(Box<run::RunArgs>),
-    /// Run the programs of episodes for `rollout run` on another machine.
+    /// Run the programs of episodes for a `rollout run` on another machine.
     Serve(serve::ServeArgs),
-    /// Do one task, as the program of a track: `rollout run` starts it for each episode.
+    /// Do one task as a built-in agent. `rollout run` starts this for each episode.
     Agent(agent::AgentArgs),
-    /// The newest rollouts, one a line: who tried which task, and how it ended.
+    /// List the newest rollouts: agent, task and outcome.
     List(kept::ListArgs),
-    /// One rollout, turn by turn.
+    /// Show a rollout, turn by turn.
     Show(kept::ShowArgs),
 }
 

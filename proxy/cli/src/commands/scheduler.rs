@@ -1,4 +1,4 @@
-//! `metaclaw scheduler`: whether learning that costs something may run now, why not, and when next.
+//! `metaclaw scheduler`: whether costly learning may run now, why not, and when next.
 
 use std::process::ExitCode;
 
@@ -20,15 +20,15 @@ pub(crate) struct SchedulerArgs {
 
 #[derive(Debug, Subcommand)]
 enum SchedulerCommand {
-    /// Whether the window is open, and what is known of when you are away.
+    /// Show whether costly learning may run now, and what is known about when you are away.
     Status(ScheduleArgs),
-    /// When the window opens next, if nothing is said or typed until then.
+    /// Show when costly learning may run next, if you say and type nothing until then.
     NextWindow(ScheduleArgs),
 }
 
 #[derive(Debug, Args)]
 struct ScheduleArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -40,11 +40,11 @@ pub(crate) struct ServiceArgs {
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum ServiceCommand {
-    /// Write the unit and switch it on.
+    /// Write and enable the unit.
     Install,
-    /// Switch it off and remove it.
+    /// Disable and remove the unit.
     Remove,
-    /// Whether it is there, and on.
+    /// Show whether the unit exists and is enabled.
     Status,
 }
 

@@ -38,23 +38,23 @@ const NEEDED: &str = "without a terminal, or with --non-interactive, the answers
 /// Arguments of `setup`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SetupArgs {
-    /// Who has the model: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita,
-    /// volcengine, ollama, lmstudio, or custom.
+    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama,
+    /// lmstudio, or custom.
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
-    /// Its address, where it is not the provider's own.
+    /// The address of the API, if it is not the provider's own.
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
     /// The model to ask for.
     #[arg(long, value_name = "ID")]
     model: Option<String>,
-    /// The environment variable with the key. Its value is stored in config.yaml, which only you can read.
+    /// The environment variable with the key, which is stored in config.yaml. Only you can read this file.
     #[arg(long, value_name = "VARIABLE", conflicts_with = "api_key_stdin")]
     api_key_env: Option<String>,
-    /// The key comes on standard input.
+    /// Read the key from standard input.
     #[arg(long)]
     api_key_stdin: bool,
-    /// auto, rl or skills_only.
+    /// The mode: auto, rl or skills_only.
     #[arg(short, long)]
     mode: Option<String>,
     /// The folder of skills.
@@ -69,7 +69,7 @@ pub(crate) struct SetupArgs {
     /// Write the answers without trying them.
     #[arg(long)]
     no_check: bool,
-    /// The file, in place of config.yaml in the home folder.
+    /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -23,49 +23,49 @@ mod review;
 pub(crate) struct SkillsArgs {
     #[command(subcommand)]
     what: SkillsCommand,
-    /// The agent; without one, what every agent has.
+    /// The agent. Without it, the skills that every agent has.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum SkillsCommand {
-    /// Name and purpose of each, how often it was in a prompt, and how turns were judged with it and without.
+    /// List the skills: name, purpose, how often each was in a prompt, and verdicts with it and without it.
     List,
-    /// One, whole.
+    /// Show a whole skill.
     Show {
-        /// Its name.
+        /// The skill's name.
         name: SkillName,
     },
-    /// What a model wrote that waits for your look, and why.
+    /// List the skills that wait for your review, and why.
     Review,
-    /// Lets one stand that waits: in force from the next session on.
+    /// Accept a skill that waits for your review. It is in force from the next session on.
     Accept {
-        /// Its number or its name.
+        /// The skill's number or name.
         which: String,
     },
-    /// Refuses one that waits; what says the same is not proposed again.
+    /// Reject a skill that waits for your review. What says the same is not proposed again.
     Reject {
-        /// Its number or its name.
+        /// The skill's number or name.
         which: String,
     },
-    /// Takes back one that was accepted: what it took the place of stands again.
+    /// Take back an accepted skill. The version that it replaced is in force again.
     Revert {
-        /// Its name.
+        /// The skill's name.
         name: SkillName,
     },
-    /// When a model was asked for skills, and what came of it.
+    /// List when a model was asked for skills, and the results.
     Log {
-        /// At most so many, the newest.
+        /// How many of the newest entries are listed.
         #[arg(short, long, default_value_t = 10)]
         n: usize,
-        /// With the skills' texts and the requests that went wrong.
+        /// Also print the skills' texts and the requests that went wrong.
         #[arg(long)]
         full: bool,
-        /// Another file than the library's evolution_history.jsonl.
+        /// The file to read. Without it, evolution_history.jsonl in the folder of skills.
         #[arg(long)]
         file: Option<PathBuf>,
     },

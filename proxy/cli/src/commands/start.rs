@@ -25,13 +25,13 @@ mod first;
 /// Arguments of `start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
-    /// The settings, in place of config.yaml in the home folder.
+    /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// auto, rl or skills_only.
+    /// The mode: auto, rl or skills_only.
     #[arg(short, long)]
     mode: Option<String>,
-    /// Go to the background once it listens; metaclaw.log in the home folder has what it says.
+    /// Go to the background once the proxy listens. Its log is metaclaw.log in the home folder.
     #[arg(short, long)]
     daemon: bool,
     #[command(flatten)]

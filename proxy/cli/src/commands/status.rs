@@ -30,7 +30,7 @@ mod learner;
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

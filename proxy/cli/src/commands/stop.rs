@@ -18,10 +18,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Arguments of `stop`.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Seconds to wait for the end: replies under way may finish.
+    /// Seconds to wait until the proxy has ended.
     #[arg(long, default_value_t = 60)]
     timeout: u64,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -13,10 +13,10 @@ use crate::out;
 /// Arguments of `off` and `on`.
 #[derive(Debug, Args)]
 pub(crate) struct SwitchArgs {
-    /// Only this agent.
+    /// Only for this agent.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -31,9 +31,9 @@ const CUT_OFF: &str = "the training is not complete: `metaclaw start`, and run t
 /// Arguments of `train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
-    /// The data set, one JSON object a line: a chat {"messages": [..]}, or a pair {"prompt", "chosen", "rejected"}.
+    /// The data set, one JSON object a line: chats {"messages": [..]}, or pairs {"prompt", "chosen", "rejected"}.
     file: PathBuf,
-    /// The agent whose weights are trained; without one, the agent that spoke last.
+    /// The agent whose weights are trained. Without it, the agent that spoke last.
     #[arg(long)]
     agent: Option<AgentId>,
     /// How often each row is trained on.
@@ -45,28 +45,28 @@ pub(crate) struct TrainArgs {
     /// The highest learning rate. Without it, rl.learning_rate or that of the model's size, and a tenth of it for pairs.
     #[arg(long, value_name = "RATE")]
     learning_rate: Option<f64>,
-    /// The learning rate after rl.warmup_steps: linear falls to nothing, constant stays.
+    /// The learning rate after rl.warmup_steps: linear falls to 0, constant stays.
     #[arg(long, value_enum, default_value_t = Schedule::Linear)]
     schedule: Schedule,
-    /// Rows that are not trained on and measure the loss: a share of the rows as in 0.1, 0 for none, or a file of its own.
+    /// Rows that are not trained on, to measure the loss: a share of all rows (0 for none), or a file.
     #[arg(long, value_name = "SHARE|FILE", default_value = "0.1")]
     held_out: String,
-    /// The seed of the first weights, of the order of the rows, and of which of them are held out.
+    /// The seed of the first weights, of the order of the rows, and of the choice of held-out rows.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// The weights to start from: current for what the agent has, base for the base model, or an adapter's name.
+    /// The weights to start from: current (the agent's), base (the base model), or an adapter's name.
     #[arg(long, value_name = "ADAPTER", default_value = "current")]
     from: String,
-    /// Of pairs: how strongly the weights are held at where they start.
+    /// DPO's beta for pairs: how strongly the weights are held near their start.
     #[arg(long, value_name = "BETA", default_value_t = 0.1)]
     beta: f64,
-    /// Only make the adapter: it is tested, and serves, when `metaclaw adapters use` names it.
+    /// Only make the adapter. `metaclaw adapters use` tests it, and then serves it.
     #[arg(long)]
     no_serve: bool,
-    /// Train nothing: print rows, tokens, steps and the cost in tokens.
+    /// Train nothing. Print rows, tokens, steps and the cost in tokens.
     #[arg(long)]
     dry_run: bool,
-    /// As JSON, one event a line.
+    /// Print JSON, one event a line.
     #[arg(long)]
     json: bool,
 }

@@ -19,13 +19,13 @@ pub(crate) struct TrainStepArgs {
     /// The agent whose turns are trained on.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// Make no step: show what it would be made of. Nothing is judged, taken or trained.
+    /// Show what the step would be made of. Nothing is judged or trained.
     #[arg(long)]
     dry_run: bool,
     /// Seconds to wait for the step.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

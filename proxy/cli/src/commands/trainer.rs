@@ -22,11 +22,11 @@ pub(crate) struct TrainerArgs {
 
 #[derive(Debug, Subcommand)]
 enum TrainerCommand {
-    /// Bring the training server and its libtorch to where `metaclaw start` looks for it.
+    /// Install the training server and its libtorch where `metaclaw start` looks for them.
     Install(install::InstallArgs),
-    /// Which training server `metaclaw start` would use, and whether it runs here.
+    /// Show which training server `metaclaw start` would use, and whether it runs here.
     Status(status::TrainerStatusArgs),
-    /// Remove what was installed.
+    /// Remove the installed training server.
     Uninstall,
 }
 

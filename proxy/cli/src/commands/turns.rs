@@ -44,55 +44,57 @@ pub(crate) struct TurnsArgs {
 
 #[derive(Debug, Subcommand)]
 enum TurnsCommand {
-    /// The newest turns, one a line.
+    /// List the newest turns.
     List {
-        /// Only this agent's.
+        /// Only turns of this agent.
         #[arg(long)]
         agent: Option<AgentId>,
-        /// Only this session's.
+        /// Only turns of this session.
         #[arg(long)]
         session: Option<SessionId>,
-        /// Only those in this state: captured, judged, taken, trained, spent or held_out.
+        /// Only turns in this state: captured, judged, taken, trained, spent (excluded) or held_out.
         #[arg(long, value_parser = state)]
         state: Option<StateKind>,
-        /// At most so many.
+        /// The most turns that are listed.
         #[arg(short = 'n', long, default_value_t = 20)]
         limit: usize,
-        /// Only turns older than this one, as in 12-3: the last of the list before, to go on from there.
+        /// Only turns before this one, for example 12-3. The last turn of a list gives the next list.
         #[arg(long, value_name = "TURN")]
         before: Option<TurnId>,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// One turn: under what it was served, what was said, what became of it; --full: all that is kept of it.
+    /// Show a turn: what was said, what served it, and what became of it.
     Show {
-        /// As in 12-3.
+        /// The turn's id, for example 12-3.
         id: TurnId,
-        /// All that is kept: every message whole, and every field.
+        /// Show every message whole, and every field.
         #[arg(long)]
         full: bool,
-        /// What a training step would use of it: token, log-probability, mask and advantage.
+        /// Show what a training step would use of it: token, log-probability, mask and advantage.
         #[arg(long, conflicts_with = "full")]
         train: bool,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Every turn, whole, one JSON object a line; --chats: the good turns, as chats for fine-tuning.
+    /// Print every turn as JSON, one object a line; with --chats, the good turns for fine-tuning.
     Export {
-        /// Only whole turns of the owner with verdict +1, in the chat format of OpenAI's fine-tuning (docs/training/fireworks.md).
+        /// Print only whole turns of the owner with verdict +1, in OpenAI's fine-tuning format
+        /// (docs/training/fireworks.md).
         #[arg(long)]
         chats: bool,
-        /// Only this agent's chats.
+        /// Only chats of this agent.
         #[arg(long, requires = "chats")]
         agent: Option<AgentId>,
     },
-    /// Turns from JSON lines: what `turns export` wrote, as it was; or turns that were had elsewhere, with scores (docs/training/experiments.md).
+    /// Import turns from JSON lines: those of `turns export`, or turns from elsewhere with scores
+    /// (docs/training/experiments.md).
     Import {
-        /// The file; - for standard input.
+        /// The file, or - for standard input.
         file: PathBuf,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },

@@ -25,7 +25,7 @@ pub(crate) struct UiArgs {
     /// Sign out every browser first.
     #[arg(long)]
     sign_out: bool,
-    /// As JSON; nothing is opened.
+    /// Print JSON, and open nothing.
     #[arg(long)]
     json: bool,
 }

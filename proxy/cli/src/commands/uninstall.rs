@@ -23,7 +23,7 @@ pub(crate) struct UninstallArgs {
     /// Do not ask.
     #[arg(short, long)]
     yes: bool,
-    /// Leave the folder of wishes and skills.
+    /// Keep the folder of wishes and skills.
     #[arg(long)]
     keep_lessons: bool,
 }

@@ -27,15 +27,15 @@ mod row;
 /// Arguments of `wire`.
 #[derive(Debug, Args)]
 pub(crate) struct WireArgs {
-    /// The agent, for example codex. Without it, the agents of this machine are listed.
+    /// The agent, for example codex.
     agent: Option<String>,
-    /// Show what would change in the agent's files, as a diff in which keys are masked.
+    /// Print what would change in the agent's files, as a diff in which keys are masked.
     #[arg(long, requires = "agent")]
     dry_run: bool,
-    /// Print what to set by hand, for an agent of the list or for any other.
+    /// Print what to set by hand in this agent, which need not be in the list.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agent", "json"])]
     show: Option<String>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, conflicts_with = "agent")]
     json: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct WireArgs {
 /// Arguments of `unwire`.
 #[derive(Debug, Args)]
 pub(crate) struct UnwireArgs {
-    /// The agent, for example codex. Without it, all agents.
+    /// The agent, for example codex.
     agent: Option<String>,
 }
 

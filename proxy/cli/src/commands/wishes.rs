@@ -23,47 +23,48 @@ use crate::out;
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
     what: WishesCommand,
-    /// The agent: `main` for OpenClaw's, `_shared` for all; without one, the agent that spoke last.
+    /// The agent: `main` for OpenClaw's, `_shared` for all. Without it, the agent that spoke last.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum WishesCommand {
-    /// Those in force, and where each comes from.
+    /// List the wishes in force, and where each comes from.
     List,
-    /// Write one down: one line, in your words, in force from the next session on.
+    /// Add a wish: one line in your words, in force from the next session on.
     Add {
         /// The wish.
         wish: String,
-        /// The person who has the wish, by the id that the agent's host gives. It applies only to this person's messages.
+        /// The id of the person who has the wish, as the agent's host gives it. It applies only to this person's
+        /// messages.
         #[arg(long, value_name = "ID")]
         sender: Option<SenderId>,
     },
-    /// Take one out.
+    /// Remove a wish.
     Remove {
         /// The wish, as `list` shows it.
         wish: String,
-        /// The person who has the wish, by id. Without it, the owner.
+        /// The id of the person who has the wish. Without it, the owner.
         #[arg(long, value_name = "ID")]
         sender: Option<SenderId>,
     },
-    /// Put other words in the place of one.
+    /// Replace a wish.
     Edit {
         /// The wish, as `list` shows it.
         wish: String,
-        /// What stands there from now on.
+        /// The new wish.
         to: String,
     },
-    /// What waits for your look, and why; with a number, lets it stand or dismisses it.
+    /// List the wishes that wait for your review, and why; or accept or dismiss one.
     Review {
-        /// The number of the lesson that is to stand from the next session on.
+        /// The number of a wish to accept. It is in force from the next session on.
         #[arg(long)]
         accept: Option<u64>,
-        /// The number of the lesson that is no wish: what says the same is not proposed again.
+        /// The number of a wish to dismiss. What says the same is not proposed again.
         #[arg(long, conflicts_with = "accept")]
         dismiss: Option<u64>,
     },
@@ -72,9 +73,9 @@ enum WishesCommand {
 /// Arguments of `undo`.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// The lesson's number; without one, the newest that is in force, be it a wish or a skill that was learned.
+    /// The lesson's number. Without it, the newest lesson in force.
     n: Option<u64>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -114,7 +114,7 @@ async fn each_shell_gets_completions_and_help_has_examples() {
     let refused = home.refusal(&["learn"]).await;
     assert!(refused.contains("tip: `metaclaw ui` shows"), "{refused}");
     let help = home.ask(&["--help"]).await;
-    assert!(help.contains("Exit codes:\n  0    it was done"), "{help}");
+    assert!(help.contains("Exit codes:\n  0    success"), "{help}");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub struct Stopping {
     pub stopping: bool,
 }
 
-/// When learning that costs something may run.
+/// When costly learning may run.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct GetSchedule;
 

@@ -18,11 +18,11 @@ const TITLE: HeaderName = HeaderName::from_static("x-title");
 pub struct OpenRouterConfig {
     /// The name of your app in OpenRouter's statistics. The header X-Title carries it.
     pub app_name: Option<String>,
-    /// The address of your app there. The header HTTP-Referer carries it.
+    /// The address of your app in OpenRouter's statistics. The header HTTP-Referer carries it.
     #[schemars(url)]
     pub app_url: Option<String>,
-    /// By what OpenRouter chooses among the providers of a model: the lowest price, the highest throughput or the lowest
-    /// latency. With fallback, and without it, OpenRouter balances them itself.
+    /// By what OpenRouter chooses among the providers of a model: price, throughput or latency. With fallback, and
+    /// without it, OpenRouter balances them itself.
     pub route: Option<OpenRouterRoute>,
     /// The models that OpenRouter asks if the first one cannot answer. Learning never uses them for a judge.
     pub fallback_models: Vec<String>,

@@ -32,8 +32,8 @@ pub struct EnvironmentProxies {
 #[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpstreamConfig {
-    /// The base address of a model server besides llm.*, with or without /v1. You choose the server's name. An upstream
-    /// with the name llm changes the server of llm.* itself.
+    /// The base address of a model server besides llm.*, with or without /v1. You choose the server's name; llm stands
+    /// for the server of llm.* itself.
     #[schemars(url)]
     pub url: String,
     /// The API of the server, and how it expects its key.
@@ -54,8 +54,8 @@ pub struct UpstreamConfig {
     /// after 5 s.
     #[default(Span::secs(4))]
     pub pool_idle: Span,
-    /// The chat APIs that the server has. The proxy translates requests into one of them. Without it, the dialect
-    /// decides, and the proxy corrects itself by the server's answers.
+    /// The chat APIs that the server has. The proxy translates requests into one of them. Without it, the proxy goes by
+    /// the dialect, and by the server's answers.
     #[schemars(length(min = 1))]
     pub speaks: Option<Vec<Api>>,
     /// The api-version of an Azure deployment, as in 2024-10-21. An address that ends in /openai/v1 needs none.
@@ -95,12 +95,11 @@ pub struct RoutingConfig {
     #[schemars(length(min = 1))]
     #[default(vec![POLICY.to_owned(), LLM.to_owned()])]
     pub order: Vec<String>,
-    /// The classes of failure after which the next key or upstream is asked, before the first byte of a reply. The
-    /// default has none, because agents retry by themselves.
+    /// The classes of failure after which the next key or upstream is asked, before the first byte of a reply
+    /// (docs/operating/upstreams.md).
     pub fail_over: Vec<Failure>,
-    /// Repairs histories. The proxy restores from the log what a client dropped and the upstream requires (signatures,
-    /// thinking), and removes what another upstream added. With false, histories are passed on unchanged
-    /// (docs/operating/translation.md).
+    /// Repairs histories: restores from the log what a client dropped and the upstream requires (signatures, thinking),
+    /// and removes what another upstream added (docs/operating/translation.md).
     #[default(true)]
     pub mend_history: bool,
 }
@@ -112,8 +111,8 @@ pub struct AgentRouting {
     /// Its mode; without one, that of all. The learner documents this key.
     #[schemars(skip)]
     pub mode: Option<Mode>,
-    /// The upstreams that answer this agent in place of all others in routing.order: one name or several. A line in a
-    /// user's message alone cannot bring a chat here.
+    /// The upstreams that answer this agent: one name or several. They replace those of routing.order, except policy. A
+    /// line in a user's message alone cannot bring a chat here.
     #[schemars(length(min = 1))]
     pub upstream: Vec<String>,
 }

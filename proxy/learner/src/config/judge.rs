@@ -12,9 +12,9 @@ use smart_default::SmartDefault;
 #[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeConfig {
-    /// Who judges turns. llm is a judge model, http your own reward function at judge.url, base the policy model without
-    /// its adapter, rules only judge.rules; with off, turns wait. Without it, llm if there is a model to ask, else rules
-    /// (docs/training/judging.md).
+    /// Who judges turns: a judge model (llm), your own reward function at judge.url (http), the policy model without
+    /// its adapter (base), only judge.rules (rules), or nobody, so that turns wait (off). Without it, llm if there is a
+    /// model to ask, else rules (docs/training/judging.md).
     pub kind: Option<JudgeKind>,
     /// How many votes one verdict takes. Voting stops as soon as the result is decided.
     #[schemars(range(min = 1, max = 15))]

@@ -29,13 +29,13 @@ pub struct RlConfig {
     #[default(0.3)]
     pub w_rl: f32,
     /// The loss for what verdicts reinforce. Without it, cispo is used, importance_sampling for metaclaw, and ppo for
-    /// hybrid (docs/training/binary-rl.md).
+    /// hybrid (docs/training/methods.md).
     #[schemars(with = "Option<String>", extend("enum" = ["cispo", "ppo", "importance_sampling"]))]
     pub loss_fn: Option<LossFn>,
     /// The lower bound of a token's probability ratio to when it was sampled. Without it, 0 for cispo and 0.8 for ppo.
     #[schemars(range(min = 0.0))]
     pub clip_low: Option<f64>,
-    /// The upper bound of that ratio. Without it, 2 for cispo and 1.28 for ppo.
+    /// The upper bound of a token's probability ratio. Without it, 2 for cispo and 1.28 for ppo.
     #[schemars(range(min = 0.0))]
     pub clip_high: Option<f64>,
     /// The learning rate. Without it, the model's size decides: 5e-4 up to 200M parameters, 1e-4 from 1B.
@@ -98,9 +98,9 @@ pub struct RlConfig {
     /// With false, it answers only failed turns again.
     #[default(true)]
     pub consolidate: bool,
-    /// Which verdicts are support, and are not trained on: those of turns that led to a lesson in force (own), those of
-    /// all turns that began before the newest lesson (strict), or none (off). A teacher may still answer these turns
-    /// again (docs/training/support-query.md).
+    /// Which verdicts are not trained on: those of turns that led to a lesson in force (own), those of all turns that
+    /// began before the newest lesson (strict), or none (off). A teacher may still answer these turns again
+    /// (docs/training/methods.md).
     pub support_query: SupportQuery,
     /// The model that makes the targets. base is the model without adapters, so learned mistakes are not taught again.
     /// current is the model as it is trained now, for opd and hybrid.
@@ -118,7 +118,7 @@ pub struct RlConfig {
     #[default(TargetForm::OneHot)]
     pub target: TargetForm,
     /// The weight of the divergence from the model without adapters and with the wishes in its prompt, on questions of
-    /// our own. 0 turns it off (docs/training/anchor.md).
+    /// our own. 0 turns it off (docs/training/methods.md).
     #[schemars(range(min = 0.0))]
     pub anchor: f32,
     /// The most steps that are made for one agent. 0 means no limit.

@@ -11,9 +11,8 @@ use crate::sample::AdvantageForm;
 #[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RolloutsConfig {
-    /// What a turn is compared with. group compares outcomes within the group, so that all turns of a rollout have the same
-    /// advantage. step compares outcome plus step reward among the turns of the same number. Without it, step for groups
-    /// with step rewards, else group (docs/training/grpo.md).
+    /// What is compared in a group of rollouts: outcomes (group), or outcome plus step reward of the turns with the
+    /// same number (step). Without it, step for groups with step rewards, else group (docs/training/grpo.md).
     pub advantage: Option<AdvantageForm>,
     /// How many rollouts make up one step that nobody asked for. A step has whole groups.
     #[schemars(range(min = 2))]

@@ -366,7 +366,7 @@ impl SamplePreview {
     }
 }
 
-/// The turns that are set aside with a batch.
+/// Returns the turns that a step with this batch would exclude, and why.
 fn spends(found: &[(TurnId, ExcludeReason)], batch: &Batch) -> Vec<SpentTurn> {
     let spent = found.iter().chain(&batch.spent);
     let spent = spent.map(|(turn, why)| SpentTurn {
@@ -396,7 +396,7 @@ fn tokens(example: &Example) -> Vec<TokenPreview> {
     rows.enumerate().map(position).collect()
 }
 
-/// Its weights or advantages, one an id.
+/// Returns the weights or advantages of an example, one for each id.
 fn given(example: &Example) -> &[f32] {
     let parts = example.datum.parts();
     match (&parts.advantages, &parts.weights) {

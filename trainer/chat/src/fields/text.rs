@@ -2,7 +2,7 @@
 
 use super::{Field, done, no_effect, refused};
 
-const BILLING: &str = "of billing, storage or tracing";
+const BILLING: &str = "for billing, storage or tracing";
 const CACHING: &str = "prefixes are found again without it";
 const TOOLS: &str = "tools and tool_choice took its place";
 const ONE_DRAW: &str = "tokens are drawn one after the other, each for good";
@@ -36,11 +36,11 @@ pub const CHAT: &[Field] = &[
     done("seed", "a whole number"),
     done(
         "presence_penalty",
-        "taken from the logits of what the reply holds; 0 is off",
+        "subtracted from the logits of ids that the reply has; 0 is off",
     ),
     done(
         "frequency_penalty",
-        "the same, once for each time; 0 is off",
+        "the same, for each time that the reply has the id; 0 is off",
     ),
     refused(
         "logit_bias",
@@ -92,14 +92,14 @@ pub const CHAT: &[Field] = &[
     ),
     done(
         "repetition_penalty",
-        "of what prompt and reply hold; 1 is off",
+        "for ids that prompt or reply have; 1 is off",
     ),
     done(
         "stop_token_ids",
-        "end the reply as the model's own end does",
+        "ids that end the reply, as the model's own end does",
     ),
     done("ignore_eos", "the model's own end does not end the reply"),
-    done("min_tokens", "no end before so many"),
+    done("min_tokens", "the least ids of a reply"),
     done(
         "chat_template_kwargs",
         "variables of the template, as `enable_thinking`",
@@ -189,16 +189,22 @@ pub const CHAT: &[Field] = &[
         "Anthropic's, Z.ai's, Moonshot's: `{\"type\": \"enabled\"}` or `\"disabled\"`, as enable_thinking",
     ),
     done("reasoning", "OpenRouter's: `effort`, `enabled`"),
-    no_effect("provider", "OpenRouter's: whom it asks"),
-    no_effect("providerOptions", "Vercel's: whom it asks"),
-    no_effect("models", "OpenRouter's: whom it asks next"),
-    no_effect("route", "OpenRouter's: whom it asks next"),
+    no_effect("provider", "OpenRouter's: which provider it asks"),
+    no_effect("providerOptions", "Vercel's: which provider it asks"),
+    no_effect(
+        "models",
+        "OpenRouter's: which model or provider it asks next",
+    ),
+    no_effect(
+        "route",
+        "OpenRouter's: which model or provider it asks next",
+    ),
     no_effect(
         "transforms",
         "OpenRouter's: a prompt is read whole or refused",
     ),
     no_effect("plugins", "OpenRouter's"),
-    no_effect("usage", "OpenRouter's: the usage is always told"),
+    no_effect("usage", "OpenRouter's: the usage is always reported"),
     no_effect("tool_stream", "Z.ai's: all is streamed"),
     done(
         "metaclaw_system_append",
@@ -208,8 +214,8 @@ pub const CHAT: &[Field] = &[
 
 /// The fields of `/tokenize`.
 pub const TOKENIZE: &[Field] = &[
-    done("prompt", "a text,"),
-    done("messages", "or a conversation"),
+    done("prompt", "a text, instead of messages"),
+    done("messages", "a conversation, instead of prompt"),
     done("tools", "as the template shows them"),
     done(
         "add_generation_prompt",

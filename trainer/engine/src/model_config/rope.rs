@@ -19,26 +19,26 @@ pub enum RopeScaling {
     Llama3 {
         /// The factor, at least 1.
         factor: f64,
-        /// Wavelengths above `original / low` are divided.
+        /// Positions of wavelengths above `original / low` are divided by the factor.
         low: f64,
-        /// Wavelengths below `original / high` are kept; above `low`.
+        /// Positions of wavelengths below `original / high` stay as they are. It is above `low`.
         high: f64,
-        /// Context trained first, tokens.
+        /// The number of tokens of the context before scaling.
         original: f64,
     },
     /// YaRN (<https://arxiv.org/abs/2309.00071>): a ramp over the pairs between two numbers of turns.
     Yarn {
         /// The factor, at least 1.
         factor: f64,
-        /// Pairs that turn more often within `original` are kept.
+        /// Positions of a pair that makes more turns than this within `original` stay as they are.
         beta_fast: f64,
-        /// Pairs that turn less often are divided.
+        /// Positions of a pair that makes fewer turns than this are divided by the factor.
         beta_slow: f64,
-        /// Context trained first, tokens.
+        /// The number of tokens of the context before scaling.
         original: f64,
-        /// The ramp begins and ends at whole pairs.
+        /// Whether the ramp begins and ends at whole pairs.
         whole_pairs: bool,
-        /// Multiplies cosines and sines, by which attention is sharpened by its square.
+        /// The factor of cosines and sines. Attention scores get its square.
         attention: f64,
     },
 }

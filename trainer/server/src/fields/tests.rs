@@ -98,7 +98,18 @@ fn tables() -> String {
         ("POST /v1/unload_lora_adapter", UNLOAD_ADAPTER),
     ];
     let table = |(route, fields): &(&str, &[Field])| {
-        let rows: String = fields.iter().map(Field::row).collect();
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        for field in *fields {
+            let (name, cells) = (format!("`{}`", field.name()), field.cells());
+            match rows.iter_mut().find(|(other, _)| *other == cells) {
+                Some((_, names)) => names.push(name),
+                None => rows.push((cells, vec![name])),
+            }
+        }
+        let rows = rows
+            .iter()
+            .map(|(cells, names)| format!("| {} | {cells} |\n", names.join(", ")));
+        let rows: String = rows.collect();
         format!("\n## {route}\n\n| field | | |\n|---|---|---|\n{rows}")
     };
     routes.iter().map(table).collect()

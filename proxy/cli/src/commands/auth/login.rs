@@ -16,10 +16,10 @@ use crate::{
 /// Arguments of `auth login`.
 #[derive(Debug, Args)]
 pub(super) struct LoginArgs {
-    /// Where to sign in.
+    /// The provider.
     #[arg(long)]
     provider: SignInProvider,
-    /// The port of this machine at which the sign-in ends. Without it, 3000 for openrouter, and any free one otherwise.
+    /// The port of this machine to which the browser returns. Without it, 3000 for openrouter, else a free port.
     #[arg(long)]
     port: Option<u16>,
 }

@@ -9,10 +9,16 @@ use super::{super::exit, examples};
 /// Returns docs/using/commands.md: every command with its flags.
 pub(super) fn page(mut command: Command) -> String {
     command.build();
-    let mut page = "# Commands\n\nMade from the program's own help: `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example` writes it anew. `METACLAW_HOME` says which home a\ncommand is about (`~/.metaclaw` without). Where a proxy runs in it, commands ask that; else they read the files.\n\n| exit code | what it says |\n|---|---|\n".to_owned();
+    let mut page = "# Commands\n\nMade from the program's own help by `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example`. A command asks\nthe running proxy of the home folder; if none runs, it reads the files there.\n\n| exit code | meaning |\n|---|---|\n".to_owned();
     for (code, meaning) in exit::CODES {
         let _ = writeln!(page, "| {code} | {meaning} |");
     }
+    page.push_str("\nEvery command has these flags:\n");
+    page.push_str(&arguments(&command, |_| true));
+    let of_every_command: Vec<&str> = command
+        .get_arguments()
+        .map(|arg| arg.get_id().as_str())
+        .collect();
     for it in command.get_subcommands().filter(|it| is_shown(it)) {
         let _ = write!(page, "\n## metaclaw {}\n\n", it.get_name());
         page.push_str(&about(it));
@@ -24,7 +30,9 @@ pub(super) fn page(mut command: Command) -> String {
                     .map(|(line, does)| format!("    {line}    # {does}\n")),
             );
         }
-        page.push_str(&arguments(it, |_| true));
+        page.push_str(&arguments(it, |arg| {
+            !of_every_command.contains(&arg.get_id().as_str())
+        }));
         for below in it.get_subcommands().filter(|it| is_shown(it)) {
             let _ = write!(
                 page,
@@ -69,8 +77,8 @@ fn about(command: &Command) -> String {
     format!("{}.\n", about.trim_end_matches('.'))
 }
 
-/// Returns a table of flags, or nothing if there are none. Global flags are listed only at the top.
-fn arguments(command: &Command, is_own: fn(&Arg) -> bool) -> String {
+/// Returns a table of the flags of a command, or nothing if there are none.
+fn arguments(command: &Command, is_own: impl Fn(&Arg) -> bool) -> String {
     let is_told = |it: &&Arg| {
         let is_clap_s = ["help", "version"].contains(&it.get_id().as_str());
         !it.is_hide_set() && !is_clap_s && is_own(it)
@@ -79,10 +87,7 @@ fn arguments(command: &Command, is_own: fn(&Arg) -> bool) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!(
-        "\n| argument | what it does |\n|---|---|\n{}\n",
-        rows.join("\n")
-    )
+    format!("\n| argument | meaning |\n|---|---|\n{}\n", rows.join("\n"))
 }
 
 fn row(arg: &Arg) -> String {

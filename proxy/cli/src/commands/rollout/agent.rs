@@ -12,7 +12,7 @@ use crate::{out, roots};
 /// Arguments of `rollout agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// One of terminal, toolcall, swe, gui (docs/training/tracks.md).
+    /// The built-in agent: terminal, toolcall, swe or gui (docs/training/tracks.md).
     #[arg(value_name = "TRACK")]
     track: Track,
 }

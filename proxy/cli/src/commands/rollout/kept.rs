@@ -21,34 +21,34 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only this agent's.
+    /// Only rollouts of this agent.
     #[arg(long)]
     agent: Option<AgentId>,
-    /// Only the tries at this task.
+    /// Only rollouts of this task.
     #[arg(long)]
     task: Option<TaskId>,
-    /// Only this group's.
+    /// Only rollouts of this group.
     #[arg(long)]
     group: Option<GroupId>,
-    /// Only those of this run of `metaclaw rollout run`.
+    /// Only rollouts of this run of `metaclaw rollout run`.
     #[arg(long)]
     run: Option<String>,
-    /// At most so many.
+    /// The most rollouts that are listed.
     #[arg(short = 'n', long, default_value_t = 20)]
     limit: usize,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// As `metaclaw rollout list` shows it.
+    /// The rollout's id, as `metaclaw rollout list` shows it.
     id: RolloutId,
-    /// All that is kept: every message whole, and every field.
+    /// Show every message whole, and every field.
     #[arg(long)]
     full: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long, conflicts_with = "full")]
     json: bool,
 }

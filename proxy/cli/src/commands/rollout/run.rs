@@ -23,28 +23,28 @@ use crate::{out, roots, signals::Signals};
 /// Arguments of `rollout run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Says which program is run on which tasks, and what rewards it (docs/training/rollouts.md).
+    /// The file that names the program, the tasks and the rewards (docs/training/rollouts.md).
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Train nothing: run the held-out tasks, else all, and tell how often they succeed.
+    /// Train nothing. Run the held-out tasks, or all if there are none, and print how often they succeed.
     #[arg(long)]
     eval: bool,
-    /// The adapter that answers; without it, the one that serves the agent.
+    /// The adapter that answers. Without it, the one that serves the agent.
     #[arg(long, value_name = "NAME", requires = "eval")]
     adapter: Option<AdapterName>,
-    /// How often each task is tried; without it, as often as group_size says.
+    /// How often each task is tried. Without it, group_size of the file.
     #[arg(long, value_name = "N", requires = "eval", value_parser = clap::value_parser!(u32).range(1..=256))]
     tries: Option<u32>,
-    /// Run an environment of the Python package verifiers, in place of the file's program.
+    /// An environment of the Python package verifiers, instead of the file's program.
     #[arg(long, value_name = "NAME")]
     verifiers: Option<String>,
-    /// The name of the run. A run that was ended goes on by its name; without one, it has the file's.
+    /// The run's name. An interrupted run of this name continues. Without it, the file's name.
     #[arg(long = "run", value_name = "NAME")]
     name: Option<String>,
-    /// Open nothing: show what would be run.
+    /// Print what would be run, and run nothing.
     #[arg(long)]
     dry_run: bool,
-    /// The end as JSON; lines go to standard error.
+    /// Print the result as JSON, and progress on standard error.
     #[arg(long)]
     json: bool,
 }

@@ -12,13 +12,13 @@ use crate::{out, signals::Signals};
 /// Arguments of `rollout serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Says which program is run, how long and how many at once. The tasks come from the run.
+    /// The file that names the program, its time limit and how many run at once. The tasks come from the run.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where it listens. An address that other machines can reach needs METACLAW_ENVIRONMENT_KEY, here and at the run.
+    /// The address to listen on. If other machines can reach it, set METACLAW_ENVIRONMENT_KEY here and at the run.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:30100")]
     listen: SocketAddr,
-    /// Run an environment of the Python package verifiers, in place of the file's program.
+    /// An environment of the Python package verifiers, instead of the file's program.
     #[arg(long, value_name = "NAME")]
     verifiers: Option<String>,
 }

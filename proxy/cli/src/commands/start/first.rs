@@ -21,10 +21,10 @@ const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
 /// What may be done to the agent's own configuration.
 #[derive(Debug, Args)]
 pub(super) struct AgentArgs {
-    /// Yes to what would be asked: relay the agent's own model, and point the agent at the proxy.
+    /// Relay the agent's own model, and point the agent at the proxy, without asking.
     #[arg(short, long)]
     pub yes: bool,
-    /// Leave the agent's own configuration alone, and put back what was changed.
+    /// Do not change the agent's configuration, and restore what was changed.
     #[arg(long, conflicts_with = "yes")]
     pub no_wire: bool,
 }

@@ -17,13 +17,14 @@ use crate::{
 /// Arguments of `trainer install`.
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
-    /// The archive, metaclaw-trainer-VERSION-x86_64-linux.tar.gz: a file, or an address [default: trainer.archive]
+    /// The archive metaclaw-trainer-VERSION-x86_64-linux.tar.gz: a file or an address [default: trainer.archive]
     #[arg(long, value_name = "ARCHIVE")]
     from: Option<String>,
-    /// What the archive's SHA-256 has to be, in place of what SHA256SUMS beside it says.
+    /// The archive's SHA-256. Without it, the one in SHA256SUMS beside the archive.
     #[arg(long, value_name = "HEX")]
     sha256: Option<String>,
-    /// For NVIDIA's GPUs: a libtorch with CUDA as well, PyTorch's own (3 GB to fetch, 8 GB of disk; needs python3 with pip and venv).
+    /// Also install PyTorch's libtorch with CUDA, for NVIDIA's GPUs (3 GB to fetch, 8 GB of disk; needs python3 with
+    /// pip and venv).
     #[arg(long)]
     cuda: bool,
 }

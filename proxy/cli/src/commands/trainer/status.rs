@@ -14,7 +14,7 @@ use crate::{commands::context::Context, installed, out, supervise::TrainerOrigin
 /// Arguments of `trainer status`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainerStatusArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
