@@ -1,6 +1,8 @@
 //! Applies detected wishes: lessons are learned, undone, reviewed and forgotten.
 
-use metaclaw_chat::{AgentId, SessionId, one_line};
+use std::collections::HashSet;
+
+use metaclaw_chat::{AgentId, one_line};
 
 use crate::{
     file::JournalError,
@@ -237,27 +239,36 @@ impl Library {
         })
     }
 
-    /// Deletes what was learned from some sessions: the wishes, and their words in the journal. Returns the number of
-    /// these lessons.
+    /// Deletes the lessons of some origins: the wishes, and their words in the journal, also where another lesson has
+    /// replaced them. Returns the number of these lessons.
     ///
     /// # Errors
     /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn forget_lessons(
         &self,
-        is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
+        is_forgotten: impl Fn(&Origin) -> bool,
     ) -> Result<usize, LearnError> {
         let mut n_forgotten = 0;
         self.change_lessons(|journal| {
             let mut last = None;
+            let mut words = Vec::new();
             for lesson in &mut journal.lessons {
-                let session = lesson.origin.session.as_ref();
-                let goes =
-                    session.is_some_and(|session| is_forgotten(&lesson.origin.agent, session));
-                if goes && lesson.state != LessonState::Forgotten {
+                if lesson.state != LessonState::Forgotten && is_forgotten(&lesson.origin) {
+                    words.push(one_line(&lesson.wish));
                     lesson.forget();
                     last = Some(lesson.n);
                     n_forgotten += 1;
                 }
+            }
+            // An undo of the wish that replaced it would bring it back. Words that were also said elsewhere stay.
+            let is_kept = |lesson: &&Lesson| lesson.state != LessonState::Forgotten;
+            let kept = journal.lessons.iter().filter(is_kept);
+            let kept_words: HashSet<String> = kept.map(|lesson| one_line(&lesson.wish)).collect();
+            words.retain(|wish| !kept_words.contains(wish));
+            for lesson in &mut journal.lessons {
+                lesson
+                    .replaced
+                    .retain(|wish| !words.contains(&one_line(wish)));
             }
             Ok(last)
         })?;

@@ -266,7 +266,10 @@ fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow:
     delete_old_reports(home)?;
     let n_memories = memory.forget_sessions(is_gone)?.len();
     library.forget_hosts(is_gone)?;
-    let n_wishes = library.forget_lessons(is_gone)?;
+    let n_wishes = library.forget_lessons(|origin| {
+        let mut session = origin.session.iter();
+        session.any(|session| is_gone(&origin.agent, session))
+    })?;
     let n_skills = library.forget_skills(is_gone)?;
     Ok(n_wishes + n_skills + n_memories)
 }

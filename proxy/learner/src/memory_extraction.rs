@@ -63,6 +63,14 @@ pub(crate) async fn buffer_turn(
         at_ms: turn.meta.ended_ms,
     };
     let n = on_files(memory, move |memory| memory.buffer(buffered)).await?;
+    if shared.is_deleted(turn.id).await {
+        let id = Some(turn.id);
+        on_files(memory, move |memory| {
+            memory.unbuffer(|turn| turn.turn == id)
+        })
+        .await?;
+        return Ok(());
+    }
     turns.note(LogReader::Facts).await;
     let config = memory.config();
     let is_due = n >= config.flush_every || turn.meta.is_last;

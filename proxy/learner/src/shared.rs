@@ -181,6 +181,12 @@ impl Shared {
         })
     }
 
+    /// Returns whether a turn is no longer in the log. Whoever stores something that a turn taught asks this afterwards:
+    /// `forget` deletes the turns first, and then what was learned from them by then.
+    pub(crate) async fn is_deleted(&self, turn: TurnId) -> bool {
+        matches!(self.persist(|| self.log.has(turn)).await, Ok(false))
+    }
+
     /// Whether the time passed without the learner being told to end.
     pub(crate) async fn sleep(&self, time: Duration) -> bool {
         tokio::select! {

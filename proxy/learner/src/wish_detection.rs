@@ -3,6 +3,7 @@
 use metaclaw_chat::{AgentId, Message, SenderId};
 use metaclaw_skills::{Heard, Lesson, LessonState, Library, Origin, Question, Suspicion, hear};
 use metaclaw_turns::{Turn, TurnKind};
+use tokio::task::spawn_blocking;
 
 use crate::shared::Shared;
 
@@ -57,9 +58,22 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
         return;
     }
     let (agent, at_ms) = (origin.agent.clone(), origin.at_ms);
-    let library = library.clone();
+    let (learning, from) = (library.clone(), origin.clone());
     // The journal is a file.
-    let learned = tokio::task::spawn_blocking(move || library.learn_new(&heard, &origin)).await;
+    let learned = spawn_blocking(move || learning.learn_new(&heard, &from)).await;
+    // If the turn was deleted while it was heard, the deletion did not find its lessons.
+    if let Some(turn) = origin.turn
+        && shared.is_deleted(turn).await
+    {
+        let library = library.clone();
+        let forget = move || library.forget_lessons(|of| *of == origin);
+        match spawn_blocking(forget).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot delete what a deleted turn taught"),
+            Err(error) => tracing::error!(%error, "deleting what a deleted turn taught panicked"),
+        }
+        return;
+    }
     match learned {
         Ok(Ok(lessons)) => {
             for lesson in &lessons {

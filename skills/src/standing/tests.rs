@@ -106,7 +106,8 @@ const ACTIONS: [(&str, Action); 14] = [
         it.reword(bob, LONG, FRENCH, 9).map(|_| ())
     }),
     ("forgotten", |it| {
-        it.forget_lessons(|_, it| it.as_str() == "s").map(|_| ())
+        it.forget_lessons(|it| it.session == "s".parse().ok())
+            .map(|_| ())
     }),
 ];
 

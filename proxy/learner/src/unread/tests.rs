@@ -1,7 +1,7 @@
 //! Tests that what the owner says is heard once, whenever the process ends.
 
 use std::sync::{
-    Mutex,
+    Mutex, OnceLock,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -28,6 +28,8 @@ const BOTH: [bool; 2] = [true; 2];
 #[derive(Debug, Default)]
 struct Hearer {
     is_silent: bool,
+    /// The log in which session "a" is deleted before the model answers.
+    deletes: OnceLock<TurnLog>,
     asked: Mutex<usize>,
 }
 
@@ -38,6 +40,10 @@ impl Ask for Hearer {
         Box::pin(async move {
             if self.is_silent {
                 std::future::pending::<()>().await;
+            }
+            if let Some(log) = self.deletes.get() {
+                let agent = AgentId::default_agent();
+                log.forget(&agent, &"a".parse().unwrap()).await.unwrap();
             }
             Ok("wish 1: so be it".to_owned())
         })
@@ -227,6 +233,24 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     life.until(|it| it.wishes().len() == 3).await;
     // The process may have ended before it noted the second message. The first was noted before the second was heard.
     assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
+    life.end().await;
+}
+
+#[tokio::test]
+async fn what_is_deleted_while_it_is_heard_is_not_learned() {
+    let lives = Lives::new();
+    let hearer = Arc::new(Hearer::default());
+    let life = lives.start(Some(&hearer), BOTH).await;
+    hearer.deletes.set(life.log.clone()).unwrap();
+    say(&life.log, "a", &[FRENCH]).await;
+    say(&life.log, "b", &[MAX]).await;
+    life.until(|it| it.wishes() == [MAX]).await;
+    life.until(|it| !it.memory.buffered(|_| true).unwrap().is_empty())
+        .await;
+    let buffered = life.memory.buffered(|_| true).unwrap();
+    assert!(buffered.iter().all(|it| it.session.as_str() == "b"));
+    let lessons = life.library.journal().unwrap();
+    assert!(lessons.iter().all(|it| it.wish != FRENCH), "{lessons:?}");
     life.end().await;
 }
 
