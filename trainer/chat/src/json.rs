@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     bodies::Hold,
     error::ApiError,
-    fields::{self, Field},
+    fields,
 };
 
 /// Bodies up to this size are parsed on the receiving thread. Larger ones are parsed on a blocking thread, so that no
@@ -27,7 +27,8 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 /// The body of a route.
 pub(crate) trait ReadBody: Sized + Send + 'static {
     /// Its fields, and how each is handled.
-    const FIELDS: &'static [Field];
+    /// The heading of its table in `data/fields.md`.
+    const ROUTE: &'static str;
 
     /// Reads the supported ones.
     ///
@@ -37,7 +38,7 @@ pub(crate) trait ReadBody: Sized + Send + 'static {
 }
 
 impl ReadBody for TokenizeRequest {
-    const FIELDS: &'static [Field] = fields::TOKENIZE;
+    const ROUTE: &'static str = "POST /tokenize";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         parse(body)
@@ -143,7 +144,7 @@ pub fn check_values(body: &[u8]) -> Result<(), ApiError> {
 /// Answers 400, which names the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
     check_values(body)?;
-    fields::check(body, T::FIELDS)?;
+    fields::check(body, fields::of_route(T::ROUTE))?;
     T::read(body)
 }
 

@@ -12,7 +12,7 @@ pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended,
 
 use crate::{
     error::ApiError,
-    fields::{self, Field},
+    fields,
     state::TrainerApp,
 };
 
@@ -23,7 +23,8 @@ pub(crate) struct Asked<T>(pub(crate) TrainerApp, pub(crate) T);
 /// The body of a route.
 pub(crate) trait ReadApiJson: Sized + Send + 'static {
     /// The fields of the body, and how each is treated.
-    const FIELDS: &'static [Field];
+    /// The heading of its table in `data/fields.md`.
+    const ROUTE: &'static str;
 
     /// Reads the fields that are used.
     ///
@@ -33,9 +34,9 @@ pub(crate) trait ReadApiJson: Sized + Send + 'static {
 }
 
 macro_rules! read_as_it_stands {
-    ($($name:ty: $fields:ident,)*) => {$(
+    ($($name:ty: $route:literal,)*) => {$(
         impl ReadApiJson for $name {
-            const FIELDS: &'static [Field] = fields::$fields;
+            const ROUTE: &'static str = $route;
 
             fn read(body: &[u8]) -> Result<Self, ApiError> {
                 parse(body)
@@ -44,19 +45,19 @@ macro_rules! read_as_it_stands {
     )*};
 }
 read_as_it_stands! {
-    CreateRequest: CREATE,
-    ForwardRequest: FORWARD,
-    ForwardBackwardRequest: FORWARD_BACKWARD,
-    SaveWeightsRequest: SAVE_WEIGHTS,
-    CheckpointLoadRequest: LOAD_CHECKPOINT,
-    PruneRequest: PRUNE,
-    CloseRunRequest: CLOSE_RUN,
-    LoadAdapterRequest: LOAD_ADAPTER,
-    UnloadAdapterRequest: UNLOAD_ADAPTER,
+    CreateRequest: "POST /v1/lora/create",
+    ForwardRequest: "POST /v1/train/forward",
+    ForwardBackwardRequest: "POST /v1/train/forward_backward",
+    SaveWeightsRequest: "POST /v1/weights/save",
+    CheckpointLoadRequest: "POST /v1/checkpoint/load",
+    PruneRequest: "POST /v1/checkpoints/prune",
+    CloseRunRequest: "POST /v1/lora/close",
+    LoadAdapterRequest: "POST /v1/load_lora_adapter",
+    UnloadAdapterRequest: "POST /v1/unload_lora_adapter",
 }
 
 impl ReadApiJson for OptimStepRequest {
-    const FIELDS: &'static [Field] = fields::OPTIM_STEP;
+    const ROUTE: &'static str = "POST /v1/train/optim_step";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         // The fields are first read one by one, because the error of a flattened field does not contain its name.
@@ -79,6 +80,6 @@ impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
 /// # Errors
 /// 400 naming the field.
 pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T, ApiError> {
-    fields::check(body, T::FIELDS)?;
+    fields::check(body, fields::of_route(T::ROUTE))?;
     T::read(body)
 }

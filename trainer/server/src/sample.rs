@@ -9,7 +9,6 @@ use metaclaw_trainer_terms::SamplerError;
 
 use crate::{
     error::ApiError,
-    fields::{self, Field},
     host::Generation,
     json::{self, Asked, ReadApiJson},
     state::TrainerApp,
@@ -26,7 +25,7 @@ pub(crate) struct SampleBody {
 }
 
 impl ReadApiJson for SampleBody {
-    const FIELDS: &'static [Field] = fields::SAMPLE;
+    const ROUTE: &'static str = "POST /v1/sample";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         Ok(Self {

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{
     error::ApiError,
-    fields::{self, Field, parsed},
+    fields::parsed,
     host::Host,
     json::{Asked, ReadApiJson, check_values, parse},
     serving::DefaultAdapter,
@@ -91,7 +91,7 @@ pub(crate) struct SaveCheckpointBody {
 }
 
 impl ReadApiJson for SaveCheckpointBody {
-    const FIELDS: &'static [Field] = fields::SAVE_CHECKPOINT;
+    const ROUTE: &'static str = "POST /v1/checkpoint/save";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         check_values(body)?;

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use super::{messages, thinking::ThinkingBody};
 use crate::{
     error::ApiError,
-    fields::{self, Field},
+    fields,
     json::{self, ReadBody},
     model::Conversation,
     sampling::SamplingBody,
@@ -16,7 +16,7 @@ use crate::{
 /// The largest number of choices of one request: as many as our engine computes at once.
 const MAX_CHOICES: u32 = 16;
 
-/// The body as clients send it. `fields::CHAT` describes the fields that are not read here.
+/// The body as clients send it. `data/fields.md` describes the fields that are not read here.
 #[derive(Debug)]
 pub(crate) struct ChatBody {
     own: OwnFields,
@@ -81,7 +81,7 @@ pub(crate) struct ReplyForm {
 // === impl ChatBody ===
 
 impl ReadBody for ChatBody {
-    const FIELDS: &'static [Field] = fields::CHAT;
+    const ROUTE: &'static str = "POST /v1/chat/completions";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         Ok(Self {
