@@ -29,11 +29,12 @@ impl StageReport {
         work: impl FnOnce(&mut Stage) -> Result<T>,
     ) -> Result<T> {
         let began = Instant::now();
+        let (took, bytes, note) = (Duration::ZERO, 0, String::new());
         let mut stage = Stage {
             name,
-            took: Duration::ZERO,
-            bytes: 0,
-            note: String::new(),
+            took,
+            bytes,
+            note,
         };
         let value = work(&mut stage)?;
         stage.took = began.elapsed();
@@ -52,15 +53,8 @@ impl StageReport {
 }
 
 fn line(name: &str, took: Duration, bytes: u64, note: &str) -> String {
-    let fetched = if bytes == 0 {
-        String::new()
-    } else {
-        format!("{} fetched", HumanBytes(bytes))
-    };
-    format!(
-        "{name:<16} {:>7.1} s  {fetched:<20} {note}",
-        took.as_secs_f64()
-    )
-    .trim_end()
-    .to_owned()
+    let (seconds, fetched) = (took.as_secs_f64(), format!("{} fetched", HumanBytes(bytes)));
+    let fetched = if bytes == 0 { "" } else { &fetched };
+    let line = format!("{name:<16} {seconds:>7.1} s  {fetched:<20} {note}");
+    line.trim_end().to_owned()
 }

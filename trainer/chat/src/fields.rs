@@ -84,7 +84,10 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
 impl Field {
     /// Reads a row of three cells: the name, what becomes of the field, and what it does.
     fn read(row: &'static str) -> Option<Self> {
-        let mut cells = row.strip_prefix("| `")?.strip_suffix(" |")?.splitn(3, " | ");
+        let mut cells = row
+            .strip_prefix("| `")?
+            .strip_suffix(" |")?
+            .splitn(3, " | ");
         let (name, rule) = (cells.next()?.strip_suffix('`')?, cells.next()?);
         let about = cells.next()?;
         let rule = match rule {

@@ -11,11 +11,7 @@ use metaclaw_trainer_api::wire::TokenizeRequest;
 use metaclaw_trainer_terms::{ErrorCode, json};
 use serde::de::DeserializeOwned;
 
-use crate::{
-    bodies::Hold,
-    error::ApiError,
-    fields,
-};
+use crate::{bodies::Hold, error::ApiError, fields};
 
 /// Bodies up to this size are parsed on the receiving thread. Larger ones are parsed on a blocking thread, so that no
 /// reply waits for them. At 200 MB/s this takes a millisecond.

@@ -48,12 +48,7 @@ pub fn replace<E: From<FileError>>(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    let failed = |source| {
-        E::from(FileError::Write {
-            file: target.into(),
-            source,
-        })
-    };
+    let failed = |error| E::from(FileError::writing(target)(error));
     let (parent, fresh) = beside(target).map_err(failed)?;
     let result = fill(&fresh).and_then(|()| {
         let placed = sync(&fresh).and_then(|()| place(&fresh, target));
@@ -83,10 +78,7 @@ pub fn remove(target: &Path) -> Result<(), FileError> {
         sync(&parent)?;
         fs::remove_dir_all(&fresh)
     };
-    removed().map_err(|source| FileError::Write {
-        file: target.into(),
-        source,
-    })
+    removed().map_err(FileError::writing(target))
 }
 
 /// Removes half-written folders that a killed process left in `parent`. The caller must hold the folder's lock.

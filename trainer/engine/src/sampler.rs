@@ -15,6 +15,7 @@ use tch::{Kind, TchError, Tensor};
 
 pub use self::sequence::SequenceSampler;
 use self::sequence::column;
+use crate::torch::Result;
 pub use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// First look at the likeliest tokens: nearly always holds all that top-p keeps.
@@ -53,7 +54,7 @@ pub struct DrawnToken {
 pub fn sample(
     logits_nv: &Tensor,
     samplers: &[&SequenceSampler],
-) -> Result<Vec<Result<DrawnToken, SampleError>>, TchError> {
+) -> Result<Vec<Result<DrawnToken, SampleError>>> {
     let (n, v) = logits_nv.size2()?;
     let raw_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
     let adjusted_nv = penalty::adjust(logits_nv, samplers)?;
@@ -105,7 +106,7 @@ fn draw(
     adjusted_nv: &Tensor,
     samplers: &[&SequenceSampler],
     look: i64,
-) -> Result<DrawTensors, TchError> {
+) -> Result<DrawTensors> {
     let device = raw_nv.device();
     let likeliest_n1 = adjusted_nv.f_argmax(-1, true)?;
     let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;

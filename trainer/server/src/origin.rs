@@ -18,6 +18,7 @@ use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_terms::ErrorCode;
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Refuses requests from foreign pages if the server has no key.
 pub(crate) async fn refuse_foreign_pages(
@@ -31,7 +32,7 @@ pub(crate) async fn refuse_foreign_pages(
     }
 }
 
-fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<()> {
     if key.is_some() {
         return Ok(());
     }

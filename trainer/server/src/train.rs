@@ -23,6 +23,7 @@ use metaclaw_trainer_api::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::error::Result;
 use crate::{
     error::ApiError,
     fields::parsed,
@@ -32,7 +33,7 @@ use crate::{
     state::TrainerApp,
 };
 
-type Reply<T> = Result<Json<T>, ApiError>;
+type Reply<T> = Result<Json<T>>;
 
 fn ok() -> String {
     "ok".to_owned()
@@ -93,7 +94,7 @@ pub(crate) struct SaveCheckpointBody {
 impl ReadApiJson for SaveCheckpointBody {
     const ROUTE: &'static str = "POST /v1/checkpoint/save";
 
-    fn read(body: &[u8]) -> Result<Self, ApiError> {
+    fn read(body: &[u8]) -> Result<Self> {
         check_values(body)?;
         parse(body)
     }
@@ -116,7 +117,7 @@ async fn name_of<T: FromStr<Err = NameError>>(
     app: &TrainerApp,
     run: &RunId,
     given: String,
-) -> Result<T, ApiError> {
+) -> Result<T> {
     let name = match given.as_str() {
         "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
         _ => given,
@@ -134,7 +135,7 @@ pub(crate) async fn load_checkpoint(
 }
 
 /// A checkpoint of this server, by its name or by the path that checkpoint/save returned. No other path is opened.
-fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
+fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName> {
     let folder = host.checkpoint_folder();
     let own = FsPath::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
@@ -192,7 +193,7 @@ pub(crate) async fn load_adapter(
 }
 
 /// vLLM opens any path; here the path must be the adapter's own.
-fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<(), ApiError> {
+fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<()> {
     let own = folder.join(name.as_str());
     match path {
         None | Some("") => Ok(()),

@@ -9,7 +9,8 @@
 //! conversation that only spells the end of a turn does not match one in which the turn ended.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::tokenizer::{
     CONTROL_BYTES, ChatTokenizer, EncodeError, KeyPart, Place, Rendered, parts, push_control,
@@ -183,7 +184,7 @@ impl ServedTokenIndex {
         };
         let key = conversation.key()[..n_bytes].to_vec();
         let is_known = |it: &ServedSequence| it.key.starts_with(&key);
-        if self.lock().sequences.iter().rev().any(is_known) {
+        if self.held.lock().sequences.iter().rev().any(is_known) {
             return;
         }
         let ids = [prompt_ids, reply].concat();
@@ -214,7 +215,7 @@ impl ServedTokenIndex {
 
     /// Returns the known ids at the beginning of a key, and the number of its bytes that they cover.
     fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let shared = |(at, sequence): (usize, &ServedSequence)| Some((at, sequence.shared(key)?));
         let known = held.sequences.iter().enumerate().filter_map(shared);
         let Some((at, cut)) = known.max_by_key(|(_, cut)| cut.n_bytes) else {
@@ -232,7 +233,7 @@ impl ServedTokenIndex {
         if sequence.bytes() > self.budget {
             return;
         }
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if let Some(at) = held.sequences.iter().position(|s| s.key == sequence.key) {
             held.remove(at);
         }
@@ -241,12 +242,6 @@ impl ServedTokenIndex {
         while held.bytes > self.budget {
             held.remove(0);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
-        // If another thread panicked, the state is still consistent, because each change is complete before the lock is
-        // released.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,8 +25,8 @@ pub use self::reply::{RenderedReply, SplitReply, SplitReplyError};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::vocabulary::{Encoder, Vocabulary};
-use crate::TextLoadError;
 use crate::content::ControlTokens;
+use crate::error::Result;
 use crate::template::{ChatTemplate, RenderError, RenderRequest, sort_keys};
 
 /// The tokenizer and the chat template of a model, shared by all threads.
@@ -50,8 +50,8 @@ impl ChatTokenizer {
     /// directory, from the files that `transformers` uses.
     ///
     /// # Errors
-    /// Returns [`TextLoadError`], which names the missing or unusable file.
-    pub fn load(dir: &Path) -> Result<Self, TextLoadError> {
+    /// Returns [`ModelFileError`], which names the missing or unusable file.
+    pub fn load(dir: &Path) -> Result<Self> {
         let config = TokenizerConfig::read(dir)?;
         let ranks = dir.join("tiktoken.model");
         let json = dir.join("tokenizer.json");

@@ -137,10 +137,11 @@ impl PathTarget {
 
 impl Item {
     fn defined(module: usize, name: &str) -> Self {
+        let (name, named, defined) = (name.to_owned(), module, module);
         Self {
-            name: name.to_owned(),
-            named: module,
-            defined: module,
+            name,
+            named,
+            defined,
         }
     }
 }

@@ -50,11 +50,8 @@ impl PromptLogprobs {
         if self.top <= MAX_TOP {
             return Ok(());
         }
-        Err(ParamError {
-            field: "prompt_logprobs",
-            value: self.top.to_string(),
-            allowed: format!("0 to {MAX_TOP}"),
-        })
+        let allowed = format!("0 to {MAX_TOP}");
+        Err(ParamError::new("prompt_logprobs", self.top, allowed))
     }
 }
 

@@ -26,6 +26,7 @@ use super::{
     stored::{self, Origin, StoredManifest},
     work,
 };
+use crate::error::Result;
 use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// Entries of a page where the caller names no number.
@@ -91,7 +92,7 @@ fn iso(ms: u64) -> String {
 }
 
 /// All checkpoints of Tinker's clients, the newest first.
-async fn all(app: &TrainerApp) -> Result<Vec<Found>, ApiError> {
+async fn all(app: &TrainerApp) -> Result<Vec<Found>> {
     let saved = app.host.checkpoints().await?.into_iter();
     let saved = saved.filter_map(|info| {
         let path = stored::path(info.name.as_str(), WeightsKind::Training)?;
@@ -130,7 +131,7 @@ fn written_ms(folder: &FsPath) -> u64 {
 pub(crate) async fn checkpoints(
     State(app): State<TrainerApp>,
     Query(page): Query<ListPage>,
-) -> Result<Reply<CheckpointList>, ApiError> {
+) -> Result<Reply<CheckpointList>> {
     let all = all(&app).await?;
     let (page, cursor) = page.of(all.iter().map(Found::checkpoint).collect());
     Ok(Reply(CheckpointList {
@@ -143,7 +144,7 @@ pub(crate) async fn checkpoints(
 pub(crate) async fn of_run(
     State(app): State<TrainerApp>,
     Path(run): Path<String>,
-) -> Result<Reply<CheckpointList>, ApiError> {
+) -> Result<Reply<CheckpointList>> {
     let all = all(&app).await?;
     let own = all.iter().filter(|found| found.path.run.as_str() == run);
     Ok(Reply(CheckpointList {
@@ -156,7 +157,7 @@ pub(crate) async fn of_run(
 pub(crate) async fn delete(
     State(app): State<TrainerApp>,
     Path((run, kind, name)): Path<(String, String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<StatusCode> {
     let path: TinkerPath = parsed("checkpoint_id", &format!("tinker://{run}/{kind}/{name}"))?;
     let flat = stored::flat(&path)?;
     match path.kind {
@@ -173,7 +174,7 @@ pub(crate) async fn delete(
 /// `POST weights_info`.
 pub(crate) async fn weights_info(
     Call { app, body, .. }: Call<WeightsInfoRequest>,
-) -> Result<Reply<WeightsInfo>, ApiError> {
+) -> Result<Reply<WeightsInfo>> {
     let path: TinkerPath = parsed("tinker_path", &body.tinker_path)?;
     let origin = work::checkpoint(&app, &stored::flat(&path)?).await?;
     Ok(Reply(WeightsInfo {
@@ -191,7 +192,7 @@ pub(crate) async fn weights_info(
 pub(crate) async fn runs(
     State(app): State<TrainerApp>,
     Query(page): Query<ListPage>,
-) -> Result<Reply<TrainingRunsReply>, ApiError> {
+) -> Result<Reply<TrainingRunsReply>> {
     let runs = all_runs(&app).await?;
     let (training_runs, cursor) = page.of(runs.into_values().collect());
     Ok(Reply(TrainingRunsReply {
@@ -204,7 +205,7 @@ pub(crate) async fn runs(
 pub(crate) async fn run(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
-) -> Result<Reply<TrainingRun>, ApiError> {
+) -> Result<Reply<TrainingRun>> {
     let id: ModelId = parsed("training_run_id", &id)?;
     let found = all_runs(&app).await?.remove(&id);
     found.map(Reply).ok_or_else(|| {
@@ -213,7 +214,7 @@ pub(crate) async fn run(
     })
 }
 
-async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
+async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>> {
     let base = app.host.base();
     let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
     for model in app.tinker.registry.models() {

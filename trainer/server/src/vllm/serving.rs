@@ -10,7 +10,8 @@ use metaclaw_trainer_terms::{
 };
 
 use super::link::Link;
-use crate::{error::ApiError, serving::EngineSampler};
+use crate::error::Result;
+use crate::serving::EngineSampler;
 
 /// vLLM, which is asked for samples. The engine knows which requests are allowed.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl VllmServing {
 }
 
 impl ModelSource for VllmServing {
-    fn model(&self) -> Result<Arc<Model>, ApiError> {
+    fn model(&self) -> Result<Arc<Model>> {
         if let Some(model) = self.model.get() {
             return Ok(Arc::clone(model));
         }

@@ -16,6 +16,7 @@ use super::{
     models::ServerSampler,
     samplers::{WeightsSource, has_gone},
 };
+use crate::backend::Result;
 use crate::{
     AdapterName, BackendError,
     tinker::{
@@ -83,10 +84,7 @@ impl TinkerBackend {
         TinkerSampler(self.clone())
     }
 
-    async fn begin(
-        &self,
-        request: &SamplerRequest,
-    ) -> Result<(Waiting, Option<u64>), BackendError> {
+    async fn begin(&self, request: &SamplerRequest) -> Result<(Waiting, Option<u64>)> {
         let (weights, version) = match &request.adapter {
             None => (WeightsSource::Base, None),
             Some(name) => {
@@ -107,7 +105,7 @@ impl TinkerBackend {
         Ok((waiting, version))
     }
 
-    async fn body(&self, request: &SamplerRequest) -> Result<SampleCall, BackendError> {
+    async fn body(&self, request: &SamplerRequest) -> Result<SampleCall> {
         let sampling = &request.sampling;
         let params = TinkerSamplingParams {
             max_tokens: self.most_tokens(request).await?,
@@ -124,7 +122,7 @@ impl TinkerBackend {
     }
 
     /// The requested number of tokens, or what the context leaves.
-    async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>, BackendError> {
+    async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>> {
         let offer = self.0.offer().await?;
         let wanted = Some(self.0.config.base_model.as_str());
         let model = offer
@@ -145,7 +143,7 @@ impl TinkerBackend {
 
 impl Waiting {
     /// Asks once more, by a new sampler.
-    async fn again(&mut self) -> Result<(), BackendError> {
+    async fn again(&mut self) -> Result<()> {
         let samplers = &self.backend.0.samplers;
         samplers.drop(&self.weights).await;
         (self.sampler, self.promised) = samplers.begin_by(&self.weights, &self.sample).await?;
