@@ -59,11 +59,10 @@ enum Source {
 }
 
 const fn npm(folder: &'static str, variable: &'static str, package: &'static str) -> Agent {
-    let source = Source::Npm(package);
     Agent {
         folder,
         variable,
-        source,
+        source: Source::Npm(package),
     }
 }
 
@@ -72,11 +71,10 @@ const fn pip(
     variable: &'static str,
     packages: &'static [&'static str],
 ) -> Agent {
-    let source = Source::Pip(packages);
     Agent {
         folder,
         variable,
-        source,
+        source: Source::Pip(packages),
     }
 }
 

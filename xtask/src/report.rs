@@ -29,12 +29,11 @@ impl StageReport {
         work: impl FnOnce(&mut Stage) -> Result<T>,
     ) -> Result<T> {
         let began = Instant::now();
-        let (took, bytes, note) = (Duration::ZERO, 0, String::new());
         let mut stage = Stage {
             name,
-            took,
-            bytes,
-            note,
+            took: Duration::ZERO,
+            bytes: 0,
+            note: String::new(),
         };
         let value = work(&mut stage)?;
         stage.took = began.elapsed();

@@ -101,12 +101,11 @@ fn wanted(
         }
         if let Some(to) = place(&name) {
             let (name, start) = (name.into_owned(), entry.header_start());
-            let bytes = start..start;
             members.push(WheelMember {
                 index,
                 name,
                 to,
-                bytes,
+                bytes: start..start,
             });
         }
     }

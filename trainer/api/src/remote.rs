@@ -117,10 +117,8 @@ impl RemoteBackend {
 
     /// Creates a client of the server at a fixed address that needs no key.
     pub fn at(client: reqwest::Client, url: impl Into<String>) -> Self {
-        let endpoint = Endpoint {
-            url: url.into(),
-            key: None,
-        };
+        let (url, key) = (url.into(), None);
+        let endpoint = Endpoint { url, key };
         Self::new(RemoteConfig {
             client,
             endpoint: Arc::new(move || Some(endpoint.clone())),

@@ -75,9 +75,8 @@ impl SampledRing {
 impl Held {
     fn drop_old(&mut self, now: Instant, keep: Duration) {
         let old = |held: &Self| {
-            held.order
-                .front()
-                .is_some_and(|(at, _)| now.duration_since(*at) >= keep)
+            let first = held.order.front();
+            first.is_some_and(|(at, _)| now.duration_since(*at) >= keep)
         };
         while old(self) && self.drop_oldest() {}
     }
@@ -95,10 +94,8 @@ impl Held {
 }
 
 fn cost(sampled: &Sampled) -> usize {
-    let numbers = sampled.prompt_ids.len()
-        + sampled.ids.len()
-        + sampled.logprobs.len()
-        + sampled.sampling_logprobs.len();
+    let logprobs = sampled.logprobs.len() + sampled.sampling_logprobs.len();
+    let numbers = sampled.prompt_ids.len() + sampled.ids.len() + logprobs;
     numbers * size_of::<u32>() + OVERHEAD
 }
 

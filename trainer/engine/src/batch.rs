@@ -57,9 +57,9 @@ impl Model {
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
         let ropes = self.angles(&tensor(positions.map(to_i64).collect())?)?;
-        let new = rows.iter().map(|r| NewRows {
-            len: r.ids.len(),
-            past: r.past.clone(),
+        let new = rows.iter().map(|r| {
+            let (len, past) = (r.ids.len(), r.past.clone());
+            NewRows { len, past }
         });
         let new: Vec<NewRows> = new.collect();
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();

@@ -219,9 +219,6 @@ fn take(
             wanted,
         })
     };
-    lora.names()
-        .into_iter()
-        .zip(lora.params())
-        .map(one)
-        .collect()
+    let pairs = lora.names().into_iter().zip(lora.params());
+    pairs.map(one).collect()
 }

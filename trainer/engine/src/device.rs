@@ -126,10 +126,8 @@ impl FromStr for Devices {
                 None => Err(DeviceError::Name { word: word.into() }),
             }
         };
-        text.split(',')
-            .map(device)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let devices = text.split(',').map(device).collect::<Result<_, _>>();
+        devices.map(Self)
     }
 }
 

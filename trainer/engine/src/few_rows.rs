@@ -87,9 +87,9 @@ pub(crate) fn attention(
     if is_done {
         return out.f_to_kind(kind);
     }
+    let size = keys.size();
     Err(TchError::Shape(format!(
-        "attention of {n} rows over {pasts:?} of {:?} in {kv_kind:?}",
-        keys.size()
+        "attention of {n} rows over {pasts:?} of {size:?} in {kv_kind:?}"
     )))
 }
 

@@ -124,11 +124,8 @@ fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
             sync(above)?;
         }
     }
-    let name = target
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = target.file_name().unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let fresh = parent.join(format!(".{name}.{}-{count}", std::process::id()));
     if fresh.exists() {
@@ -142,13 +139,8 @@ fn place(fresh: &Path, target: &Path) -> io::Result<()> {
     if !target.exists() {
         return fs::rename(fresh, target);
     }
-    Ok(renameat_with(
-        CWD,
-        fresh,
-        CWD,
-        target,
-        RenameFlags::EXCHANGE,
-    )?)
+    let flags = RenameFlags::EXCHANGE;
+    Ok(renameat_with(CWD, fresh, CWD, target, flags)?)
 }
 
 fn sync(folder: &Path) -> io::Result<()> {

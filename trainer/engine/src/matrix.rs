@@ -62,8 +62,8 @@ impl Matrix {
             .f_div_scalar(LARGEST)?
             .f_clamp_min(f64::from(f32::MIN_POSITIVE))?
             .f_to_kind(kind)?;
-        let rounded = wide
-            .f_div(&scales.f_to_kind(Kind::Float)?)?
+        let units = wide.f_div(&scales.f_to_kind(Kind::Float)?)?;
+        let rounded = units
             .f_round()?
             .f_clamp(-LARGEST, LARGEST)?
             .f_to_kind(Kind::Int8)?;

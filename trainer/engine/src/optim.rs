@@ -250,10 +250,10 @@ impl Rates {
         let exp_avg = exp_avg.f_lerp(&gradient, 1.0 - beta1)?;
         let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
         let exp_avg_sq = exp_avg_sq.f_mul_scalar(beta2)?.f_add(&fresh)?;
-        let denom = exp_avg_sq
+        let root = exp_avg_sq
             .f_sqrt()?
-            .f_div_scalar(self.bias_correction2_sqrt)?
-            .f_add_scalar(eps)?;
+            .f_div_scalar(self.bias_correction2_sqrt)?;
+        let denom = root.f_add_scalar(eps)?;
         let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
         let param = kept.f_sub(&exp_avg.f_div(&denom)?.f_mul_scalar(self.step_size)?)?;
         Ok((param, exp_avg, exp_avg_sq))
@@ -273,17 +273,12 @@ pub fn norm(tensors: &[Tensor]) -> Result<f64> {
         return Ok(0.0);
     };
     let squares = tensors.iter().map(|tensor| {
-        tensor
-            .f_to_kind(Kind::Double)?
-            .f_square()?
-            .f_sum(Kind::Double)?
-            .f_to_device(last.device())
+        let squares = tensor.f_to_kind(Kind::Double)?.f_square()?;
+        squares.f_sum(Kind::Double)?.f_to_device(last.device())
     });
     let squares = squares.collect::<Result<Vec<_>, _>>()?;
-    Tensor::f_stack(&squares, 0)?
-        .f_sum(Kind::Double)?
-        .f_sqrt()?
-        .f_double_value(&[])
+    let sum = Tensor::f_stack(&squares, 0)?.f_sum(Kind::Double)?;
+    sum.f_sqrt()?.f_double_value(&[])
 }
 
 #[cfg(test)]

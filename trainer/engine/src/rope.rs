@@ -69,11 +69,8 @@ impl Rope {
             return Err(TchError::Torch(text));
         }
         let options = (Kind::Float, self.frequencies.device());
-        self.angles(&Tensor::f_arange_start(
-            to_i64(start),
-            to_i64(end),
-            options,
-        )?)
+        let positions = Tensor::f_arange_start(to_i64(start), to_i64(end), options)?;
+        self.angles(&positions)
     }
 
     /// Angles of given positions: packed rows and branches.

@@ -62,12 +62,8 @@ pub fn sample(
     let n_top = i64::try_from(n_top.unwrap_or(0)).unwrap_or(0).min(v);
     let mut look = FIRST_LOOK;
     loop {
-        let draw = draw(
-            &raw_nv,
-            adjusted_nv.as_ref().unwrap_or(logits_nv),
-            samplers,
-            look,
-        )?;
+        let adjusted_or_raw_nv = adjusted_nv.as_ref().unwrap_or(logits_nv);
+        let draw = draw(&raw_nv, adjusted_or_raw_nv, samplers, look)?;
         let mut columns = vec![
             draw.ids.f_to_kind(Kind::Double)?,
             raw_nv
@@ -137,10 +133,8 @@ fn draw(
     let drawn_n1 = points_n1
         .f_searchsorted(&sums_nv, false, true, "right", None::<Tensor>)?
         .f_clamp_max(v - 1)?;
-    let greedy_n1 = column(
-        samplers.iter().map(|s| f64::from(u8::from(s.is_greedy()))),
-        device,
-    )?;
+    let greedy = samplers.iter().map(|s| f64::from(u8::from(s.is_greedy())));
+    let greedy_n1 = column(greedy, device)?;
     let greedy_n1 = greedy_n1.f_gt(0.5)?;
     let ids_n1 = likeliest_n1.f_where_self(&greedy_n1, &drawn_n1)?;
     let logprobs_n1 = kept_nv.f_gather(1, &ids_n1, false)?;

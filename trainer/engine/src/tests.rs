@@ -32,10 +32,9 @@ pub(crate) const DIMS: BaseDims = BaseDims {
 };
 
 pub(crate) fn base_id(name: &str) -> BaseId {
-    let fingerprint = format!("{name}-0123456789abcdef");
     BaseId {
         name: name.into(),
-        fingerprint,
+        fingerprint: format!("{name}-0123456789abcdef"),
     }
 }
 
@@ -48,11 +47,10 @@ pub(crate) fn all_targets() -> LoraTargets {
 }
 
 pub(crate) fn lora_spec(rank: i64, alpha: u32, targets: impl Into<LoraTargets>) -> LoraSpec {
-    let targets = targets.into();
     LoraSpec {
         rank,
         alpha,
-        targets,
+        targets: targets.into(),
     }
 }
 
@@ -106,11 +104,10 @@ pub(crate) fn forward(model: &Model, ids: &[u32], lora: Option<&Lora>) -> Tensor
 
 /// Makes sizes with rows of 400 tokens, and four positions of the LM head at once.
 pub(crate) fn sizes(chunk_tokens: usize, memory: Option<usize>) -> SliceSizes {
-    let (row_tokens, head_positions) = (400, 4);
     SliceSizes {
         chunk_tokens,
-        row_tokens,
-        head_positions,
+        row_tokens: 400,
+        head_positions: 4,
         memory,
     }
 }

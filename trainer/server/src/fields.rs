@@ -13,8 +13,8 @@ use crate::error::Result;
 /// # Errors
 /// Returns 400 with the field.
 pub(crate) fn parsed<T: FromStr<Err: Display>>(field: &'static str, text: &str) -> Result<T> {
-    text.parse()
-        .map_err(|error: T::Err| ApiError::field(field, error.to_string()))
+    let refused = |error: T::Err| ApiError::field(field, error.to_string());
+    text.parse().map_err(refused)
 }
 
 static TABLES: LazyLock<FieldTables> =

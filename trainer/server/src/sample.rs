@@ -29,10 +29,8 @@ impl ReadApiJson for SampleBody {
     const ROUTE: &'static str = "POST /v1/sample";
 
     fn read(body: &[u8]) -> Result<Self> {
-        Ok(Self {
-            own: json::parse(body)?,
-            sampling: json::parse(body)?,
-        })
+        let (own, sampling) = (json::parse(body)?, json::parse(body)?);
+        Ok(Self { own, sampling })
     }
 }
 
@@ -49,10 +47,8 @@ pub(crate) async fn sample(Asked(app, body): Asked<SampleBody>) -> Result<Json<S
 async fn draw(app: &TrainerApp, body: SampleBody) -> Result<GenerateRequest> {
     let own = body.own;
     if !(1..=MAX_SAMPLES).contains(&own.num_samples) {
-        let text = format!(
-            "num_samples is {}: from 1 to {MAX_SAMPLES}",
-            own.num_samples
-        );
+        let n = own.num_samples;
+        let text = format!("num_samples is {n}: from 1 to {MAX_SAMPLES}");
         return Err(ApiError::field("num_samples", text));
     }
     let room = app.host.model()?.room_after(own.tokens.len())?;

@@ -45,10 +45,8 @@ impl Sampler for EngineSampler {
             let version = generations.first().and_then(Generation::version);
             let events = (0..).zip(generations);
             let events = events.map(|(choice, generation)| events_of(choice, generation));
-            Ok(Sampling {
-                version,
-                events: Box::pin(stream::select_all(events)),
-            })
+            let events = Box::pin(stream::select_all(events));
+            Ok(Sampling { version, events })
         })
     }
 

@@ -78,9 +78,8 @@ fn rig_in(folder: TempDir, limits: ServerLimits, key: Option<&str>) -> Rig {
         n_kept: 5,
     });
     let app = TrainerApp::new(host.unwrap(), limits, key.map(ApiKey::new));
-    let router = app::router(&app);
     Rig {
-        router,
+        router: app::router(&app),
         app,
         folder,
     }

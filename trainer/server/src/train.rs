@@ -140,10 +140,7 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName> {
     let own = FsPath::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
     name.parse().map_err(|_| {
-        let text = format!(
-            "path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {}/NAME",
-            folder.display()
-        );
+    let folder = folder.display(); let text = format!("path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {folder}/NAME");
         ApiError::field("path", text)
     })
 }
@@ -180,11 +177,8 @@ pub(crate) async fn load_adapter(
     Asked(app, request): Asked<LoadAdapterRequest>,
 ) -> Reply<LoadAdapterReply> {
     let name = &request.lora_name;
-    check_path(
-        name,
-        request.lora_path.as_deref(),
-        &app.host.adapter_folder(),
-    )?;
+    let folder = app.host.adapter_folder();
+    check_path(name, request.lora_path.as_deref(), &folder)?;
     let loaded = app.host.load_adapter(name).await?;
     if let Some(behind) = &app.inference {
         behind.link.load_adapter(name).await?;
@@ -199,9 +193,9 @@ fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result
         None | Some("") => Ok(()),
         Some(path) if FsPath::new(path) == own => Ok(()),
         Some(path) => {
+            let own = own.display();
             let text = format!(
-                "lora_path {path:?} is not where adapter {name} is kept: {}, or leave it out",
-                own.display()
+                "lora_path {path:?} is not where adapter {name} is kept: {own}, or leave it out"
             );
             Err(ApiError::field("lora_path", text))
         }

@@ -226,10 +226,9 @@ async fn turns_with_calls_go_on_with_the_ids_of_the_turn_before() {
     let router = router(&front, &ApiKey::new("key"));
     let (mut n_turns, mut n_extended, mut n_calls, mut n_otherwise) = (0, 0, 0, 0);
     for conversation in 0..CONVERSATIONS {
-        let rng = SplitMix64::stream(30, conversation);
         let mut draw = Draw {
             tokenizer: &tokenizer,
-            rng,
+            rng: SplitMix64::stream(30, conversation),
         };
         let question = format!("What is in the files of {conversation}?");
         let mut messages = vec![json!({"role": "user", "content": question})];

@@ -78,11 +78,8 @@ impl SamplingParams {
         let t = self.temperature;
         if t != 0.0 && !TEMPERATURES.contains(&t) {
             let (low, high) = (TEMPERATURES.start(), TEMPERATURES.end());
-            return Err(ParamError::new(
-                "temperature",
-                t,
-                format!("0, or {low} to {high}"),
-            ));
+            let allowed = format!("0, or {low} to {high}");
+            return Err(ParamError::new("temperature", t, allowed));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return Err(ParamError::new("top_p", self.top_p, "above 0, up to 1"));
@@ -92,11 +89,8 @@ impl SamplingParams {
         }
         let repetition = self.repetition_penalty;
         if !(repetition > 0.0 && repetition.is_finite()) {
-            return Err(ParamError::new(
-                "repetition_penalty",
-                repetition,
-                "above 0, 1 is off",
-            ));
+            let allowed = "above 0, 1 is off";
+            return Err(ParamError::new("repetition_penalty", repetition, allowed));
         }
         for (field, value) in [
             ("presence_penalty", self.presence_penalty),
@@ -151,11 +145,10 @@ impl SamplingParams {
 #[expect(clippy::needless_pass_by_value, reason = "most values are numbers")]
 impl ParamError {
     pub fn new(field: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
-        let (value, allowed) = (value.to_string(), allowed.into());
         Self {
             field,
-            value,
-            allowed,
+            value: value.to_string(),
+            allowed: allowed.into(),
         }
     }
 }

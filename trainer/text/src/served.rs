@@ -132,10 +132,8 @@ fn n_shared(one: &[u8], other: &[u8]) -> usize {
     // It compares in blocks, because byte by byte a full index would take 20 ms per request.
     const BLOCK: usize = 256;
     let blocks = one.chunks(BLOCK).zip(other.chunks(BLOCK));
-    let n_equal: usize = blocks
-        .take_while(|(one, other)| one == other)
-        .map(|(block, _)| block.len())
-        .sum();
+    let equal = blocks.take_while(|(one, other)| one == other);
+    let n_equal: usize = equal.map(|(block, _)| block.len()).sum();
     let rest = one[n_equal..].iter().zip(&other[n_equal..]);
     n_equal + rest.take_while(|(one, other)| one == other).count()
 }

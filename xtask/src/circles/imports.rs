@@ -137,11 +137,10 @@ impl PathTarget {
 
 impl Item {
     fn defined(module: usize, name: &str) -> Self {
-        let (name, named, defined) = (name.to_owned(), module, module);
         Self {
-            name,
-            named,
-            defined,
+            name: name.to_owned(),
+            named: module,
+            defined: module,
         }
     }
 }

@@ -148,9 +148,8 @@ mod tests {
         let files = ["metaclaw", "README.md", "LICENSE-MIT"].map(|name| {
             let path = folder.join(name);
             fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
-            let is_program = name == "metaclaw";
             Packed {
-                is_program,
+                is_program: name == "metaclaw",
                 ..Packed::file(path, name)
             }
         });

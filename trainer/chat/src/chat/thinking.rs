@@ -73,11 +73,8 @@ fn checked(effort: String, field: &str) -> Result<String, ApiError> {
     if EFFORTS.contains(&effort.as_str()) {
         return Ok(effort);
     }
-    let text = format!(
-        "{field} is {:?}: one of {}",
-        crate::fields::cut(&effort),
-        EFFORTS.join(", ")
-    );
+    let (given, allowed) = (crate::fields::cut(&effort), EFFORTS.join(", "));
+    let text = format!("{field} is {given:?}: one of {allowed}");
     Err(ApiError::unsupported(field, text))
 }
 

@@ -91,12 +91,9 @@ async fn a_refusal_is_an_answer_with_its_status() {
     ] {
         let refusal = SamplerError::new(failure, "the cloud says no");
         let refusal = Some(refusal.with_retry_after(Duration::from_secs(17)));
-        let rig = rig(move |_| {
-            let refusal = refusal.clone();
-            Answer {
-                refusal,
-                ..Answer::default()
-            }
+        let rig = rig(move |_| Answer {
+            refusal: refusal.clone(),
+            ..Answer::default()
         });
         for stream in [false, true] {
             let response = rig.begin(&json!({"stream": stream})).await;

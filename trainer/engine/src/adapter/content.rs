@@ -16,10 +16,8 @@ use crate::torch::Result;
 /// What libtorch refuses.
 pub(super) fn sha256(lora: &Lora) -> Result<String> {
     let mut hash = Sha256::new();
-    hash.update(format!(
-        "rank {} alpha {}\n",
-        lora.spec.rank, lora.spec.alpha
-    ));
+    let (rank, alpha) = (lora.spec.rank, lora.spec.alpha);
+    hash.update(format!("rank {rank} alpha {alpha}\n"));
     let mut numbers = Vec::new();
     for (name, tensor) in lora.names().into_iter().zip(lora.params()) {
         hash.update(format!("{name} {:?}\n", tensor.size()));

@@ -47,9 +47,8 @@ impl Place {
     }
 
     fn with_kv_budget(&self, bytes: usize) -> EngineConfig {
-        let kv_budget = Some(bytes);
         EngineConfig {
-            kv_budget,
+            kv_budget: Some(bytes),
             ..self.config()
         }
     }
@@ -99,9 +98,8 @@ fn sampled(temperature: f64, seed: Option<u64>, request: GenerateRequest) -> Gen
 }
 
 fn ending_with(id: u32, request: GenerateRequest) -> GenerateRequest {
-    let stop_token_ids = vec![id];
     GenerateRequest {
-        stop_token_ids,
+        stop_token_ids: vec![id],
         ..request
     }
 }
@@ -213,9 +211,8 @@ async fn stop_texts_and_ids_end_a_reply() {
     let whole = text(&tokens);
     let stop: String = whole.chars().skip(5).take(3).collect();
     let before = whole[..whole.find(&stop).unwrap()].to_owned();
-    let stop = vec![stop];
     let stopped = GenerateRequest {
-        stop,
+        stop: vec![stop],
         ..plain.clone()
     };
     let (tokens, finished) = run(&engine, stopped).await.unwrap();
@@ -339,9 +336,8 @@ async fn a_stream_outlives_no_engine() {
 fn a_missing_or_damaged_model_is_named() {
     let place = Place::new();
     let message = |name: &str| {
-        let model = place.dir.path().join(name);
         let started = Engine::start(EngineConfig {
-            model,
+            model: place.dir.path().join(name),
             ..place.config()
         });
         let message = started.unwrap_err().to_string();

@@ -103,9 +103,9 @@ impl PromptScoring {
             ids.iter().copied().zip(logprobs.iter().copied()).collect()
         };
         let tokens = scores.logprobs.iter().enumerate();
-        let tokens = tokens.map(|(i, &logprob)| PromptToken {
-            logprob,
-            top: top(i),
+        let tokens = tokens.map(|(i, &logprob)| {
+            let top = top(i);
+            PromptToken { logprob, top }
         });
         self.tokens.extend(tokens);
         self.tell_if_done();

@@ -121,7 +121,7 @@ impl GenerateRequest {
 
     /// Tokens that may be generated in a context.
     pub(crate) fn max_new_tokens(&self, context: usize) -> usize {
-        self.max_tokens
-            .min(context.saturating_sub(self.prompt_ids.len()))
+        let room = context.saturating_sub(self.prompt_ids.len());
+        self.max_tokens.min(room)
     }
 }

@@ -179,10 +179,8 @@ impl LayerLora {
     /// # Shapes
     /// `[rank, d_in]`, then `[d_out, rank]` of each adapted projection, in the dtype of the set.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
-        self.pairs
-            .iter()
-            .flatten()
-            .flat_map(|pair| [&pair.a, &pair.b])
+        let pairs = self.pairs.iter().flatten();
+        pairs.flat_map(|pair| [&pair.a, &pair.b])
     }
 
     /// The same layer with each parameter replaced.

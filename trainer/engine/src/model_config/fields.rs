@@ -22,10 +22,8 @@ impl ConfigFields {
         let read = regular(file).and_then(std::fs::read_to_string);
         let text = read.map_err(ModelFileError::reading(file))?;
         let json = serde_json::from_str(&text);
-        Self::from_value(
-            file,
-            json.map_err(|error| ModelFileError::no_object(file, error))?,
-        )
+        let json = json.map_err(|error| ModelFileError::no_object(file, error));
+        Self::from_value(file, json?)
     }
 
     pub(super) fn from_value(file: &Path, json: Value) -> Result<Self> {

@@ -30,7 +30,8 @@ pub(super) fn read(
 ) -> Result<Vec<LayerSpec>> {
     let is_sliding = sliding(c, architecture, n_layers)?;
     let window = if is_sliding.contains(&true) {
-        let window = if c.is_written("sliding_window") {
+        let has_window = c.is_written("sliding_window");
+        let window = if has_window {
             c.size("sliding_window")?
         } else {
             WINDOW

@@ -101,11 +101,8 @@ pub(super) fn of_kind(c: &ConfigFields, kind: &str, theta: &str) -> Result<RopeS
 
 fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
     whole_heads(rope)?;
-    let kind = if rope.has("rope_type") {
-        "rope_type"
-    } else {
-        "type"
-    };
+    let is_new = rope.has("rope_type");
+    let kind = if is_new { "rope_type" } else { "type" };
     match rope.text(kind)? {
         None | Some("default") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear {
@@ -127,15 +124,11 @@ pub(super) fn whole_heads(fields: &ConfigFields) -> Result<()> {
 }
 
 fn llama3(rope: &ConfigFields) -> Result<RopeScaling> {
-    let (low, high) = (
-        rope.positive("low_freq_factor", None)?,
-        rope.positive("high_freq_factor", None)?,
-    );
+    let low = rope.positive("low_freq_factor", None)?;
+    let high = rope.positive("high_freq_factor", None)?;
     if high <= low {
-        return Err(rope.wrong(
-            "high_freq_factor",
-            &format!("above low_freq_factor ({low})"),
-        ));
+        let allowed = format!("above low_freq_factor ({low})");
+        return Err(rope.wrong("high_freq_factor", &allowed));
     }
     Ok(RopeScaling::Llama3 {
         factor: rope.positive("factor", None)?,
@@ -148,10 +141,8 @@ fn llama3(rope: &ConfigFields) -> Result<RopeScaling> {
 /// Reads the fields as transformers' `_compute_yarn_parameters` does.
 fn yarn(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
     let factor = rope.positive("factor", None)?;
-    let (beta_fast, beta_slow) = (
-        rope.positive("beta_fast", Some(32.0))?,
-        rope.positive("beta_slow", Some(1.0))?,
-    );
+    let beta_fast = rope.positive("beta_fast", Some(32.0))?;
+    let beta_slow = rope.positive("beta_slow", Some(1.0))?;
     if beta_fast < beta_slow {
         return Err(rope.wrong("beta_fast", &format!("at least beta_slow ({beta_slow})")));
     }

@@ -79,8 +79,6 @@ fn refuse_other_heads(c: &ConfigFields) -> Result<()> {
     if classes.is_empty() || classes.iter().any(is_language_model) {
         return Ok(());
     }
-    Err(c.wrong(
-        "architectures",
-        "a language model, whose class ends with ForCausalLM",
-    ))
+    let allowed = "a language model, whose class ends with ForCausalLM";
+    Err(c.wrong("architectures", allowed))
 }

@@ -92,9 +92,8 @@ fn refuses_what_would_ruin_the_adapter() {
     // The value is finite, but its square is not, and would freeze the parameter forever.
     grads[1] = grads[1].full_like(1e20);
     assert!(error(&grads, plain).starts_with("the gradient is not finite (norm"));
-    let grad_clip_norm = 1.0;
     let clipped = AdamConfig {
-        grad_clip_norm,
+        grad_clip_norm: 1.0,
         ..plain
     };
     let stepped = state.step(&lora, &grads, &clipped).unwrap();

@@ -61,9 +61,8 @@ fn forward_backward(run: &mut OpenRun, model: &Model, salt: u32) -> f64 {
 
 fn train(run: &mut OpenRun, model: &Model, salt: u32) -> StepOut {
     forward_backward(run, model, salt);
-    let learning_rate = 0.01;
     let config = AdamConfig {
-        learning_rate,
+        learning_rate: 0.01,
         ..AdamConfig::default()
     };
     run.optim_step(&config).unwrap()

@@ -122,9 +122,8 @@ fn top_p_looks_further_when_the_first_look_is_too_short() {
 
 #[test]
 fn the_repetition_penalty_counts_prompt_and_reply_and_shrinks_either_sign() {
-    let repetition_penalty = 2.0;
     let params = SamplingParams {
-        repetition_penalty,
+        repetition_penalty: 2.0,
         ..SamplingParams::greedy()
     };
     // The logits are 2.3 (id 2), 1.6 (0), 0.92 (1 and 3).

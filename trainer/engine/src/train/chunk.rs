@@ -48,10 +48,8 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>> 
     let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
     let chunks = (0..n).map(|i| {
-        let span = PlaceSpan {
-            start: edge(i),
-            len: edge(i + 1) - edge(i),
-        };
+        let (start, len) = (edge(i), edge(i + 1) - edge(i));
+        let span = PlaceSpan { start, len };
         let positions = positions[span.start..span.end()].to_vec();
         let here = Tensor::f_from_slice(&positions)?;
         let (keys, parts) = seen(row, span);

@@ -68,8 +68,8 @@ impl LmHeadPass {
         if work.loss.is_none() {
             return Ok(());
         }
-        let gradients_nk = Tensor::f_from_slice(&gradients)?
-            .f_to_kind(Kind::Float)?
+        let gradients = Tensor::f_from_slice(&gradients)?.f_to_kind(Kind::Float)?;
+        let gradients_nk = gradients
             .f_view_as(&targets_nk)?
             .f_to_device(model.placement.last())?;
         let grad_nv = chunk.gradient(&targets_nk, &gradients_nk)?;

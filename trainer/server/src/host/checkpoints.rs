@@ -86,10 +86,8 @@ impl Host {
         };
         self.engine.call_now(note).await?;
         tracing::info!(path = %path.display(), "checkpoint saved");
-        Ok(CheckpointSaveReply {
-            status: "ok".to_owned(),
-            path: path.display().to_string(),
-        })
+        let (status, path) = ("ok".to_owned(), path.display().to_string());
+        Ok(CheckpointSaveReply { status, path })
     }
 
     /// Makes a run what a checkpoint holds; without its optimiser, one that has seen nothing takes the place.
@@ -120,10 +118,8 @@ impl Host {
         };
         let step = self.engine.call(restore).await??;
         self.set_last_step(step);
-        Ok(CheckpointLoadReply {
-            status: "ok".to_owned(),
-            step,
-        })
+        let status = "ok".to_owned();
+        Ok(CheckpointLoadReply { status, step })
     }
 
     /// Every complete checkpoint, oldest first.

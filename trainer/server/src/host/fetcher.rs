@@ -59,11 +59,8 @@ impl fmt::Debug for Fetcher {
 impl Fetcher {
     /// `cache` is where `huggingface_hub` keeps models; without one there are none.
     pub(crate) fn new(cache: Option<PathBuf>, make: MakeHub) -> Self {
-        Self {
-            cache,
-            make,
-            state: Arc::default(),
-        }
+        let state = Arc::default();
+        Self { cache, make, state }
     }
 
     /// A fetcher without a hub.
@@ -122,10 +119,8 @@ impl Fetcher {
         let hub = (self.make)().map_err(|error| refused(format!("{error:#}")))?;
         hub.check_online(model)
             .map_err(|error| refused(format!("base_model {:?}: {error}", cut(&name))))?;
-        *state = State::Running {
-            model: name.clone(),
-            far: String::new(),
-        };
+        let (model, far) = (name.clone(), String::new());
+        *state = State::Running { model, far };
         let fetching = run(hub, model.clone(), Arc::clone(&self.state));
         #[expect(
             clippy::disallowed_methods,
@@ -154,10 +149,8 @@ async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
         }
         Err(error) => {
             tracing::warn!(%model, %error, "not fetched from the hub");
-            State::Failed {
-                model: model.to_string(),
-                why: error.to_string(),
-            }
+            let (model, why) = (model.to_string(), error.to_string());
+            State::Failed { model, why }
         }
     };
     *state.lock() = ended;

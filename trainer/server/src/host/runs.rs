@@ -54,10 +54,9 @@ impl Host {
     /// # Errors
     /// Returns 400 for an invalid rank, alpha or targets.
     pub(crate) async fn create_run(&self, request: CreateRequest) -> Result<CreateReply> {
-        let config = RunConfig {
-            lora: lora_spec(&request)?,
-            seed: request.seed.unwrap_or_else(rand::random),
-        };
+        let lora = lora_spec(&request)?;
+        let seed = request.seed.unwrap_or_else(rand::random);
+        let config = RunConfig { lora, seed };
         // The first call of a new client waits for what the previous client had begun to write.
         drop(self.store.turn().await);
         let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
@@ -84,10 +83,8 @@ impl Host {
     /// Returns 404 for an unknown run, and 400 for an invalid datum.
     pub(crate) async fn forward(&self, request: ForwardRequest) -> Result<ForwardReply> {
         let top_k = request.top_k as usize;
-        let wanted = Wanted {
-            positions: request.positions,
-            top_k,
-        };
+        let positions = request.positions;
+        let wanted = Wanted { positions, top_k };
         let begin = move |state: &mut EngineState| {
             let run = state.runs.get(&request.session_id)?;
             let lora = request.adapter.then(|| run.lora());
@@ -350,10 +347,8 @@ fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f64, &'stati
     let terms = logprobs.iter().zip(weights).enumerate();
     let terms = terms.map(|(at, (logprob, weight))| {
         let sampled = sampled.and_then(|all| all.get(at)).copied();
-        let signal = LossSignal {
-            weight: *weight,
-            sampled: sampled.unwrap_or_default(),
-        };
+        let (weight, sampled) = (*weight, sampled.unwrap_or_default());
+        let signal = LossSignal { weight, sampled };
         if loss.is_masked(signal) {
             return 0.0;
         }

@@ -98,10 +98,8 @@ fn begin(app: &TrainerApp, model: SessionModel, first: Asked) -> Answer {
 /// `POST load_weights`: creates a model, or loads into one.
 pub(crate) async fn load_weights(Call { app, body, sent }: Call<LoadWeights>) -> Answer {
     check_optimizer(body.optimizer_config.as_ref())?;
-    let load = WeightsLoad {
-        path: body.path,
-        optimizer: body.optimizer,
-    };
+    let (path, optimizer) = (body.path, body.optimizer);
+    let load = WeightsLoad { path, optimizer };
     let asked = |work| Asked { work, sent };
     match (body.model_id, body.session_id, body.model_seq_id) {
         (Some(id), None, None) => call(&app, &id, body.seq_id, asked(Work::Load(load))),
@@ -228,10 +226,8 @@ pub(crate) async fn save_weights(Call { app, body, sent }: Call<SaveWeights>) ->
 
 /// `POST save_weights_for_sampler`.
 pub(crate) async fn save_for_sampler(Call { app, body, sent }: Call<SaveForSampler>) -> Answer {
-    let work = Work::SaveForSampler {
-        path: body.path,
-        sampler: body.sampling_session_seq_id,
-    };
+    let (path, sampler) = (body.path, body.sampling_session_seq_id);
+    let work = Work::SaveForSampler { path, sampler };
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 

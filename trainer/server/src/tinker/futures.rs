@@ -157,10 +157,9 @@ impl Futures {
             if known.asked == asked {
                 return Ok(PromiseOpening::Known);
             }
-            let text = format!(
-                "request {} was made with another body: a seq_id stands for one call",
-                promise.request_id
-            );
+            let id = &promise.request_id;
+            let text =
+                format!("request {id} was made with another body: a seq_id stands for one call");
             return Err(ApiError::conflict(text).with_code(ErrorCode::SeqIdReused));
         }
         inner.drop_old(&self.keep);
@@ -211,17 +210,16 @@ impl Futures {
     /// Ends the task that works on a promise, if one can be ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let mut inner = self.inner.lock();
-        let task = inner
-            .entries
-            .get_mut(id)
-            .and_then(|entry| entry.task.take());
+        let entry = inner.entries.get_mut(id);
+        let task = entry.and_then(|entry| entry.task.take());
         drop(inner);
         if let Some(task) = task {
             task.abort();
-            let outcome = PromiseOutcome::Failed(FailedPromise {
-                error: "the request was cancelled by its client".to_owned(),
-                category: FailureCategory::User,
-            });
+            let (error, category) = (
+                "the request was cancelled by its client".to_owned(),
+                FailureCategory::User,
+            );
+            let outcome = PromiseOutcome::Failed(FailedPromise { error, category });
             self.finish(id, outcome);
         }
     }

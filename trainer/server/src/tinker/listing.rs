@@ -97,20 +97,15 @@ async fn all(app: &TrainerApp) -> Result<Vec<Found>> {
     let saved = saved.filter_map(|info| {
         let path = stored::path(info.name.as_str(), WeightsKind::Training)?;
         let manifest = serde_json::from_value::<StoredManifest>(info.manifest).ok();
-        Some(Found {
-            path,
-            ms: info.created_ms,
-            origin: manifest.map(|stored| stored.tinker),
-        })
+        let (ms, origin) = (info.created_ms, manifest.map(|stored| stored.tinker));
+        Some(Found { path, ms, origin })
     });
     let folder = app.host.adapter_folder();
     let adapters = app.host.adapter_names()?.into_iter();
     let adapters = adapters.filter_map(|name| {
-        Some(Found {
-            path: stored::path(name.as_str(), WeightsKind::Sampler)?,
-            ms: written_ms(&folder.join(name.as_str())),
-            origin: None,
-        })
+        let path = stored::path(name.as_str(), WeightsKind::Sampler)?;
+        let (ms, origin) = (written_ms(&folder.join(name.as_str())), None);
+        Some(Found { path, ms, origin })
     });
     let mut all: Vec<Found> = saved.chain(adapters).collect();
     all.sort_by_key(|found| std::cmp::Reverse(found.ms));
@@ -218,12 +213,8 @@ async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>> {
     let base = app.host.base();
     let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
     for model in app.tinker.registry.models() {
-        let mut run = empty(
-            &model.id,
-            base,
-            model.used_ms(),
-            model.user_metadata.clone(),
-        );
+        let (used_ms, metadata) = (model.used_ms(), model.user_metadata.clone());
+        let mut run = empty(&model.id, base, used_ms, metadata);
         run.lora_rank = model.about.get().map(|about| about.rank);
         runs.insert(model.id.clone(), run);
     }

@@ -176,10 +176,8 @@ impl Registry {
                 format!("{MAX_SESSIONS} sessions are open: finish one, or wait until one expires");
             return Err(ApiError::busy(text));
         }
-        let session = Session {
-            seen: Instant::now(),
-            samplers: HashMap::new(),
-        };
+        let (seen, samplers) = (Instant::now(), HashMap::new());
+        let session = Session { seen, samplers };
         inner.sessions.insert(id.clone(), session);
         Ok(id)
     }

@@ -76,10 +76,8 @@ async fn weights(
         let text = format!("there are no weights {path} here");
         return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
     }
-    Ok(SamplerWeights {
-        adapter: Some(adapter),
-        path: Some(path),
-    })
+    let (adapter, path) = (Some(adapter), Some(path));
+    Ok(SamplerWeights { adapter, path })
 }
 
 /// `GET samplers/{id}`.

@@ -121,9 +121,9 @@ impl Worker {
 
     fn run(&self) -> Result<RunId> {
         self.run.clone().ok_or_else(|| {
+            let id = &self.model.id;
             let text = format!(
-                "model {} could not be made: what create_model or load_weights answered says why",
-                self.model.id
+                "model {id} could not be made: what create_model or load_weights answered says why"
             );
             ApiError::bad(text)
         })
@@ -138,10 +138,8 @@ impl Worker {
         let request = self.about()?.run(seed);
         let created = self.app.host.create_run(request).await?;
         self.run = Some(created.session_id);
-        PromiseOutcome::json(&CreatedModel {
-            model_id: self.model.id.clone(),
-            warning: None,
-        })
+        let (model_id, warning) = (self.model.id.clone(), None);
+        PromiseOutcome::json(&CreatedModel { model_id, warning })
     }
 
     async fn create_from(&mut self, load: WeightsLoad) -> Result<PromiseOutcome> {
@@ -267,11 +265,8 @@ impl Worker {
             Some(name) => name,
             None => format!("{:06}", self.app.host.step_of(run).await?),
         };
-        Ok(TinkerPath {
-            run: self.model.id.clone(),
-            kind,
-            name: parsed("path", &name)?,
-        })
+        let (run, name) = (self.model.id.clone(), parsed("path", &name)?);
+        Ok(TinkerPath { run, kind, name })
     }
 
     async fn save(
@@ -325,10 +320,8 @@ impl Worker {
         let adapter = stored::ephemeral(&sampler)?;
         let host = &self.app.host;
         host.save_adapter(self.run()?, adapter.clone()).await?;
-        let weights = SamplerWeights {
-            adapter: Some(adapter),
-            path: None,
-        };
+        let (adapter, path) = (Some(adapter), None);
+        let weights = SamplerWeights { adapter, path };
         let registry = &self.app.tinker.registry;
         registry.add_sampler(session, sampler.clone(), weights)?;
         PromiseOutcome::json(&SavedForSampler {

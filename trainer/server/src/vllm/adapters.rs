@@ -129,10 +129,8 @@ impl Adapters {
 
     /// Whether one of them is called so by vLLM.
     pub(super) fn holds(&self, served: &str) -> bool {
-        self.held
-            .lock()
-            .values()
-            .any(|loaded| loaded.served == served)
+        let held = self.held.lock();
+        held.values().any(|loaded| loaded.served == served)
     }
 
     /// Whether vLLM has an adapter of ours that nobody asks for any more: it was loaded from our folder, by an earlier process or

@@ -202,13 +202,8 @@ impl Link {
         self.adapters.sweep();
         let precision = proof::base(&self.client, &self.host, &models.base).await?;
         let (base, context) = (models.base, models.context);
-        tracing::info!(
-            url = self.client.url(),
-            base,
-            context,
-            ?precision,
-            "vLLM serves"
-        );
+        let url = self.client.url();
+        tracing::info!(url, base, context, ?precision, "vLLM serves");
         self.set(State::Ready(Arc::new(Ready {
             base,
             context,

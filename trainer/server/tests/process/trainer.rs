@@ -57,11 +57,10 @@ pub(crate) fn started(mut command: Command) -> Trainer {
     // The launcher became the engine: one process, one id.
     assert_eq!(ready["pid"], child.id());
     let address = ready["address"].as_str().unwrap().to_owned();
-    let key = None;
     Trainer {
         child,
         address,
-        key,
+        key: None,
     }
 }
 

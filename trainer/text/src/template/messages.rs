@@ -91,13 +91,8 @@ fn one(index: usize, message: &Value, takes_text: bool) -> Result<Value, RenderE
         Some(Value::Array(parts)) => parts.iter().map(text_of).collect(),
         Some(_) => None,
     };
-    let content = content.ok_or_else(|| {
-        wrong(
-            "content",
-            &fields["content"],
-            "text, or a list of text parts (this model reads text only)",
-        )
-    })?;
+    let allowed = "text, or a list of text parts (this model reads text only)";
+    let content = content.ok_or_else(|| wrong("content", &fields["content"], allowed))?;
     fields.insert("content".into(), json!(content));
     normalise_calls(&mut fields, takes_text);
     Ok(Value::Object(fields))

@@ -53,8 +53,8 @@ impl TokenizerConfig {
                 Some(file) => (file.clone(), Some(template_text(file)?)),
                 None => (self.file.clone(), named_template(&self.json, name)),
             };
-            source
-                .map(|source| ChatTemplate::new(&source, self.special.clone()))
+            let template = source.map(|source| ChatTemplate::new(&source, self.special.clone()));
+            template
                 .transpose()
                 .map_err(|detail| ModelFileError::template(&file, detail))
         };
@@ -81,8 +81,9 @@ fn processor_template(
     }
     let json: Value = serde_json::from_slice(&read(file)?)
         .map_err(|error| ModelFileError::template(file, error))?;
-    named_template(&json, "default")
-        .map(|source| ChatTemplate::new(&source, special.clone()))
+    let template = named_template(&json, "default");
+    let template = template.map(|source| ChatTemplate::new(source, special.clone()));
+    template
         .transpose()
         .map_err(|detail| ModelFileError::template(file, detail))
 }

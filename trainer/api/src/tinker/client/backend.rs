@@ -169,10 +169,9 @@ impl Inner {
             None => {
                 let names = offer.iter().filter_map(|model| model.model_name.as_deref());
                 let names: Vec<&str> = names.collect();
-                let why = format!(
-                    "the server does not offer {wanted}: set rl.model to one of {}",
-                    names.join(", ")
-                );
+                let names = names.join(", ");
+                let why =
+                    format!("the server does not offer {wanted}: set rl.model to one of {names}");
                 Err(whose.status(404, code(), why))
             }
         }

@@ -138,10 +138,8 @@ impl Http {
 
     /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
-        Whose {
-            call,
-            url: &self.url,
-        }
+        let url = &self.url;
+        Whose { call, url }
     }
 
     /// Posts a body to the call of this name, and reads a successful answer.

@@ -176,11 +176,9 @@ impl ModelCalls {
     ) -> Result<ModelId> {
         let result = futures::result(self.http(), call, promised, limits).await?;
         let made: Value = result.json(self.http(), call)?;
-        made["model_id"]
-            .as_str()
-            .and_then(|id| id.parse().ok())
-            .or_else(|| promised.model_id.clone())
-            .ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
+        let named = made["model_id"].as_str().and_then(|id| id.parse().ok());
+        let id = named.or_else(|| promised.model_id.clone());
+        id.ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
     }
 
     /// Sends a model's next call, and reads its result.
@@ -332,10 +330,8 @@ impl ClientRuns {
         // A random part keeps ids of earlier processes apart from ours.
         let random = RandomState::new().build_hasher().finish();
         let first = u32::try_from(random & 0x7fff_ffff).unwrap_or(0);
-        Self {
-            next: AtomicU32::new(first),
-            runs: Mutex::default(),
-        }
+        let (next, runs) = (AtomicU32::new(first), Mutex::default());
+        Self { next, runs }
     }
 
     pub(super) fn open(&self, spec: CreateRequest) -> RunId {

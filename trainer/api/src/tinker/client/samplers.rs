@@ -226,11 +226,11 @@ impl Samplers {
         let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
         let n_read = sample.prompt.n_tokens();
         let output = with_first(output, n_read);
-        let n_drawn = output
+        let lengths = output
             .sequences
             .iter()
-            .map(|sequence| sequence.tokens.len())
-            .sum();
+            .map(|sequence| sequence.tokens.len());
+        let n_drawn = lengths.sum();
         self.usage.drawn(n_read, n_drawn);
         Ok((output, message))
     }

@@ -58,10 +58,8 @@ impl Sampler for TinkerSampler {
             let begun = self.0.begin(&request).await;
             let (waiting, version) = begun.map_err(|error| failed(&error))?;
             let events = stream::once(waiting.events()).flat_map(stream::iter);
-            Ok(Sampling {
-                version,
-                events: Box::pin(events),
-            })
+            let events = Box::pin(events);
+            Ok(Sampling { version, events })
         })
     }
 }

@@ -203,10 +203,8 @@ impl TinkerSessions {
         };
         session.is_over.set(true);
         let path = format!("sessions/{}/finish", session.id);
-        let body = FinishSession {
-            reason: ClientEnd::Success,
-            detail: None,
-        };
+        let (reason, detail) = (ClientEnd::Success, None);
+        let body = FinishSession { reason, detail };
         if let Ok(request) = HttpRequest::json("sessions/finish", &path, &body) {
             // The session ends by itself when its heartbeats stop.
             let _ = self.http.send(&request.within(BEAT_DEADLINE)).await;

@@ -271,9 +271,8 @@ async fn what_is_refused_is_said_in_words_and_its_number_is_free() {
 #[tokio::test]
 async fn a_server_that_is_busy_for_a_moment_is_asked_again() {
     let server = Server::start(CLOUD).await;
-    let patience = Duration::from_secs(20);
     let backend = TinkerBackend::new(TinkerConfig {
-        patience,
+        patience: Duration::from_secs(20),
         ..config(&server)
     });
     let run = open(&backend).await;
@@ -373,9 +372,8 @@ async fn what_a_server_cannot_answer_is_an_error_of_its_own_kind() {
 async fn a_model_that_is_not_offered_is_told_those_that_are() {
     let server = Server::start(CLOUD).await;
     let of = |model: &str| {
-        let base_model = model.to_owned();
         TinkerBackend::new(TinkerConfig {
-            base_model,
+            base_model: model.to_owned(),
             ..config(&server)
         })
     };

@@ -206,10 +206,9 @@ impl ModelCalls {
             .map(|datum| datum.parts().target_tokens.values().len());
         if !output.logprobs.iter().map(n_values).eq(asked) {
             let n = output.logprobs.len();
-            let why = format!(
-                "log-probabilities of {n} sequences for {}, or of other lengths",
-                chunk.len()
-            );
+            let n_wanted = chunk.len();
+            let why =
+                format!("log-probabilities of {n} sequences for {n_wanted}, or of other lengths");
             return Err(whose.unreadable(why));
         }
         let each = chunk.iter().zip(&output.logprobs);
@@ -332,13 +331,8 @@ fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs: &[f32]) -
     let terms = sampled.iter().zip(advantages).zip(logprobs);
     let terms = terms.filter(|((_, advantage), _)| **advantage != 0.0);
     let terms = terms.map(|((sampled, advantage), now)| {
-        term(
-            loss_fn,
-            config,
-            f64::from(*now),
-            f64::from(*sampled),
-            f64::from(*advantage),
-        )
+        let [now, sampled, advantage] = [now, sampled, advantage].map(|number| f64::from(*number));
+        term(loss_fn, config, now, sampled, advantage)
     });
     -terms.sum::<f64>()
 }

@@ -13,17 +13,15 @@ fn check(more: &Value) -> Result<CompletionRequest, ApiError> {
 #[test]
 fn what_is_not_said_has_the_policys_defaults() {
     let request = check(&json!({"stream": null, "stop": null, "tools": []})).unwrap();
-    let (temperature, top_p, top_k) = (0.7, 1.0, 0);
     let sampling = SamplingParams {
-        temperature,
-        top_p,
-        top_k,
+        temperature: 0.7,
+        top_p: 1.0,
+        top_k: 0,
         ..SamplingParams::default()
     };
-    let max_tokens = usize::MAX;
     let draw = SamplerRequest {
         sampling,
-        max_tokens,
+        max_tokens: usize::MAX,
         ..SamplerRequest::default()
     };
     assert_eq!(request.draw, draw);

@@ -115,11 +115,8 @@ impl AdapterPool {
     /// The loaded adapters, the least recently used first.
     pub fn loaded(&self) -> Vec<AdapterLease> {
         let names = self.0.names.lock();
-        names
-            .loaded
-            .iter()
-            .map(|(_, lease)| lease.clone())
-            .collect()
+        let leases = names.loaded.iter().map(|(_, lease)| lease.clone());
+        leases.collect()
     }
 
     /// Whether a reply holds an adapter of this name.
@@ -178,10 +175,8 @@ impl AdapterPool {
                 return Ok(reserved);
             }
             let mut names = self.0.names.lock();
-            let idle = names
-                .loaded
-                .iter()
-                .position(|(_, lease)| !lease.is_in_use());
+            let mut loaded = names.loaded.iter();
+            let idle = loaded.position(|(_, lease)| !lease.is_in_use());
             let Some(idle) = idle else {
                 return Err(AdapterError::Memory {
                     name: name.clone(),

@@ -32,9 +32,8 @@ fn assert_told(tokens: &[PromptToken], (own, ids, top): &(Vec<f32>, Tensor, Tens
 }
 
 fn told(prompt_ids: &[u32], top: usize) -> GenerateRequest {
-    let prompt_logprobs = Some(PromptLogprobs { top });
     GenerateRequest {
-        prompt_logprobs,
+        prompt_logprobs: Some(PromptLogprobs { top }),
         ..request(prompt_ids, 3)
     }
 }

@@ -158,9 +158,8 @@ async fn a_prompt_beyond_all_memory_is_refused_by_its_own_bytes() {
 fn half_of_the_memory_is_for_keys_and_values_and_the_rest_for_training() {
     let place = Place::new();
     let started = |memory| {
-        let memory = Some(memory);
         Core::load(&EngineConfig {
-            memory,
+            memory: Some(memory),
             ..place.config()
         })
     };
@@ -325,10 +324,9 @@ async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
         ("head_dim", json!(128)),
         ("max_position_embeddings", json!(40_960)),
     ]);
-    let (dtype, threads) = (Some(Dtype::Bf16), 0);
     let config = EngineConfig {
-        dtype,
-        threads,
+        dtype: Some(Dtype::Bf16),
+        threads: 0,
         ..place.with_kv_budget(128 << 20)
     };
     let engine = Engine::start(config).unwrap();

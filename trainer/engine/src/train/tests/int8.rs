@@ -57,9 +57,8 @@ fn gradients_are_those_of_the_rounded_numbers_and_a_run_learns() {
     }
     let lora = lora_spec(4, 8, all_targets());
     let mut run = OpenRun::new(&rounded, &RunConfig { lora, seed: 1 }).unwrap();
-    let learning_rate = 1e-2;
     let adam = AdamConfig {
-        learning_rate,
+        learning_rate: 1e-2,
         ..AdamConfig::default()
     };
     let text: Vec<u32> = (0..24).map(|i| 40 + i % 5).collect();

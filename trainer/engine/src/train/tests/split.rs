@@ -66,9 +66,8 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
 /// Returns the results of a batch, and the parameters after a step on it.
 fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec<Tensor>) {
     let lora = lora_spec(4, 8, all_targets());
-    let learning_rate = 0.05;
     let adam = AdamConfig {
-        learning_rate,
+        learning_rate: 0.05,
         ..AdamConfig::default()
     };
     let mut run = TrainingRun::new(model, &RunConfig { lora, seed: 1 }).unwrap();

@@ -131,11 +131,10 @@ proptest! {
 fn a_session_is_computed_once() {
     let model = load(0);
     let lora = lora(&model);
-    let (rng, policy, targets) = (SplitMix64::new(3), false, 1);
     let mut maker = Maker {
-        rng,
-        policy,
-        targets,
+        rng: SplitMix64::new(3),
+        policy: false,
+        targets: 1,
     };
     let (mut history, mut turns) = (maker.ids(20, 1), Vec::new());
     for _ in 0..5 {

@@ -291,9 +291,8 @@ async fn a_refusal_says_what_is_to_be_done() {
         ((500, ""), None),
         ((200, ""), None),
     ] {
-        let refuses = Some(refusal);
         let site = Site {
-            refuses,
+            refuses: Some(refusal),
             ..Site::default()
         };
         told += &rig(site, token).error().await;
