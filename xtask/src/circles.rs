@@ -52,8 +52,8 @@ pub(crate) fn run(places: &Places) -> Result<()> {
 fn roots(places: &Places) -> Result<Vec<PathBuf>> {
     let metadata = metadata(places, &["--no-deps"])?;
     let targets = list(&metadata["packages"]).flat_map(|package| list(&package["targets"]));
-    let roots = targets.filter_map(|target| Some(PathBuf::from(target["src_path"].as_str()?)));
-    let mut roots: Vec<PathBuf> = roots.collect();
+    let each = targets.filter_map(|target| Some(PathBuf::from(target["src_path"].as_str()?)));
+    let mut roots: Vec<PathBuf> = each.collect();
     roots.sort();
     Ok(roots)
 }

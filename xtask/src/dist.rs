@@ -170,8 +170,8 @@ impl<'a> Dist<'a> {
             writing(fs::write(&path, text), &path)?;
             Ok(Packed::file(path, name))
         };
-        let readme = readme.replace("{version}", VERSION);
-        let readme = readme.replace("{glibc}", &glibc.to_string());
+        let of_version = readme.replace("{version}", VERSION);
+        let readme = of_version.replace("{glibc}", &glibc.to_string());
         let metadata = licences::metadata(self.places)?;
         let crates = licences::compiled_in(&metadata, package);
         let bill = self.folder.join(format!("{}.cdx.json", top(package)));
@@ -203,8 +203,8 @@ impl<'a> Dist<'a> {
         for path in files::list(&self.folder)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_file() && name.contains(&format!("-{VERSION}")) {
-                let sum = sha256_of(&path);
-                let sum = sum.with_context(|| format!("cannot read {}", path.display()))?;
+                let hashed = sha256_of(&path);
+                let sum = hashed.with_context(|| format!("cannot read {}", path.display()))?;
                 let _ = writeln!(text, "{sum}  {name}");
             }
         }

@@ -174,8 +174,8 @@ fn find_code(text: &str) -> Vec<(usize, String)> {
         if line.trim_start().starts_with("```") {
             is_fenced = !is_fenced;
         } else if is_fenced || line.starts_with("    ") {
-            let code = line.split_once("  #").map_or(line, |(code, _)| code);
-            let code = code.trim().trim_start_matches("$ ");
+            let before = line.split_once("  #").map_or(line, |(code, _)| code);
+            let code = before.trim().trim_start_matches("$ ");
             // README names the program where the build leaves it.
             let code = code.replace("target/release/metaclaw", "metaclaw");
             let whole = code.trim_end_matches('\\').trim_end();

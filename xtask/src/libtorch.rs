@@ -67,8 +67,8 @@ fn installed_pytorch() -> Option<PathBuf> {
 /// Creates the link, or repairs it.
 fn point(link: &Path, folder: &Path) -> Result<()> {
     let shown = folder.display();
-    let folder = folder.canonicalize();
-    let folder = folder.with_context(|| format!("no such folder: {shown}"))?;
+    let resolved = folder.canonicalize();
+    let folder = resolved.with_context(|| format!("no such folder: {shown}"))?;
     if fs::read_link(link).is_ok_and(|target| target == folder) {
         return Ok(());
     }

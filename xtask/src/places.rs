@@ -19,8 +19,8 @@ impl Places {
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;
-        let root = Path::new(&manifest).parent().map(Path::to_owned);
-        let root = root.context("CARGO_MANIFEST_DIR has no parent folder")?;
+        let parent = Path::new(&manifest).parent().map(Path::to_owned);
+        let root = parent.context("CARGO_MANIFEST_DIR has no parent folder")?;
         // The binary is in <target>/<profile>/, also for another target folder.
         let exe = std::env::current_exe().context("cannot tell where xtask itself lies")?;
         let target = exe.ancestors().nth(2).map(Path::to_owned);
@@ -54,8 +54,8 @@ impl Places {
     /// Locks the cache folder until dropped; a second set-up waits.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.cache.join("lock");
-        let file = File::create(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        let opened = File::create(&path);
+        let file = opened.with_context(|| format!("cannot open {}", path.display()))?;
         let locked = match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let shown = self.cache.display();

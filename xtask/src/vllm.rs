@@ -128,8 +128,8 @@ fn slim_torch(python: &Path, download: &Path, site: &Path) -> Result<()> {
 }
 
 fn patch(file: &Path) -> Result<()> {
-    let patched = patched(&files::read(file)?);
-    let patched = patched.with_context(|| file.display().to_string())?;
+    let changed = patched(&files::read(file)?);
+    let patched = changed.with_context(|| file.display().to_string())?;
     writing(fs::write(file, patched), file)
 }
 

@@ -176,8 +176,8 @@ fn read_record(
         .file_names()
         .map(|name| Ok(name?.to_string()))
         .collect::<Result<_>>()?;
-    let name = names.iter().map(String::as_str).find(is_record);
-    let name = name.with_context(|| {
+    let found = names.iter().map(String::as_str).find(is_record);
+    let name = found.with_context(|| {
         let requirement = &wheel.requirement;
         format!("the wheel of {requirement} has no RECORD, so nothing in it can be checked")
     })?;

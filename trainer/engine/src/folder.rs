@@ -124,8 +124,8 @@ fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
             sync(above)?;
         }
     }
-    let name = target.file_name().unwrap_or_default();
-    let name = name.to_string_lossy().into_owned();
+    let file_name = target.file_name().unwrap_or_default();
+    let name = file_name.to_string_lossy().into_owned();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let fresh = parent.join(format!(".{name}.{}-{count}", std::process::id()));
     if fresh.exists() {

@@ -95,8 +95,8 @@ pub(crate) fn make_model(config: &Value) -> Model {
 
 /// Computes the logits of every position in one forward pass without a cache.
 pub(crate) fn forward(model: &Model, ids: &[u32], lora: Option<&Lora>) -> Tensor {
-    let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
-    let ids = Tensor::from_slice(&ids).unsqueeze(0);
+    let numbers: Vec<i64> = ids.iter().copied().map(i64::from).collect();
+    let ids = Tensor::from_slice(&numbers).unsqueeze(0);
     let hidden = model.forward(&ids.to_device(model.placement.first()), lora);
     let logits = model.logits(&hidden.unwrap(), lora).unwrap();
     logits.squeeze_dim(0)

@@ -70,8 +70,8 @@ impl Sampler for Script {
         let tokens = tokens.map(|token| SampleEvent::Token { choice: 0, token });
         let (reason, n_cached) = (FinishReason::Stop, 0);
         let end = SamplingEnd { reason, n_cached };
-        let events = tokens.chain([SampleEvent::End { choice: 0, end }]).map(Ok);
-        let events: Vec<_> = events.collect();
+        let each = tokens.chain([SampleEvent::End { choice: 0, end }]).map(Ok);
+        let events: Vec<_> = each.collect();
         let (version, events) = (None, Box::pin(stream::iter(events)));
         Box::pin(async move { Ok(Sampling { version, events }) })
     }

@@ -171,7 +171,7 @@ mod tests {
             ("min_p", |params| params.min_p = 0.1),
             ("presence_penalty", |params| params.presence_penalty = -1.0),
             ("repetition_penalty", |params| {
-                params.repetition_penalty = 1.1
+                params.repetition_penalty = 1.1;
             }),
             ("min_tokens", |params| params.min_tokens = 1),
             ("top_logprobs", |params| params.top_logprobs = 2),

@@ -98,8 +98,8 @@ impl ChatTokenizer {
     /// # Errors
     /// Fails like [`Self::render`].
     pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<Rendered, RenderError> {
-        let with_tools = self.tool_template.as_ref();
-        let with_tools = with_tools.filter(|_| request.tools.is_some());
+        let other = self.tool_template.as_ref();
+        let with_tools = other.filter(|_| request.tools.is_some());
         let Some(template) = with_tools.or(self.template.as_ref()) else {
             return Err(RenderError::NoTemplate {
                 file: self.file.clone(),

@@ -61,8 +61,8 @@ fn nginx(places: &Places) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian's folder for servers is not in a user's PATH.
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let programs = folders.map(|folder| folder.join("nginx"));
-    let mut programs = programs.chain([unpacked.clone()]);
+    let named = folders.map(|folder| folder.join("nginx"));
+    let mut programs = named.chain([unpacked.clone()]);
     if let Some(found) = programs.find(|program| program.exists()) {
         return runs(found);
     }

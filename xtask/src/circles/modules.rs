@@ -82,8 +82,8 @@ impl Modules {
 
     /// Adds the modules of a file and of the files that it declares; returns the file's own.
     fn add_file(&mut self, path: &Path, folder: PathBuf, parent: Option<usize>) -> Result<usize> {
-        let tokens = TokenStream::from_str(&files::read(path)?);
-        let tokens = tokens.map_err(|error| anyhow!("{} is not Rust: {error}", path.display()))?;
+        let read = TokenStream::from_str(&files::read(path)?);
+        let tokens = read.map_err(|error| anyhow!("{} is not Rust: {error}", path.display()))?;
         self.files.push(path.to_owned());
         let first = self.all.len();
         self.add_module(tokens, folder, parent, self.files.len() - 1);

@@ -41,8 +41,8 @@ pub(super) fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value>
             open.extend(linked.filter_map(|dep| dep["pkg"].as_str()));
         }
     }
-    let found = seen.iter().filter_map(|id| packages.get(id).copied());
-    let mut found: Vec<&Value> = found
+    let linked = seen.iter().filter_map(|id| packages.get(id).copied());
+    let mut found: Vec<&Value> = linked
         .filter(|package| !package["source"].is_null())
         .collect();
     found.sort_by_key(|package| (package["name"].as_str(), package["version"].as_str()));

@@ -142,8 +142,8 @@ impl Sequence {
         };
         let tokens = tensor::ids(&sequence.tokens)?;
         let logprobs = sequence.logprobs.as_deref();
-        let logprobs = logprobs.filter(|bytes| !bytes.is_empty());
-        let logprobs = logprobs.map(tensor::values::<f32>).transpose()?;
+        let given = logprobs.filter(|bytes| !bytes.is_empty());
+        let logprobs = given.map(tensor::values::<f32>).transpose()?;
         let topk = sequence.topk_sampled_logprobs.as_ref();
         if logprobs
             .as_ref()

@@ -89,8 +89,8 @@ async fn a_refusal_is_an_answer_with_its_status() {
         (SamplerFailure::Payment, 503),
         (SamplerFailure::UnknownModel, 404),
     ] {
-        let refusal = SamplerError::new(failure, "the cloud says no");
-        let refusal = Some(refusal.with_retry_after(Duration::from_secs(17)));
+        let failed = SamplerError::new(failure, "the cloud says no");
+        let refusal = Some(failed.with_retry_after(Duration::from_secs(17)));
         let rig = rig(move |_| Answer {
             refusal: refusal.clone(),
             ..Answer::default()

@@ -193,8 +193,8 @@ fn the_lm_head_is_the_last_of_the_parameters() {
     assert_eq!(set.n_params(), n_params);
     assert_eq!(set.n_params(), 2 * 2 * (20 + 20 + 20) + 2 * (8 + 20));
     // Its first numbers equal those of a set that adapts nothing else. None of them belongs to a layer.
-    let alone = lora_spec(2, 32, LoraTargets::groups(false, false, true));
-    let alone = fresh(alone, 5, 4);
+    let spec = lora_spec(2, 32, LoraTargets::groups(false, false, true));
+    let alone = fresh(spec, 5, 4);
     let pair = |set: &Lora| set.head().unwrap().pair.a.copy();
     assert!(pair(&alone).equal(&pair(&set)));
     assert!(!pair(&set).equal(&set.params().next().unwrap().copy()));

@@ -157,8 +157,8 @@ fn every_family_computes_what_transformers_computes() {
     let text = std::fs::read(folder.join("values.json")).unwrap();
     let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
     let ids: Vec<u32> = serde_json::from_value(text["ids"].clone()).unwrap();
-    let rows: Vec<i64> = serde_json::from_value(text["rows"].clone()).unwrap();
-    let rows = Tensor::from_slice(&rows);
+    let chosen: Vec<i64> = serde_json::from_value(text["rows"].clone()).unwrap();
+    let rows = Tensor::from_slice(&chosen);
     let wanted = crate::tensors::read(&folder.join("values.safetensors")).unwrap();
     let configs = text["configs"].as_object().unwrap();
     assert_eq!(configs.len(), 11);

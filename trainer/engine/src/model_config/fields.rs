@@ -21,8 +21,8 @@ impl ConfigFields {
     pub(super) fn read(file: &Path) -> Result<Self> {
         let read = regular(file).and_then(std::fs::read_to_string);
         let text = read.map_err(ModelFileError::reading(file))?;
-        let json = serde_json::from_str(&text);
-        let json = json.map_err(|error| ModelFileError::no_object(file, error));
+        let read = serde_json::from_str(&text);
+        let json = read.map_err(|error| ModelFileError::no_object(file, error));
         Self::from_value(file, json?)
     }
 
@@ -79,9 +79,9 @@ impl ConfigFields {
         allowed: &str,
     ) -> ModelFileError {
         let value = self.get(name);
-        let value = value.map_or_else(|| "missing".into(), |value| shorten(&value.to_string()));
+        let found = value.map_or_else(|| "missing".into(), |value| shorten(&value.to_string()));
         let value = match reason {
-            Some(reason) => format!("{value} ({reason})"),
+            Some(reason) => format!("{found} ({reason})"),
             None => value,
         };
         let field = format!("{}{name}", self.prefix);

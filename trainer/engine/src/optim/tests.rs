@@ -34,8 +34,8 @@ fn steps_are_those_of_torch() {
         .unwrap();
         let mut state = AdamState::new(&ours).unwrap();
         for _ in 0..5 {
-            let grads = ours.params().map(|p| Tensor::randn(p.size(), OPTIONS));
-            let grads: Vec<Tensor> = grads.collect();
+            let noise = ours.params().map(|p| Tensor::randn(p.size(), OPTIONS));
+            let grads: Vec<Tensor> = noise.collect();
             torch.zero_grad();
             let pairs = theirs.iter().zip(&grads);
             let terms: Vec<Tensor> = pairs.map(|(p, g)| (p * g).sum(Kind::Float)).collect();

@@ -35,8 +35,8 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
         };
         let mut rng = SplitMix64::stream(seed, index);
         index += 1;
-        let values = (0..param.numel()).map(|_| rng.uniform(-bound, bound));
-        let values = Tensor::f_from_slice(&values.collect::<Vec<f64>>())?;
+        let drawn = (0..param.numel()).map(|_| rng.uniform(-bound, bound));
+        let values = Tensor::f_from_slice(&drawn.collect::<Vec<f64>>())?;
         values.f_view_as(param)?.f_to_kind(Kind::Float)
     });
     filled.unwrap().placed(&model.placement).unwrap()
@@ -98,8 +98,8 @@ fn under_every_loss(name: &str) {
 #[test]
 fn every_family_under_every_loss_is_that_of_pytorch() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
-    let text = std::fs::read(folder.join("values.json")).unwrap();
-    let text: Families = serde_json::from_slice(&text).unwrap();
+    let bytes = std::fs::read(folder.join("values.json")).unwrap();
+    let text: Families = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(text.configs.len(), 11);
     let mut by_family: BTreeMap<String, BTreeMap<String, Tensor>> = BTreeMap::new();
     for (name, tensor) in tensors::read(&folder.join("values.safetensors")).unwrap() {
@@ -144,8 +144,8 @@ fn smollm2_is_that_of_pytorch() {
         return;
     };
     let own = tempfile::tempdir().unwrap();
-    let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
-    let cache = cache.as_deref().unwrap_or_else(|| own.path());
+    let named = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
+    let cache = named.as_deref().unwrap_or_else(|| own.path());
     let folder = weights::gguf::directory(Path::new(&gguf), cache).unwrap();
     let mut golden = Golden::read("smollm2");
     let model = Setting::read().load(&folder);
@@ -154,8 +154,8 @@ fn smollm2_is_that_of_pytorch() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}.last"), &found.get(-1));
         let rows = 0..found.size()[0];
-        let rows = rows.map(|t| project(&found.get(t), seed_of(7, usize::try_from(t).unwrap())));
-        let rows: Vec<Tensor> = rows.collect();
+        let all = rows.map(|t| project(&found.get(t), seed_of(7, usize::try_from(t).unwrap())));
+        let rows: Vec<Tensor> = all.collect();
         golden.compare(&format!("logits.{i}.projected"), &Tensor::stack(&rows, 0));
     }
     let gradients = golden.gradients(&model, &lora, LossFn::CrossEntropy);

@@ -84,8 +84,8 @@ fn by_autograd(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss) -> (f64
         let logprobs = all.gather(1, &targets, false).reshape([-1]);
         let values = Vec::<f32>::try_from(&logprobs.detach()).unwrap();
         let pairs = values.iter().zip(&sample.signals);
-        let terms = pairs.map(|(&l, &signal)| loss.term(f64::from(l), signal));
-        let terms: Vec<_> = terms.collect();
+        let each = pairs.map(|(&l, &signal)| loss.term(f64::from(l), signal));
+        let terms: Vec<_> = each.collect();
         total += terms.iter().map(|term| term.loss).sum::<f64>();
         let grads: Vec<f64> = terms.iter().map(|term| term.grad_logprob).collect();
         let grads = Tensor::from_slice(&grads).to_kind(Kind::Float);

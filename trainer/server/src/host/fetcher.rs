@@ -119,8 +119,10 @@ impl Fetcher {
         let hub = (self.make)().map_err(|error| refused(format!("{error:#}")))?;
         hub.check_online(model)
             .map_err(|error| refused(format!("base_model {:?}: {error}", cut(&name))))?;
-        let (model, far) = (name.clone(), String::new());
-        *state = State::Running { model, far };
+        *state = State::Running {
+            model: name.clone(),
+            far: String::new(),
+        };
         let fetching = run(hub, model.clone(), Arc::clone(&self.state));
         #[expect(
             clippy::disallowed_methods,
@@ -149,8 +151,10 @@ async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
         }
         Err(error) => {
             tracing::warn!(%model, %error, "not fetched from the hub");
-            let (model, why) = (model.to_string(), error.to_string());
-            State::Failed { model, why }
+            State::Failed {
+                model: model.to_string(),
+                why: error.to_string(),
+            }
         }
     };
     *state.lock() = ended;

@@ -277,8 +277,8 @@ async fn the_base_model_is_told_by_its_content() {
     let run = rig.create().await;
     rig.save_weights(&run, "kept").await;
     let adapters = rig.folder.path().join("checkpoints/adapters");
-    let origin = std::fs::read(adapters.join("kept/metaclaw.json")).unwrap();
-    let origin: Value = serde_json::from_slice(&origin).unwrap();
+    let bytes = std::fs::read(adapters.join("kept/metaclaw.json")).unwrap();
+    let origin: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(origin["base_fingerprint"], fingerprint);
     let reply = rig.chat(&json!({})).await;
     let sampled = rig.record(&reply).await;

@@ -59,8 +59,8 @@ async fn a_bad_chat_is_told_what_is_wrong() {
 #[tokio::test]
 async fn a_list_of_parts_is_a_text() {
     let rig = rig();
-    let parts = json!([{"type": "text", "text": "hi"}]);
-    let parts = json!({"messages": [{"role": "user", "content": parts}]});
+    let content = json!([{"type": "text", "text": "hi"}]);
+    let parts = json!({"messages": [{"role": "user", "content": content}]});
     let (listed, plain) = (rig.chat(&parts).await, rig.chat(&json!({})).await);
     let message = |reply: &Value| reply["choices"][0]["message"].clone();
     assert_eq!(message(&listed), message(&plain));
@@ -152,8 +152,8 @@ async fn all_but_health_need_the_key() {
         let request = Request::get("/v1/models").header(name, value);
         request.body(Body::empty()).unwrap()
     };
-    let wrong = with("authorization", "Bearer sk-trainer-secreT");
-    let wrong = rig.send(wrong).await;
+    let request = with("authorization", "Bearer sk-trainer-secreT");
+    let wrong = rig.send(request).await;
     assert_eq!(wrong.headers()["www-authenticate"], "Bearer");
     lines.push(line(&rig, &read(wrong).await));
     insta::assert_snapshot!(lines.join("\n"));
@@ -174,10 +174,10 @@ async fn a_body_has_a_bound_and_a_type() {
         body: 1000,
         ..usual
     });
-    let large = json!({"prompt": "x".repeat(2000)});
-    let large = rig.post("/tokenize", &large).await;
-    let form = Request::post("/tokenize").body(Body::from("{\"prompt\": \"x\"}"));
-    let form = read(rig.send(form.unwrap()).await).await;
+    let body = json!({"prompt": "x".repeat(2000)});
+    let large = rig.post("/tokenize", &body).await;
+    let request = Request::post("/tokenize").body(Body::from("{\"prompt\": \"x\"}"));
+    let form = read(rig.send(request.unwrap()).await).await;
     insta::assert_snapshot!([line(&rig, &large), line(&rig, &form)].join("\n"));
 }
 
@@ -186,8 +186,8 @@ async fn a_panic_is_answered_without_its_insides() {
     async fn broken() -> &'static str {
         panic!("secret state")
     }
-    let router: Router = Router::new().route("/broken", routing::get(broken));
-    let router = router.layer(middleware::from_fn(catch_panic));
+    let routes: Router = Router::new().route("/broken", routing::get(broken));
+    let router = routes.layer(middleware::from_fn(catch_panic));
     let request = Request::get("/broken").body(Body::empty()).unwrap();
     let (status, body) = read(router.oneshot(request).await.unwrap()).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -267,8 +267,8 @@ async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
     let own = origin["base_fingerprint"].as_str().unwrap()[..12].to_owned();
     let mut lines = String::new();
     let mut say = async |path: &str, body: &Value| {
-        let refusal = line(&rig, &rig.post(path, body).await).replace(&run, "[run]");
-        let refusal = refusal.replace(&own, "[fingerprint]");
+        let told = line(&rig, &rig.post(path, body).await).replace(&run, "[run]");
+        let refusal = told.replace(&own, "[fingerprint]");
         writeln!(lines, "{path} {refusal}").unwrap();
     };
     for of in ["adapters", "checkpoints"] {

@@ -71,8 +71,8 @@ async fn a_step_is_taken_saved_and_found_again() {
         assert_eq!((stepped.step, stepped.skipped), (1, false));
         let manifest = json!({"turns": ["1-1"]});
         let name = "main@1".parse().unwrap();
-        let saved = backend.save_checkpoint(run.clone(), name, manifest.clone());
-        let saved = saved.await.unwrap();
+        let saving = backend.save_checkpoint(run.clone(), name, manifest.clone());
+        let saved = saving.await.unwrap();
         let listed = backend.checkpoints().await.unwrap();
         assert_eq!(
             (&listed[0].path, &listed[0].manifest),
@@ -85,8 +85,8 @@ async fn a_step_is_taken_saved_and_found_again() {
         saved.await.unwrap();
         assert_eq!(backend.adapters().await.unwrap()[0].name, name);
         let forward = async |key: &str, value: Value| {
-            let request = json!({"session_id": run, "datums": [datum()], key: value});
-            let request: ForwardRequest = from_json(request);
+            let body = json!({"session_id": run, "datums": [datum()], key: value});
+            let request: ForwardRequest = from_json(body);
             backend.forward(request).await.unwrap()
         };
         assert_eq!(forward("top_k", json!(1)).await.topk_ids[0].len(), 3);
@@ -94,8 +94,8 @@ async fn a_step_is_taken_saved_and_found_again() {
             forward("positions", json!([[2]])).await.logprobs[0].len(),
             1
         );
-        let sample = json!({"tokens": [104], "max_tokens": 3, "model": "main@1"});
-        let sample: SampleRequest = from_json(sample);
+        let body = json!({"tokens": [104], "max_tokens": 3, "model": "main@1"});
+        let sample: SampleRequest = from_json(body);
         let sequences = backend.sample(sample).await.unwrap().sequences;
         assert!(!sequences[0].tokens.is_empty());
         assert!(backend.unload_adapter(name.clone()).await.unwrap());

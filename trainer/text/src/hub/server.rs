@@ -72,8 +72,8 @@ impl HubServer {
         let home = at.origin();
         for _ in 0..REDIRECTS {
             // Without compression, a given length is that of the file itself.
-            let request = self.client.request(method.clone(), at.clone());
-            let mut request = request.header(header::ACCEPT_ENCODING, "identity");
+            let plain = self.client.request(method.clone(), at.clone());
+            let mut request = plain.header(header::ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(header::RANGE, format!("bytes={from}-"));
             }

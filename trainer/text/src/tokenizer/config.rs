@@ -81,8 +81,8 @@ fn processor_template(
     }
     let json: Value = serde_json::from_slice(&read(file)?)
         .map_err(|error| ModelFileError::template(file, error))?;
-    let template = named_template(&json, "default");
-    let template = template.map(|source| ChatTemplate::new(source, special.clone()));
+    let source = named_template(&json, "default");
+    let template = source.map(|source| ChatTemplate::new(&source, special.clone()));
     template
         .transpose()
         .map_err(|detail| ModelFileError::template(file, detail))

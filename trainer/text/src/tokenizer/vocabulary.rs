@@ -69,15 +69,15 @@ impl Vocabulary {
         let json: Value = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         let decoder = json.get("decoder").unwrap_or(&Value::Null);
         let bytes = TokenBytes::new(&tokenizer, decoder).ok_or_else(|| {
-            let kind = decoder.get("type");
-            let kind = kind.map_or_else(|| "missing".into(), Value::to_string);
+            let named = decoder.get("type");
+            let kind = named.map_or_else(|| "missing".into(), Value::to_string);
             let allowed = "ByteLevel, or ByteFallback with Metaspace";
             ModelFileError::unsupported(&file, "decoder", kind, allowed)
         })?;
-        let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder());
-        let controls = controls.map_err(|error| damaged(&error))?;
-        let encoder = TextEncoder::new(tokenizer, json, &controls);
-        let encoder = encoder.map_err(|error| damaged(&error))?;
+        let found = ControlTokens::new(tokenizer.get_added_tokens_decoder());
+        let controls = found.map_err(|error| damaged(&error))?;
+        let made = TextEncoder::new(tokenizer, json, &controls);
+        let encoder = made.map_err(|error| damaged(&error))?;
         Ok(Self {
             encoder: Encoder::Json(Box::new(encoder)),
             controls,

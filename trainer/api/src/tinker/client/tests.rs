@@ -101,8 +101,8 @@ async fn pass(backend: &TinkerBackend, run: &RunId, marks: &[u32]) -> Result<f64
 }
 
 async fn step(backend: &TinkerBackend, run: &RunId) -> Result<u64, BackendError> {
-    let request = json!({"session_id": run, "learning_rate": 0.001});
-    let request: OptimStepRequest = serde_json::from_value(request).unwrap();
+    let body = json!({"session_id": run, "learning_rate": 0.001});
+    let request: OptimStepRequest = serde_json::from_value(body).unwrap();
     Ok(backend.optim_step(request).await?.step)
 }
 

@@ -55,8 +55,8 @@ pub(super) fn run_all(
     core: &mut Core,
     requests: &[GenerateRequest],
 ) -> Vec<(Vec<u32>, FinishedReply)> {
-    let answers = requests.iter().map(|request| begin(core, request.clone()));
-    let answers = answers.collect();
+    let begun = requests.iter().map(|request| begin(core, request.clone()));
+    let answers = begun.collect();
     finish(core, answers)
 }
 
@@ -247,8 +247,8 @@ fn who_is_put_off_says_the_same_in_the_end() {
     let requests: Vec<GenerateRequest> = requests.collect();
     let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
     let mut core = core(&place, 320);
-    let answers = requests.iter().map(|r| begin(&mut core, r.clone()));
-    let answers: Vec<Answer> = answers.collect();
+    let begun = requests.iter().map(|r| begin(&mut core, r.clone()));
+    let answers: Vec<Answer> = begun.collect();
     let mut n_preempted = 0;
     for _ in 0..100 {
         core.round();

@@ -26,8 +26,8 @@ pub(super) struct Setting {
 impl Setting {
     pub(super) fn read() -> Self {
         let word = |name| std::env::var_os(name)?.into_string().ok();
-        let devices = word("METACLAW_GOLDEN_DEVICES");
-        let devices: Devices = devices.as_deref().unwrap_or("cpu").parse().unwrap();
+        let named = word("METACLAW_GOLDEN_DEVICES");
+        let devices: Devices = named.as_deref().unwrap_or("cpu").parse().unwrap();
         devices.check().unwrap();
         let is_bf16 = word("METACLAW_GOLDEN_DTYPE").is_some_and(|dtype| dtype == "bf16");
         // A GPU adds up in another order than the CPU that made the values.

@@ -21,8 +21,8 @@ impl Rig {
         let numbers = std::fs::read(folder.join("adapter_model.safetensors")).unwrap();
         let head = b"base_model.model.lm_head.lora_B.weight";
         let has_head = numbers.windows(head.len()).any(|window| window == head);
-        let targets = config["target_modules"].clone();
-        let mut targets: Vec<String> = serde_json::from_value(targets).unwrap();
+        let named = config["target_modules"].clone();
+        let mut targets: Vec<String> = serde_json::from_value(named).unwrap();
         assert_eq!(has_head, targets.iter().any(|target| target == "lm_head"));
         targets.sort_unstable();
         targets
@@ -45,10 +45,10 @@ const ALL: [&str; 8] =
 async fn the_lm_head_is_trained_unless_a_client_says_otherwise() {
     let rig = patient();
     let usual = rig.model(4).await;
-    let without = json!({"rank": 4, "seed": 5, "train_unembed": false});
-    let without = rig.model_of(without).await;
-    let alone = json!({"rank": 4, "train_attn": false, "train_mlp": false});
-    let alone = rig.model_of(alone).await;
+    let of_layers = json!({"rank": 4, "seed": 5, "train_unembed": false});
+    let without = rig.model_of(of_layers).await;
+    let of_head = json!({"rank": 4, "train_attn": false, "train_mlp": false});
+    let alone = rig.model_of(of_head).await;
     let info = rig.info(&json!(usual)).await;
     assert!(info["warning"].is_null(), "{info}");
     assert_eq!(rig.targets_on_disk(&usual, 1).await, ALL);
@@ -82,8 +82,8 @@ async fn a_model_has_rank_and_targets_of_the_checkpoint_that_it_was_loaded_from(
     let made = json!({"session_id": rig.session().await, "model_seq_id": 0, "path": state, "optimizer": true});
     let made = rig.done("load_weights", &made).await;
     let made = made["model_id"].as_str().unwrap();
-    let other = json!({"rank": 2, "train_mlp": false, "train_unembed": false});
-    let other = rig.model_of(other).await;
+    let of_attention = json!({"rank": 2, "train_mlp": false, "train_unembed": false});
+    let other = rig.model_of(of_attention).await;
     assert_eq!(rig.targets_on_disk(&other, 1).await, ATTN);
     assert_eq!(rig.save(&other, 2).await["train_unembed"], json!(false));
     let load = json!({"model_id": other, "path": state, "optimizer": true, "seq_id": 3});

@@ -233,8 +233,8 @@ impl Inner {
                 listed_by_cursor("checkpoints", &self.listed(|_| true))
             }
             "training_runs" => {
-                let runs = self.saved.iter().map(|saved| run_of(&saved.path));
-                let runs: BTreeSet<&str> = runs.collect();
+                let owners = self.saved.iter().map(|saved| run_of(&saved.path));
+                let runs: BTreeSet<&str> = owners.collect();
                 listed_by_cursor(
                     "training_runs",
                     &runs.into_iter().map(skyrl::run).collect::<Vec<_>>(),
@@ -506,8 +506,8 @@ async fn read(socket: &mut TcpStream) -> Option<(String, String, Vec<u8>)> {
     let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
     let exact = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let value = head.split("content-length: ").nth(1);
-    let length = value.and_then(|text| text.split("\r\n").next()?.parse().ok());
-    let length: usize = length.unwrap_or(0);
+    let told = value.and_then(|text| text.split("\r\n").next()?.parse().ok());
+    let length: usize = told.unwrap_or(0);
     while bytes.len() < end + length {
         socket.read_buf(&mut bytes).await.ok()?;
     }

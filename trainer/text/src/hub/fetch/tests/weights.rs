@@ -49,8 +49,8 @@ async fn all_that_loading_takes_is_fetched_and_nothing_else() {
     let folder = rig.fetch_model().await.unwrap();
     assert_eq!(rig.whole(), Some(folder.clone()));
     let entries = std::fs::read_dir(&folder).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let names: BTreeSet<String> = names.collect();
+    let each = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<String> = each.collect();
     let texts = ["config.json", "tokenizer.json", "tokenizer_config.json"];
     let weights = [SHARDS[0], SHARDS[1], "model.safetensors.index.json"];
     let expected = texts.into_iter().chain(weights).map(str::to_owned);
