@@ -24,7 +24,7 @@ impl<T> ByLayer<T> {
     {
         let mut values = Vec::new();
         let index = |value: T| {
-            let known = values.iter().position(|it| *it == value);
+            let known = values.iter().position(|known| *known == value);
             known.unwrap_or_else(|| {
                 values.push(value);
                 values.len() - 1

@@ -272,8 +272,14 @@ impl Lora {
     /// # Errors
     /// What libtorch refuses.
     pub fn handles(&self) -> Result<Self> {
-        let layers = self.layers.iter().map(|it| it.converted(Tensor::f_detach));
-        let head = self.head.as_ref().map(|it| it.try_map(Tensor::f_detach));
+        let layers = self
+            .layers
+            .iter()
+            .map(|layer| layer.converted(Tensor::f_detach));
+        let head = self
+            .head
+            .as_ref()
+            .map(|head| head.try_map(Tensor::f_detach));
         Ok(Self {
             spec: self.spec.clone(),
             dims: self.dims,

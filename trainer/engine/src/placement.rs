@@ -72,7 +72,7 @@ impl Placement {
 
     /// Which of the devices, in order, a layer is on.
     pub fn stage_of(&self, layer: usize) -> usize {
-        let before = self.stages.iter().filter(|it| it.layers.end <= layer);
+        let before = self.stages.iter().filter(|stage| stage.layers.end <= layer);
         before.count().min(self.stages.len().saturating_sub(1))
     }
 
@@ -96,7 +96,9 @@ impl Placement {
 
     /// Waits until every device has finished its queued work, which a measurement of time needs.
     pub fn wait(&self) {
-        self.stages.iter().for_each(|it| device::wait(it.device));
+        self.stages
+            .iter()
+            .for_each(|stage| device::wait(stage.device));
     }
 
     /// The tensor where a layer is: itself if it is there.

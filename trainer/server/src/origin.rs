@@ -57,7 +57,7 @@ fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<()> {
         ))),
         None if headers
             .get("sec-fetch-site")
-            .is_some_and(|it| it == "cross-site") =>
+            .is_some_and(|site| site == "cross-site") =>
         {
             Err(forbidden(
                 "pages of other sites may not use this server: it has no key (METACLAW_API_KEY)",
@@ -78,7 +78,7 @@ fn is_of_this_machine(origin: &HeaderValue) -> bool {
 
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    let is_loopback = address(&host).is_some_and(|it| it.is_loopback());
+    let is_loopback = address(&host).is_some_and(|address| address.is_loopback());
     is_loopback || host == "localhost" || host.ends_with(".localhost")
 }
 

@@ -216,7 +216,7 @@ impl ChatTokenizer {
             let key = rendered.key();
             let said = key
                 .windows(SAID.len())
-                .rposition(|it| it == SAID.as_bytes())?;
+                .rposition(|token| token == SAID.as_bytes())?;
             // Only white space may come in between.
             parts(&key[said + SAID.len()..]).find_map(|part| match part {
                 KeyPart::Control(id) => Some(Some(id)),

@@ -98,7 +98,7 @@ impl PagePlan {
         for one in &mut rows {
             one.forget(window);
         }
-        let are_single = rows.iter().all(|it| it.len == 1);
+        let are_single = rows.iter().all(|row| row.len == 1);
         let reads = if are_single && few_rows::attends(heads, device) {
             let past = |it: &NewRows| -> Vec<Range<usize>> {
                 let runs = it.past.iter();
@@ -153,7 +153,7 @@ impl Singles {
             _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
         };
         let size = rows.len().saturating_mul(longest).saturating_mul(width);
-        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
+        if rows.len() < 2 || rows.iter().any(|row| row.len != 1) || size > most {
             return Ok(None);
         }
         let (mut slots, mut mask) = (Vec::new(), Vec::new());

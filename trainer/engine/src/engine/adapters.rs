@@ -40,9 +40,9 @@ pub struct ServedAdapter {
 impl ServedAdapter {
     /// Handles for the engine's thread; the one of `served` where a reply has it already.
     pub(super) fn of(lease: &AdapterLease, served: &mut Vec<Weak<Self>>) -> Result<Rc<Self>> {
-        served.retain(|it| it.strong_count() > 0);
+        served.retain(|adapter| adapter.strong_count() > 0);
         let mut there = served.iter().filter_map(Weak::upgrade);
-        if let Some(there) = there.find(|it| it.lease.is(lease)) {
+        if let Some(there) = there.find(|adapter| adapter.lease.is(lease)) {
             return Ok(there);
         }
         let own = Rc::new(Self {

@@ -64,7 +64,9 @@ pub(super) fn described(file: ConfigFields) -> Result<Described> {
     let known = Architecture::ALL.into_iter();
     let architecture = match given {
         Some(GEMMA3_WITH_IMAGES) => Some(Architecture::Gemma3),
-        given => known.into_iter().find(|it| given == Some(it.name())),
+        given => known
+            .into_iter()
+            .find(|architecture| given == Some(architecture.name())),
     };
     let Some(architecture) = architecture else {
         let reason = given.and_then(unsupported::reason);

@@ -44,7 +44,7 @@ fn numbers_of(config: &ModelConfig) -> String {
     let eps = config.norm_eps;
     let mut layers: Vec<String> = config.layers.iter().map(layer).collect();
     // One entry is enough if all layers are alike.
-    if layers.iter().all(|it| Some(it) == layers.first()) {
+    if layers.iter().all(|layer| Some(layer) == layers.first()) {
         layers.truncate(1);
     }
     let (layers, queries) = (layers.join("; "), config.query_scale);

@@ -69,7 +69,9 @@ impl VllmServing {
             Some(name) => Some(self.link.adapter(name, &ready).await?),
             None => None,
         };
-        let model = loaded.as_ref().map_or(&ready.base, |it| &it.served);
+        let model = loaded
+            .as_ref()
+            .map_or(&ready.base, |adapter| &adapter.served);
         let max_tokens = request.max_tokens.min(room);
         let sampled = self.link.client.sample(model, request, max_tokens).await;
         let events = sampled.map_err(|error| match error.failure() {
@@ -80,7 +82,7 @@ impl VllmServing {
             _ => Unbegun::Failed(error),
         })?;
         Ok(Sampling {
-            version: loaded.as_ref().map(|it| it.step),
+            version: loaded.as_ref().map(|adapter| adapter.step),
             // The adapter's folder stays until the last reply that uses it has ended.
             events: Box::pin(events.map(move |event| {
                 let _used = &loaded;

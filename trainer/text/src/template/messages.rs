@@ -47,7 +47,7 @@ pub(super) fn system_first(messages: &mut Vec<Value>) {
     }
     let mut ordered: Vec<Value> = Vec::with_capacity(messages.len());
     for mut message in messages.drain(..) {
-        let is_first = ordered.iter().all(|it| it["role"] == "system");
+        let is_first = ordered.iter().all(|message| message["role"] == "system");
         if message["role"] == "system" && !is_first {
             message["role"] = "user".into();
         }
@@ -58,7 +58,7 @@ pub(super) fn system_first(messages: &mut Vec<Value>) {
                     && message["role"] != "tool" =>
             {
                 let texts = [&last["content"], &message["content"]]
-                    .map(|it| it.as_str().unwrap_or_default());
+                    .map(|content| content.as_str().unwrap_or_default());
                 last["content"] = texts.join("\n\n").into();
             }
             _ => ordered.push(message),

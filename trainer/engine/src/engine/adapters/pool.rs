@@ -125,7 +125,7 @@ impl AdapterPool {
         let loaded = names.loaded.iter().map(|(_, lease)| lease);
         let mut in_use = loaded.filter(|lease| lease.is_in_use());
         let mut leaving = names.leaving.iter().filter_map(Weak::upgrade);
-        in_use.any(|lease| lease.name() == name) || leaving.any(|it| it.name == *name)
+        in_use.any(|lease| lease.name() == name) || leaving.any(|adapter| adapter.name == *name)
     }
 
     /// Bytes of the adapters that are loaded or held.
