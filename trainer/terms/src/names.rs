@@ -120,24 +120,9 @@ mod tests {
 
     #[test]
     fn a_name_can_never_leave_its_folder() {
-        for bad in [
-            "",
-            ".",
-            "..",
-            "../x",
-            "../up",
-            "a/b",
-            "a/",
-            "a/.",
-            "/etc",
-            "a\\b",
-            ".hidden",
-            "a\0",
-            "-x",
-            "@x",
-            "a b",
-            &"a".repeat(97),
-        ] {
+        let long = "a".repeat(97);
+        let outside = "../x ../up a/b a/ a/. /etc . .. .hidden -x @x a\\b a\0";
+        for bad in outside.split(' ').chain(["", "a b", &long]) {
             assert!(bad.parse::<AdapterName>().is_err(), "{bad:?}");
             assert!(bad.parse::<CheckpointName>().is_err(), "{bad:?}");
         }

@@ -15,10 +15,7 @@ fn check(crate_text: &str) {
         match line.split_once(": ") {
             _ if line.starts_with("= ") => expected.push(&line[2..]),
             Some((name, text)) if is_file(name) => files.push((name, text.to_owned())),
-            _ => files
-                .last_mut()
-                .iter_mut()
-                .for_each(|file| file.1 += &format!("\n{line}")),
+            _ => files.last_mut().unwrap().1.extend(["\n", line]),
         }
     }
     for (path, text) in &files {

@@ -224,30 +224,15 @@ mod tests {
 
     #[test]
     fn an_id_is_one_component_of_a_path() {
-        for bad in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "a\\b",
-            "a b",
-            "a\0",
-            ":a",
-            &"a".repeat(161),
-        ] {
+        let long = "a".repeat(161);
+        for bad in ["", ".", "..", "a/b", "a\\b", "a b", "a\0", ":a", &long] {
             assert!(bad.parse::<ModelId>().is_err(), "{bad:?}");
         }
         let model: ModelId = "sess-0001:train:0".parse().unwrap();
         let session: TinkerSessionId = "sess-0001".parse().unwrap();
         assert_eq!(ModelId::of(&session, 0), Ok(model.clone()));
         assert_eq!(model.parts(), Some((session, 0)));
-        for foreign in [
-            "model_1f",
-            "s:train:01",
-            "s:train:+1",
-            "s:sample:1",
-            ":train:1",
-        ] {
+        for foreign in "model_1f s:train:01 s:train:+1 s:sample:1 :train:1".split(' ') {
             let parsed = foreign.parse::<ModelId>().ok();
             assert!(parsed.and_then(|id| id.parts()).is_none(), "{foreign}");
         }

@@ -289,8 +289,6 @@ fn the_likeliest_ids_keep_their_places() {
     };
     assert_eq!(SampleOutput::from_proto(sample.to_proto()).unwrap(), sample);
     let json = serde_json::to_string(&sample.to_json(&["s-0".to_owned()])).unwrap();
-    assert_eq!(
-        SampleOutput::from_json(serde_json::from_str(&json).unwrap()),
-        sample
-    );
+    let read = serde_json::from_str(&json).unwrap();
+    assert_eq!(SampleOutput::from_json(read), sample);
 }

@@ -21,10 +21,8 @@ async fn ids_become_a_reply_and_its_record() {
     let (_, record) = rig.get(&format!("/v1/sampled/{id}")).await;
     assert_eq!(record["ids"], json!(whole("Yes")));
     assert_eq!(record["prompt_ids"], json!(request.prompt_ids));
-    assert_eq!(
-        json!([record["version"], record["adapter"]]),
-        json!([3, "main@3"])
-    );
+    let adapter = json!([record["version"], record["adapter"]]);
+    assert_eq!(adapter, json!([3, "main@3"]));
     let logprobs = json!([record["logprobs"][0], record["sampling_logprobs"][0]]);
     assert_eq!(logprobs, json!([-0.5, -0.25]));
     let (_, second) = rig.get(&format!("/v1/sampled/{id}-1")).await;

@@ -229,8 +229,6 @@ fn what_does_not_fit_is_named() {
 fn one_that_is_not_there_is_named() {
     let loaded = load(Saved::new().root.path(), &name("b"), &spec(base("tiny")));
     let error = loaded.unwrap_err().to_string();
-    assert!(
-        error.starts_with("there is no adapter \"b\" in "),
-        "{error}"
-    );
+    let wanted = "there is no adapter \"b\" in ";
+    assert!(error.starts_with(wanted), "{error}");
 }

@@ -61,11 +61,8 @@ fn cached_decoding_equals_the_full_forward() {
             });
             let ends = Tensor::from_slice(&ends.collect::<Vec<i64>>());
             let (got, want) = (in_portions(&model, &portions), want.index_select(0, &ends));
-            assert!(
-                is_near(&got, &want, 1e-4),
-                "{portions:?} of {}",
-                config["model_type"]
-            );
+            let family = &config["model_type"];
+            assert!(is_near(&got, &want, 1e-4), "{portions:?} of {family}");
         }
     }
 }

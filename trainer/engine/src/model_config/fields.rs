@@ -82,7 +82,7 @@ impl ConfigFields {
         let found = value.map_or_else(|| "missing".into(), |value| shorten(&value.to_string()));
         let value = match reason {
             Some(reason) => format!("{found} ({reason})"),
-            None => value,
+            None => found,
         };
         let field = format!("{}{name}", self.prefix);
         ModelFileError::unsupported(&self.file, field, value, allowed)

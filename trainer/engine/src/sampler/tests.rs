@@ -161,10 +161,8 @@ fn presence_and_frequency_penalties_count_the_reply_alone() {
         let token = one(&logits(), &sampler).unwrap();
         assert_eq!(token.id, want, "{params:?} after {n}");
         let own = if want == 2 { 0.5_f64 } else { 0.25 };
-        assert!(
-            close(f64::from(token.logprob), own.ln(), 1e-5),
-            "the model's own"
-        );
+        // The log-probability is the model's own.
+        assert!(close(f64::from(token.logprob), own.ln(), 1e-5));
     }
 }
 

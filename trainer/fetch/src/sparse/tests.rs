@@ -120,10 +120,8 @@ fn a_server_without_ranges_gives_the_whole_once() {
     let other = SparseCopy::open(&server.url, "00", &path).unwrap();
     let error = other.check_if_whole().unwrap_err().to_string();
     let shown = path.display().to_string();
-    assert!(
-        error.contains(&shown) && error.contains("removed"),
-        "{error}"
-    );
+    let is_named = error.contains(&shown) && error.contains("removed");
+    assert!(is_named, "{error}");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 

@@ -157,10 +157,8 @@ async fn an_adapter_is_known_by_its_content_and_loaded_before_it_is_asked_for() 
     for _ in 0..2 {
         unloaded.push(rig.ok("/v1/unload_lora_adapter", &unload).await);
     }
-    assert_eq!(
-        unloaded,
-        [true, false].map(|found| json!({"unloaded": found}))
-    );
+    let expected = [true, false].map(|found| json!({"unloaded": found}));
+    assert_eq!(unloaded, expected);
     assert_eq!(listed().await, before);
 }
 

@@ -74,10 +74,8 @@ async fn a_step_is_taken_saved_and_found_again() {
         let saving = backend.save_checkpoint(run.clone(), name, manifest.clone());
         let saved = saving.await.unwrap();
         let listed = backend.checkpoints().await.unwrap();
-        assert_eq!(
-            (&listed[0].path, &listed[0].manifest),
-            (&saved.path, &manifest)
-        );
+        assert_eq!(listed[0].path, saved.path);
+        assert_eq!(listed[0].manifest, manifest);
         let loaded = backend.load_checkpoint(run.clone(), saved.path);
         assert_eq!(loaded.await.unwrap(), 1);
         let name: metaclaw_trainer_api::AdapterName = "main@1".parse().unwrap();
@@ -90,10 +88,8 @@ async fn a_step_is_taken_saved_and_found_again() {
             backend.forward(request).await.unwrap()
         };
         assert_eq!(forward("top_k", json!(1)).await.topk_ids[0].len(), 3);
-        assert_eq!(
-            forward("positions", json!([[2]])).await.logprobs[0].len(),
-            1
-        );
+        let found = forward("positions", json!([[2]])).await;
+        assert_eq!(found.logprobs[0].len(), 1);
         let body = json!({"tokens": [104], "max_tokens": 3, "model": "main@1"});
         let sample: SampleRequest = from_json(body);
         let sequences = backend.sample(sample).await.unwrap().sequences;

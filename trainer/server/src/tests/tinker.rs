@@ -253,10 +253,8 @@ async fn lists_of_empty_lists_are_refused_before_they_are_read() {
         let (status, told) = rig.post_raw(path, body.replace("LISTS", lists)).await;
         assert_eq!(status, expected, "{path}: {told}");
         let text = told.to_string();
-        assert!(
-            text.contains("bytes") || text.contains("values"),
-            "{path}: {text}"
-        );
+        let says_why = text.contains("bytes") || text.contains("values");
+        assert!(says_why, "{path}: {text}");
     }
 }
 

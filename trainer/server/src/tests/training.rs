@@ -14,10 +14,8 @@ async fn a_run_learns_is_saved_and_serves() {
     assert_eq!(json!([health["model"], health["step"]]), json!(["tiny", 0]));
     let run = rig.create().await;
     let passed = rig.forward_backward(&run, &[datum()]).await;
-    assert_eq!(
-        json!([passed["num_datums"], passed["total_tokens"]]),
-        json!([1, 4])
-    );
+    assert_eq!(passed["num_datums"], 1);
+    assert_eq!(passed["total_tokens"], 4);
     let first = passed["loss"].as_f64().unwrap();
     let clipped = json!({"session_id": run, "learning_rate": 0.01, "grad_clip_norm": 1.0});
     let stepped = rig.ok("/v1/train/optim_step", &clipped).await;
@@ -50,10 +48,8 @@ async fn a_run_learns_is_saved_and_serves() {
         assert_eq!(reply["model"], "main@5");
         let record = rig.record(&reply).await;
         // They come from the stream that drew it, not from a second request.
-        assert_eq!(
-            json!([record["adapter"], record["version"]]),
-            json!(["main@5", 5])
-        );
+        assert_eq!(record["adapter"], "main@5");
+        assert_eq!(record["version"], 5);
     }
     let base = rig.begin_chat(&json!({"model": "base"})).await;
     assert!(base.headers().get("x-metaclaw-adapter").is_none());
@@ -112,10 +108,8 @@ async fn a_checkpoint_brings_a_run_back() {
 
     let (_, listed) = rig.get("/v1/checkpoints").await;
     let listed = &listed["checkpoints"][0];
-    assert_eq!(
-        json!([listed["name"], listed["step"]]),
-        json!(["main@1", 1])
-    );
+    assert_eq!(listed["name"], "main@1");
+    assert_eq!(listed["step"], 1);
     assert_eq!(listed["manifest"], manifest);
 
     // It is loaded into another run, by name and by path; then the same step has the same result.

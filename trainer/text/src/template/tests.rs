@@ -103,11 +103,8 @@ fn a_refusal_comes_in_the_templates_own_words() {
     assert!(error.to_string().ends_with("roles must alternate"));
     let error = render("{{ messages.no.such }}", &RenderRequest::default()).unwrap_err();
     assert!(matches!(error, RenderError::Failed(_)), "{error}");
-    assert!(
-        ChatTemplate::new("{% if %}", BTreeMap::new())
-            .unwrap_err()
-            .contains("line 1")
-    );
+    let error = ChatTemplate::new("{% if %}", BTreeMap::new()).unwrap_err();
+    assert!(error.contains("line 1"), "{error}");
 }
 
 #[test]

@@ -64,11 +64,8 @@ async fn a_prompt_is_told_under_every_adapter_and_from_a_warm_cache() {
     );
     assert_told(&base.0, &dense(&model, None, &prompt, 4));
     assert_told(&own.0, &dense(&model, Some(&lora), &prompt, 0));
-    assert_eq!(
-        (base.1, own.1),
-        (plain, ids(&adapted)),
-        "and replies are the same"
-    );
+    // Replies are the same.
+    assert_eq!((base.1, own.1), (plain, ids(&adapted)));
     assert!((base.0[0].logprob - own.0[0].logprob).abs() > 1e-3);
 }
 
@@ -126,10 +123,8 @@ async fn nothing_ends_a_reply_that_has_no_stops_and_ignores_the_models_own() {
             continue;
         };
         let (tokens, finished) = run(&engine, noise(seed, false)).await.unwrap();
-        assert_eq!(
-            (tokens.len(), finished.reason),
-            (at + 1, FinishReason::Stop)
-        );
+        assert_eq!(tokens.len(), at + 1);
+        assert_eq!(finished.reason, FinishReason::Stop);
         return;
     }
     panic!("no seed gives an end id");

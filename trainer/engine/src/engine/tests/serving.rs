@@ -307,10 +307,8 @@ async fn min_tokens_and_stop_ids_are_obeyed_together() {
     let more = refusal(&engine, stopping(id, 25)).await;
     assert_eq!(more, "min_tokens is 25, allowed: 0 to max_tokens, 24");
     let unknown = refusal(&engine, stopping(300, 5)).await;
-    assert_eq!(
-        unknown,
-        "stop_token_ids is 300, allowed: ids below the vocabulary of 259"
-    );
+    let wanted = "stop_token_ids is 300, allowed: ids below the vocabulary of 259";
+    assert_eq!(unknown, wanted);
 }
 
 /// The model has one layer with the heads of Qwen3-4B's cache. An OpenClaw turn has 15,000 ids.

@@ -72,10 +72,8 @@ async fn a_model_has_rank_and_targets_of_the_checkpoint_that_it_was_loaded_from(
     let rig = patient();
     let usual = rig.model(4).await;
     let said = rig.save(&usual, 1).await;
-    assert_eq!(
-        json!([said["lora_rank"], said["train_unembed"]]),
-        json!([4, true])
-    );
+    assert_eq!(said["lora_rank"], 4);
+    assert_eq!(said["train_unembed"], true);
     let state = format!("tinker://{usual}/weights/state");
 
     // One model is new, and one had another rank and other targets.
