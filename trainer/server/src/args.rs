@@ -224,16 +224,19 @@ impl Args {
                 .and_then(|devices: Devices| devices.check().map(|()| devices));
             checked.map_err(|wrong| ArgsError::Devices { flag, name, wrong })
         };
-        let (own, name) = ("--training-devices", "METACLAW_TRAINING_DEVICES");
-        let training = read(&self.training_devices, own, name, Devices::by_default())?;
+        let training = read(
+            &self.training_devices,
+            "--training-devices",
+            "METACLAW_TRAINING_DEVICES",
+            Devices::by_default(),
+        )?;
         if is_vllm {
             return Ok([training.clone(), training]);
         }
-        let (own, name) = ("--inference-devices", "METACLAW_INFERENCE_DEVICES");
         let serving = read(
             &self.inference_devices,
-            own,
-            name,
+            "--inference-devices",
+            "METACLAW_INFERENCE_DEVICES",
             Devices::beside(&training),
         )?;
         Ok([training, serving])

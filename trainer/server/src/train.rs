@@ -140,7 +140,10 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName> {
     let own = FsPath::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
     name.parse().map_err(|_| {
-    let folder = folder.display(); let text = format!("path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {folder}/NAME");
+        let folder = folder.display();
+        let text = format!(
+            "path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {folder}/NAME"
+        );
         ApiError::field("path", text)
     })
 }

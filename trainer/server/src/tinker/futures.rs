@@ -215,11 +215,10 @@ impl Futures {
         drop(inner);
         if let Some(task) = task {
             task.abort();
-            let (error, category) = (
-                "the request was cancelled by its client".to_owned(),
-                FailureCategory::User,
-            );
-            let outcome = PromiseOutcome::Failed(FailedPromise { error, category });
+            let outcome = PromiseOutcome::Failed(FailedPromise {
+                error: "the request was cancelled by its client".to_owned(),
+                category: FailureCategory::User,
+            });
             self.finish(id, outcome);
         }
     }

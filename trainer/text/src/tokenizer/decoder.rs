@@ -130,10 +130,10 @@ fn byte_level(token: &str, letters: &HashMap<char, u8>) -> Box<[u8]> {
 }
 
 pub(super) fn metaspace(token: &str) -> Box<[u8]> {
-    let hex = token
+    let digits = token
         .strip_prefix("<0x")
         .and_then(|rest| rest.strip_suffix('>'));
-    let hex = hex.filter(|hex| hex.len() == 2);
+    let hex = digits.filter(|hex| hex.len() == 2);
     let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
     match byte {
         Some(byte) => [byte].into(),
