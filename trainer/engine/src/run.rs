@@ -172,8 +172,7 @@ impl OpenRun {
             self.version.0 += 1;
         }
         self.forget();
-        let is_empty = n_tokens == 0;
-        let avg_loss = if is_empty {
+        let avg_loss = if n_tokens == 0 {
             0.0
         } else {
             loss / n_tokens as f64

@@ -30,8 +30,7 @@ pub(super) fn read(
 ) -> Result<Vec<LayerSpec>> {
     let is_sliding = sliding(c, architecture, n_layers)?;
     let window = if is_sliding.contains(&true) {
-        let has_window = c.is_written("sliding_window");
-        let window = if has_window {
+        let window = if c.is_written("sliding_window") {
             c.size("sliding_window")?
         } else {
             WINDOW
