@@ -1,17 +1,14 @@
 //! The fields of each route's requests: supported, without effect, or refused with a reason.
 //!
 //! A field that is silently ignored would lead to another reply than the requested one. So the table of a route has
-//! every field that OpenAI or vLLM define for it, and a field in no table is refused too. The tables of
-//! `docs/extending/trainer-api.md` are generated from these.
+//! every field that OpenAI or vLLM define for it, and a field in no table is refused too. The tables are rows of Markdown
+//! in `data/fields.md`, which `docs/extending/trainer-api.md` repeats.
 
-mod text;
-
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use metaclaw_trainer_terms::ErrorCode;
 use serde_json::{Value, value::RawValue};
 
-pub use self::text::{CHAT, TOKENIZE};
 use crate::error::ApiError;
 
 /// Characters of a refused value that are shown.
@@ -26,46 +23,32 @@ pub struct Field {
     about: &'static str,
 }
 
-/// How a field is handled.
 #[derive(Debug)]
 enum FieldRule {
-    /// The route reads it.
     Done,
     /// It is accepted and ignored, because it does not affect the reply.
     NoEffect,
     /// It is not supported. Null is accepted as "not given". So are these values, as JSON.
-    Refused(&'static [&'static str]),
+    Refused(Vec<&'static str>),
 }
 
-/// Makes a field that the route reads.
-pub const fn done(name: &'static str, about: &'static str) -> Field {
-    Field {
-        name,
-        rule: FieldRule::Done,
-        about,
-    }
+/// The fields of each route.
+pub type FieldTables = BTreeMap<&'static str, Vec<Field>>;
+
+static TABLES: LazyLock<FieldTables> =
+    LazyLock::new(|| read_tables(include_str!("../data/fields.md")));
+
+/// Reads a page with a heading for each route, as `## POST /tokenize`, and a row for each field.
+pub fn read_tables(page: &'static str) -> FieldTables {
+    let table = |section: &'static str| {
+        let (route, rows) = section.split_once('\n')?;
+        Some((route, rows.lines().filter_map(Field::read).collect()))
+    };
+    page.split("## ").filter_map(table).collect()
 }
 
-/// Makes a field that is accepted and ignored.
-pub const fn no_effect(name: &'static str, about: &'static str) -> Field {
-    Field {
-        name,
-        rule: FieldRule::NoEffect,
-        about,
-    }
-}
-
-/// Makes a field that is not supported. `neutral` are values, as JSON, that count as "not given".
-pub const fn refused(
-    name: &'static str,
-    neutral: &'static [&'static str],
-    about: &'static str,
-) -> Field {
-    Field {
-        name,
-        rule: FieldRule::Refused(neutral),
-        about,
-    }
+pub(crate) fn of_route(route: &str) -> &'static [Field] {
+    TABLES.get(route).map_or(&[], Vec::as_slice)
 }
 
 /// Refuses fields that are not in `fields`, or are refused there. A body that is not a JSON object passes. Parsing it
@@ -87,14 +70,11 @@ pub fn check(body: &[u8], fields: &[Field]) -> Result<(), ApiError> {
 
 fn unknown(name: &str, fields: &[Field]) -> ApiError {
     let shown = cut(name);
-    let done: Vec<&str> = fields
-        .iter()
-        .filter(|field| matches!(field.rule, FieldRule::Done))
-        .map(|field| field.name)
-        .collect();
+    let done = fields.iter().filter(|field| field.is_done());
+    let done: Vec<&str> = done.map(Field::name).collect();
+    let done = done.join(", ");
     let text = format!(
-        "{shown} is no field of this route: {} are read (docs/extending/trainer-api.md)",
-        done.join(", ")
+        "{shown} is no field of this route: {done} are read (docs/extending/trainer-api.md)"
     );
     ApiError::field(shown, text).with_code(ErrorCode::UnknownParameter)
 }
@@ -102,22 +82,34 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
 // === impl Field ===
 
 impl Field {
+    /// Reads a row of three cells: the name, what becomes of the field, and what it does.
+    fn read(row: &'static str) -> Option<Self> {
+        let row = row.strip_prefix("| `")?.strip_suffix(" |")?;
+        let mut cells = row.splitn(3, " | ");
+        let (name, rule) = (cells.next()?.strip_suffix('`')?, cells.next()?);
+        let about = cells.next()?;
+        let rule = match rule {
+            "done" => FieldRule::Done,
+            "no effect" => FieldRule::NoEffect,
+            refused => FieldRule::Refused(refused.split('`').skip(1).step_by(2).collect()),
+        };
+        Some(Self { name, rule, about })
+    }
+
     fn check(&self, value: &RawValue) -> Result<(), ApiError> {
-        let FieldRule::Refused(neutral) = self.rule else {
+        let FieldRule::Refused(neutral) = &self.rule else {
             return Ok(());
         };
         if value.get() == "null" || neutral.iter().any(|one| is_same(value.get(), one)) {
             return Ok(());
         }
-        let allowed = match neutral {
+        let allowed = match neutral.as_slice() {
             [] => "none".to_owned(),
             values => values.join(" or "),
         };
         let (name, about) = (self.name, self.about);
-        let text = format!(
-            "{name} is {}, allowed: {allowed} ({about})",
-            cut(value.get())
-        );
+        let given = cut(value.get());
+        let text = format!("{name} is {given}, allowed: {allowed} ({about})");
         Err(ApiError::field(name, text).with_code(ErrorCode::UnsupportedParameter))
     }
 
@@ -125,24 +117,6 @@ impl Field {
         self.name
     }
 
-    /// Returns what the documentation says of it: whether it is supported, and its meaning.
-    pub fn cells(&self) -> String {
-        let neutral = |values: &[&str]| {
-            let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
-            match values.as_slice() {
-                [] => "refused".to_owned(),
-                values => format!("refused unless {}", values.join(", ")),
-            }
-        };
-        let rule = match &self.rule {
-            FieldRule::Done => "done".to_owned(),
-            FieldRule::NoEffect => "no effect".to_owned(),
-            FieldRule::Refused(values) => neutral(values),
-        };
-        format!("{rule} | {}", self.about)
-    }
-
-    /// Returns its name, if the route reads it.
     pub fn is_done(&self) -> bool {
         matches!(self.rule, FieldRule::Done)
     }

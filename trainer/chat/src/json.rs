@@ -11,11 +11,7 @@ use metaclaw_trainer_api::wire::TokenizeRequest;
 use metaclaw_trainer_terms::{ErrorCode, json};
 use serde::de::DeserializeOwned;
 
-use crate::{
-    bodies::Hold,
-    error::ApiError,
-    fields::{self, Field},
-};
+use crate::{bodies::Hold, error::ApiError, fields};
 
 /// Bodies up to this size are parsed on the receiving thread. Larger ones are parsed on a blocking thread, so that no
 /// reply waits for them. At 200 MB/s this takes a millisecond.
@@ -27,7 +23,8 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 /// The body of a route.
 pub(crate) trait ReadBody: Sized + Send + 'static {
     /// Its fields, and how each is handled.
-    const FIELDS: &'static [Field];
+    /// The heading of its table in `data/fields.md`.
+    const ROUTE: &'static str;
 
     /// Reads the supported ones.
     ///
@@ -37,7 +34,7 @@ pub(crate) trait ReadBody: Sized + Send + 'static {
 }
 
 impl ReadBody for TokenizeRequest {
-    const FIELDS: &'static [Field] = fields::TOKENIZE;
+    const ROUTE: &'static str = "POST /tokenize";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         parse(body)
@@ -87,21 +84,17 @@ pub fn mended(body: &[u8]) -> Cow<'_, [u8]> {
 /// Only `application/json` is accepted. Text and forms, which a web page can send to loopback without asking the
 /// browser first, must not reach a handler.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("");
+    let value = headers.get(header::CONTENT_TYPE);
+    let given = value.and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = given.split(';').next().unwrap_or("").trim();
     if media.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(ApiError::status(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        format!(
-            "content-type is {:?}: application/json is needed",
-            fields::cut(given)
-        ),
-    ))
+    let text = format!(
+        "content-type is {:?}: application/json is needed",
+        fields::cut(given)
+    );
+    Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
 }
 
 /// The most values of a chat's body: a small body of empty lists would take gigabytes of memory.
@@ -143,7 +136,7 @@ pub fn check_values(body: &[u8]) -> Result<(), ApiError> {
 /// Answers 400, which names the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
     check_values(body)?;
-    fields::check(body, T::FIELDS)?;
+    fields::check(body, fields::of_route(T::ROUTE))?;
     T::read(body)
 }
 

@@ -10,11 +10,8 @@ use metaclaw_trainer_chat::json::read_with;
 
 pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended, parse};
 
-use crate::{
-    error::ApiError,
-    fields::{self, Field},
-    state::TrainerApp,
-};
+use crate::error::Result;
+use crate::{error::ApiError, fields, state::TrainerApp};
 
 /// A request with its body, and the server that is asked.
 #[derive(Debug)]
@@ -23,42 +20,43 @@ pub(crate) struct Asked<T>(pub(crate) TrainerApp, pub(crate) T);
 /// The body of a route.
 pub(crate) trait ReadApiJson: Sized + Send + 'static {
     /// The fields of the body, and how each is treated.
-    const FIELDS: &'static [Field];
+    /// The heading of its table in `data/fields.md`.
+    const ROUTE: &'static str;
 
     /// Reads the fields that are used.
     ///
     /// # Errors
     /// Returns 400 with the field.
-    fn read(body: &[u8]) -> Result<Self, ApiError>;
+    fn read(body: &[u8]) -> Result<Self>;
 }
 
 macro_rules! read_as_it_stands {
-    ($($name:ty: $fields:ident,)*) => {$(
+    ($($name:ty: $route:literal,)*) => {$(
         impl ReadApiJson for $name {
-            const FIELDS: &'static [Field] = fields::$fields;
+            const ROUTE: &'static str = $route;
 
-            fn read(body: &[u8]) -> Result<Self, ApiError> {
+            fn read(body: &[u8]) -> Result<Self> {
                 parse(body)
             }
         }
     )*};
 }
 read_as_it_stands! {
-    CreateRequest: CREATE,
-    ForwardRequest: FORWARD,
-    ForwardBackwardRequest: FORWARD_BACKWARD,
-    SaveWeightsRequest: SAVE_WEIGHTS,
-    CheckpointLoadRequest: LOAD_CHECKPOINT,
-    PruneRequest: PRUNE,
-    CloseRunRequest: CLOSE_RUN,
-    LoadAdapterRequest: LOAD_ADAPTER,
-    UnloadAdapterRequest: UNLOAD_ADAPTER,
+    CreateRequest: "POST /v1/lora/create",
+    ForwardRequest: "POST /v1/train/forward",
+    ForwardBackwardRequest: "POST /v1/train/forward_backward",
+    SaveWeightsRequest: "POST /v1/weights/save",
+    CheckpointLoadRequest: "POST /v1/checkpoint/load",
+    PruneRequest: "POST /v1/checkpoints/prune",
+    CloseRunRequest: "POST /v1/lora/close",
+    LoadAdapterRequest: "POST /v1/load_lora_adapter",
+    UnloadAdapterRequest: "POST /v1/unload_lora_adapter",
 }
 
 impl ReadApiJson for OptimStepRequest {
-    const FIELDS: &'static [Field] = fields::OPTIM_STEP;
+    const ROUTE: &'static str = "POST /v1/train/optim_step";
 
-    fn read(body: &[u8]) -> Result<Self, ApiError> {
+    fn read(body: &[u8]) -> Result<Self> {
         // The fields are first read one by one, because the error of a flattened field does not contain its name.
         parse::<AdamSettings>(body)?;
         parse(body)
@@ -68,7 +66,7 @@ impl ReadApiJson for OptimStepRequest {
 impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self> {
         let body = read_with(request, app, read).await?;
         Ok(Self(app.clone(), body))
     }
@@ -78,7 +76,7 @@ impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T, ApiError> {
-    fields::check(body, T::FIELDS)?;
+pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T> {
+    fields::check(body, fields::of_route(T::ROUTE))?;
     T::read(body)
 }

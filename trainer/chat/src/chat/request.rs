@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use super::{messages, thinking::ThinkingBody};
 use crate::{
     error::ApiError,
-    fields::{self, Field},
+    fields,
     json::{self, ReadBody},
     model::Conversation,
     sampling::SamplingBody,
@@ -16,7 +16,7 @@ use crate::{
 /// The largest number of choices of one request: as many as our engine computes at once.
 const MAX_CHOICES: u32 = 16;
 
-/// The body as clients send it. `fields::CHAT` describes the fields that are not read here.
+/// The body as clients send it. `data/fields.md` describes the fields that are not read here.
 #[derive(Debug)]
 pub(crate) struct ChatBody {
     own: OwnFields,
@@ -81,7 +81,7 @@ pub(crate) struct ReplyForm {
 // === impl ChatBody ===
 
 impl ReadBody for ChatBody {
-    const FIELDS: &'static [Field] = fields::CHAT;
+    const ROUTE: &'static str = "POST /v1/chat/completions";
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
         Ok(Self {
@@ -128,7 +128,9 @@ impl ChatBody {
             },
             form: ReplyForm {
                 stream: own.stream.unwrap_or(false),
-                include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
+                include_usage: options
+                    .and_then(|options| options.include_usage)
+                    .unwrap_or(false),
                 logprobs,
             },
         })
@@ -142,7 +144,9 @@ fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, A
         (None, Some(given)) => ("max_tokens", given),
         (None, None) => return Ok(usize::MAX),
     };
-    let read = given.as_u64().and_then(|it| usize::try_from(it).ok());
+    let read = given
+        .as_u64()
+        .and_then(|number| usize::try_from(number).ok());
     read.filter(|tokens| *tokens > 0).ok_or_else(|| {
         let text = format!(
             "{field} is {given}, allowed: a whole number of at least 1 (leave it out for what the context leaves)"

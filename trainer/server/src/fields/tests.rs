@@ -4,7 +4,6 @@ use metaclaw_trainer_api::wire::{
     CheckpointLoadRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest,
     SaveWeightsRequest,
 };
-use metaclaw_trainer_chat::fields::{CHAT, TOKENIZE};
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -32,7 +31,7 @@ fn all_are_read<T: ReadApiJson>(
     check: impl Fn(T) -> Result<(), ApiError>,
     any: &[&str],
 ) {
-    let done = T::FIELDS.iter().filter(|field| field.is_done());
+    let done = of_route(T::ROUTE).iter().filter(|field| field.is_done());
     for field in done.filter(|field| !any.contains(&field.name())) {
         let refused = wrong().into_iter().any(|value| {
             let mut fields: Map<String, Value> = rest.as_object().unwrap().clone();
@@ -67,66 +66,28 @@ fn every_field_that_is_said_to_be_done_is_read() {
 
 #[test]
 fn a_field_that_nobody_knows_is_refused() {
-    let error = check(br#"{"tokens": [1], "temprature": 1}"#, SAMPLE).unwrap_err();
-    insta::assert_snapshot!(error);
+    let refused = |body: &str| check(body.as_bytes(), of_route("POST /v1/sample")).unwrap_err();
+    insta::assert_snapshot!(refused(r#"{"tokens": [1], "temprature": 1}"#));
     let long = format!("{{\"{}\": 1}}", "x".repeat(10_000));
-    assert!(
-        check(long.as_bytes(), SAMPLE)
-            .unwrap_err()
-            .to_string()
-            .len()
-            < 1_000
-    );
+    assert!(refused(&long).to_string().len() < 1_000);
 }
 
-/// Returns the tables that `docs/extending/trainer-api.md` must contain.
-fn tables() -> String {
-    let routes: [(&str, &[Field]); 14] = [
-        ("POST /v1/chat/completions", CHAT),
-        ("POST /v1/sample", SAMPLE),
-        ("POST /tokenize", TOKENIZE),
-        ("POST /v1/lora/create", CREATE),
-        ("POST /v1/train/forward_backward", FORWARD_BACKWARD),
-        ("POST /v1/train/forward", FORWARD),
-        ("POST /v1/train/optim_step", OPTIM_STEP),
-        ("POST /v1/weights/save", SAVE_WEIGHTS),
-        ("POST /v1/checkpoint/save", SAVE_CHECKPOINT),
-        ("POST /v1/checkpoint/load", LOAD_CHECKPOINT),
-        ("POST /v1/checkpoints/prune", PRUNE),
-        ("POST /v1/lora/close", CLOSE_RUN),
-        ("POST /v1/load_lora_adapter", LOAD_ADAPTER),
-        ("POST /v1/unload_lora_adapter", UNLOAD_ADAPTER),
-    ];
-    let table = |(route, fields): &(&str, &[Field])| {
-        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-        for field in *fields {
-            let (name, cells) = (format!("`{}`", field.name()), field.cells());
-            match rows.iter_mut().find(|(other, _)| *other == cells) {
-                Some((_, names)) => names.push(name),
-                None => rows.push((cells, vec![name])),
-            }
-        }
-        let rows = rows
-            .iter()
-            .map(|(cells, names)| format!("| {} | {cells} |\n", names.join(", ")));
-        let rows: String = rows.collect();
-        format!("\n## {route}\n\n| field | | |\n|---|---|---|\n{rows}")
-    };
-    routes.iter().map(table).collect()
-}
-
-/// The documentation must match the code; `METACLAW_WRITE_EXAMPLE=1` writes the tables.
+/// The documentation repeats the tables; `METACLAW_WRITE_EXAMPLE=1` writes them there.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how a person asks for it")]
 fn the_documentation_says_what_the_tables_say() {
     const MARK: &str =
-        "<!-- made from the tables of trainer/chat/src/fields and trainer/server/src/fields -->\n";
+        "<!-- made from trainer/chat/data/fields.md and trainer/server/data/fields.md -->\n";
+    const TABLES: &str = concat!(
+        include_str!("../../../chat/data/fields.md"),
+        include_str!("../../data/fields.md")
+    );
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/extending/trainer-api.md");
     let text = std::fs::read_to_string(&file).unwrap();
     let (head, made) = text.split_once(MARK).unwrap();
     if std::env::var("METACLAW_WRITE_EXAMPLE").is_ok() {
-        std::fs::write(&file, format!("{head}{MARK}{}", tables())).unwrap();
+        std::fs::write(&file, format!("{head}{MARK}{TABLES}")).unwrap();
     } else {
-        assert!(made == tables(), "{} says something else", file.display());
+        assert!(made == TABLES, "{} says something else", file.display());
     }
 }

@@ -99,8 +99,6 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) fn run_of(path: &str) -> &str {
-    path.trim_start_matches("tinker://")
-        .split('/')
-        .next()
-        .unwrap_or_default()
+    let rest = path.trim_start_matches("tinker://");
+    rest.split('/').next().unwrap_or_default()
 }
