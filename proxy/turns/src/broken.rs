@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    daily::BreakCounts,
+    counts::BreakCounts,
     keys,
     log::{LogFuture, TurnLog},
     prompt::{comparable, first_change},
@@ -16,7 +16,7 @@ use crate::{
     record::Record,
     store::Store,
     turn::{BreakCause, Served, Turn},
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// A turn whose prompt a provider's cache could serve only in part.
@@ -80,7 +80,7 @@ impl TurnLog {
     }
 }
 
-fn broken(store: &Store, id: TurnId) -> Result<Option<BrokenPrompt>, TxnError> {
+fn broken(store: &Store, id: TurnId) -> TxnResult<Option<BrokenPrompt>> {
     let Some(prefix) = Record::get(store, id)?.and_then(|record| record.prefix) else {
         return Ok(None);
     };

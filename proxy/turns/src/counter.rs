@@ -15,6 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 /// Number of decimal digits of a u64. The file always has the same length, so that writing it needs no free disk space.
 const DIGITS: usize = 20;
 
@@ -43,6 +45,11 @@ impl Flushed {
     /// Returns the file's path. `dir` is the folder of the log.
     pub(crate) fn path(dir: &Path) -> PathBuf {
         dir.join("flushed")
+    }
+
+    /// Removes the file, because it belongs to another database.
+    pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+        if_there(fs::remove_file(Self::path(dir))).map(drop)
     }
 
     /// A missing or unreadable number counts as 0, because the log itself does not depend on this file.

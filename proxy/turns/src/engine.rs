@@ -6,13 +6,13 @@ use metaclaw_chat::TurnId;
 
 use crate::{
     append,
-    cache::SessionCache,
     error::LogError,
     folder::OpenedStore,
     health::LogState,
     jobs::{Ack, Append, ReadJob, Write, answer},
     journal::MAX_TURNS,
-    store::{StoreError, StoreTxn, panic_text},
+    session::SessionCache,
+    store::{StoreError, StoreResult, StoreTxn, panic_text},
     turn::BreakCause,
     txn::Txn,
 };
@@ -93,7 +93,7 @@ impl StoreEngine {
                 // It is no error if nobody listens.
                 let _ = state.appended.send(*id);
             }
-            append.pending.tell(result);
+            append.answer(result);
         }
         for ack in acks {
             ack();
@@ -105,11 +105,7 @@ impl StoreEngine {
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        appends: &[Append],
-        writes: Vec<Write>,
-    ) -> Result<WrittenBatch, StoreError> {
+    fn write(&mut self, appends: &[Append], writes: Vec<Write>) -> StoreResult<WrittenBatch> {
         let Self { opened, cache } = self;
         if appends.is_empty() && writes.is_empty() {
             return Ok(WrittenBatch {
@@ -156,7 +152,7 @@ impl StoreFailure {
 }
 
 /// A panic of the store is treated like any other failure. Mostly it concerns a page that the store cannot interpret.
-fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, StoreFailure> {
+fn flatten<T>(caught: std::thread::Result<StoreResult<T>>) -> Result<T, StoreFailure> {
     match caught {
         Ok(result) => result.map_err(|error| StoreFailure {
             why: error.to_string(),

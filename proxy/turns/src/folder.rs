@@ -10,9 +10,6 @@ mod access;
 mod aside;
 mod compact;
 mod files;
-mod format;
-mod lock;
-mod opening;
 mod parts;
 mod readable;
 mod repair;
@@ -25,13 +22,12 @@ use std::{
 
 use metaclaw_chat::if_there;
 
+pub(crate) use self::{access::OpenMode, files::write};
 use self::{
-    access::{not_usable, open_error},
+    access::{Lock, not_usable, open_error},
     aside::CopiedDatabase,
-    lock::Lock,
     repair::{DatabasePlace, Repaired},
 };
-pub(crate) use self::{files::write, opening::OpenMode};
 use crate::{
     config::TurnsConfig,
     counter::{FlushCounter, Flushed},
@@ -39,7 +35,7 @@ use crate::{
     health::{MovedAside, OpenOutcome},
     journal,
     mask::Mask,
-    store::{Store, StoreError},
+    store::{Store, StoreError, StoreResult},
 };
 
 /// An open log, before its thread starts.
@@ -59,7 +55,7 @@ pub(crate) struct OpenedStore {
 
 impl OpenedStore {
     /// Checks that the file is still at its place, because writes to a removed file are lost.
-    pub(crate) fn check_place(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_place(&self) -> StoreResult<()> {
         let inode = if_there(inode(&self.file)).map_err(StoreError::NotWritable)?;
         let is_there = inode == Some(self.inode);
         is_there.then_some(()).ok_or(StoreError::Removed)
@@ -112,7 +108,7 @@ pub(crate) fn open(
     let settled = compact::settle(dir, &database);
     settled.map_err(|error| not_usable(dir, error))?;
     access::check(dir, &database)?;
-    format::check(dir, &database, opening)?;
+    access::check_format(dir, &database, opening)?;
     let at = DatabasePlace {
         dir,
         database: &database,
@@ -142,7 +138,7 @@ pub(crate) fn open(
         copied: copied.map_err(|error| not_usable(dir, error))?,
     };
     say(&outcome);
-    format::mark(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
+    access::mark_format(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
     let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
     let opened = OpenedStore {
         store,

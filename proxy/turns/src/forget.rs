@@ -23,7 +23,7 @@ use crate::{
     texts,
     turn::TurnState,
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
     verdicts,
 };
 
@@ -127,7 +127,7 @@ impl TurnLog {
 }
 
 /// Deletes a session with everything that it alone uses. Returns the number of its turns.
-fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, TxnError> {
+fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> TxnResult<u64> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
@@ -175,7 +175,7 @@ fn mask_session(
     agent: &AgentId,
     name: &SessionId,
     mask: &TextMask,
-) -> Result<u64, TxnError> {
+) -> TxnResult<u64> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
@@ -241,7 +241,7 @@ fn mask_session(
 }
 
 /// Returns the masked text of a line, or `None` if there is nothing to mask.
-fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> Result<Option<String>, TxnError> {
+fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> TxnResult<Option<String>> {
     let mut value: Value = texts::value(txn, line)?;
     Ok(mask_value(&mut value, mask).then(|| value.to_string()))
 }

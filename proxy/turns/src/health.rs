@@ -10,7 +10,7 @@ use std::{
 use metaclaw_chat::TurnId;
 use tokio::sync::{broadcast, watch};
 
-use crate::{daily::BreakCounts, turn::BreakCause};
+use crate::{counts::BreakCounts, turn::BreakCause};
 
 /// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;

@@ -9,10 +9,9 @@ use crate::{
     error::LogError,
     log::{LogFuture, TurnLog},
     new_turn::NewTurn,
-    store::StoreError,
     tokens,
     txn::Txn,
-    values::TxnError,
+    values::{TxnError, TxnResult},
     verdicts,
 };
 
@@ -83,33 +82,20 @@ fn check(turns: &[ImportedTurn]) -> Result<(), LogError> {
     Ok(())
 }
 
-fn import(
-    txn: &mut Txn<'_>,
-    first: u64,
-    turns: &[ImportedTurn],
-) -> Result<ImportOutcome, TxnError> {
+fn import(txn: &mut Txn<'_>, first: u64, turns: &[ImportedTurn]) -> TxnResult<ImportOutcome> {
     let mut outcome = ImportOutcome::default();
     for (at, imported) in (0..).zip(turns) {
         let key = first.wrapping_add(at);
         let n_before = txn.appended.len();
-        let id = append::append(txn, key, &imported.turn).map_err(all_or_none)?;
+        let id = append::append(txn, key, &imported.turn).map_err(TxnError::fail_all)?;
         if txn.appended.len() == n_before {
             outcome.n_known += 1;
             continue;
         }
         outcome.n_new += 1;
         if let Some(verdict) = imported.verdict.clone() {
-            verdicts::add(txn, id, verdict).map_err(all_or_none)?;
+            verdicts::add(txn, id, verdict).map_err(TxnError::fail_all)?;
         }
     }
     Ok(outcome)
-}
-
-/// If an operation refuses in the middle, others were written before it, so the whole transaction fails. Only damage
-/// can cause this.
-fn all_or_none(error: TxnError) -> TxnError {
-    match error {
-        TxnError::Refused(error) => TxnError::Store(StoreError::Other(error.to_string())),
-        TxnError::Store(error) => TxnError::Store(error),
-    }
 }

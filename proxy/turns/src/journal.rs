@@ -9,9 +9,9 @@ use metaclaw_chat::TurnId;
 use crate::{
     keys,
     record::Record,
-    store::{Bytes, Store, StoreError, StoreSource as _, StoreTxn, Table},
+    store::{Bytes, Store, StoreResult, StoreSource as _, StoreTxn, Table},
     text::hash,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Turns in one transaction, so that an entry is one piece of 4,000 bytes.
@@ -35,11 +35,7 @@ pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
 }
 
 /// Writes the entry of a transaction.
-pub(crate) fn put(
-    txn: &StoreTxn<'_>,
-    number: u64,
-    turns: &[JournalEntry],
-) -> Result<(), StoreError> {
+pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[JournalEntry]) -> StoreResult<()> {
     let turns = turns.iter();
     let turns = turns.flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
     txn.put(
@@ -56,7 +52,7 @@ pub(crate) fn put_back(
     after: u64,
     at_ms: u64,
     entry: JournalEntry,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let (id, mark) = entry;
     let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
     let mut keys = (0_u32..).map(|n| [&beginning[..], &n.to_be_bytes()].concat());
@@ -73,7 +69,7 @@ pub(crate) fn put_back(
 
 /// Returns the transactions that added this log's own turns, with the time when the last of these ended: the newest
 /// first, up to the first whose turns had all ended at `ms`.
-pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnError> {
+pub(crate) fn back_to(store: &Store, ms: u64) -> TxnResult<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     for pair in store.range(Table::Journal, keys::under(&[])).rev() {
         let (key, turns) = pair?;
@@ -99,7 +95,7 @@ pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnErro
 pub(crate) fn sessions_since(
     store: &Store,
     times_ms: RangeInclusive<u64>,
-) -> Result<HashSet<u64>, TxnError> {
+) -> TxnResult<HashSet<u64>> {
     let mut sessions = HashSet::new();
     for pair in store.range(Table::Journal, keys::under(&[])) {
         for (id, _) in read(&pair?.1) {
@@ -116,10 +112,7 @@ pub(crate) fn sessions_since(
 }
 
 /// Returns the first transaction after one that added turns of this log's own, with these turns in their order.
-pub(crate) fn next_own(
-    store: &Store,
-    after: u64,
-) -> Result<Option<(u64, Vec<TurnId>)>, StoreError> {
+pub(crate) fn next_own(store: &Store, after: u64) -> StoreResult<Option<(u64, Vec<TurnId>)>> {
     let next = Bytes::from(&after.saturating_add(1).to_be_bytes());
     for pair in store.range(Table::Journal, next..) {
         let (key, turns) = pair?;
@@ -136,16 +129,14 @@ pub(crate) fn next_own(
 }
 
 /// Returns the number of the last transaction, or 0 for an empty log.
-pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
+pub(crate) fn last_number(store: &Store) -> StoreResult<u64> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();
     let number = last.transpose()?.and_then(|(key, _)| keys::read_u64(&key));
     Ok(number.unwrap_or_default())
 }
 
 /// Returns all turns, the latest first. If a turn was tried again, it has the place of its last try.
-pub(crate) fn newest_first(
-    store: &Store,
-) -> impl Iterator<Item = Result<TurnId, StoreError>> + use<> {
+pub(crate) fn newest_first(store: &Store) -> impl Iterator<Item = StoreResult<TurnId>> + use<> {
     let mut seen = HashSet::new();
     let turns = store.range(Table::Journal, keys::under(&[])).rev();
     let ids = turns.flat_map(|turns| match turns {
@@ -161,7 +152,7 @@ pub(crate) fn marked(
     store: &Store,
     mark: [u8; 8],
     before: Option<&Bytes>,
-) -> Result<(Vec<TurnId>, Option<Bytes>), StoreError> {
+) -> StoreResult<(Vec<TurnId>, Option<Bytes>)> {
     let (mut ids, mut n_seen) = (Vec::new(), 0);
     let range = match before {
         Some(before) => keys::between(&[], before),

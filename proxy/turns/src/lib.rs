@@ -8,14 +8,12 @@
 
 mod append;
 mod broken;
-mod cache;
 mod clock;
 mod codec;
 mod config;
 mod copy;
 mod counter;
 mod counts;
-mod daily;
 mod engine;
 mod error;
 mod export;
@@ -31,7 +29,6 @@ mod lessons;
 mod lines;
 mod list;
 mod log;
-mod lost;
 mod mask;
 mod mend;
 mod new_turn;
@@ -40,9 +37,7 @@ mod query;
 mod read;
 mod reader;
 mod record;
-mod replies;
 mod restore;
-mod roll_back;
 mod rollouts;
 mod serving;
 mod session;
@@ -58,7 +53,6 @@ mod turn;
 mod txn;
 mod values;
 mod verdicts;
-mod view;
 mod work;
 mod worker;
 
@@ -69,18 +63,18 @@ pub use self::{
     broken::BrokenPrompt,
     clock::ClockReadings,
     config::{Durability, TurnsConfig},
-    counts::LogCounts,
-    daily::{BreakCounts, DailyCounts, DayStatistics, day_of},
+    counts::{BreakCounts, DailyCounts, DayStatistics, Funnel, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     export::{Exported, ExportedTurn},
     health::{LogHealth, MovedAside, OpenOutcome},
     import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
     jobs::Done,
     lessons::{LessonCounts, WISH},
+    list::{MAX_LIST, TurnFilter, TurnSummary},
     log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
+    query::Replied,
     reader::LogReader,
-    replies::Replied,
     restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
     rollouts::{
         RolloutFilter,
@@ -88,11 +82,11 @@ pub use self::{
     },
     serving::Choice,
     set_aside::{AsideLog, SetAside},
+    statistics::LogCounts,
     step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,
     turn::{
         BreakCause, LessonRef, Request, RolloutMark, Served, StateKind, StreamEnd, Tokens, Turn,
         TurnKind, TurnMeta, TurnState, Use,
     },
-    view::{Funnel, MAX_LIST, TurnFilter, TurnSummary},
 };

@@ -16,7 +16,7 @@ use crate::{
     record::{LineRun, Stored, damaged_turn},
     store::StoreSource,
     texts,
-    values::TxnError,
+    values::{TxnError, TxnResult},
     work,
 };
 
@@ -54,11 +54,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the messages of a turn in order: runs of its session's lines.
-    pub(crate) fn messages(
-        &mut self,
-        id: TurnId,
-        runs: &[LineRun],
-    ) -> Result<Vec<Message>, TxnError> {
+    pub(crate) fn messages(&mut self, id: TurnId, runs: &[LineRun]) -> TxnResult<Vec<Message>> {
         let mut found = Vec::new();
         for (from, to, seq) in runs {
             let mut seq = *seq;
@@ -71,7 +67,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the value of a line that a turn of the session has.
-    pub(crate) fn value<T>(&mut self, id: TurnId, line: u32, seq: u32) -> Result<T, TxnError>
+    pub(crate) fn value<T>(&mut self, id: TurnId, line: u32, seq: u32) -> TxnResult<T>
     where
         T: DeserializeOwned + Clone + 'static,
     {
@@ -90,7 +86,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the turn that has a line: the given one, or a later one.
-    fn turn_of(&mut self, id: TurnId, line: u32, from: u32) -> Result<u32, TxnError> {
+    fn turn_of(&mut self, id: TurnId, line: u32, from: u32) -> TxnResult<u32> {
         let from = keys::id(id.session, from);
         let mut at = self.places.get(&(line, from)).copied().unwrap_or(from);
         loop {
@@ -107,7 +103,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the own lines of a turn, or `None` if there is no such turn.
-    fn lines(&mut self, id: TurnId) -> Result<Option<&TurnLines>, TxnError> {
+    fn lines(&mut self, id: TurnId) -> TxnResult<Option<&TurnLines>> {
         Ok(match self.decoded.entry(id) {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(new) => match Stored::get(self.source, id)? {

@@ -26,11 +26,11 @@ use crate::{
     error::{LogError, OpenError},
     folder::{self, OpenMode},
     health::{LogHealth, LogState, OpenOutcome},
-    jobs::{Ack, Append, Done, LogJob, PendingTurn, Write, answer},
+    jobs::{Ack, Append, Done, LogJob, Write, answer},
     new_turn::NewTurn,
     store::Store,
     txn::Txn,
-    values::TxnError,
+    values::TxnResult,
     worker::LogWorker,
 };
 
@@ -225,21 +225,12 @@ impl TurnLog {
     /// Works like [`TurnLog::append`]. `done` is also notified of a turn that was not queued.
     pub fn hand_in(&self, turn: NewTurn, done: Done) -> impl Future<Output = ()> + Send {
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let pending = PendingTurn::new(&self.inner.state, key, done);
-        let n_bytes = turn.n_bytes();
-        let new = Box::new(turn);
+        let mut append = Append::new(&self.inner.state, key, turn, done);
         async move {
-            let room = match self.room(n_bytes).await {
-                Ok(room) => room,
-                Err(error) => return pending.tell(Err(error)),
-            };
-            let append = Append {
-                key,
-                new,
-                n_bytes,
-                pending,
-                _room: room,
-            };
+            match self.room(append.n_bytes).await {
+                Ok(room) => append.room = Some(room),
+                Err(error) => return append.answer(Err(error)),
+            }
             // If the job is not accepted, dropping it notifies the caller.
             let _ = self.send(LogJob::Append(append)).await;
         }
@@ -259,7 +250,7 @@ impl TurnLog {
     /// Sends a query to the thread. The answer is from stored data.
     pub(crate) fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Store) -> Result<T, TxnError> + Send + 'static,
+        question: impl FnOnce(&Store) -> TxnResult<T> + Send + 'static,
     ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let read = move |store: &Store| {
@@ -273,7 +264,7 @@ impl TurnLog {
     /// Makes a change. Returns after the flush.
     pub(crate) fn write<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError> + Send + 'static,
+        change: impl FnOnce(&mut Txn<'_>) -> TxnResult<T> + Send + 'static,
     ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let write: Write = Box::new(move |txn| {

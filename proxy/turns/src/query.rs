@@ -5,19 +5,32 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId};
 
 use crate::{
+    counts::Funnel,
     journal, keys,
+    lines::LineReader,
     log::{LogFuture, TurnLog},
     read::{self, turn_ids},
-    record::Record,
+    record::{Record, Setup},
     session::SessionRecord,
     store::{Store, StoreSource as _, Table},
+    texts,
     turn::{StateKind, Turn, TurnKind, TurnMeta},
-    values::{self, TxnError},
-    view::Funnel,
+    values::{self, TxnResult},
 };
+
+/// A reply, and the upstream that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replied {
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// Whether a part of its text was masked.
+    pub masked: bool,
+    /// The reply, as far as it arrived.
+    pub reply: Message,
+}
 
 /// Number of consecutive side turns that are skipped in the search for a main turn.
 const ERRANDS: usize = 200;
@@ -139,6 +152,43 @@ impl TurnLog {
         })
     }
 
+    /// Returns the replies of a session, the oldest first, without the requests. Unreadable ones are left out.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub fn replies(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, Vec<Replied>> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.read(move |store| {
+            let mut replies = Vec::new();
+            let Some(number) = SessionRecord::number(store, &agent, &session)? else {
+                return Ok(replies);
+            };
+            for id in (0..).map(|seq| keys::id(number, seq)) {
+                match values::readable(Record::get(store, id))? {
+                    None => {}
+                    Some(None) => break,
+                    Some(Some(record)) => {
+                        let reply = values::readable(replied(store, id, &record))?;
+                        replies.extend(reply.flatten());
+                    }
+                }
+            }
+            Ok(replies)
+        })
+    }
+
+    /// Returns the ids of all turns, in the order in which they came.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub fn by_arrival(&self) -> LogFuture<'_, Vec<TurnId>> {
+        self.read(|store| {
+            let mut ids = journal::newest_first(store).collect::<Result<Vec<_>, _>>()?;
+            ids.reverse();
+            Ok(ids)
+        })
+    }
+
     /// Returns the chain hash after each of the latest replies, the newest first. A new request of a client without
     /// session names may continue one of them.
     pub fn recent_chains(
@@ -205,10 +255,20 @@ impl TurnLog {
 }
 
 /// Returns the counts of every agent.
-pub(crate) fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
+pub(crate) fn counts(store: &Store) -> TxnResult<Vec<(AgentId, Funnel)>> {
     let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
     let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
+}
+
+fn replied(store: &Store, id: TurnId, record: &Record) -> TxnResult<Option<Replied>> {
+    let (_, served): Setup = texts::value(store, &record.setup)?;
+    let reply = read::reply(&mut LineReader::new(store), id, record)?;
+    Ok(reply.map(|reply| Replied {
+        upstream: served.upstream,
+        masked: record.meta.masked,
+        reply,
+    }))
 }
 
 /// The place after all turns of a session.
@@ -217,14 +277,11 @@ fn end_of(session: u64) -> TurnId {
 }
 
 /// Returns the last turn of a session.
-pub(crate) fn last_turn(store: &Store, session: u64) -> Result<Option<TurnId>, TxnError> {
+pub(crate) fn last_turn(store: &Store, session: u64) -> TxnResult<Option<TurnId>> {
     last_before(store, end_of(session)).next().transpose()
 }
 
-fn last_before(
-    store: &Store,
-    id: TurnId,
-) -> impl Iterator<Item = Result<TurnId, TxnError>> + use<> {
+fn last_before(store: &Store, id: TurnId) -> impl Iterator<Item = TxnResult<TurnId>> + use<> {
     let earlier = keys::between(&keys::session(id.session), &keys::turn(id));
     read::ids_in(store, earlier).rev()
 }
@@ -235,7 +292,7 @@ pub(crate) fn in_session(
     agent: &AgentId,
     kind: Option<StateKind>,
     number: u64,
-) -> Result<Vec<TurnId>, TxnError> {
+) -> TxnResult<Vec<TurnId>> {
     if let Some(kind) = kind.filter(|kind| *kind != StateKind::Captured) {
         let prefix = keys::index_prefix(kind, agent);
         return moved(store, &[&prefix[..], &keys::session(number)].concat());
@@ -256,7 +313,7 @@ pub(crate) fn in_session(
 }
 
 /// Returns the turns under a prefix of the index by state, ordered by id.
-pub(crate) fn moved(store: &Store, prefix: &[u8]) -> Result<Vec<TurnId>, TxnError> {
+pub(crate) fn moved(store: &Store, prefix: &[u8]) -> TxnResult<Vec<TurnId>> {
     let mut ids = Vec::new();
     for pair in store.range(Table::Index, keys::under(prefix)) {
         ids.extend(keys::read_turn(&pair?.0));

@@ -19,11 +19,11 @@ use crate::{
     record::Record,
     session::SessionRecord,
     state,
-    store::{Store, StoreError, Table},
+    store::{Store, Table},
     text::JsonText,
     turn::{Turn, TurnMeta, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
     verdicts,
 };
 
@@ -180,7 +180,7 @@ impl TurnLog {
             let restore = move |txn: &mut Txn<'_>| {
                 let mut entered = HashMap::new();
                 for new in news {
-                    restore(txn, new, &mut entered).map_err(all_or_none)?;
+                    restore(txn, new, &mut entered).map_err(TxnError::fail_all)?;
                 }
                 Ok(())
             };
@@ -215,11 +215,7 @@ struct Placed {
 
 type KnownSessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
 
-fn is_known(
-    store: &Store,
-    sessions: &mut KnownSessions,
-    turn: &Fingerprint,
-) -> Result<bool, TxnError> {
+fn is_known(store: &Store, sessions: &mut KnownSessions, turn: &Fingerprint) -> TxnResult<bool> {
     Ok(place(store, sessions, turn)?.is_some())
 }
 
@@ -228,7 +224,7 @@ fn place(
     store: &Store,
     sessions: &mut KnownSessions,
     turn: &Fingerprint,
-) -> Result<Option<u32>, TxnError> {
+) -> TxnResult<Option<u32>> {
     let name = (turn.agent.clone(), turn.session.clone());
     if let Some(known) = sessions.get(&name) {
         return Ok(known.get(turn).copied());
@@ -251,7 +247,7 @@ fn place(
 }
 
 /// Finds out what has to be done with each turn.
-fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<RestoreLook, TxnError> {
+fn look(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<RestoreLook> {
     let (mut sessions, mut looked) = (KnownSessions::new(), RestoreLook::default());
     let mut coming = HashSet::new();
     let earliest = turns.iter().map(|it| it.at_ms).min().unwrap_or_default();
@@ -297,7 +293,7 @@ fn restore(
     txn: &mut Txn<'_>,
     placed: Placed,
     entered: &mut HashMap<Fingerprint, u32>,
-) -> Result<(), TxnError> {
+) -> TxnResult<()> {
     let restored = placed
         .parent_is
         .and_then(|parent| entered.get(&parent).copied());
@@ -329,12 +325,4 @@ fn restore(
         values::put_json(txn, Table::Uses, &keys::turn(id), &placed.uses)?;
     }
     Ok(())
-}
-
-/// If an operation refuses in the middle, others were written before it, so the whole transaction fails.
-fn all_or_none(error: TxnError) -> TxnError {
-    match error {
-        TxnError::Refused(error) => TxnError::Store(StoreError::Other(error.to_string())),
-        TxnError::Store(error) => TxnError::Store(error),
-    }
 }

@@ -21,7 +21,7 @@ use crate::{
     session::SessionRecord,
     store::{Store, Table},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Selects rollouts for a list, the newest first.
@@ -114,7 +114,7 @@ impl TurnLog {
     }
 }
 
-fn list(store: &Store, filter: &RolloutFilter) -> Result<Vec<Rollout>, TxnError> {
+fn list(store: &Store, filter: &RolloutFilter) -> TxnResult<Vec<Rollout>> {
     let mut found: Vec<Rollout> = Vec::new();
     for (_, rollout) in values::readable_json::<Rollout>(store, Table::Rollouts, &[])? {
         let is_selected = filter.agent.as_ref().is_none_or(|it| *it == rollout.agent)

@@ -9,15 +9,14 @@ use metaclaw_chat::{AgentId, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    cache::SessionCache,
-    daily::{DailyCounts, day_of},
+    counts::{DailyCounts, Funnel, day_of},
     journal::{self, JournalEntry},
     keys,
     mask::Mask,
-    store::{Bytes, StoreError, StoreSource, StoreTxn, Table},
+    session::SessionCache,
+    store::{Bytes, StoreResult, StoreSource, StoreTxn, Table},
     turn::BreakCause,
     values::{self, TxnError},
-    view::Funnel,
 };
 
 /// The data that operations work on.
@@ -53,7 +52,7 @@ impl<'a> Txn<'a> {
         &self,
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         self.change(agent, Table::Counts, &keys::agent(agent), change)
     }
 
@@ -63,7 +62,7 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         at_ms: u64,
         change: impl FnOnce(&mut DailyCounts),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         self.count_on(agent, day_of(at_ms), change)
     }
 
@@ -73,7 +72,7 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         day: u32,
         change: impl FnOnce(&mut DailyCounts),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         let key = keys::day(day, agent);
         self.change(agent, Table::Statistics, &key, change)
     }
@@ -85,7 +84,7 @@ impl<'a> Txn<'a> {
         table: Table,
         key: &[u8],
         change: impl FnOnce(&mut T),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         let mut counts: T = match values::get_json(self.store, table, key) {
             Ok(counts) => counts.unwrap_or_default(),
             Err(TxnError::Store(error)) => return Err(error),
@@ -100,7 +99,7 @@ impl<'a> Txn<'a> {
     }
 
     /// Ends the operations of the `number`th transaction. Returns the new turns whose prompts broke.
-    pub(crate) fn finish(self, number: u64) -> Result<Vec<(TurnId, BreakCause)>, StoreError> {
+    pub(crate) fn finish(self, number: u64) -> StoreResult<Vec<(TurnId, BreakCause)>> {
         journal::put(self.store, number, &self.appended)?;
         Ok(self.broken)
     }
@@ -115,7 +114,7 @@ impl<'a> Deref for Txn<'a> {
 }
 
 impl StoreSource for Txn<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn get(&self, table: Table, key: &[u8]) -> StoreResult<Option<Bytes>> {
         self.store.get(table, key)
     }
 }

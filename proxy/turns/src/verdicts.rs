@@ -9,11 +9,11 @@ use crate::{
     store::{StoreSource, Table},
     turn::{TurnKind, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Returns all verdicts on a turn, the oldest first.
-pub(crate) fn all(source: &impl StoreSource, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
+pub(crate) fn all(source: &impl StoreSource, id: TurnId) -> TxnResult<Vec<Verdict>> {
     let verdicts = values::get_json(source, Table::Verdicts, &keys::turn(id))?;
     Ok(verdicts.unwrap_or_default())
 }
@@ -39,7 +39,7 @@ pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<St
 }
 
 /// Adds a verdict, which is valid from now on. Returns whether there was one before.
-pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<bool, TxnError> {
+pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> TxnResult<bool> {
     let (agent, state) = state::of_turn(txn, id)?;
     let mut verdicts = all(txn, id)?;
     let before = verdicts.last().map(|it| (it.score, it.at_session_end));

@@ -1,9 +1,12 @@
-//! Checks whether the log's files are usable before sled opens any. sled would not say which one fails, and treats some
-//! unreadable files as the end of the log.
+//! Whether this process may use the log's folder: its files, their format, and the lock that one process holds.
+//!
+//! All of it is checked before sled opens any file. sled would not say which file fails, and treats some unreadable files
+//! as the end of the log. The database has its own lock, but some files are read and moved before it is opened.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
 };
@@ -11,8 +14,12 @@ use std::{
 use metaclaw_chat::if_there;
 use rustix::fs::Access;
 
-use super::{files::entries, opening::FORMAT};
-use crate::{error::OpenError, store::StoreError};
+use super::files::{entries, write};
+use crate::{
+    counter::Flushed,
+    error::OpenError,
+    store::{Store, StoreError},
+};
 
 /// The threads of sled, and ours.
 const THREADS: usize = 9;
@@ -164,4 +171,123 @@ pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
             }
         }
     }
+}
+
+/// The format that this program writes and reads. README.md describes it.
+pub(super) const FORMAT: u32 = 4;
+
+/// The occasion on which a log is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenMode {
+    /// At the start of the program. A damaged database is moved aside. A missing one is reported.
+    First,
+    /// By a command that only reads. A damaged database is not changed. A missing one is reported.
+    Look,
+    /// After a running program has lost it. A damaged database is not changed, because it may not be damaged. If it is
+    /// missing, a new one is created, because turns are waiting.
+    Again {
+        /// Whether a value could not be read.
+        damaged: bool,
+    },
+}
+
+/// The lock of the folder, held until this is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct Lock(#[expect(dead_code, reason = "its lock goes with it")] File);
+
+// === impl Lock ===
+
+impl Lock {
+    /// Takes the lock, and writes this process into the file `holder`.
+    pub(super) fn acquire(dir: &Path, database: &Path) -> Result<Self, OpenError> {
+        let path = dir.join("holder");
+        let unusable = |error| not_usable(&path, error);
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.mode(0o600).open(&path).map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+        // An older metaclaw does not take this lock.
+        if Store::is_held(database) {
+            return Err(held(dir, &mut file));
+        }
+        let said = file.set_len(0).and_then(|()| file.rewind());
+        let said = said.and_then(|()| writeln!(file, "{}", std::process::id()));
+        if let Err(error) = said {
+            // If the disk is full, the log reports that elsewhere.
+            tracing::warn!(%error, "the turn log cannot say who holds it");
+        }
+        Ok(Self(file))
+    }
+}
+
+fn held(dir: &Path, file: &mut File) -> OpenError {
+    let mut holder = String::new();
+    let read: io::Result<usize> = file.read_to_string(&mut holder);
+    let holder = match (read, holder.trim()) {
+        (Err(_), _) | (_, "") => "another process".to_owned(),
+        (_, pid) => format!("process {pid}"),
+    };
+    OpenError::Held {
+        dir: dir.to_owned(),
+        holder,
+    }
+}
+
+/// The name of the marker file.
+const MARK: &str = "FORMAT";
+
+/// Checks the marker. If it is missing or unreadable, the log is still usable: its tables show whether it is ours.
+///
+/// # Errors
+/// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
+pub(super) fn check_format(
+    dir: &Path,
+    database: &Path,
+    opening: OpenMode,
+) -> Result<(), OpenError> {
+    let mark = dir.join(MARK);
+    let read = if_there(fs::read(&mark)).map_err(|error| not_usable(&mark, error))?;
+    let Some(bytes) = read else { return Ok(()) };
+    let found = String::from_utf8_lossy(&bytes).trim().to_owned();
+    // Without this check, sled would create an empty database.
+    let exists = database.join("db").is_file();
+    let dir_of = || dir.to_owned();
+    match (found.parse::<u32>(), exists) {
+        (Ok(FORMAT), true) => Ok(()),
+        // A kill happened between creating the file and writing it.
+        (Err(_), false) if found.is_empty() => Ok(()),
+        (Err(_), true) => {
+            tracing::warn!("the file FORMAT of the turn log does not read: it is written anew");
+            Ok(())
+        }
+        (Ok(FORMAT), false) if matches!(opening, OpenMode::Again { .. }) => {
+            let place = dir.display();
+            tracing::error!(%place, "the turn log was removed while it was open: an empty one begins");
+            Flushed::remove(dir).map_err(|error| not_usable(&dir.join("flushed"), error))
+        }
+        (Ok(0..=FORMAT) | Err(_), false) => Err(OpenError::Vanished { dir: dir_of() }),
+        (Ok(0..FORMAT), true) => Err(OpenError::Older {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+        (Ok(_), _) => Err(OpenError::Newer {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+    }
+}
+
+/// Marks the folder, unless it has this marker already.
+pub(super) fn mark_format(dir: &Path) -> io::Result<()> {
+    let (path, text) = (dir.join(MARK), format!("{FORMAT}\n"));
+    if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    write(&path, &text)
 }

@@ -143,7 +143,7 @@ pub(super) fn move_aside(
     why: String,
 ) -> Result<MovedAside, OpenError> {
     let to = free_name(dir, DAMAGED);
-    let moved = fs::rename(database, &to).and_then(|()| remove_count(dir));
+    let moved = fs::rename(database, &to).and_then(|()| Flushed::remove(dir));
     match moved {
         Ok(()) => Ok(MovedAside { to, why }),
         Err(source) => Err(OpenError::Damaged {
@@ -152,11 +152,6 @@ pub(super) fn move_aside(
             source,
         }),
     }
-}
-
-/// Removes the count of transactions, because it belongs to another database.
-pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
-    if_there(fs::remove_file(Flushed::path(dir))).map(drop)
 }
 
 /// Removes a copy that a kill left behind.

@@ -12,10 +12,9 @@ use std::{
 };
 
 use super::{
-    access::{not_usable, open_error},
+    access::{OpenMode, not_usable, open_error},
     aside::{self, CopiedDatabase, PROBE},
     compact,
-    opening::OpenMode,
     parts::DatabaseParts,
     readable,
 };
@@ -24,7 +23,7 @@ use crate::{
     error::OpenError,
     health::MovedAside,
     journal, mend,
-    store::{Store, StoreError, panic_text},
+    store::{Store, StoreError, StoreResult, panic_text},
 };
 
 /// The opened database, and what was repaired.
@@ -73,12 +72,7 @@ impl DatabasePlace<'_> {
 
     /// Counts lost data. `n_flushed` is the number of flushed transactions. `is_short` says whether the file is shorter
     /// than before.
-    fn count(
-        self,
-        repaired: &mut Repaired,
-        n_flushed: u64,
-        is_short: bool,
-    ) -> Result<(), StoreError> {
+    fn count(self, repaired: &mut Repaired, n_flushed: u64, is_short: bool) -> StoreResult<()> {
         let store = &repaired.store;
         repaired.n_lost = n_flushed.saturating_sub(journal::last_number(store)?);
         // A log that was read from its beginning, or was truncated, may have lost data in the middle.
@@ -166,7 +160,7 @@ impl DatabasePlace<'_> {
     }
 
     /// Opens it, and reads what every opening needs. Only then sled finds out that a snapshot is wrong.
-    fn try_open(self) -> Result<Store, StoreError> {
+    fn try_open(self) -> StoreResult<Store> {
         // The failed attempt may hold the database for a moment.
         Store::wait_until_free(self.database);
         let store = Store::open(self.database, self.cache)?;

@@ -6,7 +6,6 @@ use std::{
 };
 
 use metaclaw_chat::{Score, TurnId};
-use tokio::sync::Semaphore;
 
 use super::kit::{Client, as_put, new_log, open, session_turns, verdict};
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     engine::{JobBatch, StoreEngine},
     folder::{self, OpenMode, wait_until_free},
     health::LogState,
-    jobs::{Append, PendingTurn},
+    jobs::Append,
     journal::{self, MAX_TURNS},
     keys,
     store::{Bytes, Store},
@@ -26,18 +25,11 @@ fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), OpenMode::First).unwrap();
     let mut engine = StoreEngine::new(opened);
     let state = std::sync::Arc::new(LogState::new());
-    let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
     let appends = (0..).zip(turns).map(|(key, turn)| {
         let told = told.clone();
         let done = move |id: Result<TurnId, _>| told.send(id.unwrap()).unwrap();
-        Append {
-            key,
-            new: Box::new(turn.clone()),
-            n_bytes: 0,
-            pending: PendingTurn::new(&state, key, Box::new(done)),
-            _room: std::sync::Arc::clone(&room).try_acquire_owned().unwrap(),
-        }
+        Append::new(&state, key, turn.clone(), Box::new(done))
     });
     let batch = JobBatch {
         appends: appends.collect(),
