@@ -15,7 +15,7 @@ use metaclaw_dialects::{
 use metaclaw_turns::{JsonText, NewMessage, NewTurn, TurnMeta};
 use serde_json::{Map, Value};
 
-use crate::{long_texts::LongTexts, request::CapturedRequest};
+use crate::{long_texts::LongTexts, recording::CapturedRequest};
 
 /// Makes a turn that has its request in the log's form and no reply yet. Also returns the bytes of the request, without
 /// the texts that it shares with other turns.
@@ -50,8 +50,8 @@ pub(crate) fn begin_turn(
         Api::Messages | Api::Responses => converted(chat, start)?,
     };
     let (mut n_texts, mut n_own) = (0, 0);
-    let all = messages.iter_mut().map(|message| &mut message.text);
-    for text in all.chain(&mut tools) {
+    let texts_of_messages = messages.iter_mut().map(|message| &mut message.text);
+    for text in texts_of_messages.chain(&mut tools) {
         n_texts += text.as_str().len();
         let (own, n_bytes) = texts.own(text);
         *text = own;

@@ -13,10 +13,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Dispatch, dispatcher, field::display};
 
 use crate::{
+    budget::CaptureMetrics,
     long_texts::LongTexts,
-    metrics::CaptureMetrics,
-    recording::{CaptureConfig, Recorder, Recording},
-    sink::TurnSink,
+    recording::{CaptureConfig, Recorder, Recording, TurnSink},
 };
 
 /// How long the last turns may wait at shutdown for a log that accepts none.

@@ -125,10 +125,13 @@ fn apart(txn: &Txn<'_>, number: u64, text: &str) -> TxnResult<(String, bool)> {
         return Ok((text.to_owned(), false));
     }
     let mut value: Value = serde_json::from_str(text).map_err(LogError::from)?;
-    Ok(match txn.mask.value(&mut value) {
-        true => (value.to_string(), true),
-        false => (text.to_owned(), false),
-    })
+    let is_masked = txn.mask.value(&mut value);
+    let written = if is_masked {
+        value.to_string()
+    } else {
+        text.to_owned()
+    };
+    Ok((written, is_masked))
 }
 
 // === impl Placing ===

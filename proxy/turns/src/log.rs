@@ -6,14 +6,14 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{TurnId, lock};
 use tokio::sync::{
     OwnedSemaphorePermit, Semaphore, broadcast,
     mpsc::{Sender, channel},
@@ -135,8 +135,9 @@ impl TurnLog {
             let is_first = *self.clock() == ClockReadings::default();
             let last_main_ms = self.last_main_ms().await?.filter(|_| is_first);
             let mut clock = self.clock();
-            let earlier = last_main_ms.into_iter();
-            earlier.for_each(|it| clock.add(Duration::ZERO, it));
+            if let Some(last_main_ms) = last_main_ms {
+                clock.add(Duration::ZERO, last_main_ms);
+            }
             clock.add(ran, now_ms);
             Ok(clock.write(&self.inner.dir))
         })
@@ -146,8 +147,7 @@ impl TurnLog {
     ///
     /// A panic elsewhere leaves usable readings, because each change is one call.
     pub fn clock(&self) -> MutexGuard<'_, ClockReadings> {
-        let clock = &self.inner.clock;
-        clock.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.clock)
     }
 
     /// Finishes all queued jobs and closes the log. Afterwards another process can open it.

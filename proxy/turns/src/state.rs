@@ -114,7 +114,9 @@ pub(crate) fn enter(
         it.tokens_in += usage.prompt_tokens;
         it.tokens_cached += usage.cached_tokens;
         it.tokens_out += usage.completion_tokens;
-        broken.map(|cause| it.breaks.add(cause));
+        if let Some(cause) = broken {
+            it.breaks.add(cause);
+        }
     })
 }
 

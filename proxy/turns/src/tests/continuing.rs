@@ -23,8 +23,8 @@ fn continuing(client: &mut Client, n: usize, system: Option<&str>) -> NewTurn {
 }
 
 async fn turn(log: &TurnLog, new: NewTurn) -> Turn {
-    let id = log.append(new).await.unwrap();
-    log.get(id).await.unwrap().unwrap()
+    let id = log.put(new).await;
+    log.turn(id).await
 }
 
 #[tokio::test]

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
+use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, TurnId, Usage, Verdict, Vote};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    JsonText, LessonRef, NewMessage, NewTurn, Served, Turn, TurnLog, TurnMeta, TurnsConfig, read,
-    session::SessionRecord, store::Store,
+    JsonText, LessonRef, NewMessage, NewStep, NewTurn, Served, StepOutcome, Turn, TurnLog,
+    TurnMeta, TurnsConfig, read, session::SessionRecord, store::Store,
 };
 
 pub(crate) fn open(dir: &Path) -> TurnLog {
@@ -20,6 +20,49 @@ pub(crate) fn new_log() -> (TempDir, TurnLog) {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     (dir, log)
+}
+
+impl TurnLog {
+    /// Appends a turn.
+    pub(crate) async fn put(&self, turn: NewTurn) -> TurnId {
+        self.append(turn).await.unwrap()
+    }
+
+    /// Returns a turn that the log has.
+    pub(crate) async fn turn(&self, id: TurnId) -> Turn {
+        self.get(id).await.unwrap().unwrap()
+    }
+
+    /// Returns the whole log as lines of JSON.
+    pub(crate) async fn exported(&self) -> String {
+        let mut lines = Vec::new();
+        self.export(&mut lines).await.unwrap();
+        String::from_utf8(lines).unwrap()
+    }
+}
+
+/// Makes the first attempt at a step of the agent `main`.
+pub(crate) fn step(n: u64, turns: &[TurnId]) -> NewStep {
+    NewStep {
+        agent: "main".parse().unwrap(),
+        lineage: "main-a".to_owned(),
+        n,
+        attempt: 0,
+        turns: turns.to_vec(),
+        max_uses: 1,
+        ancestors: Vec::new(),
+        parent: None,
+        hash: "00".repeat(32),
+        choice_ms: None,
+    }
+}
+
+pub(crate) fn trained(adapter: &str) -> StepOutcome {
+    StepOutcome::Trained {
+        adapter: adapter.to_owned(),
+        checkpoint: format!("{adapter}@1"),
+        gate: None,
+    }
 }
 
 /// A growing conversation: the client's next requests.
