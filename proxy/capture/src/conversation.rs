@@ -166,25 +166,15 @@ mod tests {
             "messages":[{"x":[1],"role":"user","content":"hi"},{"role":"tool","content":[{"text":"a"},{"text":"b"}]},
             {"role":"user","content":"half \ud83d","content":"\u0041"}]}"#;
         let request = read(Api::Chat, raw).unwrap();
-        let texts: Vec<_> = request
-            .messages
-            .iter()
-            .map(|message| message.text.as_str())
-            .collect();
-        assert_eq!(
-            texts,
-            [
-                r#"{"x":[1],"role":"user","content":"hi"}"#,
-                r#"{"role":"tool","content":[{"text":"a"},{"text":"b"}]}"#,
-                r#"{"role":"user","content":"half \ufffd","content":"\u0041"}"#,
-            ]
-        );
-        let chains: Vec<_> = request
-            .messages
-            .iter()
-            .map(|message| message.chain)
-            .collect();
-        assert_eq!(chains, by_values(&request.messages));
+        let texts = request.messages.iter().map(|message| message.text.as_str());
+        let expected = [
+            r#"{"x":[1],"role":"user","content":"hi"}"#,
+            r#"{"role":"tool","content":[{"text":"a"},{"text":"b"}]}"#,
+            r#"{"role":"user","content":"half \ufffd","content":"\u0041"}"#,
+        ];
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+        let chains = request.messages.iter().map(|message| message.chain);
+        assert_eq!(chains.collect::<Vec<_>>(), by_values(&request.messages));
         assert_eq!(request.tools.unwrap().as_str(), r#"[{"type":"function"}]"#);
         assert_eq!(Value::Object(request.params), json!({"model": "m", "n": 2}));
         assert_eq!(
@@ -229,11 +219,8 @@ mod tests {
 
     #[test]
     fn half_an_emoji_is_shown_and_what_no_value_holds_is_not_read() {
-        let request = read(
-            Api::Chat,
-            r#"{"\ud83d":1,"messages":[{"role":"user","content":"\ud83d","\ud83d":1}]}"#,
-        );
-        let request = request.unwrap();
+        let raw = r#"{"\ud83d":1,"messages":[{"role":"user","content":"\ud83d","\ud83d":1}]}"#;
+        let request = read(Api::Chat, raw).unwrap();
         let message = &request.messages[0];
         assert_eq!(
             message.text.read::<Value>().unwrap(),

@@ -76,8 +76,8 @@ impl CallTexts {
     /// Stores them except for strings for which `others` is true.
     pub fn note_unless(&mut self, arguments: &str, others: impl Fn(&str) -> bool) {
         let is_json = arguments.trim_start().starts_with(['{', '[', '"']);
-        let value = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
-        let value = value.flatten().unwrap_or_else(|| arguments.into());
+        let parsed = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
+        let value = parsed.flatten().unwrap_or_else(|| arguments.into());
         self.note_value_unless(&value, others);
     }
 
@@ -207,9 +207,12 @@ impl Least {
 /// Returns the lines, sentences and quotations of a text.
 fn units(words: &[WordAt]) -> Vec<Range<usize>> {
     let begins = |at: &usize| *at == 0 || words[*at].begins;
-    let mut begins: Vec<usize> = (0..words.len()).filter(begins).collect();
-    begins.push(words.len());
-    begins.windows(2).map(|ends| ends[0]..ends[1]).collect()
+    let mut bounds: Vec<usize> = (0..words.len()).filter(begins).collect();
+    bounds.push(words.len());
+    bounds
+        .windows(2)
+        .map(|bounds| bounds[0]..bounds[1])
+        .collect()
 }
 
 fn hash_run(words: &[WordAt]) -> u64 {

@@ -70,10 +70,9 @@ impl FlushCounter {
     /// Opens or creates the file at `path`, and stores `count` and the length of the database file `db`.
     pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false);
-        let file = options.mode(0o600).open(path)?;
+        options.write(true).create(true).truncate(false).mode(0o600);
         let counter = Self {
-            file,
+            file: options.open(path)?,
             database: File::open(db)?,
             count,
         };

@@ -9,12 +9,13 @@ use crate::{
     error::LogError,
     folder::OpenedStore,
     health::LogState,
-    jobs::{Ack, Append, ReadJob, Write, answer},
+    jobs::{Ack, Append, ReadJob, Write},
     journal::MAX_TURNS,
     session::SessionCache,
     store::{StoreError, StoreResult, StoreTxn, panic_text},
     turn::BreakCause,
     txn::Txn,
+    values,
 };
 
 /// Bytes of turns in one transaction.
@@ -119,10 +120,10 @@ impl StoreEngine {
             let mut txn = Txn::new(store, cache, &opened.mask);
             let mut ids = Vec::with_capacity(appends.len());
             for Append { key, new, .. } in appends {
-                ids.push(answer(append::append(&mut txn, *key, new))?);
+                ids.push(values::split(append::append(&mut txn, *key, new))?);
             }
-            let acks = writes.into_iter().map(|write| write(&mut txn));
-            let acks = acks.collect::<Result<_, _>>()?;
+            let written = writes.into_iter().map(|write| write(&mut txn));
+            let acks = written.collect::<Result<_, _>>()?;
             let broken = txn.finish(number)?;
             Ok(WrittenBatch { ids, acks, broken })
         };

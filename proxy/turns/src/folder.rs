@@ -69,8 +69,7 @@ pub(crate) fn compact(
     opened: OpenedStore,
 ) -> Result<OpenedStore, OpenError> {
     let database = database(dir);
-    let copied = compact::copy(dir, &opened.store, config.cache.0);
-    copied.map_err(|error| open_error(dir, error))?;
+    compact::copy(dir, &opened.store, config.cache.0).map_err(|error| open_error(dir, error))?;
     // Nobody may have the database open while it is moved.
     drop(opened);
     Store::wait_until_free(&database);
@@ -105,8 +104,7 @@ pub(crate) fn open(
     make_dir(dir).map_err(|error| not_usable(dir, error))?;
     let database = database(dir);
     let lock = Lock::acquire(dir, &database)?;
-    let settled = compact::settle(dir, &database);
-    settled.map_err(|error| not_usable(dir, error))?;
+    compact::settle(dir, &database).map_err(|error| not_usable(dir, error))?;
     access::check(dir, &database)?;
     access::check_format(dir, &database, opening)?;
     let at = DatabasePlace {
@@ -125,10 +123,10 @@ pub(crate) fn open(
     } = at.open()?;
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
     let (flushed, file) = (Flushed::path(dir), database.join("db"));
-    let counter = FlushCounter::open(&flushed, &file, count);
-    let counter = counter.map_err(|error| not_usable(&flushed, error))?;
-    let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
-    let copied = copied.map(CopiedDatabase::keep).transpose();
+    let counter =
+        FlushCounter::open(&flushed, &file, count).map_err(|error| not_usable(&flushed, error))?;
+    let of_loss = copied.filter(|_| n_lost > 0 || n_gaps > 0);
+    let copied = of_loss.map(CopiedDatabase::keep).transpose();
     let outcome = OpenOutcome {
         recovered: store.was_recovered(),
         moved_aside,
@@ -137,7 +135,7 @@ pub(crate) fn open(
         n_gaps,
         copied: copied.map_err(|error| not_usable(dir, error))?,
     };
-    say(&outcome);
+    report(&outcome);
     access::mark_format(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
     let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
     let opened = OpenedStore {
@@ -152,7 +150,7 @@ pub(crate) fn open(
 }
 
 /// Logs what went wrong before.
-fn say(outcome: &OpenOutcome) {
+fn report(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
         tracing::warn!(%why, %to, "the turn log was moved aside, and an empty one begins");
@@ -166,19 +164,19 @@ fn say(outcome: &OpenOutcome) {
         .as_ref()
         .map(|copy| copy.display().to_string());
     if outcome.n_lost > 0 {
-        let n_lost = outcome.n_lost;
+        let why = "its file was cut or damaged, or the power failed";
         tracing::warn!(
-            n_lost,
+            n_lost = outcome.n_lost,
             copy,
-            "the turn log lost transactions: its file was cut or damaged, or the power failed"
+            "the turn log lost transactions: {why}"
         );
     }
     if outcome.n_gaps > 0 {
-        let n_gaps = outcome.n_gaps;
+        let rest = "and keeps all else: as it was, it lies in the copy";
         tracing::warn!(
-            n_gaps,
+            n_gaps = outcome.n_gaps,
             copy,
-            "the turn log lost what stood on damaged pages, and keeps all else: as it was, it lies in the copy"
+            "the turn log lost what stood on damaged pages, {rest}"
         );
     }
 }

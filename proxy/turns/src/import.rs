@@ -50,8 +50,9 @@ impl TurnLog {
         if let Err(error) = check(&turns) {
             return Box::pin(ready(Err(error)));
         }
-        let first = turns.len() as u64;
-        let first = self.next_key().fetch_add(first, Ordering::Relaxed);
+        let first = self
+            .next_key()
+            .fetch_add(turns.len() as u64, Ordering::Relaxed);
         self.write(move |txn| import(txn, first, &turns))
     }
 }
@@ -65,7 +66,7 @@ fn check(turns: &[ImportedTurn]) -> Result<(), LogError> {
             max: MAX_IMPORT,
         });
     }
-    let n_bytes = turns.iter().map(|it| it.turn.n_bytes()).sum();
+    let n_bytes = turns.iter().map(|imported| imported.turn.n_bytes()).sum();
     if n_bytes > MAX_IMPORT_BYTES {
         return Err(LogError::TooLarge {
             what: "an import",

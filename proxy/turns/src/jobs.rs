@@ -11,7 +11,6 @@ use crate::{
     new_turn::NewTurn,
     store::{Store, StoreResult},
     txn::Txn,
-    values::{TxnError, TxnResult},
 };
 
 pub(crate) enum LogJob {
@@ -80,15 +79,6 @@ impl Append {
 impl Drop for Append {
     fn drop(&mut self) {
         self.end(Err(LogError::Closed));
-    }
-}
-
-/// Splits the result of an operation: an error of the store concerns everybody.
-pub(crate) fn answer<T>(result: TxnResult<T>) -> StoreResult<Result<T, LogError>> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(TxnError::Refused(error)) => Ok(Err(error)),
-        Err(TxnError::Store(error)) => Err(error),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     keys,
     record::Record,
     store::{Bytes, Store, StoreResult, StoreSource as _, StoreTxn, Table},
-    text::hash,
+    text::{Hash, hash},
     values::{self, TxnResult},
 };
 
@@ -27,21 +27,19 @@ pub(crate) type JournalEntry = (TurnId, [u8; 8]);
 
 /// Returns half of the hash of a reply's id, or zeros for a reply without one.
 pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
-    let hash = reply_id.map(|reply_id| hash(reply_id.as_bytes()));
-    hash.unwrap_or_default()
-        .first_chunk()
-        .copied()
-        .unwrap_or_default()
+    let hash = reply_id.map_or_else(Hash::default, |reply_id| hash(reply_id.as_bytes()));
+    hash.first_chunk().copied().unwrap_or_default()
 }
 
 /// Writes the entry of a transaction.
 pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[JournalEntry]) -> StoreResult<()> {
-    let turns = turns.iter();
-    let turns = turns.flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
+    let bytes = turns
+        .iter()
+        .flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
     txn.put(
         Table::Journal,
         &number.to_be_bytes(),
-        turns.collect::<Vec<u8>>(),
+        bytes.collect::<Vec<u8>>(),
     )
 }
 
@@ -55,16 +53,15 @@ pub(crate) fn put_back(
 ) -> StoreResult<()> {
     let (id, mark) = entry;
     let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
-    let mut keys = (0_u32..).map(|n| [&beginning[..], &n.to_be_bytes()].concat());
-    let is_free = |key: &Vec<u8>| txn.get(Table::Journal, key).map(|it| it.is_none());
-    let key = keys.find_map(|key| match is_free(&key) {
-        Ok(false) => None,
-        Ok(true) => Some(Ok(key)),
-        Err(error) => Some(Err(error)),
-    });
-    let key = key.unwrap_or(Ok(beginning))?;
-    let entry = [&keys::turn(id)[..], &mark].concat();
-    txn.put(Table::Journal, &key, entry)
+    let mut n = 0_u32;
+    let key = loop {
+        let key = [&beginning[..], &n.to_be_bytes()].concat();
+        if txn.get(Table::Journal, &key)?.is_none() {
+            break key;
+        }
+        n += 1;
+    };
+    txn.put(Table::Journal, &key, [&keys::turn(id)[..], &mark].concat())
 }
 
 /// Returns the transactions that added this log's own turns, with the time when the last of these ended: the newest
@@ -160,7 +157,11 @@ pub(crate) fn marked(
     };
     for turns in store.range(Table::Journal, range).rev() {
         let (key, turns) = turns?;
-        ids.extend(read(&turns).filter(|it| it.1 == mark).map(|it| it.0));
+        ids.extend(
+            read(&turns)
+                .filter(|entry| entry.1 == mark)
+                .map(|(id, _)| id),
+        );
         n_seen += 1 + turns.len() / ENTRY;
         if n_seen >= MAX_SEEN {
             return Ok((ids, Some(key)));

@@ -15,7 +15,7 @@ use crate::{
     texts,
     turn::{Served, TurnKind},
     txn::Txn,
-    values::{self, TxnError, TxnResult},
+    values::{self, TxnResult},
 };
 
 /// Prefix of the id of a wish: [`Served::wish_ids`].
@@ -97,20 +97,17 @@ pub(crate) fn judged(
     before: Option<Score>,
     score: Score,
 ) -> TxnResult<()> {
-    let served = match under_what(txn, id) {
-        Ok(Some(served)) => served,
-        Ok(None) => return Ok(()),
-        Err(TxnError::Store(error)) => return Err(error.into()),
-        // A damaged count must not prevent a verdict.
-        Err(TxnError::Refused(error)) => {
+    match values::split(under_what(txn, id))? {
+        Ok(None) => {}
+        Ok(Some(served)) => each(txn, agent, &served, |counts| {
+            add(counts, before, -1);
+            add(counts, Some(score), 1);
+        })?,
+        // A damaged turn must not prevent a verdict.
+        Err(error) => {
             tracing::warn!(turn = %id, %error, "a verdict is not counted for its lessons");
-            return Ok(());
         }
-    };
-    each(txn, agent, &served, |counts| {
-        add(counts, before, -1);
-        add(counts, Some(score), 1);
-    })?;
+    }
     Ok(())
 }
 
@@ -126,7 +123,7 @@ fn add(counts: &mut LessonCounts, score: Option<Score>, n: i64) {
 /// Returns how a main turn was served.
 fn under_what(txn: &Txn<'_>, id: TurnId) -> TxnResult<Option<Served>> {
     let record = Record::get(txn, id)?;
-    let Some(record) = record.filter(|it| it.meta.kind == TurnKind::Main) else {
+    let Some(record) = record.filter(|record| record.meta.kind == TurnKind::Main) else {
         return Ok(None);
     };
     let (_, served): Setup = texts::value(txn, &record.setup)?;
@@ -155,16 +152,5 @@ pub(crate) fn change(
     name: &str,
     change: impl FnOnce(&mut LessonCounts),
 ) -> StoreResult<()> {
-    let key = keys::lesson(agent, name);
-    let counts = values::get_json(txn, Table::Lessons, &key);
-    let mut counts: LessonCounts = match counts {
-        Ok(counts) => counts.unwrap_or_default(),
-        Err(TxnError::Store(error)) => return Err(error),
-        Err(TxnError::Refused(error)) => {
-            tracing::warn!(%agent, %error, "a lesson's counts begin anew");
-            LessonCounts::default()
-        }
-    };
-    change(&mut counts);
-    values::put_json(txn, Table::Lessons, &key, &counts)
+    txn.change(agent, Table::Lessons, &keys::lesson(agent, name), change)
 }

@@ -74,8 +74,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
         let source = self.source;
         let lines = self.lines(keys::id(id.session, seq))?;
         let text = lines.and_then(|lines| lines.get(line));
-        let text = text.ok_or_else(|| missing(id, line))?;
-        texts::value(source, text)
+        texts::value(source, text.ok_or_else(|| missing(id, line))?)
     }
 
     /// Drops the decoded turns if they are many.
@@ -108,7 +107,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(new) => match Stored::get(self.source, id)? {
                 Some(stored) => {
-                    let lines = TurnLines::of(stored.into_text());
+                    let lines = TurnLines::split(stored.into_text());
                     self.n_bytes += lines.text.len();
                     Some(new.insert(lines))
                 }
@@ -121,7 +120,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
 // === impl TurnLines ===
 
 impl TurnLines {
-    fn of(text: String) -> Self {
+    fn split(text: String) -> Self {
         work::count(text.len());
         let mut at = 0;
         let spans = text.split_inclusive('\n').map(|line| {

@@ -119,7 +119,10 @@ fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
                 new.insert(session.flatten())
             }
         };
-        let Some(session) = session.as_ref().filter(|it| is_theirs(filter, it)) else {
+        let Some(session) = session
+            .as_ref()
+            .filter(|session| is_theirs(filter, session))
+        else {
             continue;
         };
         let state = state::get(store, id)?;
@@ -138,8 +141,8 @@ fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
 /// Returns whether a session matches a filter.
 fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
     let (agent, name) = (&session.agent, &session.session);
-    filter.agent.as_ref().is_none_or(|it| it == agent)
-        && filter.session.as_ref().is_none_or(|it| it == name)
+    filter.agent.as_ref().is_none_or(|wanted| wanted == agent)
+        && filter.session.as_ref().is_none_or(|wanted| wanted == name)
 }
 
 type FoundIds<'a> = Box<dyn Iterator<Item = TxnResult<TurnId>> + 'a>;
@@ -204,12 +207,12 @@ fn summary(
         asked: values::readable(asked(lines, id, &turn))?.flatten(),
         answered: reply.as_ref().map(snippet),
         state,
-        score: verdict.as_ref().map(|it| it.score),
-        is_hinted: verdict.is_some_and(|it| it.hint.is_some()),
+        score: verdict.as_ref().map(|verdict| verdict.score),
+        is_hinted: verdict.is_some_and(|verdict| verdict.hint.is_some()),
         has_ids: tokens::has(store, id)?,
         usage: meta.usage,
-        skills: served.skills.into_iter().map(|it| it.name).collect(),
-        broken: turn.prefix.map(|it| it.cause),
+        skills: served.skills.into_iter().map(|skill| skill.name).collect(),
+        broken: turn.prefix.map(|prefix| prefix.cause),
     }))
 }
 

@@ -26,11 +26,11 @@ use crate::{
     error::{LogError, OpenError},
     folder::{self, OpenMode},
     health::{LogHealth, LogState, OpenOutcome},
-    jobs::{Ack, Append, Done, LogJob, Write, answer},
+    jobs::{Ack, Append, Done, LogJob, Write},
     new_turn::NewTurn,
     store::Store,
     txn::Txn,
-    values::TxnResult,
+    values::{self, TxnResult},
     worker::LogWorker,
 };
 
@@ -255,7 +255,7 @@ impl TurnLog {
         let (tell, answered) = oneshot::channel();
         let read = move |store: &Store| {
             // The caller may be gone.
-            let _ = tell.send(answer(question(store))?);
+            let _ = tell.send(values::split(question(store))?);
             Ok(())
         };
         self.answered(LogJob::Read(Box::new(read)), answered)
@@ -268,7 +268,7 @@ impl TurnLog {
     ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let write: Write = Box::new(move |txn| {
-            let result = answer(change(txn))?;
+            let result = values::split(change(txn))?;
             Ok(Box::new(move || {
                 // The caller may be gone.
                 let _ = tell.send(result);
@@ -310,8 +310,7 @@ impl TurnLog {
                 max: MAX_TURN,
             });
         }
-        let n_kib = (n_bytes / 1_024 + 1).min(ROOM_KIB);
-        let n_kib = u32::try_from(n_kib).unwrap_or(u32::MAX);
+        let n_kib = u32::try_from((n_bytes / 1_024 + 1).min(ROOM_KIB)).unwrap_or(u32::MAX);
         let room = || Arc::clone(&self.inner.room);
         if let Ok(room) = room().try_acquire_many_owned(n_kib) {
             return Ok(room);

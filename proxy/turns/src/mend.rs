@@ -81,9 +81,9 @@ fn names(store: &Store) -> TxnResult<()> {
 /// Removes the users of lost texts. Such a text is stored again when it occurs in a new turn.
 fn text_users(store: &Store) -> TxnResult<()> {
     for hash in missing_texts(store)? {
-        let users = store.range(Table::TextUsers, keys::under(&hash));
-        let users = users.map(|pair| pair.map(|(key, _)| key));
-        let users = users.collect::<Result<Vec<_>, _>>()?;
+        let pairs = store.range(Table::TextUsers, keys::under(&hash));
+        let keys = pairs.map(|pair| pair.map(|(key, _)| key));
+        let users = keys.collect::<Result<Vec<_>, _>>()?;
         for some in users.chunks(AT_ONCE) {
             store.transaction(|txn| {
                 let mut some = some.iter();
@@ -161,8 +161,8 @@ fn arrivals(store: &Store) -> TxnResult<()> {
     for some in missing.chunks(AT_ONCE) {
         store.transaction(|txn| {
             for (ended_ms, id, reply_id) in some {
-                let after = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
-                let after = after.map_or(0, |(number, _)| *number);
+                let before = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
+                let after = before.map_or(0, |(number, _)| *number);
                 let entry = (*id, journal::mark(reply_id.as_deref()));
                 journal::put_back(txn, after, *ended_ms, entry)?;
             }

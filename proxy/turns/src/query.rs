@@ -45,18 +45,16 @@ impl TurnLog {
     /// Returns what is known of a turn besides its texts, which are not read, and the turn that it continues.
     pub fn meta(&self, id: TurnId) -> LogFuture<'_, Option<(TurnMeta, Option<TurnId>)>> {
         self.read(move |store| {
-            let record = Record::get(store, id)?;
-            let parent = |record: &Record| record.parent.map(|seq| keys::id(id.session, seq));
-            Ok(record.map(|it| (it.meta.clone(), parent(&it))))
+            Ok(Record::get(store, id)?.map(|record| {
+                let parent = record.parent.map(|seq| keys::id(id.session, seq));
+                (record.meta, parent)
+            }))
         })
     }
 
     /// Returns whether a turn exists.
     pub fn has(&self, id: TurnId) -> LogFuture<'_, bool> {
-        Box::pin(async move {
-            let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
-            Ok(found.await?.is_some())
-        })
+        self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?.is_some()))
     }
 
     /// Returns an agent's turns in one state, oldest sessions first.
@@ -130,8 +128,8 @@ impl TurnLog {
             let mut before = None;
             loop {
                 let marked =
-                    move |store: &Store| Ok(journal::marked(store, mark, before.as_ref())?);
-                let (ids, next) = self.read(marked).await?;
+                    self.read(move |store| Ok(journal::marked(store, mark, before.as_ref())?));
+                let (ids, next) = marked.await?;
                 for id in ids {
                     if found.get(&id.session).is_some_and(|latest| *latest >= id) {
                         continue;
@@ -206,7 +204,7 @@ impl TurnLog {
                 let after = turn.and_then(|turn| turn.after());
                 let session = values::readable(SessionRecord::get(store, id.session))?.flatten();
                 let chain = after.zip(session);
-                chains.extend(chain.map(|(after, it)| (it.agent, after, it.session)));
+                chains.extend(chain.map(|(after, of)| (of.agent, after, of.session)));
             }
             Ok(chains)
         };
@@ -216,8 +214,8 @@ impl TurnLog {
     /// Returns all sessions with their numbers, in the order in which they began.
     pub(crate) fn sessions(&self) -> LogFuture<'_, Vec<(u64, SessionRecord)>> {
         let sessions = |store: &Store| {
-            let all = values::readable_json(store, Table::Sessions, &[])?.into_iter();
-            let sessions = all.map(|(key, it)| (keys::read_u64(&key).unwrap_or_default(), it));
+            let pairs = values::readable_json(store, Table::Sessions, &[])?.into_iter();
+            let sessions = pairs.map(|(key, of)| (keys::read_u64(&key).unwrap_or_default(), of));
             Ok(sessions.collect())
         };
         self.read(sessions)
@@ -256,8 +254,8 @@ impl TurnLog {
 
 /// Returns the counts of every agent.
 pub(crate) fn counts(store: &Store) -> TxnResult<Vec<(AgentId, Funnel)>> {
-    let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
-    let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
+    let pairs = values::readable_json(store, Table::Counts, &[])?.into_iter();
+    let counts = pairs.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
 }
 

@@ -7,7 +7,7 @@ use metaclaw_chat::{Message, TurnId};
 use crate::{
     keys,
     lines::LineReader,
-    record::{Record, Setup, damaged_turn},
+    record::{Record, Setup},
     session::SessionRecord,
     state, step,
     store::{Bytes, Store, Table},
@@ -22,8 +22,7 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> TxnResult<Option<Turn>> {
     let Some(record) = Record::get(store, id)? else {
         return Ok(None);
     };
-    let session = SessionRecord::get(store, id.session)?;
-    let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
+    let session = SessionRecord::of_turn(store, id)?;
     let (params, served): Setup = texts::value(store, &record.setup)?;
     let tools = record.tools.as_deref();
     let mut overruled = verdicts::all(store, id)?;

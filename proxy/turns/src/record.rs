@@ -65,13 +65,16 @@ pub(crate) struct Record {
 impl Stored {
     /// Reads one turn as it is stored.
     pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Self>> {
-        let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
-        let text = bytes.map(String::from_utf8).transpose();
-        let text = text.map_err(|_| damaged_turn(id, "it is not UTF-8"))?;
-        if text.as_deref() == Some(LOST) {
-            return Err(damaged_turn(id, "it is lost, and only its place is left"));
+        let Some(bytes) = values::get(source, Table::Turns, &keys::turn(id))? else {
+            return Ok(None);
+        };
+        match String::from_utf8(bytes) {
+            Err(_) => Err(damaged_turn(id, "it is not UTF-8")),
+            Ok(text) if text == LOST => {
+                Err(damaged_turn(id, "it is lost, and only its place is left"))
+            }
+            Ok(text) => Ok(Some(Self { id, text })),
         }
-        Ok(text.map(|text| Self { id, text }))
     }
 
     /// Reads one turn as it is stored, and parses its record.
@@ -97,9 +100,8 @@ impl Stored {
     }
 
     pub(crate) fn record(&self) -> TxnResult<Record> {
-        let record = self.text.lines().nth(1).unwrap_or_default();
-        let record = serde_json::from_str(record);
-        record.map_err(|error| damaged_turn(self.id, error.to_string()))
+        serde_json::from_str(self.text.lines().nth(1).unwrap_or_default())
+            .map_err(|error| damaged_turn(self.id, error.to_string()))
     }
 }
 
@@ -118,8 +120,8 @@ impl Record {
         first: u32,
         lines: &[String],
     ) -> StoreResult<()> {
-        let record = serde_json::to_string(self);
-        let record = record.map_err(|error| StoreError::Other(error.to_string()))?;
+        let record =
+            serde_json::to_string(self).map_err(|error| StoreError::Other(error.to_string()))?;
         let mut text = format!("{first}\n{record}\n");
         for line in lines {
             text.push_str(&texts::put_line(txn, id.session, line)?);

@@ -79,11 +79,7 @@ pub struct RestoreOutcome {
 impl Turn {
     /// Returns the data that identifies it in every log.
     pub fn fingerprint(&self) -> Fingerprint {
-        let session = SessionRecord {
-            agent: self.agent.clone(),
-            session: self.session.clone(),
-        };
-        Fingerprint::of(&session, &self.meta)
+        Fingerprint::new(&self.agent, &self.session, &self.meta)
     }
 
     /// Converts the turn back into the form in which it is handed in.
@@ -107,10 +103,10 @@ impl Turn {
 // === impl Fingerprint ===
 
 impl Fingerprint {
-    fn of(session: &SessionRecord, meta: &TurnMeta) -> Self {
+    fn new(agent: &AgentId, session: &SessionId, meta: &TurnMeta) -> Self {
         Self {
-            agent: session.agent.clone(),
-            session: session.session.clone(),
+            agent: agent.clone(),
+            session: session.clone(),
             chain: meta.chain,
             reply_id: meta.reply_id.clone(),
             started_ms: meta.started_ms,
@@ -125,7 +121,8 @@ impl Restoring {
     /// Converts the next turn of the log.
     pub fn next(&mut self, turn: Turn) -> RestoredTurn {
         let ended_ms = turn.meta.ended_ms;
-        self.last_ms = if ended_ms.saturating_add(A_MOMENT_MS) < self.last_ms {
+        let is_far_behind = ended_ms.saturating_add(A_MOMENT_MS) < self.last_ms;
+        self.last_ms = if is_far_behind {
             ended_ms
         } else {
             self.last_ms.max(ended_ms)
@@ -150,10 +147,8 @@ impl TurnLog {
     pub fn lacks(&self, turns: Vec<Fingerprint>) -> LogFuture<'_, Vec<bool>> {
         let lacks = move |store: &Store| {
             let mut sessions = HashMap::new();
-            turns
-                .iter()
-                .map(|it| Ok(!is_known(store, &mut sessions, it)?))
-                .collect()
+            let lacks = |turn| Ok(place(store, &mut sessions, turn)?.is_none());
+            turns.iter().map(lacks).collect()
         };
         self.read(lacks)
     }
@@ -174,8 +169,8 @@ impl TurnLog {
                     max: MAX_RESTORE,
                 });
             }
-            let looked = self.read(move |store| look(store, turns)).await?;
-            let (n_known, news) = (looked.n_known, looked.turns);
+            let n_turns = turns.len();
+            let news = self.read(move |store| find_new(store, turns)).await?;
             let n_new = news.len();
             let restore = move |txn: &mut Txn<'_>| {
                 let mut entered = HashMap::new();
@@ -185,18 +180,13 @@ impl TurnLog {
                 Ok(())
             };
             self.write(restore).await?;
+            let n_known = n_turns - n_new;
             Ok(RestoreOutcome { n_new, n_known })
         })
     }
 }
 
-/// Turns that are not in the log yet, each with its place in the log.
-#[derive(Default)]
-struct RestoreLook {
-    turns: Vec<Placed>,
-    n_known: usize,
-}
-
+/// A turn that is not in the log yet, with its place in the log.
 struct Placed {
     id: TurnId,
     new: NewTurn,
@@ -215,10 +205,6 @@ struct Placed {
 
 type KnownSessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
 
-fn is_known(store: &Store, sessions: &mut KnownSessions, turn: &Fingerprint) -> TxnResult<bool> {
-    Ok(place(store, sessions, turn)?.is_some())
-}
-
 /// Returns the place of a turn in its session, if it is there.
 fn place(
     store: &Store,
@@ -231,13 +217,10 @@ fn place(
     }
     let mut known = HashMap::new();
     if let Some(number) = SessionRecord::number(store, &turn.agent, &turn.session)? {
-        let session = SessionRecord {
-            agent: turn.agent.clone(),
-            session: turn.session.clone(),
-        };
         for id in turn_ids(store, number)? {
             if let Some(record) = values::readable(Record::get(store, id))?.flatten() {
-                known.insert(Fingerprint::of(&session, &record.meta), id.seq);
+                let of = Fingerprint::new(&turn.agent, &turn.session, &record.meta);
+                known.insert(of, id.seq);
             }
         }
     }
@@ -246,21 +229,25 @@ fn place(
     Ok(found)
 }
 
-/// Finds out what has to be done with each turn.
-fn look(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<RestoreLook> {
-    let (mut sessions, mut looked) = (KnownSessions::new(), RestoreLook::default());
+/// Finds the turns that the log lacks, and their places.
+fn find_new(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<Vec<Placed>> {
+    let (mut sessions, mut found) = (KnownSessions::new(), Vec::new());
     let mut coming = HashSet::new();
-    let earliest = turns.iter().map(|it| it.at_ms).min().unwrap_or_default();
+    let earliest = turns
+        .iter()
+        .map(|turn| turn.at_ms)
+        .min()
+        .unwrap_or_default();
     let journal = journal::back_to(store, earliest)?;
     for RestoredTurn {
-        turn,
+        mut turn,
         parent,
         at_ms,
     } in turns
     {
         let fingerprint = turn.fingerprint();
-        if is_known(store, &mut sessions, &fingerprint)? || !coming.insert(fingerprint.clone()) {
-            looked.n_known += 1;
+        let is_known = place(store, &mut sessions, &fingerprint)?.is_some();
+        if is_known || !coming.insert(fingerprint.clone()) {
             continue;
         }
         let at = match &parent {
@@ -268,10 +255,9 @@ fn look(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<RestoreLook> {
             None => None,
         };
         let after = journal.iter().find(|(_, ended_ms)| *ended_ms <= at_ms);
-        let mut turn = turn;
         let mut verdicts = std::mem::take(&mut turn.overruled);
         verdicts.extend(turn.verdict.take());
-        looked.turns.push(Placed {
+        found.push(Placed {
             id: turn.id,
             new_from: turn.new_from,
             parent: at,
@@ -285,7 +271,7 @@ fn look(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<RestoreLook> {
             new: turn.into_new().map_err(LogError::from)?,
         });
     }
-    Ok(looked)
+    Ok(found)
 }
 
 /// Writes one turn completely.

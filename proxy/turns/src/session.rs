@@ -6,12 +6,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, SessionId};
+use metaclaw_chat::{AgentId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     journal, keys,
-    record::{LineRun, Record, Stored},
+    record::{LineRun, Record, Stored, damaged_turn},
     store::{StoreResult, StoreSource, StoreTxn, Table},
     text::Hash,
     texts,
@@ -58,6 +58,12 @@ impl SessionRecord {
     /// Reads the entry of a session with a number.
     pub(crate) fn get(source: &impl StoreSource, number: u64) -> TxnResult<Option<Self>> {
         values::get_json(source, Table::Sessions, &keys::session(number))
+    }
+
+    /// Reads the entry of a turn's session.
+    pub(crate) fn of_turn(source: &impl StoreSource, id: TurnId) -> TxnResult<Self> {
+        let session = Self::get(source, id.session)?;
+        session.ok_or_else(|| damaged_turn(id, "its session is missing"))
     }
 
     /// Returns the number of the session with a name.
@@ -121,9 +127,8 @@ impl SessionIndex {
     /// Returns the first of the `expected` lines that has a text, else the last line that has it.
     pub(crate) fn find(&self, hash: &Hash, expected: impl IntoIterator<Item = u32>) -> Option<u32> {
         let hash = self.spellings.get(hash).unwrap_or(hash);
-        let mut expected = expected.into_iter();
-        let expected = expected.find(|line| self.is_at(hash, *line));
-        expected.or_else(|| self.places.get(hash).copied())
+        let at = expected.into_iter().find(|line| self.is_at(hash, *line));
+        at.or_else(|| self.places.get(hash).copied())
     }
 
     /// Returns the latest turn that may have a reply id.
@@ -135,7 +140,7 @@ impl SessionIndex {
     pub(crate) fn is_at(&self, hash: &Hash, line: u32) -> bool {
         self.lines
             .get(line as usize)
-            .is_some_and(|(it, _)| it == hash)
+            .is_some_and(|(known, _)| known == hash)
     }
 
     /// Returns the turn that has a line.
@@ -155,7 +160,7 @@ impl SessionIndex {
     pub(crate) fn remove_lines(&mut self, seq: u32) {
         let lines = &mut self.lines;
         self.places.retain(|_, line| lines[*line as usize].1 != seq);
-        let of_turn = lines.iter_mut().filter(|(_, it)| *it == seq);
+        let of_turn = lines.iter_mut().filter(|(_, turn)| *turn == seq);
         of_turn.for_each(|(hash, _)| *hash = UNKNOWN);
     }
 
@@ -197,8 +202,8 @@ impl SessionIndex {
     fn push_recent(&mut self, seq: u32, turn: Record) {
         let kind = turn.meta.kind;
         self.recent.push_back((seq, turn));
-        let is_same = |(_, it): &(u32, Record)| it.meta.kind == kind;
-        if self.recent.iter().filter(|it| is_same(it)).count() > RECENT {
+        let is_same = |(_, turn): &(u32, Record)| turn.meta.kind == kind;
+        if self.recent.iter().filter(|turn| is_same(turn)).count() > RECENT {
             let oldest = self.recent.iter().position(is_same);
             oldest.and_then(|place| self.recent.remove(place));
         }

@@ -9,7 +9,7 @@ use crate::{
     error::LogError,
     keys, lessons,
     new_turn::NewTurn,
-    record::{Record, damaged_turn},
+    record::Record,
     session::SessionRecord,
     store::{StoreResult, StoreSource, Table},
     turn::{BreakCause, TurnState},
@@ -31,9 +31,7 @@ pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> TxnResult<(AgentId, TurnStat
     if txn.get(Table::Turns, &keys::turn(id))?.is_none() {
         return Err(LogError::NoSuchTurn { id }.into());
     }
-    let session = SessionRecord::get(txn, id.session)?;
-    let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
-    Ok((session.agent, get(txn, id)?))
+    Ok((SessionRecord::of_turn(txn, id)?.agent, get(txn, id)?))
 }
 
 /// Returns the count of turns in `state`, if there is one.
@@ -109,13 +107,13 @@ pub(crate) fn enter(
         funnel.complete += u64::from(turn.meta.is_learnable());
     })?;
     let usage = turn.meta.usage.unwrap_or_default();
-    txn.count_day(&turn.agent, turn.meta.ended_ms, |it| {
-        *it.of_kind(turn.meta.kind) += 1;
-        it.tokens_in += usage.prompt_tokens;
-        it.tokens_cached += usage.cached_tokens;
-        it.tokens_out += usage.completion_tokens;
+    txn.count_day(&turn.agent, turn.meta.ended_ms, |day| {
+        *day.of_kind(turn.meta.kind) += 1;
+        day.tokens_in += usage.prompt_tokens;
+        day.tokens_cached += usage.cached_tokens;
+        day.tokens_out += usage.completion_tokens;
         if let Some(cause) = broken {
-            it.breaks.add(cause);
+            day.breaks.add(cause);
         }
     })
 }
@@ -132,8 +130,8 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> StoreRes
     let state = get(txn, id).map_err(TxnError::into_store)?;
     match Record::get(txn, id) {
         // The tokens of the first try stay counted, because they were paid.
-        Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |it| {
-            let n = it.of_kind(old.meta.kind);
+        Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |day| {
+            let n = day.of_kind(old.meta.kind);
             *n = n.saturating_sub(1);
         })?,
         Ok(None) | Err(TxnError::Refused(_)) => {}

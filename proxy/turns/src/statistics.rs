@@ -63,7 +63,7 @@ impl TurnLog {
     /// Adds counts that the log cannot know, such as tokens of learning and lessons, to the day of `at_ms`.
     pub fn count(&self, agent: &AgentId, at_ms: u64, counts: DailyCounts) -> LogFuture<'_, ()> {
         let agent = agent.clone();
-        let add = move |txn: &mut Txn<'_>| Ok(txn.count_day(&agent, at_ms, |it| *it += counts)?);
+        let add = move |txn: &mut Txn<'_>| Ok(txn.count_day(&agent, at_ms, |day| *day += counts)?);
         self.write(add)
     }
 
@@ -101,15 +101,13 @@ pub(crate) fn statistics(store: &Store, from_day: u32) -> TxnResult<Vec<DayStati
         let agent = keys::read_agent(agent)?;
         Some(DayStatistics { day, agent, counts })
     };
-    Ok(all
-        .filter_map(entry)
-        .filter(|it| it.day >= from_day)
-        .collect())
+    let entries = all.filter_map(entry);
+    Ok(entries.filter(|entry| entry.day >= from_day).collect())
 }
 
 fn read(store: &Store) -> TxnResult<LogCounts> {
-    let lessons = values::readable_json(store, Table::Lessons, &[])?.into_iter();
-    let lessons = lessons.filter_map(|(key, counts)| {
+    let stored = values::readable_json(store, Table::Lessons, &[])?.into_iter();
+    let lessons = stored.filter_map(|(key, counts)| {
         let name = keys::read_lesson(&key)?.to_owned();
         Some((keys::read_agent(&key)?, name, counts))
     });

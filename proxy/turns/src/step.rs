@@ -106,7 +106,7 @@ impl NewStep {
     /// Returns whether the weights that it starts from contain that use of a turn. A step that was rolled back, or
     /// whose adapter did not come to serve, is not in the weights of later steps.
     fn goes_on_from(&self, used: &Use) -> bool {
-        let has = |it: &Use| it.lineage == used.lineage && used.n <= it.n;
+        let has = |last: &Use| last.lineage == used.lineage && used.n <= last.n;
         used.lineage == self.lineage || self.ancestors.iter().any(has)
     }
 }
@@ -122,8 +122,8 @@ impl TurnLog {
         Box::pin(async move {
             // The order of steps is that of their times, also after a clock that was ahead.
             let steps = self.steps(&step.agent).await?;
-            let last_ms = steps.iter().map(|it| it.taken_ms).max();
-            let taken_ms = now_ms().max(last_ms.map_or(0, |it| it.saturating_add(1)));
+            let last_ms = steps.iter().map(|step| step.taken_ms).max();
+            let taken_ms = now_ms().max(last_ms.map_or(0, |last_ms| last_ms.saturating_add(1)));
             self.write(move |txn| take(txn, step, taken_ms)).await
         })
     }
@@ -199,7 +199,10 @@ impl TurnLog {
     fn steps_below(&self, prefix: Vec<u8>) -> LogFuture<'_, Vec<Step>> {
         let steps = move |store: &Store| {
             let attempts: Vec<(_, Vec<Step>)> = values::all_json(store, Table::Steps, &prefix)?;
-            Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())
+            Ok(attempts
+                .into_iter()
+                .flat_map(|(_, attempts)| attempts)
+                .collect())
         };
         self.read(steps)
     }
@@ -266,7 +269,7 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> TxnResult<TurnState>
         TurnState::Judged => true,
         TurnState::Trained { .. } => {
             let uses = uses(txn, id)?;
-            uses.iter().filter(|it| step.goes_on_from(it)).count() < step.max_uses
+            uses.iter().filter(|used| step.goes_on_from(used)).count() < step.max_uses
         }
         TurnState::Captured
         | TurnState::Taken { .. }

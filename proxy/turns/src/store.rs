@@ -118,8 +118,10 @@ impl Store {
             if let Some(names) = foreign(&db) {
                 return Ok(Err(StoreError::Foreign(names)));
             }
-            let trees = NAMES.split(' ').map(|name| db.open_tree(name));
-            let trees = trees.collect::<sled::Result<_>>()?;
+            let trees = NAMES
+                .split(' ')
+                .map(|name| db.open_tree(name))
+                .collect::<sled::Result<_>>()?;
             Ok(Ok(Self { db, trees }))
         };
         match catch_unwind(AssertUnwindSafe(open)) {
@@ -177,9 +179,8 @@ impl Store {
         let write = Cell::new(Some(write));
         let run = |trees: &Vec<TransactionalTree>| {
             let again = || StoreError::Other("sled ran a transaction twice".to_owned());
-            let result = write
-                .take()
-                .map_or_else(|| Err(again()), |write| write(&StoreTxn { trees }));
+            let write = write.take().ok_or_else(again);
+            let result = write.and_then(|write| write(&StoreTxn { trees }));
             result.map_err(ConflictableTransactionError::Abort)
         };
         self.trees[..]
@@ -217,11 +218,10 @@ impl Store {
 
     /// Returns the number of gaps: unreadable pages, or runs of them.
     pub(crate) fn n_gaps(&self) -> StoreResult<u64> {
-        let gaps = self
-            .trees
+        self.trees
             .iter()
-            .map(|tree| each_readable(tree, |_, _| Ok(())));
-        gaps.sum()
+            .map(|tree| each_readable(tree, |_, _| Ok(())))
+            .sum()
     }
 
     /// Hands everything written so far to the operating system. Afterwards it is safe from `kill -9`.
@@ -405,8 +405,8 @@ fn behind_gap(tree: &sled::Tree, from: &[u8]) -> StoreResult<Option<Vec<u8>>> {
 
 /// Returns the names of tables that are not ours, if there are any: another format, or another program's database.
 fn foreign(db: &sled::Db) -> Option<String> {
-    let names = db.tree_names();
-    let names = names.iter().map(|name| String::from_utf8_lossy(name));
+    let tables = db.tree_names();
+    let names = tables.iter().map(|name| String::from_utf8_lossy(name));
     let is_ours = |name: &str| name == SLEDS_OWN || NAMES.split(' ').any(|ours| ours == name);
     let foreign: Vec<_> = names.filter(|name| !is_ours(name)).collect();
     (!foreign.is_empty()).then(|| foreign.join(", "))

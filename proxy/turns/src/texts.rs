@@ -56,8 +56,8 @@ where
         return Ok(kept);
     }
     let text = text(source, line)?;
-    let value = serde_json::from_str(&text);
-    let value: T = value.map_err(|error| damaged("a text of a turn", error.to_string()))?;
+    let value: T = serde_json::from_str(&text)
+        .map_err(|error| damaged("a text of a turn", error.to_string()))?;
     if let Some(key) = key {
         READ.with_borrow_mut(|read| read.put(key, text.len(), value.clone()));
     }
@@ -70,8 +70,8 @@ pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> TxnResult<Co
         return Ok(Cow::Borrowed(line));
     };
     let damaged = |why: &str| damaged(format!("text {line}"), why);
-    let bytes = values::get(source, Table::Texts, &key)?;
-    let bytes = bytes.ok_or_else(|| damaged("it is missing"))?;
+    let stored = values::get(source, Table::Texts, &key)?;
+    let bytes = stored.ok_or_else(|| damaged("it is missing"))?;
     if hash(&bytes) != key {
         return Err(damaged("its content has another hash"));
     }

@@ -50,14 +50,12 @@ pub(crate) fn put_new(
     let Some(tokens) = new.tokens.as_ref().filter(|_| !record.meta.masked) else {
         return Ok(());
     };
-    let stored = check(id, tokens)
-        .map_err(TxnError::from)
-        .and_then(|()| put(txn, id, record.parent, tokens));
-    match stored {
+    let checked = check(id, tokens).map_err(TxnError::from);
+    let stored = checked.and_then(|()| put(txn, id, record.parent, tokens));
+    match values::split(stored)? {
         Ok(()) if new.meta.is_learnable() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),
-        Err(TxnError::Store(error)) => Err(error),
-        Err(TxnError::Refused(error)) => {
+        Err(error) => {
             tracing::warn!(turn = %id, %error, "a turn is stored without its token ids");
             Ok(())
         }
@@ -102,8 +100,7 @@ fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> TxnRe
     let before = parent
         .map(|seq| shared(txn, TurnId { seq, ..id }))
         .transpose()?;
-    let mut n_shared = 0;
-    let mut depth = 0;
+    let (mut n_shared, mut depth) = (0, 0);
     if let Some((of_parent, before)) = before.flatten() {
         let theirs = before.prompt_ids.iter().chain(&before.ids);
         let same = theirs.zip(&tokens.prompt_ids).take_while(|(a, b)| a == b);
@@ -111,10 +108,9 @@ fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> TxnRe
         depth = of_parent + 1;
     }
     let shared = parent.filter(|_| n_shared > 0).map(|seq| (seq, n_shared));
-    let bytes = write(tokens, shared, depth);
-    let bytes = bytes.map_err(|error| damaged_turn(id, error.to_string()))?;
-    values::put(txn, Table::Tokens, &keys::turn(id), &bytes)?;
-    Ok(())
+    let bytes =
+        write(tokens, shared, depth).map_err(|error| damaged_turn(id, error.to_string()))?;
+    Ok(values::put(txn, Table::Tokens, &keys::turn(id), &bytes)?)
 }
 
 /// Returns a parent's ids with which a prompt may begin, and the length of their chain.

@@ -16,7 +16,7 @@ use crate::{
     session::SessionCache,
     store::{Bytes, StoreResult, StoreSource, StoreTxn, Table},
     turn::BreakCause,
-    values::{self, TxnError},
+    values,
 };
 
 /// The data that operations work on.
@@ -78,22 +78,20 @@ impl<'a> Txn<'a> {
     }
 
     /// Changes a stored count.
-    fn change<T: Default + Serialize + DeserializeOwned>(
+    pub(crate) fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         agent: &AgentId,
         table: Table,
         key: &[u8],
         change: impl FnOnce(&mut T),
     ) -> StoreResult<()> {
-        let mut counts: T = match values::get_json(self.store, table, key) {
-            Ok(counts) => counts.unwrap_or_default(),
-            Err(TxnError::Store(error)) => return Err(error),
-            // A damaged count must not keep a turn from the log.
-            Err(TxnError::Refused(error)) => {
-                tracing::warn!(%agent, %error, "an agent's counts begin anew");
-                T::default()
-            }
-        };
+        let stored = values::split(values::get_json(self.store, table, key))?;
+        // A damaged count must not keep a turn from the log, or a verdict.
+        let stored: Option<T> = stored.unwrap_or_else(|error| {
+            tracing::warn!(%agent, %error, "counts of an agent begin anew");
+            None
+        });
+        let mut counts = stored.unwrap_or_default();
         change(&mut counts);
         values::put_json(self.store, table, key, &counts)
     }

@@ -26,6 +26,15 @@ pub(crate) enum TxnError {
 
 pub(crate) type TxnResult<T> = Result<T, TxnError>;
 
+/// Splits the result of an operation: an error of the store concerns everybody.
+pub(crate) fn split<T>(result: TxnResult<T>) -> StoreResult<Result<T, LogError>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(TxnError::Refused(error)) => Ok(Err(error)),
+        Err(TxnError::Store(error)) => Err(error),
+    }
+}
+
 /// Returns a long value, if there is one.
 pub(crate) fn get(
     source: &impl StoreSource,
@@ -105,8 +114,8 @@ fn join(
     }
     let mut packed = first.to_vec();
     loop {
-        let piece = others.next().transpose()?;
-        let piece = piece.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
+        let next = others.next().transpose()?;
+        let piece = next.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
         packed.extend_from_slice(&piece);
         if piece.len() < PIECE {
             return codec::unpack(&packed).map_err(damaged);
@@ -132,8 +141,8 @@ fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> TxnResult<T> {
 /// Writes a long value, and replaces an existing one.
 pub(crate) fn put(txn: &StoreTxn<'_>, table: Table, key: &[u8], bytes: &[u8]) -> StoreResult<()> {
     let packed = codec::pack(bytes).map_err(StoreError::Other)?;
-    let n_pieces = u16::try_from(packed.len() / PIECE + 1);
-    let n_pieces = n_pieces.map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
+    let n_pieces = u16::try_from(packed.len() / PIECE + 1)
+        .map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
     remove_from(txn, table, key, n_pieces)?;
     let mut rest = &packed[..];
     for piece in 0..n_pieces {
@@ -240,8 +249,8 @@ mod tests {
             store.transaction(put).unwrap();
             let back = get(&store, Table::Turns, b"k").unwrap();
             assert_eq!(back.as_deref(), Some(value), "{n_bytes}");
-            let pieces = store.range(Table::Turns, keys::under(b"k"));
-            let pieces: Vec<usize> = pieces.map(|pair| pair.unwrap().1.len()).collect();
+            let pairs = store.range(Table::Turns, keys::under(b"k"));
+            let pieces: Vec<usize> = pairs.map(|pair| pair.unwrap().1.len()).collect();
             assert!(pieces.iter().all(|piece| *piece <= PIECE));
             assert!(pieces.len() <= n_bytes / PIECE + 2, "{pieces:?}");
         }

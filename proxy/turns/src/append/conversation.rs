@@ -155,8 +155,8 @@ impl<'s> PlacedConversation<'s> {
             self.is_masked |= self.mask.value(&mut value);
             let canonical = value.to_string();
             let hash = hash(canonical.as_bytes());
-            let line = session.find(&hash, expected).filter(fits);
-            let line = line.unwrap_or_else(|| self.push(canonical));
+            let known = session.find(&hash, expected).filter(fits);
+            let line = known.unwrap_or_else(|| self.push(canonical));
             if hash != text.hash {
                 self.spellings.push((text.hash, hash));
             }

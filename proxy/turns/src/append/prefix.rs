@@ -146,8 +146,7 @@ impl SentPrompt<'_> {
     /// Returns whether a client wrote all these messages by itself, in the place of a person.
     fn are_clients(&self, lines: &mut LineReader<'_, Txn<'_>>, old: &[u32]) -> TxnResult<bool> {
         for line in old {
-            let message: Result<Message, _> = serde_json::from_value(self.message(lines, *line)?);
-            let message = message.ok();
+            let message: Option<Message> = serde_json::from_value(self.message(lines, *line)?).ok();
             let said = message.as_ref().and_then(Message::utterance);
             if said.is_none_or(|said| said.speaker != Speaker::Client) {
                 return Ok(false);

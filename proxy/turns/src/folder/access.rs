@@ -50,23 +50,19 @@ pub(super) fn check(dir: &Path, database: &Path) -> Result<(), OpenError> {
 /// Checks whether this process may start so many threads. sled waits forever for threads that it may not start.
 fn threads() -> io::Result<()> {
     let start = |_| thread::Builder::new().spawn(thread::park);
-    let mut failed = Ok(());
-    let mut started = Vec::new();
-    for thread in (0..THREADS).map(start) {
+    let threads: Vec<_> = (0..THREADS).map(start).collect();
+    let mut started = Ok(());
+    for thread in threads {
         match thread {
-            Ok(thread) => started.push(thread),
-            Err(error) => {
-                failed = Err(error);
-                break;
+            Ok(thread) => {
+                thread.thread().unpark();
+                // The thread does not panic.
+                thread.join().ok();
             }
+            Err(error) => started = Err(error),
         }
     }
-    for thread in started {
-        thread.thread().unpark();
-        // The thread does not panic.
-        thread.join().ok();
-    }
-    failed
+    started
 }
 
 fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
@@ -88,14 +84,15 @@ fn folder(path: &Path) -> Result<(), OpenError> {
 
 /// Checks that a file can be read and written, if it exists.
 fn file(path: &Path) -> Result<(), OpenError> {
-    let tried = || {
+    let open = || {
         if fs::metadata(path)?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        fs::OpenOptions::new().read(true).write(true).open(path)
+        OpenOptions::new().read(true).write(true).open(path)
     };
-    let opened = if_there(tried()).map(drop);
-    opened.map_err(|error| not_usable(path, error))
+    if_there(open())
+        .map(drop)
+        .map_err(|error| not_usable(path, error))
 }
 
 /// Makes the error for an unusable file of the log, with advice.
@@ -131,21 +128,15 @@ pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
 /// Describes the owner of a path that is not accessible.
 fn whose(path: &Path) -> String {
     let us = rustix::process::geteuid().as_raw();
-    let shown = path.display();
-    match fs::symlink_metadata(path).map(|it| (it.uid(), it.mode() & 0o777)) {
+    let (shown, dir) = (path.display(), path.parent().unwrap_or(path).display());
+    match fs::symlink_metadata(path).map(|about| (about.uid(), about.mode() & 0o777)) {
         Ok((owner, mode)) if owner == us => {
             format!("its mode is {mode:o}: `chmod u+rwX {shown}`")
         }
-        Ok((owner, _)) => {
-            let shown = path.parent().unwrap_or(path).display();
-            format!(
-                "it belongs to user {owner}, and this process runs as user {us}: `sudo chown -R {us} {shown}`"
-            )
-        }
-        Err(_) => {
-            let shown = path.parent().unwrap_or(path).display();
-            format!("see who owns it: `ls -ld {shown}`")
-        }
+        Ok((owner, _)) => format!(
+            "it belongs to user {owner}, and this process runs as user {us}: `sudo chown -R {us} {dir}`"
+        ),
+        Err(_) => format!("see who owns it: `ls -ld {dir}`"),
     }
 }
 
@@ -203,8 +194,13 @@ impl Lock {
         let path = dir.join("holder");
         let unusable = |error| not_usable(&path, error);
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.mode(0o600).open(&path).map_err(unusable)?;
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let mut file = options.open(&path).map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
@@ -214,9 +210,8 @@ impl Lock {
         if Store::is_held(database) {
             return Err(held(dir, &mut file));
         }
-        let said = file.set_len(0).and_then(|()| file.rewind());
-        let said = said.and_then(|()| writeln!(file, "{}", std::process::id()));
-        if let Err(error) = said {
+        let emptied = file.set_len(0).and_then(|()| file.rewind());
+        if let Err(error) = emptied.and_then(|()| writeln!(file, "{}", std::process::id())) {
             // If the disk is full, the log reports that elsewhere.
             tracing::warn!(%error, "the turn log cannot say who holds it");
         }

@@ -41,11 +41,10 @@ impl CopiedDatabase {
         }
         // If the copy fails, dropping this removes the incomplete copy.
         let copied = Self(dir.join(SCRATCH));
-        let copy = copy_all(database, &copied.0);
-        copy.inspect_err(
-            |error| tracing::warn!(%error, "the turn log is opened without a copy of it"),
-        )
-        .ok()?;
+        if let Err(error) = copy_all(database, &copied.0) {
+            tracing::warn!(%error, "the turn log is opened without a copy of it");
+            return None;
+        }
         Some(copied)
     }
 

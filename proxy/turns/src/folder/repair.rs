@@ -89,16 +89,15 @@ impl DatabasePlace<'_> {
 
     /// Copies all readable data into a new database. The old one is kept as a copy.
     fn salvage(self, repaired: Repaired) -> Result<Repaired, OpenError> {
-        let copied = compact::copy_readable(self.dir, &repaired.store, self.cache);
-        copied.map_err(|error| open_error(self.dir, error))?;
+        compact::copy_readable(self.dir, &repaired.store, self.cache)
+            .map_err(|error| open_error(self.dir, error))?;
         drop(repaired.store);
         Store::wait_until_free(self.database);
         let unusable = |error| not_usable(self.database, error);
         let kept = CopiedDatabase::named(self.dir);
         compact::swap_and_keep(self.dir, self.database, kept.path()).map_err(unusable)?;
-        let store = Store::open(self.database, self.cache);
         Ok(Repaired {
-            store: store.map_err(|error| open_error(self.dir, error))?,
+            store: self.open_store()?,
             // This is the copy from before any change, if there is one.
             copied: repaired.copied.or(Some(kept)),
             ..repaired
@@ -107,7 +106,7 @@ impl DatabasePlace<'_> {
 
     fn open_whole(self) -> Result<Repaired, OpenError> {
         aside::remove_leftovers(self.dir)?;
-        let mut parts = DatabaseParts::look(self.database)?;
+        let mut parts = DatabaseParts::check(self.database)?;
         if parts.read_from() > self.read(parts.read_from())? {
             // The snapshot is of a later log than this one: somebody restored a backup of the log.
             parts.give_up_snapshots();
@@ -122,7 +121,7 @@ impl DatabasePlace<'_> {
         };
         let moved = self.settle(&mut parts)?;
         let why = match self.try_open() {
-            Ok(store) => return Ok(Repaired::of(store, moved, copied)),
+            Ok(store) => return Ok(Repaired::new(store, moved, copied)),
             Err(StoreError::Damaged(why)) => why,
             Err(error) => return Err(open_error(self.dir, error)),
         };
@@ -148,15 +147,19 @@ impl DatabasePlace<'_> {
             }
             None => self.copy(&why)?,
         };
-        let mut parts = DatabaseParts::look(self.database)?;
+        let mut parts = DatabaseParts::check(self.database)?;
         parts.give_up_snapshots();
         self.read(0)?;
         let moved = self.settle(&mut parts)?;
         match self.try_open() {
-            Ok(store) => Ok(Repaired::of(store, moved, Some(copied))),
+            Ok(store) => Ok(Repaired::new(store, moved, Some(copied))),
             Err(StoreError::Damaged(_)) => self.begin(why, Some(copied)),
             Err(error) => Err(open_error(self.dir, error)),
         }
+    }
+
+    fn open_store(self) -> Result<Store, OpenError> {
+        Store::open(self.database, self.cache).map_err(|error| open_error(self.dir, error))
     }
 
     /// Opens it, and reads what every opening needs. Only then sled finds out that a snapshot is wrong.
@@ -187,8 +190,7 @@ impl DatabasePlace<'_> {
     /// Checks whether a database can be opened here at all. If not, ours may not be damaged.
     fn probe(self, why: &str) -> Result<(), OpenError> {
         let place = self.dir.join(PROBE);
-        let opened = Store::open(&place, self.cache);
-        let opened = opened.and_then(|store| store.flush());
+        let opened = Store::open(&place, self.cache).and_then(|store| store.flush());
         fs::remove_dir_all(&place).ok();
         opened.map_err(|error| match open_error(self.dir, error) {
             full @ OpenError::Full { .. } => full,
@@ -214,11 +216,9 @@ impl DatabasePlace<'_> {
         }
         let why = format!("it was damaged: {why}");
         let moved = aside::move_aside(self.dir, self.database, why)?;
-        let store = Store::open(self.database, self.cache);
-        let store = store.map_err(|error| open_error(self.dir, error))?;
         Ok(Repaired {
             moved_aside: Some(moved),
-            ..Repaired::of(store, None, None)
+            ..Repaired::new(self.open_store()?, None, None)
         })
     }
 }
@@ -226,7 +226,7 @@ impl DatabasePlace<'_> {
 // === impl Repaired ===
 
 impl Repaired {
-    fn of(store: Store, parts: Option<PathBuf>, copied: Option<CopiedDatabase>) -> Self {
+    fn new(store: Store, parts: Option<PathBuf>, copied: Option<CopiedDatabase>) -> Self {
         Self {
             store,
             moved_aside: None,

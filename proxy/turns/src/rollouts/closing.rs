@@ -57,21 +57,17 @@ pub(crate) fn close(
 /// Settles a turn that came into the log when its rollout was closed already.
 pub(crate) fn arrived(txn: &mut Txn<'_>, id: TurnId, mark: &RolloutMark) -> StoreResult<()> {
     let settled = (|| {
-        let Some(rollout) = get(txn, &mark.id)?.filter(|it| !it.is_open()) else {
+        let Some(rollout) = get(txn, &mark.id)?.filter(|rollout| !rollout.is_open()) else {
             return Ok(());
         };
-        let place = steps(txn, &rollout)?.iter().position(|it| *it == id);
+        let place = steps(txn, &rollout)?.iter().position(|step| *step == id);
         place.map_or(Ok(()), |step| settle(txn, &rollout, step, id))
     })();
-    match settled {
-        Ok(()) => Ok(()),
-        Err(TxnError::Store(error)) => Err(error),
-        // The turn itself is in the log, which matters more.
-        Err(TxnError::Refused(error)) => {
-            tracing::warn!(turn = %id, %error, "a turn is not judged by its rollout");
-            Ok(())
-        }
+    // The turn itself is in the log, which matters more.
+    if let Err(error) = values::split(settled)? {
+        tracing::warn!(turn = %id, %error, "a turn is not judged by its rollout");
     }
+    Ok(())
 }
 
 /// Removes a rollout whose session is deleted.
@@ -102,7 +98,8 @@ fn steps(source: &impl StoreSource, rollout: &Rollout) -> TxnResult<Vec<TurnId>>
 
 /// Gives a turn of a closed rollout its verdict, or excludes it.
 fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> TxnResult<()> {
-    let is_whole = Record::get(txn, turn)?.is_some_and(|it| it.meta.end == StreamEnd::Complete);
+    let is_whole =
+        Record::get(txn, turn)?.is_some_and(|record| record.meta.end == StreamEnd::Complete);
     let why = rollout.excludes().or_else(|| (!is_whole).then_some(CUT));
     let (agent, state) = state::of_turn(txn, turn)?;
     if state != TurnState::Captured {
@@ -110,13 +107,8 @@ fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> Tx
     }
     if let Some(why) = why {
         let why = why.to_owned();
-        return Ok(state::advance(
-            txn,
-            &agent,
-            turn,
-            &state,
-            &TurnState::Spent { why },
-        )?);
+        let spent = TurnState::Spent { why };
+        return Ok(state::advance(txn, &agent, turn, &state, &spent)?);
     }
     if let Some(reward) = rollout.reward(step) {
         verdicts::add(txn, turn, verdict(reward))?;
