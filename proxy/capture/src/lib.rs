@@ -15,7 +15,6 @@
 //! ([`CaptureMetrics`]). The agent's reply is the same.
 
 mod budget;
-mod conversation;
 mod encoding;
 mod long_texts;
 mod recording;

@@ -165,7 +165,8 @@ impl CallTexts {
         let is_known = |set: fn(&Texts) -> &HashSet<u64>, hash: u64| {
             set(&self.newer).contains(&hash) || set(&self.older).contains(&hash)
         };
-        for unit in units(words).into_iter().chain([0..words.len()]) {
+        let whole = std::iter::once(0..words.len());
+        for unit in units(words).into_iter().chain(whole) {
             if is_known(|texts| &texts.units, hash_run(&words[unit.clone()])) {
                 covered[unit].fill(true);
             }

@@ -16,7 +16,7 @@ use crate::{
     session::{self, SessionIndex, SessionRecord},
     state,
     store::{StoreResult, Table},
-    text::hash,
+    text::{JsonText, hash},
     texts, tokens,
     turn::{StreamEnd, TurnMeta},
     txn::Txn,
@@ -210,11 +210,8 @@ impl Placing<'_> {
             session.remove_lines(id.seq);
         }
         let (new, number) = (self.new, self.number);
-        let tools = new
-            .tools
-            .as_ref()
-            .map(|tools| apart(txn, number, tools.as_str()))
-            .transpose()?;
+        let sent = new.tools.as_ref().map(JsonText::as_str);
+        let tools = sent.map(|text| apart(txn, number, text)).transpose()?;
         let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, &setup)?;
         let mut conversation = match self.arrival {
@@ -240,12 +237,8 @@ impl Placing<'_> {
         let n_old = conversation.new_from.min(conversation.places.len());
         let (old, new_places) = conversation.places.split_at(n_old);
         let (old, new_lines) = (session.runs(old, id.seq), session.runs(new_places, id.seq));
-        let PlacedConversation {
-            parent,
-            own,
-            spellings,
-            ..
-        } = conversation;
+        let (parent, spellings) = (conversation.parent, conversation.spellings);
+        let own = conversation.own;
         // From here on nothing of it can be refused any more.
         if is_new_session {
             begin_session(txn, number, new)?;

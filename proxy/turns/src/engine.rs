@@ -83,10 +83,12 @@ impl StoreEngine {
             writes,
             reads,
         } = batch;
-        let write = AssertUnwindSafe(|| self.write(&appends, writes));
-        let WrittenBatch { ids, acks, broken } = match flatten(catch_unwind(write)) {
+        let WrittenBatch { ids, acks, broken } = match caught(|| self.write(&appends, writes)) {
             Ok(written) => written,
-            Err(error) => return Err(error.with(appends)),
+            Err(failed) => {
+                let waiting = appends;
+                return Err(FailedBatch { waiting, ..failed });
+            }
         };
         state.prompts_broke(&broken);
         for (append, result) in appends.into_iter().zip(ids) {
@@ -100,8 +102,7 @@ impl StoreEngine {
             ack();
         }
         for read in reads {
-            let read = AssertUnwindSafe(|| read(&self.opened.store));
-            flatten(catch_unwind(read)).map_err(|error| error.with(Vec::new()))?;
+            caught(|| read(&self.opened.store))?;
         }
         Ok(())
     }
@@ -135,33 +136,27 @@ impl StoreEngine {
     }
 }
 
-/// The reason why the store failed.
-struct StoreFailure {
-    why: String,
-    damaged: bool,
-}
+// === impl FailedBatch ===
 
-impl StoreFailure {
-    fn with(self, waiting: Vec<Append>) -> FailedBatch {
-        let Self { why, damaged } = self;
-        FailedBatch {
+impl FailedBatch {
+    pub(crate) fn new(why: String, damaged: bool) -> Self {
+        Self {
             why,
             damaged,
-            waiting,
+            waiting: Vec::new(),
         }
     }
 }
 
-/// A panic of the store is treated like any other failure. Mostly it concerns a page that the store cannot interpret.
-fn flatten<T>(caught: std::thread::Result<StoreResult<T>>) -> Result<T, StoreFailure> {
-    match caught {
-        Ok(result) => result.map_err(|error| StoreFailure {
-            why: error.to_string(),
-            damaged: matches!(error, StoreError::Damaged(_)),
-        }),
-        Err(panic) => Err(StoreFailure {
-            why: panic_text(&*panic),
-            damaged: true,
-        }),
+/// Runs work on the store. A panic of the store is treated like any other failure. Mostly it concerns a page that the
+/// store cannot interpret.
+fn caught<T>(work: impl FnOnce() -> StoreResult<T>) -> Result<T, FailedBatch> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            let is_damage = matches!(error, StoreError::Damaged(_));
+            Err(FailedBatch::new(error.to_string(), is_damage))
+        }
+        Err(panic) => Err(FailedBatch::new(panic_text(&*panic), true)),
     }
 }

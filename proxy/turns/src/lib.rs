@@ -35,9 +35,7 @@ mod new_turn;
 mod prompt;
 mod query;
 mod read;
-mod reader;
 mod record;
-mod restore;
 mod rollouts;
 mod serving;
 mod session;
@@ -67,15 +65,16 @@ pub use self::{
     error::{ExportError, LogError, OpenError, TakeError},
     export::{Exported, ExportedTurn},
     health::{LogHealth, MovedAside, OpenOutcome},
-    import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
+    import::{
+        Fingerprint, ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES, MAX_RESTORE,
+        RestoreOutcome, RestoredTurn, Restoring,
+    },
     jobs::Done,
     lessons::{LessonCounts, WISH},
     list::{MAX_LIST, TurnFilter, TurnSummary},
     log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
-    query::Replied,
-    reader::LogReader,
-    restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
+    query::{LogReader, Replied},
     rollouts::{
         RolloutFilter,
         record::{Rollout, RolloutEnd, RolloutState},

@@ -71,7 +71,7 @@ impl SentPrompt<'_> {
         let preferred = earlier
             .iter()
             .find(|turn| Some(turn.0) == parent)
-            .or(earlier.first())?;
+            .or_else(|| earlier.first())?;
         let n_same = |(_, record): &(u32, Record)| {
             let lines = record.lines().zip(&self.conversation.places);
             lines.take_while(|(old, new)| old == *new).count()

@@ -4,7 +4,7 @@ use metaclaw_chat::{Message, TurnId};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::kit::{Client, as_put, new_log, open, session_turns};
+use super::kit::{Client, as_put, new_log, new_session, one_turn, open, session_turns};
 use crate::{
     JsonText, LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState,
     counter::Flushed,
@@ -67,8 +67,7 @@ fn n_bytes(store: &Store) -> usize {
 
 #[tokio::test]
 async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half an ans");
     client.messages.pop();
     cut.meta.end = StreamEnd::Cut;
@@ -88,8 +87,7 @@ async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
 
 #[tokio::test]
 async fn the_same_request_after_a_whole_reply_is_a_sibling() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     log.put(client.turn("hello", "hi")).await;
     let one = log.put(client.turn("question", "one answer")).await;
     client.messages.pop();
@@ -110,8 +108,7 @@ async fn the_same_request_after_a_whole_reply_is_a_sibling() {
 
 #[tokio::test]
 async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half");
     client.messages.pop();
     cut.meta.end = StreamEnd::Cut;
@@ -123,8 +120,7 @@ async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
 
 #[tokio::test]
 async fn a_turn_that_another_builds_on_keeps_its_place() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half an ans");
     cut.meta.end = StreamEnd::ClientGone;
     let cut_id = log.put(cut.clone()).await;
@@ -139,8 +135,7 @@ async fn a_turn_that_another_builds_on_keeps_its_place() {
 
 #[tokio::test]
 async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut turn = client.turn("question", "answer");
     turn.meta.reply_id = Some("chatcmpl-1".to_owned());
     let id = log.put(turn.clone()).await;
@@ -154,8 +149,7 @@ async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session
 
 #[tokio::test]
 async fn a_server_that_gives_every_reply_the_same_id_loses_no_turn() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut first = client.turn("question", "answer");
     let mut second = client.turn("more", "again");
     for turn in [&mut first, &mut second] {
@@ -195,8 +189,7 @@ async fn sessions_of_two_agents_with_one_name_are_two() {
 
 #[tokio::test]
 async fn a_side_turn_between_does_not_break_the_conversation() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let first = log.put(client.turn("question", "answer")).await;
     let mut title = Client::new("s", "Give this conversation a title.");
     let mut side = title.turn("question / answer", "A talk");
@@ -211,8 +204,7 @@ async fn a_side_turn_between_does_not_break_the_conversation() {
 /// A sub-agent of Claude Code has its turns in the owner's session.
 #[tokio::test]
 async fn many_side_turns_between_do_not_break_the_conversation() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let first = log.put(client.turn("question", "answer")).await;
     let mut sub_agent = Client::new("s", "You look around.");
     let mut before = None;
@@ -229,8 +221,7 @@ async fn many_side_turns_between_do_not_break_the_conversation() {
 
 #[tokio::test]
 async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote_it() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let first = log.put(client.turn("list both", "calling")).await;
     let rewritten = json!({"role": "assistant", "content": "calling", "tool_calls": [
         {"id": "call1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]});
@@ -291,8 +282,7 @@ async fn chains_and_lists_are_newest_first() {
 
 #[tokio::test]
 async fn ids_share_the_parents_and_read_back() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut before = Vec::new();
     for n in 0..4u32 {
         let id = log.put(client.turn(&format!("q{n}"), "a")).await;
@@ -327,8 +317,7 @@ async fn ids_share_the_parents_and_read_back() {
 
 #[tokio::test]
 async fn ids_that_come_with_a_turn_are_stored_with_it() {
-    let (dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (dir, log, mut client) = new_session();
     let mut put = Vec::new();
     for n in 0..2u32 {
         let mut turn = client.turn(&format!("q{n}"), "a");
@@ -360,7 +349,7 @@ async fn ids_that_come_with_a_turn_are_stored_with_it() {
 async fn subscribers_hear_of_a_turn_that_is_safe() {
     let (_dir, log) = new_log();
     let mut heard = log.subscribe();
-    let id = log.put(Client::new("s", "sys").turn("q", "a")).await;
+    let id = log.put(one_turn()).await;
     assert_eq!(heard.recv().await.unwrap(), id);
     assert_eq!(log.health(), crate::LogHealth::default());
     let other = log.clone();
@@ -414,8 +403,7 @@ async fn turns_that_come_together_share_a_transaction() {
 
 #[tokio::test]
 async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut errand = client.clone();
     client.turn(&"the owner's long question ".repeat(9), "a");
     let mut put = vec![client.turn("and more", "b")];
@@ -452,8 +440,7 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
 
 #[tokio::test]
 async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let deep = |n| {
         let (open, close) = ("[".repeat(n), "]".repeat(n));
         format!(r#"{{"role":"user","content":{open}7{close}}}"#)

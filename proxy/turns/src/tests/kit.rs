@@ -22,6 +22,17 @@ pub(crate) fn new_log() -> (TempDir, TurnLog) {
     (dir, log)
 }
 
+/// A log in a folder of its own, and a client with a session there.
+pub(crate) fn new_session() -> (TempDir, TurnLog, Client) {
+    let (dir, log) = new_log();
+    (dir, log, Client::new("s", "sys"))
+}
+
+/// The first turn of a session.
+pub(crate) fn one_turn() -> NewTurn {
+    Client::new("s", "sys").turn("q", "a")
+}
+
 impl TurnLog {
     /// Appends a turn.
     pub(crate) async fn put(&self, turn: NewTurn) -> TurnId {

@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
-use super::kit::{Client, new_log, open, step, trained, verdict};
+use super::kit::{Client, new_log, new_session, one_turn, open, step, trained, verdict};
 use crate::{
     LessonCounts, LogError, NewStep, StateKind, Step, StepOutcome, TakeError, TakenBack, TurnLog,
     TurnState, Use,
@@ -77,7 +77,7 @@ async fn a_turn_is_judged_once() {
 #[tokio::test]
 async fn of_many_judges_at_once_one_is_heard() {
     let (_dir, log) = new_log();
-    let id = log.put(Client::new("s", "sys").turn("q", "a")).await;
+    let id = log.put(one_turn()).await;
     let mut judges = tokio::task::JoinSet::new();
     for n in 0..20 {
         let score = if n % 2 == 0 { Score::Good } else { Score::Bad };
@@ -276,8 +276,7 @@ async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
 
 #[tokio::test]
 async fn what_serves_is_taken_back_and_its_step_says_why() {
-    let (dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (dir, log, mut client) = new_session();
     for (n, adapter) in [(1, "main-1"), (2, "main-2")] {
         let id = log.put(client.turn("q", "a")).await;
         log.judge(id, verdict(Score::Bad)).await.unwrap();
@@ -320,7 +319,7 @@ async fn what_serves_is_taken_back_and_its_step_says_why() {
 #[tokio::test]
 async fn a_turn_held_out_is_judged_but_never_taken() {
     let (_dir, log) = new_log();
-    let id = log.put(Client::new("s", "sys").turn("q", "a")).await;
+    let id = log.put(one_turn()).await;
     assert!(log.hold_out(id).await.unwrap());
     assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
     let error = log.take(step(1, &[id])).await.unwrap_err();
@@ -442,7 +441,7 @@ fn at_session_end(score: Score) -> Verdict {
 #[tokio::test]
 async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_else() {
     let (_dir, log) = new_log();
-    let id = log.put(Client::new("s", "sys").turn("q", "a")).await;
+    let id = log.put(one_turn()).await;
     let at_end = async || {
         let funnel = log.funnel(None).await.unwrap();
         (funnel.judged, funnel.judged_at_session_end)
@@ -464,7 +463,7 @@ async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_el
 #[tokio::test]
 async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdict() {
     let (_dir, log) = new_log();
-    let id = log.put(Client::new("s", "sys").turn("q", "a")).await;
+    let id = log.put(one_turn()).await;
     log.spend(id, "no rule fits").await.unwrap();
     assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
     assert!(!log.overrule(id, verdict(Score::Bad)).await.unwrap());

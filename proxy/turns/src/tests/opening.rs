@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use metaclaw_chat::Size;
 
-use super::kit::{Client, as_put, new_log, open};
+use super::kit::{Client, as_put, new_log, one_turn, open};
 use crate::{OpenError, Turn, TurnLog, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
@@ -48,7 +48,7 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 #[tokio::test]
 async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone() {
     let (dir, log) = new_log();
-    log.put(Client::new("s", "sys").turn("q", "a")).await;
+    log.put(one_turn()).await;
     log.close().await;
     for cache in [0, 1, 255, 256, (256 << 10) - 1] {
         let config = TurnsConfig {
