@@ -54,8 +54,8 @@ impl Encoding {
     pub fn all(headers: &HeaderMap) -> Option<Vec<Self>> {
         let given = headers.get_all(header::CONTENT_ENCODING).iter();
         let names = given.flat_map(|value| value.as_bytes().split(|b| *b == b','));
-        let all = names.map(Self::named).filter(|it| *it != Self::Identity);
-        let all: Vec<Self> = all.collect();
+        let is_any = |encoding: &Self| *encoding != Self::Identity;
+        let all: Vec<Self> = names.map(Self::named).filter(is_any).collect();
         let is_known = all.len() <= MAX_ENCODINGS && !all.contains(&Self::Unsupported);
         is_known.then_some(all)
     }

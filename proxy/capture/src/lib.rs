@@ -6,31 +6,30 @@
 //! ([`Recording::end`]). A separate thread decompresses and decodes the reply, converts the request to the log's
 //! messages, hashes them and hands the turn over ([`Worker::run`]), in the order in which the replies ended.
 //!
+//! This is not done on the log's own thread. That one may wait for the disk, while the proxy needs the reply's id, its
+//! calls and its fields for the agent's next request. Reading 250,000 messages or a reply of 32 MB would also add to the
+//! time for which other agents' turns wait there. And turns that wait for the disk share their long texts, which
+//! requests that nobody has read cannot.
+//!
 //! The queue is bounded in bytes ([`Budget`]) and in number. Captures that find no room, or cannot be read, are counted
 //! ([`CaptureMetrics`]). The agent's reply is the same.
 
 mod budget;
-mod conversation;
 mod encoding;
-mod line;
 mod long_texts;
-mod metrics;
 mod recording;
 mod reply;
 mod reply_copy;
-mod request;
-mod sink;
 mod turn;
 mod worker;
 
 pub use self::{
-    budget::{Budget, Held},
+    budget::{Budget, CaptureMetrics, Counter, Held},
     encoding::Encoding,
-    metrics::{CaptureMetrics, Counter},
-    recording::{CaptureConfig, Recorder, Recording},
+    recording::{
+        Appending, CaptureConfig, CapturedRequest, OnCalls, Parent, Recorder, Recording, TurnSink,
+    },
     reply::{Format, ResponseMeta},
-    request::{CapturedRequest, OnCalls, Parent},
-    sink::{Appending, TurnSink},
     worker::{Worker, recorder},
 };
 

@@ -2,27 +2,27 @@
 
 use std::{
     fmt,
+    future::Future,
+    pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use metaclaw_chat::now_ms;
-use metaclaw_dialects::reply_id;
-use metaclaw_turns::{NewTurn, StreamEnd};
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, now_ms};
+use metaclaw_dialects::{reply_id, request::ChatRequest};
+use metaclaw_turns::{Done, NewTurn, Served, StreamEnd, TurnKind, TurnLog};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Span;
 
 use crate::{
-    budget::{Budget, Held},
+    budget::{Budget, CaptureMetrics, Held},
     encoding::Encoding,
-    metrics::CaptureMetrics,
     reply::{Format, ResponseMeta},
     reply_copy::ReplyCopy,
-    request::CapturedRequest,
-    sink::TurnSink,
 };
 
 /// Decompressed bytes at the beginning of a reply that are searched for its id. This takes about 100 us.
@@ -55,11 +55,10 @@ pub struct Recorder {
     is_cutting: Arc<AtomicBool>,
 }
 
-/// A request and the copy of its reply. The reply still comes while `end` is none. Then the recording is on its way to
-/// the log.
+/// A request and the copy of its reply. The reply still comes while `end` is none, which is how it ended, as the relay
+/// saw it. Then the recording is on its way to the log, unless it is only searched for its id and calls.
 pub struct Recording {
     recorder: Recorder,
-    /// Whether it becomes a turn. Otherwise it is only searched for its id and calls.
     is_kept: bool,
     pub(crate) request: CapturedRequest,
     pub(crate) response: ResponseMeta,
@@ -69,7 +68,6 @@ pub struct Recording {
     pub(crate) first_byte_ms: Option<u64>,
     /// The memory that the request holds. From decoding on, the memory that the turn holds.
     pub(crate) memory: Held,
-    /// How the reply ended, as the relay saw it. None while it still comes.
     pub(crate) end: Option<StreamEnd>,
     pub(crate) ended_ms: u64,
     /// Notified when the turn is durable. Dropped if it never will be.
@@ -100,23 +98,18 @@ impl Recorder {
         self.sink.oldest_unflushed()
     }
 
-    /// Starts to record a reply. If there is no memory left, returns `None` and counts the loss.
-    pub fn begin(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
-        self.recording(request, response, true)
-    }
-
     /// Reads a reply's id, which the next request may refer to, and its calls, which may start a sub-agent's request.
     /// Nothing of it becomes a turn.
     pub fn listen(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
-        self.recording(request, response, false)
+        let recording = self.begin(request, response)?;
+        Some(Recording {
+            is_kept: false,
+            ..recording
+        })
     }
 
-    fn recording(
-        &self,
-        mut request: CapturedRequest,
-        response: ResponseMeta,
-        is_kept: bool,
-    ) -> Option<Recording> {
+    /// Starts to record a reply. If there is no memory left, returns `None` and counts the loss.
+    pub fn begin(&self, mut request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
         let n_bytes = request.chat.raw().len() + size_of::<Recording>() + size_of::<NewTurn>();
         let Some(memory) = self.budget.hold(n_bytes) else {
             self.metrics.overflowed.inc();
@@ -127,7 +120,7 @@ impl Recorder {
         request.chat = request.chat.detached();
         Some(Recording {
             recorder: self.clone(),
-            is_kept,
+            is_kept: true,
             request,
             response,
             reply: ReplyCopy::new(&self.budget, response.has_end_mark()),
@@ -148,9 +141,7 @@ impl Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("is_strict", &self.is_strict)
-            .finish_non_exhaustive()
+        f.debug_struct("Recorder").finish_non_exhaustive()
     }
 }
 
@@ -171,8 +162,8 @@ impl Recording {
         if !self.response.has_end_mark() {
             return false;
         }
-        let came = self.reply.bytes();
-        came.is_some_and(|came| self.response.api.is_done(&came))
+        let copied = self.reply.bytes();
+        copied.is_some_and(|copied| self.response.api.is_done(&copied))
     }
 
     /// Ends the recording. With `strict`, returns a receiver that is notified when the turn is durable, or dropped if
@@ -204,17 +195,13 @@ impl Recording {
             return;
         }
         let response = self.response;
-        let bytes = self.reply.bytes();
-        let opened = bytes
+        let copied = self.reply.bytes();
+        let opened = copied
             .as_ref()
             .and_then(|bytes| response.encoding.open_to(MOST_OPENED, bytes));
-        let Some(opened) = opened.filter(|it| (it.len() as u64) < MOST_OPENED) else {
-            return;
-        };
-        let Some(tell) = self.request.on_calls.take() else {
-            return;
-        };
-        if response.api.may_call(&opened)
+        if let Some(opened) = opened.filter(|opened| (opened.len() as u64) < MOST_OPENED)
+            && let Some(tell) = self.request.on_calls.take()
+            && response.api.may_call(&opened)
             && let Some(reply) = response.parse(&opened).message
         {
             tell(&self.request.chat, &reply);
@@ -223,35 +210,94 @@ impl Recording {
 
     /// Reports the reply's id, if its beginning contains it.
     fn tell_id(&mut self) {
-        let Self {
-            request,
-            response,
-            reply,
-            ..
-        } = self;
-        let Some(tell) = request.on_reply_id.take() else {
+        let response = self.response;
+        let Some(tell) = self.request.on_reply_id.take() else {
             return;
         };
-        let id = reply.beginning().and_then(|bytes| {
+        let id = self.reply.beginning().and_then(|bytes| {
             let opened = response.encoding.open_to(BEGINNING as u64, bytes)?;
             let n_bytes = opened.len().min(BEGINNING);
-            let is_stream = response.format == Format::Sse;
-            reply_id(response.api, &opened[..n_bytes], is_stream)
+            reply_id(
+                response.api,
+                &opened[..n_bytes],
+                response.format == Format::Sse,
+            )
         });
         match id {
             Some(id) => tell(id),
-            None => request.on_reply_id = Some(tell),
+            None => self.request.on_reply_id = Some(tell),
         }
     }
 }
 
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording")
-            .field("request", &self.request)
-            .field("response", &self.response)
-            .field("n_bytes", &self.n_bytes)
-            .field("end", &self.end)
-            .finish_non_exhaustive()
+        f.debug_struct("Recording").finish_non_exhaustive()
+    }
+}
+
+/// A request on its way to the log.
+pub struct CapturedRequest {
+    pub agent: AgentId,
+    pub session: SessionId,
+    pub kind: TurnKind,
+    /// Whether the client says that the session ends with this turn.
+    pub is_last: bool,
+    /// The request as the client sent it.
+    pub chat: ChatRequest,
+    /// Hash of the conversation before its first message.
+    pub start: ChainHash,
+    /// `temperature` and `top_p`, if the request left them out and the proxy set them.
+    pub sampling: Vec<(&'static str, f64)>,
+    /// Which upstream, model and adapter serve it. Without a model, the request's own name is used.
+    pub served: Served,
+    /// For a model of vLLM: the base model, if it is an adapter.
+    pub parent: Option<Parent>,
+    /// Called with the reply's own id, because the next request may refer to it. If the id is among the first bytes,
+    /// this happens before the agent has the end of the reply, else soon after.
+    pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
+    /// Called with a reply that has tool calls, because the text of a call may be the next request's first message.
+    /// This happens before the agent has the end of the reply, unless the reply is very long.
+    pub on_calls: Option<OnCalls>,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// The client's trace: W3C's `traceparent`.
+    pub traceparent: Option<String>,
+    /// The request's own span, in which the turn's line is written. Its field `turn` is set to the turn's id once the
+    /// log has it.
+    pub span: Span,
+}
+
+/// The base model of an adapter, once it is known. `None` inside means that the model is no adapter.
+pub type Parent = Arc<OnceLock<Option<String>>>;
+
+/// A callback with a request and a reply to it that has tool calls.
+pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;
+
+impl fmt::Debug for CapturedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CapturedRequest").finish_non_exhaustive()
+    }
+}
+
+pub trait TurnSink: Send + Sync + 'static {
+    /// Hands a turn in. Resolves when the log has accepted it. `done` is notified when the turn is durable, or why it
+    /// never will be.
+    fn append(&self, turn: NewTurn, done: Done) -> Appending<'_>;
+
+    /// Returns how long the oldest turn that was handed in and is not durable yet has been waiting.
+    fn oldest_unflushed(&self) -> Option<Duration>;
+}
+
+/// The future that [`TurnSink::append`] returns.
+pub type Appending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+impl TurnSink for TurnLog {
+    fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
+        Box::pin(self.hand_in(turn, done))
+    }
+
+    fn oldest_unflushed(&self) -> Option<Duration> {
+        self.health().oldest_unflushed
     }
 }

@@ -1,10 +1,8 @@
 //! Reads the bytes of a reply.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Mutex};
 
+use metaclaw_chat::lock;
 use metaclaw_dialects::{
     Api, Reply,
     vllm::{self, Sampled},
@@ -41,7 +39,7 @@ const MOST_LOGGED: usize = 64;
 /// Logs an unknown stop reason once.
 fn log_unknown(word: &str) {
     let word: String = word.chars().take(MOST_LOGGED).collect();
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = lock(&LOGGED);
     if logged.len() < MOST_LOGGED && logged.insert(word.clone()) {
         tracing::warn!(
             word,

@@ -100,7 +100,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::metrics::Counter;
+    use crate::budget::Counter;
 
     fn budget(limit: u64) -> (Budget, Arc<Counter>) {
         let used = Arc::new(Counter::default());

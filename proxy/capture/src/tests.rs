@@ -394,7 +394,9 @@ fn a_requests_span_says_which_turn_it_became() {
             span.in_scope(|| tracing::info!("afterwards"));
         });
     });
-    let afterwards = lines.lines().find(|line| line.contains("afterwards"));
-    let afterwards = afterwards.unwrap();
-    assert!(afterwards.contains("request{turn=12-3}"), "{afterwards}");
+    let line = lines
+        .lines()
+        .find(|line| line.contains("afterwards"))
+        .unwrap();
+    assert!(line.contains("request{turn=12-3}"), "{line}");
 }

@@ -1,18 +1,32 @@
-//! Converts a finished capture into the turn that the log accepts.
+//! Converts a finished capture into the turn that the log accepts: the reply decoded, the conversation in chat form, as
+//! JSON texts with hashes, and the parameters that affect the reply.
+//!
+//! For a chat completion, each message keeps its original text, because building values of all of them would cost
+//! several times as much. Messages of other APIs are converted to chat form.
 
-use metaclaw_dialects::vllm::Sampled;
-use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
+use std::borrow::Cow;
+
+use metaclaw_chat::{Chain, ChainHash, Message, Said};
+use metaclaw_dialects::{
+    Api, json,
+    request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS},
+    translate::upstream_reply_id,
+    vllm::Sampled,
+};
+use metaclaw_turns::{JsonText, NewMessage, NewTurn, Served, StreamEnd, Tokens, TurnMeta};
+use serde_json::{Map, Value};
 
 use crate::{
-    budget::Held, conversation::begin_turn, line::log_turn, long_texts::LongTexts,
-    metrics::CaptureMetrics, recording::Recording,
+    budget::{CaptureMetrics, Held},
+    long_texts::LongTexts,
+    recording::{CapturedRequest, Recording},
 };
 
 // === impl Recording ===
 
 impl Recording {
-    /// The turn, and its memory, which is given back when the log is done with it: the reply decoded, the
-    /// request read. Nothing, and counted, where the request cannot be read.
+    /// Decodes the reply and reads the request. Returns the turn, and its memory, which is given back when the log is done
+    /// with the turn. If the request cannot be read, counts this and returns `None`.
     pub(crate) fn decode(
         mut self: Box<Self>,
         metrics: &CaptureMetrics,
@@ -20,18 +34,21 @@ impl Recording {
     ) -> Option<(NewTurn, Held)> {
         let _entered = self.request.span.clone().entered();
         let response = self.response;
-        let came = self.reply.bytes();
-        let opened = came.as_ref().map(|bytes| response.encoding.open(bytes));
-        if matches!(opened, Some(None)) {
-            metrics.undecodable.inc();
-        }
-        let opened = opened.flatten();
-        // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
-        // that was let go of, or cannot be opened, there is nothing.
-        let n_reply = opened.as_ref();
-        let n_reply = n_reply.map_or(0, |it| self.n_bytes.max(it.len() as u64));
-        let sampled = opened.as_ref().and_then(|it| response.sampled(it));
-        let mut reply = opened.map(|bytes| response.parse(&bytes));
+        let copied = self.reply.bytes();
+        let opened = copied.as_deref().and_then(|bytes| {
+            let opened = response.encoding.open(bytes);
+            if opened.is_none() {
+                metrics.undecodable.inc();
+            }
+            opened
+        });
+        // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one that was
+        // dropped, or cannot be opened, there is nothing.
+        let n_reply = opened
+            .as_ref()
+            .map_or(0, |opened| self.n_bytes.max(opened.len() as u64));
+        let sampled = opened.as_ref().and_then(|opened| response.sampled(opened));
+        let mut reply = opened.map(|opened| response.parse(&opened));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
@@ -49,9 +66,12 @@ impl Recording {
             return None;
         };
         // What is not known when the reply has ended is taken for a base model.
-        let parent = request.parent.take().and_then(|it| it.get()?.clone());
-        let sampled = sampled.filter(|_| end == StreamEnd::Complete);
-        turn.tokens = sampled.map(|sampled| tokens(sampled, &turn.served, parent));
+        let parent = request
+            .parent
+            .take()
+            .and_then(|parent| parent.get()?.clone());
+        let whole = sampled.filter(|_| end == StreamEnd::Complete);
+        turn.tokens = whole.map(|sampled| tokens(sampled, &turn.served, parent));
         turn.reply = reply.message;
         turn.meta.reply_id = reply.id;
         turn.meta.finish_reason = reply.finish_reason;
@@ -94,5 +114,287 @@ fn tokens(sampled: Sampled, served: &Served, parent: Option<String>) -> Tokens {
         version: None,
         base,
         base_fingerprint: None,
+    }
+}
+
+/// The longest text of a caller in the line, in characters.
+const LONGEST: usize = 100;
+
+/// Writes a turn's line in the current span. Fields that the turn does not contain are passed separately.
+pub(crate) fn log_turn(
+    turn: &NewTurn,
+    api: Api,
+    status: u16,
+    n_bytes: u64,
+    traceparent: Option<&str>,
+) {
+    let served = &turn.served;
+    let usage = turn.meta.usage.as_ref();
+    let since = |ms: u64| ms.saturating_sub(turn.meta.started_ms);
+    tracing::info!(
+        target: "metaclaw::turn",
+        api = api.name(),
+        agent = %turn.agent,
+        session = %turn.session,
+        kind = ?turn.meta.kind,
+        upstream = served.upstream,
+        model = bounded(&served.model),
+        adapter = served.adapter,
+        skills = served.skills.len(),
+        status,
+        end = ?turn.meta.end,
+        first_byte_ms = turn.meta.first_byte_ms.map(since),
+        total_ms = since(turn.meta.ended_ms),
+        n_bytes,
+        prompt_tokens = usage.map(|usage| usage.prompt_tokens),
+        cached_tokens = usage.map(|usage| usage.cached_tokens),
+        completion_tokens = usage.map(|usage| usage.completion_tokens),
+        started_ms = turn.meta.started_ms,
+        traceparent = traceparent.map(bounded),
+        "turn"
+    );
+}
+
+/// Returns the beginning of a text, because a caller may send one as long as a request.
+fn bounded(text: &str) -> &str {
+    let end = text
+        .char_indices()
+        .nth(LONGEST)
+        .map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}
+
+/// Makes a turn that has its request in the log's form and no reply yet. Also returns the bytes of the request, without
+/// the texts that it shares with other turns.
+///
+/// Returns `None` if a part fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may accept such a
+/// request, but MetaClaw does not learn from it.
+pub(crate) fn begin_turn(
+    request: &mut CapturedRequest,
+    texts: &mut LongTexts,
+) -> Option<(NewTurn, usize)> {
+    let (chat, start) = (&request.chat, request.start);
+    let api = chat.api();
+    let text = |name| match chat.field(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    };
+    let mut tools = match (chat.field_json("tools"), api) {
+        (Some(tools), Api::Chat) => Some(verbatim(chat, tools)),
+        (Some(tools), Api::Messages | Api::Responses) => {
+            let tools = json::value(tools.as_bytes())?;
+            Some(JsonText::of(&api.tools(&tools)).ok()?)
+        }
+        (None, _) => None,
+    };
+    // The log identifies a reply by the id that its upstream gave it.
+    let previous = || {
+        let id = text("previous_response_id")?;
+        Some(upstream_reply_id(&id).to_owned())
+    };
+    let mut messages = match api {
+        Api::Chat => as_they_stand(chat, start),
+        Api::Messages | Api::Responses => converted(chat, start)?,
+    };
+    let (mut n_texts, mut n_own) = (0, 0);
+    let texts_of_messages = messages.iter_mut().map(|message| &mut message.text);
+    for text in texts_of_messages.chain(&mut tools) {
+        n_texts += text.as_str().len();
+        let (own, n_bytes) = texts.own(text);
+        *text = own;
+        n_own += n_bytes;
+    }
+    let n_others = chat.raw().len().saturating_sub(n_texts);
+    let mut params = params(chat);
+    for (name, value) in std::mem::take(&mut request.sampling) {
+        params.insert(name.to_owned(), value.into());
+    }
+    let mut served = std::mem::take(&mut request.served);
+    if served.model.is_empty() {
+        served.model = text("model").unwrap_or_default();
+    }
+    let chain = messages.last().map_or(start, |last| last.chain);
+    let turn = NewTurn {
+        agent: request.agent.clone(),
+        session: request.session.clone(),
+        meta: TurnMeta {
+            kind: request.kind,
+            is_last: request.is_last,
+            ..TurnMeta::whole(chain, request.started_ms)
+        },
+        messages,
+        continues: (api == Api::Responses).then(previous).flatten(),
+        tools,
+        params,
+        reply: None,
+        served,
+        tokens: None,
+    };
+    Some((turn, n_own + n_others))
+}
+
+/// Returns the parameters that affect the reply, without the conversation and the tools. A number that fits in no `f64`
+/// becomes null here, because no such parameter affects the reply.
+fn params(chat: &ChatRequest) -> Map<String, Value> {
+    let api = chat.api();
+    let is_said = |name: &str| match (name, api) {
+        ("messages", Api::Chat)
+        | ("messages" | "system", Api::Messages)
+        | ("input" | "instructions", Api::Responses) => true,
+        (name, _) => name == "tools" || OWN_FIELDS.contains(&name) || SHARED_FIELDS.contains(&name),
+    };
+    let steering = chat.fields().filter(|(name, _)| !is_said(name));
+    let param = |(name, json): (&str, &str)| {
+        let value = json::value(json.as_bytes()).unwrap_or_default();
+        (api.param(name).to_owned(), value)
+    };
+    steering.map(param).collect()
+}
+
+/// Returns the messages of a chat completion. Each is an element of the request.
+fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
+    let chains = chat.chains(start).into_iter().skip(1);
+    let message = |(item, chain)| {
+        let text = verbatim(chat, item);
+        NewMessage { text, chain }
+    };
+    chat.items().zip(chains).map(message).collect()
+}
+
+/// Converts the messages of another API to chat form.
+fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
+    let messages = chat.to_messages()?;
+    let mut chains = Chain::new(start);
+    let message = |message: &Message| {
+        let chain = chains.push(Said::of_message(message));
+        let text = JsonText::of(message.as_map()).ok()?;
+        Some(NewMessage { text, chain })
+    };
+    messages.iter().map(message).collect()
+}
+
+/// Returns a part unchanged, except for half of a surrogate pair (a broken emoji). The log parses texts that it does
+/// not have yet, and refuses those that no value can hold.
+fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
+    match json::mended(json) {
+        Cow::Borrowed(json) => JsonText::new(chat.part(json)),
+        Cow::Owned(json) => JsonText::new(json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::AgentId;
+    use proptest::{collection::vec, prelude::*, sample::select};
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::asked;
+
+    fn start() -> ChainHash {
+        ChainHash::start(&AgentId::default_agent())
+    }
+
+    fn read(api: Api, raw: &str) -> Option<NewTurn> {
+        let turn = begin_turn(&mut asked(api, raw), &mut LongTexts::new());
+        turn.map(|(turn, _)| turn)
+    }
+
+    /// Computes the hash of each message from its value.
+    fn by_values(messages: &[NewMessage]) -> Vec<ChainHash> {
+        let message = |message: &NewMessage| message.text.read().unwrap();
+        let messages: Vec<Message> = messages.iter().map(message).collect();
+        ChainHash::chain(&AgentId::default_agent(), &messages)
+    }
+
+    #[test]
+    fn a_chat_completion_keeps_its_messages_as_they_stand() {
+        let raw = r#"{"model":"m","n":1e999,"n":2,"tools":[{"type":"function"}],"session_id":"s","messages":7,
+            "messages":[{"x":[1],"role":"user","content":"hi"},{"role":"tool","content":[{"text":"a"},{"text":"b"}]},
+            {"role":"user","content":"half \ud83d","content":"\u0041"}]}"#;
+        let request = read(Api::Chat, raw).unwrap();
+        let texts = request.messages.iter().map(|message| message.text.as_str());
+        let expected = [
+            r#"{"x":[1],"role":"user","content":"hi"}"#,
+            r#"{"role":"tool","content":[{"text":"a"},{"text":"b"}]}"#,
+            r#"{"role":"user","content":"half \ufffd","content":"\u0041"}"#,
+        ];
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+        let chains = request.messages.iter().map(|message| message.chain);
+        assert_eq!(chains.collect::<Vec<_>>(), by_values(&request.messages));
+        assert_eq!(request.tools.unwrap().as_str(), r#"[{"type":"function"}]"#);
+        assert_eq!(Value::Object(request.params), json!({"model": "m", "n": 2}));
+        assert_eq!(
+            (request.served.model.as_str(), request.continues),
+            ("m", None)
+        );
+    }
+
+    #[test]
+    fn the_other_apis_are_put_into_chat_shape() {
+        let raw = r#"{"model":"m","system":"S","stop_sequences":["x"],"tools":[{"name":"t","input_schema":{}}],
+            "messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}]}"#;
+        let request = read(Api::Messages, raw).unwrap();
+        let roles = |request: &NewTurn| -> Vec<String> {
+            let role = |text: &JsonText| {
+                let message: Value = serde_json::from_str(text.as_str()).unwrap();
+                message["role"].as_str().unwrap().to_owned()
+            };
+            request
+                .messages
+                .iter()
+                .map(|message| role(&message.text))
+                .collect()
+        };
+        assert_eq!(roles(&request), ["system", "tool", "user"]);
+        assert_eq!(
+            request.messages[0].chain,
+            start(),
+            "a system text is none of the conversation"
+        );
+        assert!(request.params.contains_key("stop") && request.tools.is_some());
+
+        let raw = r#"{"input":"hi","instructions":"S","previous_response_id":"resp_\u0031"}"#;
+        let request = read(Api::Responses, raw).unwrap();
+        assert_eq!(roles(&request), ["system", "user"]);
+        assert_eq!(request.continues.as_deref(), Some("resp_1"));
+        assert_eq!(
+            request.messages[1].chain,
+            start().then(&Message::user("hi"))
+        );
+    }
+
+    #[test]
+    fn half_an_emoji_is_shown_and_what_no_value_holds_is_not_read() {
+        let raw = r#"{"\ud83d":1,"messages":[{"role":"user","content":"\ud83d","\ud83d":1}]}"#;
+        let request = read(Api::Chat, raw).unwrap();
+        let message = &request.messages[0];
+        assert_eq!(
+            message.text.read::<Value>().unwrap(),
+            json!({"role": "user", "content": "\u{fffd}", "\u{fffd}": 1})
+        );
+        assert_eq!(message.chain, start().then(&Message::user("\u{fffd}")));
+        // For a chat completion, the log itself detects this in texts that it does not have yet.
+        let raw = r#"{"system":1e999,"messages":[{"role":"user","content":"hi"}]}"#;
+        assert!(read(Api::Messages, raw).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_where_it_stands_is_hashed_as_its_value_is(
+            messages in vec((select(vec!["user", "assistant", "tool", "system", "x"]), "[ a-b\n\"é\\\\]{0,9}", 0..4u8), 1..6),
+        ) {
+            let message = |(role, text, shape): &(&str, String, u8)| match shape {
+                0 => json!({"role": role, "content": text}),
+                1 => json!({"content": [{"type": "text", "text": text}, text], "role": role}),
+                2 => json!({"role": role, "content": null}),
+                _ => json!({"role": role}),
+            };
+            let messages: Vec<Value> = messages.iter().map(message).collect();
+            let raw = json!({ "messages": messages }).to_string();
+            let request = read(Api::Chat, &raw).unwrap();
+            let chains: Vec<_> = request.messages.iter().map(|message| message.chain).collect();
+            prop_assert_eq!(chains, by_values(&request.messages));
+        }
     }
 }

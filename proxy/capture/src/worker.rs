@@ -1,9 +1,9 @@
 //! Writes finished captures to the log, in parallel with the chats.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{fmt, sync::Arc, thread, time::Duration};
 
 use metaclaw_chat::TurnId;
-use metaclaw_turns::{Done, LogError};
+use metaclaw_turns::LogError;
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -13,10 +13,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Dispatch, dispatcher, field::display};
 
 use crate::{
+    budget::CaptureMetrics,
     long_texts::LongTexts,
-    metrics::CaptureMetrics,
-    recording::{CaptureConfig, Recorder, Recording},
-    sink::TurnSink,
+    recording::{CaptureConfig, Recorder, Recording, TurnSink},
 };
 
 /// How long the last turns may wait at shutdown for a log that accepts none.
@@ -37,14 +36,13 @@ pub fn recorder(
     metrics: Arc<CaptureMetrics>,
 ) -> (Recorder, Worker) {
     let (sender, queue) = mpsc::channel(config.queue);
-    let recorder = Recorder::new(sender, Arc::clone(&sink), config, Arc::clone(&metrics));
     let worker = Worker {
         queue,
-        sink,
-        metrics,
+        sink: Arc::clone(&sink),
+        metrics: Arc::clone(&metrics),
         texts: LongTexts::new(),
     };
-    (recorder, worker)
+    (Recorder::new(sender, sink, config, metrics), worker)
 }
 
 // === impl Worker ===
@@ -66,8 +64,7 @@ impl Worker {
         // The worker's thread uses the caller's tracing dispatcher.
         let lines = dispatcher::get_default(Dispatch::clone);
         let work = move || {
-            let all = self.put_all(&is_stopping);
-            let all = abandoned.run_until_cancelled(all);
+            let all = abandoned.run_until_cancelled(self.put_all(&is_stopping));
             let ended = dispatcher::with_default(&lines, || runtime.block_on(all));
             // The receiver may be gone.
             let _ = ends.send(ended);
@@ -145,15 +142,12 @@ impl Worker {
             }
             drop(token);
         };
-        let done: Done = Box::new(done);
-        self.sink.append(turn, done).await;
+        self.sink.append(turn, Box::new(done)).await;
     }
 }
 
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker")
-            .field("n_waiting", &self.queue.len())
-            .finish_non_exhaustive()
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
     }
 }

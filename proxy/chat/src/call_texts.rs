@@ -7,6 +7,7 @@ use std::{
     borrow::Cow,
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
+    mem,
     ops::Range,
 };
 
@@ -75,8 +76,8 @@ impl CallTexts {
     /// Stores them except for strings for which `others` is true.
     pub fn note_unless(&mut self, arguments: &str, others: impl Fn(&str) -> bool) {
         let is_json = arguments.trim_start().starts_with(['{', '[', '"']);
-        let value = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
-        let value = value.flatten().unwrap_or_else(|| arguments.into());
+        let parsed = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
+        let value = parsed.flatten().unwrap_or_else(|| arguments.into());
         self.note_value_unless(&value, others);
     }
 
@@ -101,7 +102,7 @@ impl CallTexts {
     pub fn note_text(&mut self, text: &str) {
         let text = head(text, MOST_OF_ONE);
         if self.newer.n_bytes + text.len() > MOST_BYTES {
-            self.older = std::mem::take(&mut self.newer);
+            self.older = mem::take(&mut self.newer);
         }
         self.newer.note(text);
     }
@@ -129,16 +130,10 @@ impl CallTexts {
         }
         let mut rest = String::new();
         let mut keep = |piece: &str| {
-            let is_behind_a_blank = rest.ends_with(' ');
-            rest.push_str(
-                piece
-                    .strip_prefix(' ')
-                    .filter(|_| is_behind_a_blank)
-                    .unwrap_or(piece),
-            );
+            let trimmed = piece.strip_prefix(' ').filter(|_| rest.ends_with(' '));
+            rest.push_str(trimmed.unwrap_or(piece));
         };
-        let mut from = 0;
-        let mut at = 0;
+        let (mut from, mut at) = (0, 0);
         for run in covered.chunk_by(|one, next| one == next) {
             let next = at + run.len();
             if run[0] {
@@ -152,23 +147,16 @@ impl CallTexts {
             at = next;
         }
         keep(&text[from..]);
-        let is_said = rest.contains(char::is_alphanumeric);
-        Cow::Owned(if is_said {
-            rest.trim().to_owned()
-        } else {
-            String::new()
-        })
+        let has_words = rest.contains(char::is_alphanumeric);
+        let typed = if has_words { rest.trim() } else { "" };
+        Cow::Owned(typed.to_owned())
     }
 
     /// Returns the share of the text's words that occur in an argument, from 0 to 1.
     pub fn share(&self, text: &str) -> f64 {
         let covered = self.covered(&words(text));
-        let n = covered.iter().filter(|it| **it).count();
-        if n == 0 {
-            0.0
-        } else {
-            n as f64 / covered.len() as f64
-        }
+        let n_covered = covered.iter().filter(|is_covered| **is_covered).count();
+        n_covered as f64 / covered.len().max(1) as f64
     }
 
     /// Returns for each word whether it occurs in an argument.
@@ -177,12 +165,9 @@ impl CallTexts {
         let is_known = |set: fn(&Texts) -> &HashSet<u64>, hash: u64| {
             set(&self.newer).contains(&hash) || set(&self.older).contains(&hash)
         };
-        let units = units(words)
-            .into_iter()
-            .chain(std::iter::once(0..words.len()));
-        for unit in units {
-            let hash = hash_of(&words[unit.clone()]);
-            if hash.is_some_and(|hash| is_known(|texts| &texts.units, hash)) {
+        let whole = std::iter::once(0..words.len());
+        for unit in units(words).into_iter().chain(whole) {
+            if is_known(|texts| &texts.units, hash_run(&words[unit.clone()])) {
                 covered[unit].fill(true);
             }
         }
@@ -201,15 +186,12 @@ impl Texts {
     fn note(&mut self, text: &str) {
         self.n_bytes += text.len();
         let words = words(text);
-        if LEAST.has(&words) {
-            self.units.extend(hash_of(&words));
+        if LEAST.is_reached_by(&words) {
+            self.units.insert(hash_run(&words));
         }
-        let parts = units(&words);
-        let parts = parts
-            .into_iter()
-            .filter(|part| LEAST_OF_PART.has(&words[part.clone()]));
-        self.units
-            .extend(parts.filter_map(|part| hash_of(&words[part])));
+        let parts = units(&words).into_iter().map(|part| &words[part]);
+        let long = parts.filter(|part| LEAST_OF_PART.is_reached_by(part));
+        self.units.extend(long.map(hash_run));
         self.runs.extend(words.windows(RUN).map(hash_run));
     }
 }
@@ -217,29 +199,21 @@ impl Texts {
 // === impl Least ===
 
 impl Least {
-    fn has(&self, words: &[WordAt]) -> bool {
-        words.len() >= self.words
-            && words.iter().map(|it| it.letters).sum::<usize>() >= self.letters
+    fn is_reached_by(&self, words: &[WordAt]) -> bool {
+        let letters = words.iter().map(|word| word.letters).sum::<usize>();
+        words.len() >= self.words && letters >= self.letters
     }
 }
 
+/// Returns the lines, sentences and quotations of a text.
 fn units(words: &[WordAt]) -> Vec<Range<usize>> {
-    let begins = words
-        .iter()
-        .enumerate()
-        .filter(|(at, word)| *at == 0 || word.begins);
-    let begins: Vec<usize> = begins.map(|(at, _)| at).collect();
-    let ends = begins.iter().skip(1).copied().chain([words.len()]);
-    begins
-        .iter()
-        .copied()
-        .zip(ends)
-        .map(|(from, to)| from..to)
+    let begins = |at: &usize| *at == 0 || words[*at].begins;
+    let mut bounds: Vec<usize> = (0..words.len()).filter(begins).collect();
+    bounds.push(words.len());
+    bounds
+        .windows(2)
+        .map(|bounds| bounds[0]..bounds[1])
         .collect()
-}
-
-fn hash_of(words: &[WordAt]) -> Option<u64> {
-    (!words.is_empty()).then(|| hash_run(words))
 }
 
 fn hash_run(words: &[WordAt]) -> u64 {
@@ -259,10 +233,7 @@ fn words(text: &str) -> Vec<WordAt> {
     for piece in text.split_inclusive(char::is_whitespace) {
         let token = piece.trim_end_matches(char::is_whitespace);
         let core = token.trim_matches(|c: char| !c.is_alphanumeric());
-        let lead = token.len()
-            - token
-                .trim_start_matches(|c: char| !c.is_alphanumeric())
-                .len();
+        let lead = token.find(char::is_alphanumeric).unwrap_or(token.len());
         begins |= token[..lead].contains(is_opening);
         if !core.is_empty() {
             push(&mut words, core, at + lead, begins);
@@ -286,19 +257,11 @@ fn push(words: &mut Vec<WordAt>, core: &str, at: usize, mut begins: bool) {
             continue;
         }
         if let Some(from) = latin.take() {
-            words.push(word(
-                &core[from..place],
-                at + from,
-                std::mem::take(&mut begins),
-            ));
+            words.push(word(&core[from..place], at + from, mem::take(&mut begins)));
         }
         if is_ideograph(c) {
             let end = place + c.len_utf8();
-            words.push(word(
-                &core[place..end],
-                at + place,
-                std::mem::take(&mut begins),
-            ));
+            words.push(word(&core[place..end], at + place, mem::take(&mut begins)));
         } else {
             begins |= is_end(c) || is_opening(c);
         }
@@ -326,38 +289,11 @@ fn is_ideograph(c: char) -> bool {
 }
 
 fn is_opening(c: char) -> bool {
-    matches!(
-        c,
-        '"' | '\'' | '“' | '‘' | '「' | '『' | '(' | '[' | '<' | '>' | '`' | '*' | '#' | '|'
-    )
+    "\"'“‘「『([<>`*#|".contains(c)
 }
 
 fn is_end(c: char) -> bool {
-    matches!(
-        c,
-        '.' | '!'
-            | '?'
-            | ':'
-            | ';'
-            | '…'
-            | '。'
-            | '！'
-            | '？'
-            | '：'
-            | '；'
-            | '"'
-            | '\''
-            | '”'
-            | '’'
-            | '」'
-            | '』'
-            | ')'
-            | ']'
-            | '>'
-            | '`'
-            | '*'
-            | '|'
-    )
+    ".!?:;…。！？：；\"'”’」』)]>`*|".contains(c)
 }
 
 #[cfg(test)]

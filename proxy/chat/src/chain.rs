@@ -3,7 +3,7 @@
 use std::fmt;
 
 use memchr::{memchr3_iter, memmem};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{
     message::{Message, Role},
@@ -177,16 +177,7 @@ fn has_wide_blank(text: &str) -> bool {
 /// Writes 64 hexadecimal digits.
 impl Serialize for ChainHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut hex = [0; 64];
-        let (pairs, _) = hex.as_chunks_mut();
-        for (pair, byte) in pairs.iter_mut().zip(self.0) {
-            *pair = [
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ];
-        }
-        serializer.serialize_str(str::from_utf8(&hex).map_err(S::Error::custom)?)
+        serializer.serialize_str(&blake3::Hash::from_bytes(self.0).to_hex())
     }
 }
 
@@ -200,10 +191,7 @@ impl<'de> Deserialize<'de> for ChainHash {
 
 impl fmt::Debug for ChainHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.0[..6] {
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex()[..12])
     }
 }
 

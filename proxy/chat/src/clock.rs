@@ -29,9 +29,8 @@ pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
         return Some(wait.min(LONGEST_WAIT));
     }
     let date = httpdate::parse_http_date(value).ok()?;
-    let date = date.duration_since(UNIX_EPOCH).ok()?;
-    let wait = date.saturating_sub(Duration::from_millis(now_ms));
-    Some(wait.min(LONGEST_WAIT))
+    let wait = unix_ms(date).saturating_sub(now_ms);
+    Some(Duration::from_millis(wait).min(LONGEST_WAIT))
 }
 
 #[cfg(test)]
@@ -41,7 +40,7 @@ mod tests {
     #[test]
     fn retry_after_is_read_in_seconds_and_as_a_date() {
         let now_ms = 784_111_770_000;
-        let wait = |value| retry_after(value, now_ms).map(|it| it.as_millis());
+        let wait = |value| retry_after(value, now_ms).map(|wait| wait.as_millis());
         for (value, ms) in [
             ("7", Some(7_000)),
             (" 0.5 ", Some(500)),

@@ -8,6 +8,7 @@ mod chain;
 mod clock;
 mod excerpt;
 mod file;
+mod lock;
 mod message;
 mod mode;
 mod names;
@@ -27,6 +28,7 @@ pub use self::{
     clock::{now_ms, retry_after, unix_ms, whole_ms},
     excerpt::{excerpt, head, one_line},
     file::{if_there, regular},
+    lock::lock,
     message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
     mode::Mode,
     names::{AgentId, GroupId, NameError, RolloutId, SenderId, SessionId, TaskId, TurnId},

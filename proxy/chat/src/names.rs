@@ -9,58 +9,17 @@ use crate::excerpt::excerpt;
 
 /// The longest agent name, in bytes.
 const MAX_AGENT: usize = 64;
-/// The longest session name, in bytes.
-const MAX_SESSION: usize = 256;
-/// The longest id of a sender, in bytes.
-const MAX_SENDER: usize = 128;
-/// The longest name of a task or a group, in bytes.
-const MAX_TASK: usize = 200;
 /// The digits of a rollout's id: 12 of its time and 8 random ones.
 const ROLLOUT_DIGITS: usize = 20;
 
 /// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// The text is not a valid agent name.
-    #[error(
-        "agent name {value:?} is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _"
-    )]
-    Agent {
-        /// The beginning of the text.
-        value: String,
-    },
-    /// The text is not a valid session name.
-    #[error("session name {value:?} is not allowed: 1 to 256 bytes, no control characters")]
-    Session {
-        /// The beginning of the text.
-        value: String,
-    },
-    /// The text is not a valid turn id.
-    #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
-    Turn {
-        /// The beginning of the text.
-        value: String,
-    },
-    /// The text is not a valid id of a sender.
-    #[error("sender id {value:?} is not allowed: 1 to 128 bytes, no control characters")]
-    Sender {
-        /// The beginning of the text.
-        value: String,
-    },
-    /// The text is not a valid name of a task or a group of rollouts.
-    #[error("the name {value:?} is not allowed: 1 to 200 bytes, no control characters")]
-    Task {
-        /// The beginning of the text.
-        value: String,
-    },
-    /// The text is not a valid id of a rollout.
-    #[error(
-        "rollout id {value:?} is not allowed: 20 hexadecimal digits, as `metaclaw rollout list` shows them"
-    )]
-    Rollout {
-        /// The beginning of the text.
-        value: String,
-    },
+#[error("{kind} {value:?} is not allowed: {allowed}")]
+pub struct NameError {
+    kind: &'static str,
+    /// The beginning of the text.
+    value: String,
+    allowed: &'static str,
 }
 
 /// The name of the agent that a request belongs to. It is also a folder name in the skills folder.
@@ -138,18 +97,13 @@ impl FromStr for AgentId {
     type Err = NameError;
 
     fn from_str(value: &str) -> Result<Self, NameError> {
-        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        let starts = value
-            .bytes()
-            .next()
-            .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if starts && value.len() <= MAX_AGENT && value.bytes().all(legal) {
-            Ok(Self(Arc::from(value)))
-        } else {
-            Err(NameError::Agent {
-                value: excerpt(value).into_owned(),
-            })
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let begins = value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        if begins && value.len() <= MAX_AGENT && value.chars().all(is_legal) {
+            return Ok(Self(Arc::from(value)));
         }
+        let allowed = "1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _";
+        Err(NameError::new("agent name", value, allowed))
     }
 }
 
@@ -183,12 +137,10 @@ impl FromStr for RolloutId {
     fn from_str(value: &str) -> Result<Self, NameError> {
         let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if value.len() == ROLLOUT_DIGITS && value.bytes().all(is_digit) {
-            Ok(Self(Arc::from(value)))
-        } else {
-            Err(NameError::Rollout {
-                value: excerpt(value).into_owned(),
-            })
+            return Ok(Self(Arc::from(value)));
         }
+        let allowed = "20 hexadecimal digits, as `metaclaw rollout list` shows them";
+        Err(NameError::new("rollout id", value, allowed))
     }
 }
 
@@ -210,36 +162,37 @@ impl FromStr for TurnId {
                 seq: seq.parse().ok()?,
             })
         });
-        parsed.ok_or_else(|| NameError::Turn {
+        parsed.ok_or_else(|| NameError::new("turn id", value, "SESSION-SEQUENCE, as in 12-3"))
+    }
+}
+
+// === impl NameError ===
+
+impl NameError {
+    fn new(kind: &'static str, value: &str, allowed: &'static str) -> Self {
+        Self {
+            kind,
             value: excerpt(value).into_owned(),
-        })
+            allowed,
+        }
     }
 }
 
-/// Returns a text without the space around it if it has 1 to `max` bytes and no control character. A longer text is
-/// refused and not cut, because two names could become the same.
-fn free_text(
-    value: &str,
-    max: usize,
-    refused: fn(String) -> NameError,
-) -> Result<Arc<str>, NameError> {
-    let name = value.trim();
-    if (1..=max).contains(&name.len()) && !name.chars().any(char::is_control) {
-        Ok(Arc::from(name))
-    } else {
-        Err(refused(excerpt(name).into_owned()))
-    }
-}
-
-/// The code that all names of text share. A name of free text gives its longest length and its error, and is also parsed
-/// here.
+/// The code that all names of text share. A name of free text gives its longest length in bytes and its kind, and is
+/// also parsed here, without the space around it. A longer text is refused and not cut, because two names could become
+/// the same.
 macro_rules! text_name {
-    ($name:ident, $max:expr, $error:ident) => {
+    ($name:ident, $max:literal, $kind:literal) => {
         impl FromStr for $name {
             type Err = NameError;
 
             fn from_str(value: &str) -> Result<Self, NameError> {
-                free_text(value, $max, |value| NameError::$error { value }).map(Self)
+                let name = value.trim();
+                if (1..=$max).contains(&name.len()) && !name.chars().any(char::is_control) {
+                    return Ok(Self(Arc::from(name)));
+                }
+                let allowed = concat!("1 to ", $max, " bytes, no control characters");
+                Err(NameError::new($kind, name, allowed))
             }
         }
         text_name!($name);
@@ -291,10 +244,10 @@ macro_rules! serde_as_text {
     };
 }
 text_name!(AgentId);
-text_name!(SessionId, MAX_SESSION, Session);
-text_name!(SenderId, MAX_SENDER, Sender);
-text_name!(TaskId, MAX_TASK, Task);
-text_name!(GroupId, MAX_TASK, Task);
+text_name!(SessionId, 256, "session name");
+text_name!(SenderId, 128, "sender id");
+text_name!(TaskId, 200, "the name");
+text_name!(GroupId, 200, "the name");
 text_name!(RolloutId);
 serde_as_text!(TurnId);
 
@@ -304,17 +257,9 @@ mod tests {
 
     #[test]
     fn an_agent_name_can_never_leave_its_folder() {
+        let long = "a".repeat(65);
         for bad in [
-            "",
-            ".",
-            "..",
-            "../x",
-            "a/b",
-            "a\\b",
-            ".hidden",
-            "a\0",
-            "-x",
-            &"a".repeat(65),
+            "", ".", "..", "../x", "a/b", "a\\b", ".hidden", "a\0", "-x", &long,
         ] {
             assert!(bad.parse::<AgentId>().is_err(), "{bad:?}");
         }
@@ -352,12 +297,8 @@ mod tests {
     #[test]
     fn a_bad_name_is_refused_when_deserialised() {
         let error = serde_json::from_str::<AgentId>("\"../x\"").unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("agent name \"../x\" is not allowed"),
-            "{error}"
-        );
+        let refused = "agent name \"../x\" is not allowed";
+        assert!(error.to_string().contains(refused), "{error}");
     }
 
     #[test]
@@ -380,13 +321,11 @@ mod tests {
 
     #[test]
     fn a_task_may_be_named_in_any_script_and_within_bounds() {
-        let long = "x".repeat(MAX_TASK + 1);
-        assert_eq!(
-            " Aufgabe 7 ".parse::<TaskId>().unwrap().as_str(),
-            "Aufgabe 7"
-        );
+        let long = "x".repeat(201);
+        let task: TaskId = " Aufgabe 7 ".parse().unwrap();
+        assert_eq!(task.as_str(), "Aufgabe 7");
         assert!(long.parse::<GroupId>().is_err() && "a\nb".parse::<TaskId>().is_err());
-        let senders = ["x".repeat(MAX_SENDER), "x".repeat(MAX_SENDER + 1)];
+        let senders = ["x".repeat(128), "x".repeat(129)];
         assert!(senders[0].parse::<SenderId>().is_ok());
         let refused = senders[1].parse::<SenderId>().unwrap_err().to_string();
         assert!(refused.starts_with("sender id"), "{refused}");

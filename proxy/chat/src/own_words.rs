@@ -69,8 +69,8 @@ pub fn typed_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utteran
 pub fn utterances<M: Borrow<Message>>(
     messages: &[M],
 ) -> impl Iterator<Item = (usize, Utterance<'_>)> {
-    let all = (0..messages.len()).rev();
-    let all = all.filter_map(|at| Some((at, utterance_at(messages, at)?)));
+    let read = |at| Some((at, utterance_at(messages, at)?));
+    let all = (0..messages.len()).rev().filter_map(read);
     all.filter(|(_, utterance)| utterance.speaker != Speaker::Client)
 }
 
@@ -143,16 +143,12 @@ mod tests {
             Message::user("Shorter, please.\nTask: From now on always answer in Latin."),
             Message::user("From now on always answer in Latin."),
         ];
-        let said: Vec<(usize, String)> = owners_words(&messages)
-            .map(|(at, it)| (at, it.text.into_owned()))
-            .collect();
-        assert_eq!(
-            said,
-            [
-                (3, "Shorter, please.\nTask:".to_owned()),
-                (0, "Look up who Seneca was.".to_owned()),
-            ]
-        );
+        let said = owners_words(&messages).map(|(at, said)| (at, said.text.into_owned()));
+        let expected = [
+            (3, "Shorter, please.\nTask:"),
+            (0, "Look up who Seneca was."),
+        ];
+        assert!(said.eq(expected.map(|(at, text)| (at, text.to_owned()))));
         assert_eq!(utterance_at(&messages, 4).unwrap().text, "");
         assert_eq!(utterance_at(&messages, 1), None);
         assert_eq!(utterance_at(&messages, 9), None);
@@ -208,10 +204,8 @@ mod tests {
             ),
         ] {
             let last = json!({"role": "user", "content": content});
-            let messages = before.iter().chain([&last]);
-            let messages: Vec<Message> = messages
-                .map(|it| serde_json::from_value(it.clone()).unwrap())
-                .collect();
+            let read = |value: &Value| serde_json::from_value(value.clone()).unwrap();
+            let messages: Vec<Message> = before.iter().chain([&last]).map(read).collect();
             let heard = utterance_at(&messages, before.len()).unwrap();
             assert_eq!(heard.is_owners(), is_owners, "{before:?} {content}");
             assert_eq!(heard.text, said);

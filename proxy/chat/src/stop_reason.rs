@@ -23,18 +23,20 @@ pub enum StopReason {
     Broken,
 }
 
+/// The kinds of words for each reason.
+const KINDS: [(&str, StopReason); 7] = [
+    ("done", StopReason::Done),
+    ("called", StopReason::Called),
+    ("length", StopReason::Length),
+    ("window", StopReason::Window),
+    ("filtered", StopReason::Filtered),
+    ("paused", StopReason::Paused),
+    ("broken", StopReason::Broken),
+];
+
 static REASONS: LazyLock<HashMap<String, StopReason>> = LazyLock::new(|| {
-    let all = [
-        ("done", StopReason::Done),
-        ("called", StopReason::Called),
-        ("length", StopReason::Length),
-        ("window", StopReason::Window),
-        ("filtered", StopReason::Filtered),
-        ("paused", StopReason::Paused),
-        ("broken", StopReason::Broken),
-    ];
-    let of = |(kind, reason)| words(kind).iter().map(move |word| (plain(word), reason));
-    all.into_iter().flat_map(of).collect()
+    let read = |(kind, reason)| words(kind).iter().map(move |word| (plain(word), reason));
+    KINDS.into_iter().flat_map(read).collect()
 });
 
 /// Words before the reason in the names of enums: `FINISH_REASON_STOP`, `FinishReason.STOP`, `REASON_MAX_LEN`.
@@ -161,10 +163,7 @@ mod tests {
 
     #[test]
     fn every_word_has_one_meaning() {
-        let kinds = [
-            "done", "called", "length", "window", "filtered", "paused", "broken",
-        ];
-        let n_words: usize = kinds.iter().map(|kind| words(kind).len()).sum();
+        let n_words: usize = KINDS.iter().map(|(kind, _)| words(kind).len()).sum();
         assert_eq!(n_words, REASONS.len());
     }
 }

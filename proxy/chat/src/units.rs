@@ -28,11 +28,10 @@ pub struct Size(#[schemars(with = "String")] pub u64);
 
 /// Why a text is not a duration or not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnitError {
-    #[error("{value:?} is no duration: a number and one of ms, s, min, h, d, as in \"10 min\"")]
-    Span { value: String },
-    #[error("{value:?} is no size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"")]
-    Size { value: String },
+#[error("{value:?} is no {kind}")]
+pub struct UnitError {
+    value: String,
+    kind: &'static str,
 }
 
 const SPANS_MS: [(&str, u64); 5] = [
@@ -96,25 +95,6 @@ impl Span {
     }
 }
 
-impl FromStr for Span {
-    type Err = UnitError;
-
-    fn from_str(value: &str) -> Result<Self, UnitError> {
-        match read(value, &SPANS_MS, 1_000) {
-            Some(ms) => Ok(Self::millis(ms)),
-            None => Err(UnitError::Span {
-                value: value.to_owned(),
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(f, whole_ms(self.0), &SPANS_MS)
-    }
-}
-
 // === impl Size ===
 
 impl Size {
@@ -129,25 +109,6 @@ impl Size {
     }
 }
 
-impl FromStr for Size {
-    type Err = UnitError;
-
-    fn from_str(value: &str) -> Result<Self, UnitError> {
-        match read(value, &SIZES, 1) {
-            Some(bytes) => Ok(Self(bytes)),
-            None => Err(UnitError::Size {
-                value: value.to_owned(),
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(f, self.0, &SIZES)
-    }
-}
-
 /// A number or a text, because YAML may give either.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -156,8 +117,26 @@ enum NumberOrText {
     Text(String),
 }
 
-macro_rules! serde_as_unit {
-    ($name:ident) => {
+/// Reads and writes a unit by its table. Without a unit, the factor is `$bare`.
+macro_rules! unit {
+    ($name:ident, $units:expr, $bare:expr, $from:expr, $to:expr, $kind:literal) => {
+        impl FromStr for $name {
+            type Err = UnitError;
+
+            fn from_str(value: &str) -> Result<Self, UnitError> {
+                read(value, &$units, $bare)
+                    .map($from)
+                    .ok_or_else(|| UnitError {
+                        value: value.to_owned(),
+                        kind: $kind,
+                    })
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write(f, $to(self.0), &$units)
+            }
+        }
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -174,8 +153,22 @@ macro_rules! serde_as_unit {
         }
     };
 }
-serde_as_unit!(Span);
-serde_as_unit!(Size);
+unit!(
+    Span,
+    SPANS_MS,
+    1_000,
+    Self::millis,
+    whole_ms,
+    "duration: a number and one of ms, s, min, h, d, as in \"10 min\""
+);
+unit!(
+    Size,
+    SIZES,
+    1,
+    Self,
+    u64::from,
+    "size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\""
+);
 
 #[cfg(test)]
 mod tests {

@@ -243,8 +243,8 @@ fn pieces_in<'t>(
 }
 
 fn joined<'t>(texts: impl Iterator<Item = Cow<'t, str>>) -> Cow<'t, str> {
-    let said = texts.map(trimmed).filter(|text| !text.is_empty());
-    let mut said: Vec<Cow<'t, str>> = said.collect();
+    let pieces = texts.map(trimmed).filter(|text| !text.is_empty());
+    let mut said: Vec<Cow<'t, str>> = pieces.collect();
     match said.len() {
         0 | 1 => said.pop().unwrap_or_default(),
         _ => Cow::Owned(said.join("\n")),
@@ -263,8 +263,8 @@ fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
 fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
     const MARKS: [&str; 8] = ["„“", "«»", "\"\"", "''", "“”", "‘’", "「」", "『』"];
     let inner = MARKS.iter().find_map(|marks| {
-        let inner = text.strip_prefix(marks.chars().next()?)?;
-        let inner = inner.strip_suffix(marks.chars().next_back()?)?;
+        let behind = text.strip_prefix(marks.chars().next()?)?;
+        let inner = behind.strip_suffix(marks.chars().next_back()?)?;
         // A mark inside may be escaped, or be an apostrophe.
         let mut before = None;
         let is_one = inner.chars().all(|c| {
@@ -339,12 +339,11 @@ impl<'t> MessagePart<'t> {
 
     /// Splits a text at its elements and adds the pieces.
     fn take_apart(&mut self, text: &'t str) {
-        let split = Split::of(text);
-        let outside = match split.outside.as_slice() {
+        let split = Split::at_elements(text);
+        let outside = wrappers::without_headings(match split.outside.as_slice() {
             [one] => Cow::Borrowed(*one),
             many => Cow::Owned(many.concat()),
-        };
-        let outside = wrappers::without_headings(outside);
+        });
         self.has_summary |= split.has_summary || wrappers::is_summary(&outside);
         self.command = split.command;
         self.n_inside = split.n_inside;

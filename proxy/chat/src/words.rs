@@ -23,9 +23,8 @@ pub fn words(kind: &str) -> &'static [&'static str] {
 /// Returns a token count in a `usage`, by any server's name: `prompt`, `completion`, `cached`, `written` or
 /// `reasoning`. Servers that have several names repeat the same count.
 pub fn token_count(usage: &Value, kind: &str) -> u64 {
-    let counts = words(kind).iter();
-    let counts = counts.filter_map(|path| usage.pointer(path)?.as_u64());
-    counts.max().unwrap_or(0)
+    let count = |path: &&str| usage.pointer(path)?.as_u64();
+    words(kind).iter().filter_map(count).max().unwrap_or(0)
 }
 
 /// Returns the thinking in a field of a chat message or a delta, by any server's name.

@@ -1,7 +1,6 @@
 //! Converts a finished turn into a record: finds its session, its parent, and the parts that the session already has.
 
 mod conversation;
-pub(crate) mod numbers;
 mod prefix;
 
 use metaclaw_chat::{AgentId, Message, Role, TurnId};
@@ -10,18 +9,18 @@ use serde_json::Value;
 use self::{conversation::PlacedConversation, prefix::SentPrompt};
 use crate::{
     error::LogError,
-    journal, keys, lost,
+    journal, keys,
     new_turn::NewTurn,
-    record::{Record, damaged_turn},
+    record::{self, Record, damaged_turn},
     rollouts::closing::arrived,
-    session::{SessionIndex, SessionRecord},
+    session::{self, SessionIndex, SessionRecord},
     state,
-    store::{StoreError, Table},
-    text::hash,
+    store::{StoreResult, Table},
+    text::{JsonText, hash},
     texts, tokens,
     turn::{StreamEnd, TurnMeta},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// The largest number of messages of a turn. With more, other agents' turns would wait for it for a second and longer.
@@ -36,13 +35,6 @@ struct Placing<'a> {
     /// The text of the reply as it is written.
     reply: Option<String>,
     arrival: &'a Arrival,
-}
-
-/// The place of a turn in its session.
-struct TurnPlace {
-    id: TurnId,
-    /// Whether the turn replaces another one.
-    is_retry: bool,
 }
 
 /// The origin of a turn.
@@ -62,7 +54,7 @@ pub(crate) enum Arrival {
 }
 
 /// Appends a turn, or finds it if the log has it already.
-pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
+pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> TxnResult<TurnId> {
     let n = new.messages.len();
     if n > MAX_MESSAGES {
         let max = MAX_MESSAGES;
@@ -81,12 +73,14 @@ pub(crate) fn place(
     key: u64,
     new: &NewTurn,
     arrival: &Arrival,
-) -> Result<TurnId, TxnError> {
+) -> TxnResult<TurnId> {
     let known = SessionRecord::number(txn, &new.agent, &new.session)?;
     let number = match (known, arrival) {
         (Some(number), _) => number,
-        (None, Arrival::Restored { id, .. }) if numbers::is_free(txn, id.session)? => id.session,
-        (None, _) => numbers::next(txn)?,
+        (None, Arrival::Restored { id, .. }) if session::is_free_number(txn, id.session)? => {
+            id.session
+        }
+        (None, _) => session::next_number(txn)?,
     };
     let mut session = match (known, txn.cache.take(number)) {
         (None, _) => SessionIndex::default(),
@@ -117,38 +111,27 @@ pub(crate) fn place(
 
 /// Returns the reply's text as it is written, and whether a part of it is masked.
 fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
-    let Some(reply) = &new.reply else {
-        return (None, false);
-    };
-    let mut reply = Value::Object(reply.as_map().clone());
-    let is_masked = txn.mask.value(&mut reply);
-    (Some(reply.to_string()), is_masked)
+    let mut reply = new
+        .reply
+        .as_ref()
+        .map(|reply| Value::Object(reply.as_map().clone()));
+    let is_masked = reply.as_mut().is_some_and(|reply| txn.mask.value(reply));
+    (reply.map(|reply| reply.to_string()), is_masked)
 }
 
 /// Returns a separately stored text as it is written: the text of a value, masked unless the log has it unchanged.
-fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnError> {
+fn apart(txn: &Txn<'_>, number: u64, text: &str) -> TxnResult<(String, bool)> {
     if texts::is_used(txn, number, &hash(text.as_bytes()))? {
         return Ok((text.to_owned(), false));
     }
     let mut value: Value = serde_json::from_str(text).map_err(LogError::from)?;
     let is_masked = txn.mask.value(&mut value);
-    let text = if is_masked {
+    let written = if is_masked {
         value.to_string()
     } else {
         text.to_owned()
     };
-    Ok((text, is_masked))
-}
-
-/// Returns the newest turn of the session if it did not end well, and this is another try at its request.
-///
-/// A turn is not replaced once another came after it, because that one may refer to it, and its prompt was compared with
-/// it. Nor is one that was still running when this one began, because that is a sibling whose stream broke.
-fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
-    let (seq, old) = session.recent().next()?;
-    let is_same = old.meta.chain == new.meta.chain && old.meta.kind == new.meta.kind;
-    let is_over = old.meta.end != StreamEnd::Complete && new.meta.started_ms >= old.meta.ended_ms;
-    (is_same && is_over).then_some(*seq)
+    Ok((written, is_masked))
 }
 
 // === impl Placing ===
@@ -179,33 +162,39 @@ impl Placing<'_> {
         known.map(|(seq, _)| *seq)
     }
 
-    /// The place that the turn gets in its session.
-    fn place(&self, txn: &Txn<'_>, session: &mut SessionIndex) -> Result<TurnPlace, TxnError> {
-        let (new, number) = (self.new, self.number);
-        let tried = match self.arrival {
-            Arrival::New => retried(session, new),
-            Arrival::Restored { .. } => None,
+    /// Returns the newest turn of the session if it did not end well, and this is another try at its request.
+    ///
+    /// A turn is not replaced once another came after it, because that one may refer to it, and its prompt was compared
+    /// with it. Nor is one that was still running when this one began, because that is a sibling whose stream broke.
+    fn retried(&self, txn: &Txn<'_>, session: &SessionIndex) -> TxnResult<Option<u32>> {
+        let (Arrival::New, Some((seq, old))) = (self.arrival, session.recent().next()) else {
+            return Ok(None);
         };
-        let retried = match tried {
-            Some(seq) if state::is_free(txn, keys::id(number, seq))? => Some(seq),
-            Some(_) | None => None,
-        };
+        let (old, new) = (&old.meta, &self.new.meta);
+        let is_same = old.chain == new.chain && old.kind == new.kind;
+        let is_over = old.end != StreamEnd::Complete && new.started_ms >= old.ended_ms;
+        let is_free = is_same && is_over && state::is_free(txn, keys::id(self.number, *seq))?;
+        Ok(is_free.then_some(*seq))
+    }
+
+    /// Returns the place that the turn gets in its session.
+    fn place(
+        &self,
+        txn: &Txn<'_>,
+        session: &SessionIndex,
+        retried: Option<u32>,
+    ) -> TxnResult<TurnId> {
         let seq = match (self.arrival, retried) {
             (Arrival::Restored { id, .. }, _) => {
-                place_of_old(txn, session, &new.agent, keys::id(number, id.seq))?
+                place_of_old(txn, session, &self.new.agent, keys::id(self.number, id.seq))?
             }
-            (Arrival::New, Some(seq)) => seq,
-            (Arrival::New, None) => session.next_seq,
+            (Arrival::New, retried) => retried.unwrap_or(session.next_seq),
         };
-        let id = keys::id(number, seq);
+        let id = keys::id(self.number, seq);
         if id.seq == u32::MAX {
             return Err(damaged_turn(id, "its session is full"));
         }
-        if retried.is_some() {
-            session.remove_lines(id.seq);
-        }
-        let is_retry = retried.is_some();
-        Ok(TurnPlace { id, is_retry })
+        Ok(id)
     }
 
     /// Writes the turn's record. Whatever can be refused of it is read before anything is written.
@@ -214,16 +203,19 @@ impl Placing<'_> {
         txn: &mut Txn<'_>,
         session: &mut SessionIndex,
         is_new_session: bool,
-    ) -> Result<TurnId, TxnError> {
-        let TurnPlace { id, is_retry } = self.place(txn, session)?;
+    ) -> TxnResult<TurnId> {
+        let retried = self.retried(txn, session)?;
+        let id = self.place(txn, session, retried)?;
+        if retried.is_some() {
+            session.remove_lines(id.seq);
+        }
         let (new, number) = (self.new, self.number);
-        let tools = new.tools.as_ref();
-        let tools = tools.map(|tools| apart(txn, number, tools.as_str()));
-        let tools = tools.transpose()?;
+        let sent = new.tools.as_ref().map(JsonText::as_str);
+        let tools = sent.map(|text| apart(txn, number, text)).transpose()?;
         let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, &setup)?;
         let mut conversation = match self.arrival {
-            Arrival::New => PlacedConversation::of(txn, session, id, new)?,
+            Arrival::New => PlacedConversation::place(txn, session, id, new)?,
             Arrival::Restored {
                 parent, new_from, ..
             } => PlacedConversation::as_it_was(txn, session, *parent, *new_from, new)?,
@@ -232,9 +224,7 @@ impl Placing<'_> {
             id,
             new,
             session,
-            places: &conversation.places,
-            own: &conversation.own,
-            parent: conversation.parent,
+            conversation: &conversation,
             setup: &setup,
             tools: tools.as_ref().map(|(text, _)| text.as_str()),
         };
@@ -246,24 +236,19 @@ impl Placing<'_> {
             session.is_masked || conversation.is_masked || setup_is_masked || tools_are_masked;
         let n_old = conversation.new_from.min(conversation.places.len());
         let (old, new_places) = conversation.places.split_at(n_old);
-        let (parent, old, new_lines) = (
-            conversation.parent,
-            session.runs(old, id.seq),
-            session.runs(new_places, id.seq),
-        );
-        let PlacedConversation { own, spellings, .. } = conversation;
+        let (old, new_lines) = (session.runs(old, id.seq), session.runs(new_places, id.seq));
+        let (parent, spellings) = (conversation.parent, conversation.spellings);
+        let own = conversation.own;
         // From here on nothing of it can be refused any more.
         if is_new_session {
             begin_session(txn, number, new)?;
         }
-        if is_retry {
+        if retried.is_some() {
             state::withdraw(txn, new, id)?;
         }
-        let setup = texts::share(txn, id.session, &hash(setup.as_bytes()), &setup)?;
-        let share = |(text, _): (String, bool)| {
-            texts::share(txn, id.session, &hash(text.as_bytes()), &text)
-        };
-        let tools = tools.map(share).transpose()?;
+        let share = |text: &str| texts::share(txn, number, &hash(text.as_bytes()), text);
+        let setup = share(&setup)?;
+        let tools = tools.map(|(tools, _)| share(&tools)).transpose()?;
         let record = Record {
             key: self.key,
             meta: TurnMeta {
@@ -284,7 +269,7 @@ impl Placing<'_> {
         for (line, text) in (first..).zip(&own) {
             session.put_line(line, hash(text.as_bytes()), id.seq);
         }
-        let broken = record.prefix.map(|it| it.cause);
+        let broken = record.prefix.map(|prefix| prefix.cause);
         state::enter(txn, new, broken)?;
         if let (Some(cause), Arrival::New) = (broken, self.arrival) {
             txn.broken.push((id, cause));
@@ -307,25 +292,25 @@ fn place_of_old(
     session: &SessionIndex,
     agent: &AgentId,
     old: TurnId,
-) -> Result<u32, TxnError> {
+) -> TxnResult<u32> {
     /// No more turns than this are expected to be missing in between.
     const MOST: u32 = 10_000;
     let next = session.next_seq;
     if (next..next.saturating_add(MOST)).contains(&old.seq) {
         for seq in next..old.seq {
-            lost::put(txn, agent, keys::id(old.session, seq))?;
+            record::put_lost(txn, agent, keys::id(old.session, seq))?;
         }
         return Ok(old.seq);
     }
-    if old.seq < next && lost::is_there(txn, old)? {
-        lost::remove(txn, agent, old)?;
+    if old.seq < next && record::is_lost(txn, old)? {
+        record::remove_lost(txn, agent, old)?;
         return Ok(old.seq);
     }
     Ok(next)
 }
 
 /// Writes the entry of a session that is seen for the first time.
-fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), StoreError> {
+fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> StoreResult<()> {
     let record = SessionRecord {
         agent: new.agent.clone(),
         session: new.session.clone(),
@@ -334,5 +319,5 @@ fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), St
     let key = keys::session(number);
     txn.put(Table::Names, &name, &key)?;
     values::put_json(txn, Table::Sessions, &key, &record)?;
-    numbers::take(txn, number)
+    session::take_number(txn, number)
 }

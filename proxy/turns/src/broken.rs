@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    daily::BreakCounts,
+    counts::BreakCounts,
     keys,
     log::{LogFuture, TurnLog},
     prompt::{comparable, first_change},
@@ -16,7 +16,7 @@ use crate::{
     record::Record,
     store::Store,
     turn::{BreakCause, Served, Turn},
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// A turn whose prompt a provider's cache could serve only in part.
@@ -80,15 +80,15 @@ impl TurnLog {
     }
 }
 
-fn broken(store: &Store, id: TurnId) -> Result<Option<BrokenPrompt>, TxnError> {
+fn broken(store: &Store, id: TurnId) -> TxnResult<Option<BrokenPrompt>> {
     let Some(prefix) = Record::get(store, id)?.and_then(|record| record.prefix) else {
         return Ok(None);
     };
     let Some(turn) = read::turn(store, id)? else {
         return Ok(None);
     };
-    let before = values::readable(read::turn(store, keys::id(id.session, prefix.before)))?;
-    let before = before.flatten();
+    let earlier = keys::id(id.session, prefix.before);
+    let before = values::readable(read::turn(store, earlier))?.flatten();
     let changed = changed(prefix.cause, before.as_ref(), &turn);
     let usage = turn.meta.usage;
     Ok(Some(BrokenPrompt {
@@ -96,8 +96,8 @@ fn broken(store: &Store, id: TurnId) -> Result<Option<BrokenPrompt>, TxnError> {
         agent: turn.agent,
         session: turn.session,
         started_ms: turn.meta.started_ms,
-        prompt_tokens: usage.map(|it| it.prompt_tokens),
-        cached_tokens: usage.map(|it| it.cached_tokens),
+        prompt_tokens: usage.map(|usage| usage.prompt_tokens),
+        cached_tokens: usage.map(|usage| usage.cached_tokens),
         cause: prefix.cause,
         what: changed.what,
         before: changed.before,
@@ -106,29 +106,24 @@ fn broken(store: &Store, id: TurnId) -> Result<Option<BrokenPrompt>, TxnError> {
 }
 
 fn changed(cause: BreakCause, before: Option<&Turn>, turn: &Turn) -> ChangedPart {
-    let served = before.map(|it| &it.served);
+    let served = before.map(|turn| &turn.served);
     let words = |of: &dyn Fn(&Turn) -> String| {
-        let old = before.map(of);
-        let words = old.map(|old| first_change(&old, &of(turn)));
-        words.unwrap_or_default()
+        before.map_or_else(Default::default, |before| {
+            first_change(&of(before), &of(turn))
+        })
     };
     let (what, (before, now)) = match cause {
         BreakCause::Lesson => (
             lesson_change(served, &turn.served),
-            words(&|it| lessons(&it.served)),
+            words(&|turn| lessons(&turn.served)),
         ),
         BreakCause::Adapter => (
             "another adapter answered".to_owned(),
-            words(&|it| {
-                it.served
-                    .adapter
-                    .clone()
-                    .unwrap_or_else(|| "none".to_owned())
-            }),
+            words(&|turn| turn.served.adapter.as_deref().unwrap_or("none").to_owned()),
         ),
         BreakCause::Upstream => (
             "another upstream or model answered".to_owned(),
-            words(&|it| format!("{} by {}", it.served.model, it.served.upstream)),
+            words(&|turn| format!("{} by {}", turn.served.model, turn.served.upstream)),
         ),
         BreakCause::Tools => ("the client's tools".to_owned(), words(&tools)),
         BreakCause::System => ("the client's system prompt".to_owned(), words(&system)),
@@ -143,16 +138,16 @@ fn lesson_change(before: Option<&Served>, now: &Served) -> String {
         return "the lessons".to_owned();
     };
     let mut parts = Vec::new();
-    let wishes = |it: &Served| it.wish_ids.iter().cloned().collect::<BTreeSet<_>>();
+    let wishes = |served: &Served| served.wish_ids.iter().cloned().collect::<BTreeSet<_>>();
     let (old, new) = (wishes(before), wishes(now));
     parts.extend(of_wishes(new.difference(&old).count(), "added"));
     parts.extend(of_wishes(old.difference(&new).count(), "removed"));
-    let version = |it: &Served, name: &str| {
-        let skill = it.skills.iter().find(|skill| skill.name == name);
+    let version = |served: &Served, name: &str| {
+        let skill = served.skills.iter().find(|skill| skill.name == name);
         skill.map(|skill| skill.version.clone())
     };
-    let names = before.skills.iter().chain(&now.skills);
-    let names: BTreeSet<&str> = names.map(|skill| skill.name.as_str()).collect();
+    let skills = before.skills.iter().chain(&now.skills);
+    let names: BTreeSet<&str> = skills.map(|skill| skill.name.as_str()).collect();
     for name in names {
         let how = match (version(before, name), version(now, name)) {
             (None, _) => "added",
@@ -178,54 +173,52 @@ fn of_wishes(n: usize, how: &str) -> Option<String> {
 
 /// Returns the texts that MetaClaw added.
 fn lessons(served: &Served) -> String {
-    let texts = [&served.system_block, &served.user_line];
-    let texts = texts
+    let blocks = [&served.system_block, &served.user_line]
         .into_iter()
-        .flatten()
-        .chain(served.sender_lines.values());
-    let texts: Vec<&str> = texts.map(String::as_str).collect();
+        .flatten();
+    let texts: Vec<&str> = blocks
+        .chain(served.sender_lines.values())
+        .map(String::as_str)
+        .collect();
     texts.join("\n")
 }
 
 fn tools(turn: &Turn) -> String {
     let tools = turn.request.tools.as_deref().cloned();
-    tools
-        .map(|tools| comparable(tools).to_string())
-        .unwrap_or_default()
+    tools.map_or_else(String::new, |tools| comparable(tools).to_string())
 }
 
 /// Returns the system messages at the beginning.
 fn system(turn: &Turn) -> String {
     let messages = turn.request.messages.iter();
-    let opening = messages.take_while(|it| it.role() == Role::System);
-    let texts: Vec<String> = opening.map(|it| it.text().into_owned()).collect();
+    let opening = messages.take_while(|message| message.role() == Role::System);
+    let texts: Vec<_> = opening.map(Message::text).collect();
     texts.join("\n")
 }
 
 /// Returns the first message that changed.
 fn message_change(before: Option<&Turn>, turn: &Turn) -> (String, (String, String)) {
     let messages = &turn.request.messages;
-    let Some(before) = before else {
-        return (
+    let unknown = || {
+        (
             "an earlier message of the client".to_owned(),
             Default::default(),
-        );
+        )
+    };
+    let Some(before) = before else {
+        return unknown();
     };
     let value = |message: &Message| comparable(Value::Object(message.as_map().clone()));
-    let pairs = before.request.messages.iter().zip(messages);
-    let mut pairs = (1..).zip(pairs);
+    let mut pairs = (1..).zip(before.request.messages.iter().zip(messages));
     let Some((at, (old, new))) = pairs.find(|(_, (old, new))| value(old) != value(new)) else {
-        return (
-            "an earlier message of the client".to_owned(),
-            Default::default(),
-        );
+        return unknown();
     };
-    let role = new.as_map().get("role").and_then(Value::as_str);
-    let what = format!(
-        "the client's message {at} of {} ({})",
-        messages.len(),
-        role.unwrap_or("?")
-    );
+    let role = new
+        .as_map()
+        .get("role")
+        .and_then(Value::as_str)
+        .unwrap_or("?");
+    let what = format!("the client's message {at} of {} ({role})", messages.len());
     let is_text = old.role() == new.role() && old.text() != new.text();
     let words = if is_text {
         first_change(&old.text(), &new.text())

@@ -63,7 +63,11 @@ impl ClockReadings {
     /// if that is shorter. Returns `None` if the proxy has not run for so long.
     pub fn confirmed_ms(&self, age: Duration, now_ms: u64) -> Option<u64> {
         let first = self.before(whole_ms(age).min(CONFIRMED_OVER_MS))?;
-        let least = self.readings.range(first..).map(|it| it.1).min()?;
+        let least = self
+            .readings
+            .range(first..)
+            .map(|(_, clock_ms)| *clock_ms)
+            .min()?;
         Some(least.min(now_ms))
     }
 
@@ -73,14 +77,15 @@ impl ClockReadings {
         let all = self.readings.iter().copied().chain([(self.ran_ms, now_ms)]);
         let ahead = all.map(|(ran_ms, clock_ms)| i128::from(clock_ms) - i128::from(ran_ms));
         let now = i128::from(now_ms) - i128::from(self.ran_ms);
-        let jumps = ahead.clone().zip(ahead.clone().skip(1));
-        let mut jumps = jumps.filter(|(from, to)| to - from > FAR_AHEAD_MS);
-        let jumped = jumps.find_map(|(from, _)| Some(now - from).filter(|it| *it > FAR_AHEAD_MS));
+        let mut steps = ahead.clone().zip(ahead.clone().skip(1));
+        let is_far = |from, to| to - from > FAR_AHEAD_MS;
+        let jump = steps.find(|(from, to)| is_far(*from, *to) && is_far(*from, now));
+        let jumped = jump.map(|(from, _)| now - from);
         let gained = ahead.take(1).map(|first| now - first).next()?;
         let by_ms = match jumped {
             // It was behind before the jump if it has not gained so much in all.
             Some(by_ms) if gained > FAR_AHEAD_MS => by_ms,
-            Some(_) | None => Some(gained).filter(|it| *it < -FAR_BEHIND_MS)?,
+            Some(_) | None => Some(gained).filter(|gained| *gained < -FAR_BEHIND_MS)?,
         };
         let hours = u64::try_from(by_ms.unsigned_abs()).unwrap_or(u64::MAX) / HOUR_MS;
         let by = Span::hours(if hours < 48 { hours } else { hours / 24 * 24 });
@@ -92,7 +97,7 @@ impl ClockReadings {
 
     /// Returns the place of the last reading from so much running ago.
     fn before(&self, apart_ms: u64) -> Option<usize> {
-        let is_before = |it: &(u64, u64)| it.0.saturating_add(apart_ms) <= self.ran_ms;
+        let is_before = |(ran_ms, _): &(u64, u64)| ran_ms.saturating_add(apart_ms) <= self.ran_ms;
         self.readings.iter().rposition(is_before)
     }
 }

@@ -51,17 +51,16 @@ pub(crate) fn pack(bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
     COMPRESSOR.with_borrow_mut(|compressor| {
         let compressor = compressor.as_mut().map_err(|error| error.to_string())?;
-        compressor
-            .compress(bytes)
-            .map_err(|error| error.to_string())
+        let packed = compressor.compress(bytes);
+        packed.map_err(|error| error.to_string())
     })
 }
 
 /// Decodes a value, or returns why it cannot be decoded.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
-    let n_bytes = get_frame_content_size(packed).ok().flatten();
-    let n_bytes = n_bytes.and_then(|n_bytes| usize::try_from(n_bytes).ok());
-    let n_bytes = n_bytes.ok_or("it is no zstd frame with a length")?;
+    let claimed = get_frame_content_size(packed).ok().flatten();
+    let in_memory = claimed.and_then(|n_bytes| usize::try_from(n_bytes).ok());
+    let n_bytes = in_memory.ok_or("it is no zstd frame with a length")?;
     if n_bytes > MAX_VALUE {
         return Err(format!("it claims {n_bytes} bytes, over {MAX_VALUE}"));
     }

@@ -68,7 +68,7 @@ impl TurnsConfig {
             ("turns.retention", self.retention),
             ("turns.statistics_retention", self.statistics_retention),
         ];
-        match spans.into_iter().find(|(_, it)| *it < LEAST_RETENTION) {
+        match spans.into_iter().find(|(_, span)| *span < LEAST_RETENTION) {
             Some((key, given)) => Err(OpenError::Retention {
                 key,
                 given,

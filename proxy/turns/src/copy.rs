@@ -16,7 +16,7 @@ use crate::{
     texts, tokens,
     turn::{TurnMeta, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Number of turns in one transaction, because a journal entry is short.
@@ -73,7 +73,7 @@ impl TurnLog {
     }
 }
 
-fn read(store: &Store, number: u64) -> Result<Option<CopiedSession>, TxnError> {
+fn read(store: &Store, number: u64) -> TxnResult<Option<CopiedSession>> {
     let Some(of) = SessionRecord::get(store, number)? else {
         return Ok(None);
     };
@@ -131,7 +131,7 @@ fn begin(
     number: u64,
     of: &SessionRecord,
     pairs: Vec<(Table, Bytes, Bytes)>,
-) -> Result<(), TxnError> {
+) -> TxnResult<()> {
     for (table, key, value) in pairs {
         txn.put(table, &key, value)?;
     }
@@ -140,7 +140,7 @@ fn begin(
 }
 
 /// Writes the states of the turns.
-fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> Result<(), TxnError> {
+fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> TxnResult<()> {
     for turn in turns {
         let (id, meta) = (turn.id, &turn.meta);
         txn.appended

@@ -15,6 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::if_there;
+
 /// Number of decimal digits of a u64. The file always has the same length, so that writing it needs no free disk space.
 const DIGITS: usize = 20;
 
@@ -45,6 +47,11 @@ impl Flushed {
         dir.join("flushed")
     }
 
+    /// Removes the file, because it belongs to another database.
+    pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+        if_there(fs::remove_file(Self::path(dir))).map(drop)
+    }
+
     /// A missing or unreadable number counts as 0, because the log itself does not depend on this file.
     pub(crate) fn read(path: &Path) -> Self {
         let seen = fs::read_to_string(path).unwrap_or_default();
@@ -63,10 +70,9 @@ impl FlushCounter {
     /// Opens or creates the file at `path`, and stores `count` and the length of the database file `db`.
     pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false);
-        let file = options.mode(0o600).open(path)?;
+        options.write(true).create(true).truncate(false).mode(0o600);
         let counter = Self {
-            file,
+            file: options.open(path)?,
             database: File::open(db)?,
             count,
         };

@@ -1,124 +1,247 @@
-//! The counts of a whole log, as an export contains them. They are kept when the turns are deleted.
+//! Counts of an agent's turns: those of one day, and how many reached each stage. They contain no text.
 
-use metaclaw_chat::AgentId;
+use std::{collections::BTreeMap, ops::AddAssign};
+
+use metaclaw_chat::{AgentId, Score};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    daily::{DailyCounts, DayStatistics},
-    keys,
-    lessons::{self, LessonCounts},
-    log::{LogFuture, TurnLog},
-    query, statistics,
-    store::{Store, Table},
-    txn::Txn,
-    values::{self, TxnError},
-    view::Funnel,
-};
+use crate::turn::{BreakCause, TurnKind};
 
-/// All counts of a log.
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+/// The counts of one agent on one day, or the sum of several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DailyCounts {
+    /// Turns with the owner.
+    pub turns: u64,
+    /// The client's internal requests.
+    pub side_turns: u64,
+    /// Turns of rollouts. Their verdicts are not among the counts below.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rollout_turns: u64,
+    /// Turns of that day with the valid verdict +1.
+    pub good: u64,
+    /// Turns of that day with the valid verdict -1.
+    pub bad: u64,
+    /// Turns of that day with the valid verdict 0.
+    pub unclear: u64,
+    /// Tokens of prompts, cached ones included, as the upstreams count them.
+    pub tokens_in: u64,
+    /// Cached tokens among these, from a provider's cache.
+    pub tokens_cached: u64,
+    pub tokens_out: u64,
+    /// Tokens that judge, evolver and embeddings used.
+    pub learning_tokens: u64,
+    /// Lessons that came into force.
+    pub lessons: u64,
+    /// Prompts that a provider's cache could not serve as far as it might have.
+    #[serde(skip_serializing_if = "BreakCounts::is_none")]
+    pub breaks: BreakCounts,
+}
+
+/// The number of prompts that broke with an earlier prompt of their session, by who changed it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BreakCounts {
+    /// `MetaClaw` itself changed it: a lesson, or another adapter.
+    pub own: u64,
+    /// The client changed it: its tools, its system prompt, or an earlier message.
+    pub client: u64,
+    /// Another upstream or another model answered.
+    pub upstream: u64,
+}
+
+/// The counts of one agent on one day, with both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DayStatistics {
+    /// Days since 1970-01-01, in UTC.
+    pub day: u32,
+    /// The agent of these counts.
+    pub agent: AgentId,
+    #[serde(flatten)]
+    pub counts: DailyCounts,
+}
+
+/// Returns the day of a time in Unix milliseconds, as days since 1970-01-01 in UTC.
+pub fn day_of(ms: u64) -> u32 {
+    u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
+}
+
+/// The counts are written with every turn, so rare ones are left out when they are 0.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+// === impl BreakCounts ===
+
+impl BreakCounts {
+    /// Counts one prompt.
+    pub fn add(&mut self, cause: BreakCause) {
+        match cause {
+            BreakCause::Lesson | BreakCause::Adapter => self.own += 1,
+            BreakCause::Tools | BreakCause::System | BreakCause::History => self.client += 1,
+            BreakCause::Upstream => self.upstream += 1,
+        }
+    }
+
+    pub fn n(&self) -> u64 {
+        self.own + self.client + self.upstream
+    }
+
+    /// The counts are written with every turn, so they are left out when all are 0.
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// === impl DailyCounts ===
+
+impl DailyCounts {
+    pub(crate) fn of_kind(&mut self, kind: TurnKind) -> &mut u64 {
+        match kind {
+            TurnKind::Main => &mut self.turns,
+            TurnKind::Side => &mut self.side_turns,
+            TurnKind::Rollout => &mut self.rollout_turns,
+        }
+    }
+
+    pub(crate) fn with_score(&mut self, score: Score) -> &mut u64 {
+        match score {
+            Score::Good => &mut self.good,
+            Score::Bad => &mut self.bad,
+            Score::Unclear => &mut self.unclear,
+        }
+    }
+}
+
+impl DailyCounts {
+    /// Raises each count to that of another log.
+    pub(crate) fn raise(&mut self, mut other: Self) {
+        raise_all(self.all(), other.all());
+    }
+
+    fn all(&mut self) -> [&mut u64; 14] {
+        [
+            &mut self.turns,
+            &mut self.side_turns,
+            &mut self.rollout_turns,
+            &mut self.good,
+            &mut self.bad,
+            &mut self.unclear,
+            &mut self.tokens_in,
+            &mut self.tokens_cached,
+            &mut self.tokens_out,
+            &mut self.learning_tokens,
+            &mut self.lessons,
+            &mut self.breaks.own,
+            &mut self.breaks.client,
+            &mut self.breaks.upstream,
+        ]
+    }
+}
+
+impl AddAssign for DailyCounts {
+    fn add_assign(&mut self, mut other: Self) {
+        add_all(self.all(), other.all());
+    }
+}
+
+/// How many turns reached each stage, and why the others did not.
+///
+/// `turns`, `main`, `rollouts`, `complete`, `with_ids` and `judged` count every turn that ever reached this stage. `taken`,
+/// `trained`, `held_out` and `spent` count turns that are in this state now, or were when they were deleted. The counts
+/// are kept when the text is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogCounts {
-    funnels: Vec<(AgentId, Funnel)>,
-    days: Vec<DayStatistics>,
-    lessons: Vec<(AgentId, String, LessonCounts)>,
+#[serde(default)]
+pub struct Funnel {
+    pub turns: u64,
+    /// Main turns among those.
+    pub main: u64,
+    /// Turns of rollouts among those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rollouts: u64,
+    /// Turns of both kinds with a complete reply.
+    pub complete: u64,
+    /// Turns whose token ids are known.
+    pub with_ids: u64,
+    /// Turns with a verdict.
+    pub judged: u64,
+    /// Turns among those whose valid verdict was given at the end of their session, by request and reply alone.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub judged_at_session_end: u64,
+    /// Turns in an open step.
+    pub taken: u64,
+    /// Turns in a finished step.
+    pub trained: u64,
+    /// Turns held out for measuring.
+    pub held_out: u64,
+    /// Excluded turns by reason.
+    pub spent: BTreeMap<String, u64>,
+    /// Turns whose text was deleted.
+    pub forgotten: u64,
 }
 
-// === impl TurnLog ===
+// === impl Funnel ===
 
-impl TurnLog {
-    /// Returns all counts.
-    ///
-    /// # Errors
-    /// Returns the store's error.
-    pub fn counts(&self) -> LogFuture<'_, LogCounts> {
-        self.read(read)
+impl Funnel {
+    /// Returns the count of a kind of turn, or `None` for side turns, which are counted among all turns alone.
+    pub(crate) fn of_kind(&mut self, kind: TurnKind) -> Option<&mut u64> {
+        match kind {
+            TurnKind::Main => Some(&mut self.main),
+            TurnKind::Rollout => Some(&mut self.rollouts),
+            TurnKind::Side => None,
+        }
     }
 
-    /// Raises each count to its value in another log, after that log's turns were restored here. Repeating this does
-    /// not change the result.
-    ///
-    /// # Errors
-    /// Returns the store's error.
-    pub fn raise_counts(&self, counts: LogCounts) -> LogFuture<'_, ()> {
-        self.write(move |txn| raise(txn, &counts))
+    /// Adds another agent's counts.
+    pub fn add(&mut self, other: &Self) {
+        add_all(self.reached(), other.clone().reached());
+        self.taken += other.taken;
+        for (why, n) in &other.spent {
+            *self.spent.entry(why.clone()).or_default() += n;
+        }
     }
-}
 
-fn read(store: &Store) -> Result<LogCounts, TxnError> {
-    let lessons = values::readable_json(store, Table::Lessons, &[])?.into_iter();
-    let lessons = lessons.filter_map(|(key, counts)| {
-        let name = keys::read_lesson(&key)?.to_owned();
-        Some((keys::read_agent(&key)?, name, counts))
-    });
-    Ok(LogCounts {
-        funnels: query::counts(store)?,
-        days: statistics::statistics(store, 0)?,
-        lessons: lessons.collect(),
-    })
-}
+    /// Raises each count to that of another log, but for the turns that an unfinished training step has taken: there is
+    /// no such step in this log.
+    pub(crate) fn raise(&mut self, other: &Self) {
+        raise_all(self.reached(), other.clone().reached());
+        for (why, n) in &other.spent {
+            let count = self.spent.entry(why.clone()).or_default();
+            *count = (*count).max(*n);
+        }
+    }
 
-fn raise(txn: &mut Txn<'_>, counts: &LogCounts) -> Result<(), TxnError> {
-    for (agent, other) in &counts.funnels {
-        txn.count(agent, |funnel| raise_funnel(funnel, other))?;
-    }
-    for DayStatistics { day, agent, counts } in &counts.days {
-        txn.count_on(agent, *day, |it| raise_day(it, counts))?;
-    }
-    for (agent, name, other) in &counts.lessons {
-        lessons::change(txn, agent, name, |it| raise_lesson(it, other))?;
-    }
-    Ok(())
-}
-
-fn raise_all<const N: usize>(pairs: [(&mut u64, u64); N]) {
-    for (count, other) in pairs {
-        *count = other.max(*count);
-    }
-}
-
-/// Adds the counts of an imported log. Its turns that an unfinished training step had taken are left out, because that
-/// step does not exist in this log.
-fn raise_funnel(it: &mut Funnel, other: &Funnel) {
-    raise_all([
-        (&mut it.turns, other.turns),
-        (&mut it.main, other.main),
-        (&mut it.rollouts, other.rollouts),
-        (&mut it.complete, other.complete),
-        (&mut it.with_ids, other.with_ids),
-        (&mut it.judged, other.judged),
-        (&mut it.judged_at_session_end, other.judged_at_session_end),
-        (&mut it.trained, other.trained),
-        (&mut it.held_out, other.held_out),
-        (&mut it.forgotten, other.forgotten),
-    ]);
-    for (why, n) in &other.spent {
-        let count = it.spent.entry(why.clone()).or_default();
-        *count = (*count).max(*n);
+    fn reached(&mut self) -> [&mut u64; 10] {
+        [
+            &mut self.turns,
+            &mut self.main,
+            &mut self.rollouts,
+            &mut self.complete,
+            &mut self.with_ids,
+            &mut self.judged,
+            &mut self.judged_at_session_end,
+            &mut self.trained,
+            &mut self.held_out,
+            &mut self.forgotten,
+        ]
     }
 }
 
-fn raise_day(it: &mut DailyCounts, other: &DailyCounts) {
-    raise_all([
-        (&mut it.turns, other.turns),
-        (&mut it.side_turns, other.side_turns),
-        (&mut it.good, other.good),
-        (&mut it.bad, other.bad),
-        (&mut it.unclear, other.unclear),
-        (&mut it.tokens_in, other.tokens_in),
-        (&mut it.tokens_cached, other.tokens_cached),
-        (&mut it.tokens_out, other.tokens_out),
-        (&mut it.learning_tokens, other.learning_tokens),
-        (&mut it.lessons, other.lessons),
-        (&mut it.breaks.own, other.breaks.own),
-        (&mut it.breaks.client, other.breaks.client),
-        (&mut it.breaks.upstream, other.breaks.upstream),
-    ]);
+/// Adds counts to others of the same kinds.
+fn add_all<const N: usize>(counts: [&mut u64; N], others: [&mut u64; N]) {
+    counts
+        .into_iter()
+        .zip(others)
+        .for_each(|(count, other)| *count += *other);
 }
 
-fn raise_lesson(it: &mut LessonCounts, other: &LessonCounts) {
-    raise_all([
-        (&mut it.injected, other.injected),
-        (&mut it.good, other.good),
-        (&mut it.bad, other.bad),
-    ]);
+/// Raises counts to others of the same kinds.
+pub(crate) fn raise_all<const N: usize>(counts: [&mut u64; N], others: [&mut u64; N]) {
+    counts
+        .into_iter()
+        .zip(others)
+        .for_each(|(count, other)| *count = (*count).max(*other));
 }

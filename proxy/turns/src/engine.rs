@@ -6,15 +6,16 @@ use metaclaw_chat::TurnId;
 
 use crate::{
     append,
-    cache::SessionCache,
     error::LogError,
     folder::OpenedStore,
     health::LogState,
-    jobs::{Ack, Append, ReadJob, Write, answer},
+    jobs::{Ack, Append, ReadJob, Write},
     journal::MAX_TURNS,
-    store::{StoreError, StoreTxn, panic_text},
+    session::SessionCache,
+    store::{StoreError, StoreResult, StoreTxn, panic_text},
     turn::BreakCause,
     txn::Txn,
+    values,
 };
 
 /// Bytes of turns in one transaction.
@@ -82,10 +83,12 @@ impl StoreEngine {
             writes,
             reads,
         } = batch;
-        let write = AssertUnwindSafe(|| self.write(&appends, writes));
-        let WrittenBatch { ids, acks, broken } = match flatten(catch_unwind(write)) {
+        let WrittenBatch { ids, acks, broken } = match caught(|| self.write(&appends, writes)) {
             Ok(written) => written,
-            Err(error) => return Err(error.with(appends)),
+            Err(failed) => {
+                let waiting = appends;
+                return Err(FailedBatch { waiting, ..failed });
+            }
         };
         state.prompts_broke(&broken);
         for (append, result) in appends.into_iter().zip(ids) {
@@ -93,23 +96,18 @@ impl StoreEngine {
                 // It is no error if nobody listens.
                 let _ = state.appended.send(*id);
             }
-            append.pending.tell(result);
+            append.answer(result);
         }
         for ack in acks {
             ack();
         }
         for read in reads {
-            let read = AssertUnwindSafe(|| read(&self.opened.store));
-            flatten(catch_unwind(read)).map_err(|error| error.with(Vec::new()))?;
+            caught(|| read(&self.opened.store))?;
         }
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        appends: &[Append],
-        writes: Vec<Write>,
-    ) -> Result<WrittenBatch, StoreError> {
+    fn write(&mut self, appends: &[Append], writes: Vec<Write>) -> StoreResult<WrittenBatch> {
         let Self { opened, cache } = self;
         if appends.is_empty() && writes.is_empty() {
             return Ok(WrittenBatch {
@@ -123,10 +121,10 @@ impl StoreEngine {
             let mut txn = Txn::new(store, cache, &opened.mask);
             let mut ids = Vec::with_capacity(appends.len());
             for Append { key, new, .. } in appends {
-                ids.push(answer(append::append(&mut txn, *key, new))?);
+                ids.push(values::split(append::append(&mut txn, *key, new))?);
             }
-            let acks = writes.into_iter().map(|write| write(&mut txn));
-            let acks = acks.collect::<Result<_, _>>()?;
+            let written = writes.into_iter().map(|write| write(&mut txn));
+            let acks = written.collect::<Result<_, _>>()?;
             let broken = txn.finish(number)?;
             Ok(WrittenBatch { ids, acks, broken })
         };
@@ -138,33 +136,27 @@ impl StoreEngine {
     }
 }
 
-/// The reason why the store failed.
-struct StoreFailure {
-    why: String,
-    damaged: bool,
-}
+// === impl FailedBatch ===
 
-impl StoreFailure {
-    fn with(self, waiting: Vec<Append>) -> FailedBatch {
-        let Self { why, damaged } = self;
-        FailedBatch {
+impl FailedBatch {
+    pub(crate) fn new(why: String, damaged: bool) -> Self {
+        Self {
             why,
             damaged,
-            waiting,
+            waiting: Vec::new(),
         }
     }
 }
 
-/// A panic of the store is treated like any other failure. Mostly it concerns a page that the store cannot interpret.
-fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, StoreFailure> {
-    match caught {
-        Ok(result) => result.map_err(|error| StoreFailure {
-            why: error.to_string(),
-            damaged: matches!(error, StoreError::Damaged(_)),
-        }),
-        Err(panic) => Err(StoreFailure {
-            why: panic_text(&*panic),
-            damaged: true,
-        }),
+/// Runs work on the store. A panic of the store is treated like any other failure. Mostly it concerns a page that the
+/// store cannot interpret.
+fn caught<T>(work: impl FnOnce() -> StoreResult<T>) -> Result<T, FailedBatch> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            let is_damage = matches!(error, StoreError::Damaged(_));
+            Err(FailedBatch::new(error.to_string(), is_damage))
+        }
+        Err(panic) => Err(FailedBatch::new(panic_text(&*panic), true)),
     }
 }

@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
-    counts::LogCounts,
     error::{ExportError, LogError},
-    journal,
-    log::{LogFuture, TurnLog},
-    store::Store,
+    log::TurnLog,
+    statistics::LogCounts,
     turn::Turn,
 };
 
@@ -65,20 +63,6 @@ impl TurnLog {
         }
         to.flush().await?;
         Ok(exported)
-    }
-
-    /// Returns the ids of all turns, in the order in which they came.
-    ///
-    /// # Errors
-    /// Returns the store's error.
-    pub fn by_arrival(&self) -> LogFuture<'_, Vec<TurnId>> {
-        let ids = |store: &Store| {
-            let ids = journal::newest_first(store);
-            let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
-            ids.reverse();
-            Ok(ids)
-        };
-        self.read(ids)
     }
 }
 

@@ -10,9 +10,6 @@ mod access;
 mod aside;
 mod compact;
 mod files;
-mod format;
-mod lock;
-mod opening;
 mod parts;
 mod readable;
 mod repair;
@@ -25,13 +22,12 @@ use std::{
 
 use metaclaw_chat::if_there;
 
+pub(crate) use self::{access::OpenMode, files::write};
 use self::{
-    access::{not_usable, open_error},
+    access::{Lock, not_usable, open_error},
     aside::CopiedDatabase,
-    lock::Lock,
     repair::{DatabasePlace, Repaired},
 };
-pub(crate) use self::{files::write, opening::OpenMode};
 use crate::{
     config::TurnsConfig,
     counter::{FlushCounter, Flushed},
@@ -39,7 +35,7 @@ use crate::{
     health::{MovedAside, OpenOutcome},
     journal,
     mask::Mask,
-    store::{Store, StoreError},
+    store::{Store, StoreError, StoreResult},
 };
 
 /// An open log, before its thread starts.
@@ -59,7 +55,7 @@ pub(crate) struct OpenedStore {
 
 impl OpenedStore {
     /// Checks that the file is still at its place, because writes to a removed file are lost.
-    pub(crate) fn check_place(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_place(&self) -> StoreResult<()> {
         let inode = if_there(inode(&self.file)).map_err(StoreError::NotWritable)?;
         let is_there = inode == Some(self.inode);
         is_there.then_some(()).ok_or(StoreError::Removed)
@@ -73,8 +69,7 @@ pub(crate) fn compact(
     opened: OpenedStore,
 ) -> Result<OpenedStore, OpenError> {
     let database = database(dir);
-    let copied = compact::copy(dir, &opened.store, config.cache.0);
-    copied.map_err(|error| open_error(dir, error))?;
+    compact::copy(dir, &opened.store, config.cache.0).map_err(|error| open_error(dir, error))?;
     // Nobody may have the database open while it is moved.
     drop(opened);
     Store::wait_until_free(&database);
@@ -109,10 +104,9 @@ pub(crate) fn open(
     make_dir(dir).map_err(|error| not_usable(dir, error))?;
     let database = database(dir);
     let lock = Lock::acquire(dir, &database)?;
-    let settled = compact::settle(dir, &database);
-    settled.map_err(|error| not_usable(dir, error))?;
+    compact::settle(dir, &database).map_err(|error| not_usable(dir, error))?;
     access::check(dir, &database)?;
-    format::check(dir, &database, opening)?;
+    access::check_format(dir, &database, opening)?;
     let at = DatabasePlace {
         dir,
         database: &database,
@@ -129,10 +123,10 @@ pub(crate) fn open(
     } = at.open()?;
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
     let (flushed, file) = (Flushed::path(dir), database.join("db"));
-    let counter = FlushCounter::open(&flushed, &file, count);
-    let counter = counter.map_err(|error| not_usable(&flushed, error))?;
-    let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
-    let copied = copied.map(CopiedDatabase::keep).transpose();
+    let counter =
+        FlushCounter::open(&flushed, &file, count).map_err(|error| not_usable(&flushed, error))?;
+    let of_loss = copied.filter(|_| n_lost > 0 || n_gaps > 0);
+    let copied = of_loss.map(CopiedDatabase::keep).transpose();
     let outcome = OpenOutcome {
         recovered: store.was_recovered(),
         moved_aside,
@@ -141,8 +135,8 @@ pub(crate) fn open(
         n_gaps,
         copied: copied.map_err(|error| not_usable(dir, error))?,
     };
-    say(&outcome);
-    format::mark(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
+    report(&outcome);
+    access::mark_format(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
     let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
     let opened = OpenedStore {
         store,
@@ -156,7 +150,7 @@ pub(crate) fn open(
 }
 
 /// Logs what went wrong before.
-fn say(outcome: &OpenOutcome) {
+fn report(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
         tracing::warn!(%why, %to, "the turn log was moved aside, and an empty one begins");
@@ -170,19 +164,19 @@ fn say(outcome: &OpenOutcome) {
         .as_ref()
         .map(|copy| copy.display().to_string());
     if outcome.n_lost > 0 {
-        let n_lost = outcome.n_lost;
+        let why = "its file was cut or damaged, or the power failed";
         tracing::warn!(
-            n_lost,
+            n_lost = outcome.n_lost,
             copy,
-            "the turn log lost transactions: its file was cut or damaged, or the power failed"
+            "the turn log lost transactions: {why}"
         );
     }
     if outcome.n_gaps > 0 {
-        let n_gaps = outcome.n_gaps;
+        let rest = "and keeps all else: as it was, it lies in the copy";
         tracing::warn!(
-            n_gaps,
+            n_gaps = outcome.n_gaps,
             copy,
-            "the turn log lost what stood on damaged pages, and keeps all else: as it was, it lies in the copy"
+            "the turn log lost what stood on damaged pages, {rest}"
         );
     }
 }

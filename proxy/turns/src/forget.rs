@@ -23,7 +23,7 @@ use crate::{
     texts,
     turn::TurnState,
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
     verdicts,
 };
 
@@ -67,8 +67,8 @@ impl TurnLog {
     /// Returns the store's error. Sessions that were deleted before it stay deleted.
     pub fn forget_before(&self, before_ms: u64, now_ms: u64) -> LogFuture<'_, u64> {
         Box::pin(async move {
-            let young = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
-            let young = self.read(young).await?;
+            let since = move |store: &Store| journal::sessions_since(store, before_ms..=now_ms);
+            let young = self.read(since).await?;
             let old = self.ended_but(0..before_ms, young).await?;
             for (agent, session) in &old {
                 self.forget(agent, session).await?;
@@ -94,13 +94,14 @@ impl TurnLog {
         Box::pin(async move {
             let mut found = Vec::new();
             for (number, session) in self.sessions().await? {
-                let last = move |store: &Store| {
-                    let last = last_turn(store, number)?;
-                    let last = last.map(|id| values::readable(Record::get(store, id)));
-                    let last = last.transpose()?.flatten().flatten();
-                    Ok(last.map(|turn| turn.meta.ended_ms))
+                let ended = move |store: &Store| {
+                    let Some(last) = last_turn(store, number)? else {
+                        return Ok(None);
+                    };
+                    let turn = values::readable(Record::get(store, last))?.flatten();
+                    Ok(turn.map(|turn| turn.meta.ended_ms))
                 };
-                let ended_ms = self.read(last).await?;
+                let ended_ms = self.read(ended).await?;
                 let is_in = ended_ms.is_some_and(|ended_ms| times_ms.contains(&ended_ms));
                 if is_in && !without.contains(&number) {
                     found.push((session.agent, session.session));
@@ -127,7 +128,7 @@ impl TurnLog {
 }
 
 /// Deletes a session with everything that it alone uses. Returns the number of its turns.
-fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, TxnError> {
+fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> TxnResult<u64> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
@@ -161,9 +162,11 @@ fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, T
     let n_turns = turns.len() as u64;
     txn.count(agent, |funnel| {
         funnel.forgotten += n_turns;
-        let taken = turns.iter().map(|(_, state)| state);
-        let taken = taken.filter(|state| matches!(state, TurnState::Taken { .. }));
-        taken.for_each(|state| state::leave(funnel, state));
+        for (_, state) in &turns {
+            if matches!(state, TurnState::Taken { .. }) {
+                state::leave(funnel, state);
+            }
+        }
     })?;
     Ok(n_turns)
 }
@@ -175,7 +178,7 @@ fn mask_session(
     agent: &AgentId,
     name: &SessionId,
     mask: &TextMask,
-) -> Result<u64, TxnError> {
+) -> TxnResult<u64> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
     };
@@ -241,7 +244,7 @@ fn mask_session(
 }
 
 /// Returns the masked text of a line, or `None` if there is nothing to mask.
-fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> Result<Option<String>, TxnError> {
+fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> TxnResult<Option<String>> {
     let mut value: Value = texts::value(txn, line)?;
     Ok(mask_value(&mut value, mask).then(|| value.to_string()))
 }
@@ -249,18 +252,12 @@ fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> Result<Option<String>, 
 fn mask_value(value: &mut Value, mask: &TextMask) -> bool {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        Value::String(text) => match mask(text) {
-            Some(masked) => {
-                *text = masked;
-                true
-            }
-            None => false,
-        },
+        Value::String(text) => mask(text).map(|masked| *text = masked).is_some(),
         Value::Array(values) => values
             .iter_mut()
-            .fold(false, |masked, value| mask_value(value, mask) | masked),
+            .fold(false, |is, value| mask_value(value, mask) | is),
         Value::Object(fields) => fields
             .values_mut()
-            .fold(false, |masked, value| mask_value(value, mask) | masked),
+            .fold(false, |is, value| mask_value(value, mask) | is),
     }
 }

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{TurnId, lock};
 use tokio::sync::{broadcast, watch};
 
-use crate::{daily::BreakCounts, turn::BreakCause};
+use crate::{counts::BreakCounts, turn::BreakCause};
 
 /// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;
@@ -94,7 +94,7 @@ impl LogState {
 
     /// Remembers turns whose prompts broke.
     pub(crate) fn prompts_broke(&self, turns: &[(TurnId, BreakCause)]) {
-        let mut breaks = self.breaks();
+        let mut breaks = lock(&self.breaks);
         for (id, cause) in turns {
             breaks.counts.add(*cause);
             breaks.latest.push_back(*id);
@@ -106,20 +106,16 @@ impl LogState {
 
     /// Returns how many prompts broke since the log was opened.
     pub(crate) fn break_counts(&self) -> BreakCounts {
-        self.breaks().counts
+        lock(&self.breaks).counts
     }
 
     /// Returns the latest turns whose prompts broke, the newest first.
     pub(crate) fn latest_breaks(&self) -> Vec<TurnId> {
-        self.breaks().latest.iter().rev().copied().collect()
-    }
-
-    fn breaks(&self) -> MutexGuard<'_, BreaksSeen> {
-        self.breaks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.breaks).latest.iter().rev().copied().collect()
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, BTreeSet<(Instant, u64)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     pub(crate) fn set_broken(&self, why: Option<String>) {

@@ -9,9 +9,9 @@ use metaclaw_chat::TurnId;
 use crate::{
     keys,
     record::Record,
-    store::{Bytes, Store, StoreError, StoreSource as _, StoreTxn, Table},
-    text::hash,
-    values::{self, TxnError},
+    store::{Bytes, Store, StoreResult, StoreSource as _, StoreTxn, Table},
+    text::{Hash, hash},
+    values::{self, TxnResult},
 };
 
 /// Turns in one transaction, so that an entry is one piece of 4,000 bytes.
@@ -27,25 +27,19 @@ pub(crate) type JournalEntry = (TurnId, [u8; 8]);
 
 /// Returns half of the hash of a reply's id, or zeros for a reply without one.
 pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
-    let hash = reply_id.map(|reply_id| hash(reply_id.as_bytes()));
-    hash.unwrap_or_default()
-        .first_chunk()
-        .copied()
-        .unwrap_or_default()
+    let hash = reply_id.map_or_else(Hash::default, |reply_id| hash(reply_id.as_bytes()));
+    hash.first_chunk().copied().unwrap_or_default()
 }
 
 /// Writes the entry of a transaction.
-pub(crate) fn put(
-    txn: &StoreTxn<'_>,
-    number: u64,
-    turns: &[JournalEntry],
-) -> Result<(), StoreError> {
-    let turns = turns.iter();
-    let turns = turns.flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
+pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[JournalEntry]) -> StoreResult<()> {
+    let bytes = turns
+        .iter()
+        .flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
     txn.put(
         Table::Journal,
         &number.to_be_bytes(),
-        turns.collect::<Vec<u8>>(),
+        bytes.collect::<Vec<u8>>(),
     )
 }
 
@@ -56,24 +50,23 @@ pub(crate) fn put_back(
     after: u64,
     at_ms: u64,
     entry: JournalEntry,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let (id, mark) = entry;
     let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
-    let mut keys = (0_u32..).map(|n| [&beginning[..], &n.to_be_bytes()].concat());
-    let is_free = |key: &Vec<u8>| txn.get(Table::Journal, key).map(|it| it.is_none());
-    let key = keys.find_map(|key| match is_free(&key) {
-        Ok(false) => None,
-        Ok(true) => Some(Ok(key)),
-        Err(error) => Some(Err(error)),
-    });
-    let key = key.unwrap_or(Ok(beginning))?;
-    let entry = [&keys::turn(id)[..], &mark].concat();
-    txn.put(Table::Journal, &key, entry)
+    let mut n = 0_u32;
+    let key = loop {
+        let key = [&beginning[..], &n.to_be_bytes()].concat();
+        if txn.get(Table::Journal, &key)?.is_none() {
+            break key;
+        }
+        n += 1;
+    };
+    txn.put(Table::Journal, &key, [&keys::turn(id)[..], &mark].concat())
 }
 
 /// Returns the transactions that added this log's own turns, with the time when the last of these ended: the newest
 /// first, up to the first whose turns had all ended at `ms`.
-pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnError> {
+pub(crate) fn back_to(store: &Store, ms: u64) -> TxnResult<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     for pair in store.range(Table::Journal, keys::under(&[])).rev() {
         let (key, turns) = pair?;
@@ -99,7 +92,7 @@ pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnErro
 pub(crate) fn sessions_since(
     store: &Store,
     times_ms: RangeInclusive<u64>,
-) -> Result<HashSet<u64>, TxnError> {
+) -> TxnResult<HashSet<u64>> {
     let mut sessions = HashSet::new();
     for pair in store.range(Table::Journal, keys::under(&[])) {
         for (id, _) in read(&pair?.1) {
@@ -116,10 +109,7 @@ pub(crate) fn sessions_since(
 }
 
 /// Returns the first transaction after one that added turns of this log's own, with these turns in their order.
-pub(crate) fn next_own(
-    store: &Store,
-    after: u64,
-) -> Result<Option<(u64, Vec<TurnId>)>, StoreError> {
+pub(crate) fn next_own(store: &Store, after: u64) -> StoreResult<Option<(u64, Vec<TurnId>)>> {
     let next = Bytes::from(&after.saturating_add(1).to_be_bytes());
     for pair in store.range(Table::Journal, next..) {
         let (key, turns) = pair?;
@@ -136,16 +126,14 @@ pub(crate) fn next_own(
 }
 
 /// Returns the number of the last transaction, or 0 for an empty log.
-pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
+pub(crate) fn last_number(store: &Store) -> StoreResult<u64> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();
     let number = last.transpose()?.and_then(|(key, _)| keys::read_u64(&key));
     Ok(number.unwrap_or_default())
 }
 
 /// Returns all turns, the latest first. If a turn was tried again, it has the place of its last try.
-pub(crate) fn newest_first(
-    store: &Store,
-) -> impl Iterator<Item = Result<TurnId, StoreError>> + use<> {
+pub(crate) fn newest_first(store: &Store) -> impl Iterator<Item = StoreResult<TurnId>> + use<> {
     let mut seen = HashSet::new();
     let turns = store.range(Table::Journal, keys::under(&[])).rev();
     let ids = turns.flat_map(|turns| match turns {
@@ -161,7 +149,7 @@ pub(crate) fn marked(
     store: &Store,
     mark: [u8; 8],
     before: Option<&Bytes>,
-) -> Result<(Vec<TurnId>, Option<Bytes>), StoreError> {
+) -> StoreResult<(Vec<TurnId>, Option<Bytes>)> {
     let (mut ids, mut n_seen) = (Vec::new(), 0);
     let range = match before {
         Some(before) => keys::between(&[], before),
@@ -169,7 +157,11 @@ pub(crate) fn marked(
     };
     for turns in store.range(Table::Journal, range).rev() {
         let (key, turns) = turns?;
-        ids.extend(read(&turns).filter(|it| it.1 == mark).map(|it| it.0));
+        ids.extend(
+            read(&turns)
+                .filter(|entry| entry.1 == mark)
+                .map(|(id, _)| id),
+        );
         n_seen += 1 + turns.len() / ENTRY;
         if n_seen >= MAX_SEEN {
             return Ok((ids, Some(key)));

@@ -29,7 +29,7 @@ impl TurnLog {
     pub fn judge(&self, id: TurnId, verdict: Verdict) -> LogFuture<'_, bool> {
         let judge = move |txn: &mut Txn<'_>| {
             let before = verdicts::all(txn, id)?.pop();
-            let gives_way = |it: &Verdict| it.at_session_end && !verdict.at_session_end;
+            let gives_way = |old: &Verdict| old.at_session_end && !verdict.at_session_end;
             let is_free = before.as_ref().is_none_or(gives_way);
             if is_free {
                 verdicts::add(txn, id, verdict)?;
@@ -47,11 +47,10 @@ impl TurnLog {
     /// Makes a turn with a verdict that was excluded for one of these reasons a judged turn again. Returns false if it
     /// was not excluded for one of them.
     pub fn reopen(&self, id: TurnId, reasons: &[&str]) -> LogFuture<'_, bool> {
-        let reasons: Vec<String> = reasons.iter().map(|&it| it.to_owned()).collect();
+        let reasons: Vec<String> = reasons.iter().map(|&reason| reason.to_owned()).collect();
         let reopen = move |txn: &mut Txn<'_>| {
             let (agent, state) = state::of_turn(txn, id)?;
-            let is_spent =
-                matches!(&state, TurnState::Spent { why } if reasons.iter().any(|it| it == why));
+            let is_spent = matches!(&state, TurnState::Spent { why } if reasons.contains(why));
             let reopens = is_spent && !verdicts::all(txn, id)?.is_empty();
             if reopens {
                 state::advance(txn, &agent, id, &state, &TurnState::Judged)?;

@@ -7,14 +7,15 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    counts::raise_all,
     keys,
     new_turn::NewTurn,
     record::{Record, Setup},
-    store::{Store, StoreError, Table},
+    store::{Store, StoreResult, Table},
     texts,
     turn::{Served, TurnKind},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Prefix of the id of a wish: [`Served::wish_ids`].
@@ -38,12 +39,23 @@ pub struct LessonCounts {
     pub bad_without: u64,
 }
 
+// === impl LessonCounts ===
+
+impl LessonCounts {
+    /// Raises the counts to those of another log.
+    pub(crate) fn raise(&mut self, mut other: Self) {
+        raise_all(self.stored(), other.stored());
+    }
+
+    /// The counts of the turns without the lesson are computed.
+    fn stored(&mut self) -> [&mut u64; 3] {
+        [&mut self.injected, &mut self.good, &mut self.bad]
+    }
+}
+
 /// Returns the counts of each lesson of the agents whose keys begin with `prefix`, by a skill's name, or [`WISH`] and a
 /// wish's id.
-pub(crate) fn counts(
-    store: &Store,
-    prefix: &[u8],
-) -> Result<BTreeMap<String, LessonCounts>, TxnError> {
+pub(crate) fn counts(store: &Store, prefix: &[u8]) -> TxnResult<BTreeMap<String, LessonCounts>> {
     let stored: Vec<(_, LessonCounts)> = values::readable_json(store, Table::Lessons, prefix)?;
     let mut all: BTreeMap<Vec<u8>, LessonCounts> = BTreeMap::new();
     let mut found: BTreeMap<String, LessonCounts> = BTreeMap::new();
@@ -68,7 +80,7 @@ pub(crate) fn counts(
 }
 
 /// Counts that a turn was added to the log (1), or was replaced by another (-1).
-pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> Result<(), StoreError> {
+pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> StoreResult<()> {
     if turn.meta.kind != TurnKind::Main {
         return Ok(());
     }
@@ -84,21 +96,18 @@ pub(crate) fn judged(
     id: TurnId,
     before: Option<Score>,
     score: Score,
-) -> Result<(), TxnError> {
-    let served = match under_what(txn, id) {
-        Ok(Some(served)) => served,
-        Ok(None) => return Ok(()),
-        Err(TxnError::Store(error)) => return Err(error.into()),
-        // A damaged count must not prevent a verdict.
-        Err(TxnError::Refused(error)) => {
+) -> TxnResult<()> {
+    match values::split(under_what(txn, id))? {
+        Ok(None) => {}
+        Ok(Some(served)) => each(txn, agent, &served, |counts| {
+            add(counts, before, -1);
+            add(counts, Some(score), 1);
+        })?,
+        // A damaged turn must not prevent a verdict.
+        Err(error) => {
             tracing::warn!(turn = %id, %error, "a verdict is not counted for its lessons");
-            return Ok(());
         }
-    };
-    each(txn, agent, &served, |counts| {
-        add(counts, before, -1);
-        add(counts, Some(score), 1);
-    })?;
+    }
     Ok(())
 }
 
@@ -112,9 +121,9 @@ fn add(counts: &mut LessonCounts, score: Option<Score>, n: i64) {
 }
 
 /// Returns how a main turn was served.
-fn under_what(txn: &Txn<'_>, id: TurnId) -> Result<Option<Served>, TxnError> {
+fn under_what(txn: &Txn<'_>, id: TurnId) -> TxnResult<Option<Served>> {
     let record = Record::get(txn, id)?;
-    let Some(record) = record.filter(|it| it.meta.kind == TurnKind::Main) else {
+    let Some(record) = record.filter(|record| record.meta.kind == TurnKind::Main) else {
         return Ok(None);
     };
     let (_, served): Setup = texts::value(txn, &record.setup)?;
@@ -127,7 +136,7 @@ fn each(
     agent: &AgentId,
     served: &Served,
     change: impl Fn(&mut LessonCounts),
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let skills = served.skills.iter().map(|skill| skill.name.clone());
     let wishes = served.wish_ids.iter().map(|id| format!("{WISH}{id}"));
     for name in skills.chain(wishes).chain([ALL.to_owned()]) {
@@ -142,17 +151,6 @@ pub(crate) fn change(
     agent: &AgentId,
     name: &str,
     change: impl FnOnce(&mut LessonCounts),
-) -> Result<(), StoreError> {
-    let key = keys::lesson(agent, name);
-    let counts = values::get_json(txn, Table::Lessons, &key);
-    let mut counts: LessonCounts = match counts {
-        Ok(counts) => counts.unwrap_or_default(),
-        Err(TxnError::Store(error)) => return Err(error),
-        Err(TxnError::Refused(error)) => {
-            tracing::warn!(%agent, %error, "a lesson's counts begin anew");
-            LessonCounts::default()
-        }
-    };
-    change(&mut counts);
-    values::put_json(txn, Table::Lessons, &key, &counts)
+) -> StoreResult<()> {
+    txn.change(agent, Table::Lessons, &keys::lesson(agent, name), change)
 }

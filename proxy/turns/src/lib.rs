@@ -8,14 +8,12 @@
 
 mod append;
 mod broken;
-mod cache;
 mod clock;
 mod codec;
 mod config;
 mod copy;
 mod counter;
 mod counts;
-mod daily;
 mod engine;
 mod error;
 mod export;
@@ -31,18 +29,13 @@ mod lessons;
 mod lines;
 mod list;
 mod log;
-mod lost;
 mod mask;
 mod mend;
 mod new_turn;
 mod prompt;
 mod query;
 mod read;
-mod reader;
 mod record;
-mod replies;
-mod restore;
-mod roll_back;
 mod rollouts;
 mod serving;
 mod session;
@@ -58,7 +51,6 @@ mod turn;
 mod txn;
 mod values;
 mod verdicts;
-mod view;
 mod work;
 mod worker;
 
@@ -69,30 +61,31 @@ pub use self::{
     broken::BrokenPrompt,
     clock::ClockReadings,
     config::{Durability, TurnsConfig},
-    counts::LogCounts,
-    daily::{BreakCounts, DailyCounts, DayStatistics, day_of},
+    counts::{BreakCounts, DailyCounts, DayStatistics, Funnel, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     export::{Exported, ExportedTurn},
     health::{LogHealth, MovedAside, OpenOutcome},
-    import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
+    import::{
+        Fingerprint, ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES, MAX_RESTORE,
+        RestoreOutcome, RestoredTurn, Restoring,
+    },
     jobs::Done,
     lessons::{LessonCounts, WISH},
+    list::{MAX_LIST, TurnFilter, TurnSummary},
     log::{LogFuture, TurnLog},
     new_turn::{NewMessage, NewTurn},
-    reader::LogReader,
-    replies::Replied,
-    restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
+    query::{LogReader, Replied},
     rollouts::{
         RolloutFilter,
         record::{Rollout, RolloutEnd, RolloutState},
     },
     serving::Choice,
     set_aside::{AsideLog, SetAside},
+    statistics::LogCounts,
     step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,
     turn::{
         BreakCause, LessonRef, Request, RolloutMark, Served, StateKind, StreamEnd, Tokens, Turn,
         TurnKind, TurnMeta, TurnState, Use,
     },
-    view::{Funnel, MAX_LIST, TurnFilter, TurnSummary},
 };

@@ -16,7 +16,7 @@ use crate::{
     record::{LineRun, Stored, damaged_turn},
     store::StoreSource,
     texts,
-    values::TxnError,
+    values::{TxnError, TxnResult},
     work,
 };
 
@@ -54,11 +54,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the messages of a turn in order: runs of its session's lines.
-    pub(crate) fn messages(
-        &mut self,
-        id: TurnId,
-        runs: &[LineRun],
-    ) -> Result<Vec<Message>, TxnError> {
+    pub(crate) fn messages(&mut self, id: TurnId, runs: &[LineRun]) -> TxnResult<Vec<Message>> {
         let mut found = Vec::new();
         for (from, to, seq) in runs {
             let mut seq = *seq;
@@ -71,15 +67,14 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the value of a line that a turn of the session has.
-    pub(crate) fn value<T>(&mut self, id: TurnId, line: u32, seq: u32) -> Result<T, TxnError>
+    pub(crate) fn value<T>(&mut self, id: TurnId, line: u32, seq: u32) -> TxnResult<T>
     where
         T: DeserializeOwned + Clone + 'static,
     {
         let source = self.source;
         let lines = self.lines(keys::id(id.session, seq))?;
         let text = lines.and_then(|lines| lines.get(line));
-        let text = text.ok_or_else(|| missing(id, line))?;
-        texts::value(source, text)
+        texts::value(source, text.ok_or_else(|| missing(id, line))?)
     }
 
     /// Drops the decoded turns if they are many.
@@ -90,7 +85,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the turn that has a line: the given one, or a later one.
-    fn turn_of(&mut self, id: TurnId, line: u32, from: u32) -> Result<u32, TxnError> {
+    fn turn_of(&mut self, id: TurnId, line: u32, from: u32) -> TxnResult<u32> {
         let from = keys::id(id.session, from);
         let mut at = self.places.get(&(line, from)).copied().unwrap_or(from);
         loop {
@@ -107,12 +102,12 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
     }
 
     /// Returns the own lines of a turn, or `None` if there is no such turn.
-    fn lines(&mut self, id: TurnId) -> Result<Option<&TurnLines>, TxnError> {
+    fn lines(&mut self, id: TurnId) -> TxnResult<Option<&TurnLines>> {
         Ok(match self.decoded.entry(id) {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(new) => match Stored::get(self.source, id)? {
                 Some(stored) => {
-                    let lines = TurnLines::of(stored.into_text());
+                    let lines = TurnLines::split(stored.into_text());
                     self.n_bytes += lines.text.len();
                     Some(new.insert(lines))
                 }
@@ -125,7 +120,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
 // === impl TurnLines ===
 
 impl TurnLines {
-    fn of(text: String) -> Self {
+    fn split(text: String) -> Self {
         work::count(text.len());
         let mut at = 0;
         let spans = text.split_inclusive('\n').map(|line| {

@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use metaclaw_chat::{LOOKED_BACK, Message, Role, TurnId, utterances};
+use metaclaw_chat::{
+    AgentId, LOOKED_BACK, Message, Role, Score, SessionId, TurnId, Usage, utterances,
+};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     journal, keys,
@@ -15,16 +18,77 @@ use crate::{
     state,
     store::Store,
     texts, tokens,
-    turn::{StateKind, TurnState},
-    values::{self, TxnError},
+    turn::{BreakCause, StateKind, StreamEnd, TurnKind, TurnState},
+    values::{self, TxnError, TxnResult},
     verdicts,
-    view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
 /// Number of turns in a list without a limit.
 const DEFAULT_LIST: usize = 50;
 /// Characters of a text in a list.
 const SNIPPET: usize = 160;
+
+/// The largest number of turns in one list.
+pub const MAX_LIST: usize = 1_000;
+
+/// Selects turns for a list, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnFilter {
+    /// Only the turns of this agent.
+    pub agent: Option<AgentId>,
+    /// Only the turns of this session. Without `agent`, of every agent that has a session of this name.
+    pub session: Option<SessionId>,
+    /// Only turns in this state.
+    pub state: Option<StateKind>,
+    /// At most this many, up to [`MAX_LIST`]; 0 means 50.
+    pub limit: usize,
+    /// Only turns that come after this one in the list: the last id of the previous page.
+    pub before: Option<TurnId>,
+}
+
+/// One line about a turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnSummary {
+    pub id: TurnId,
+    /// Whose turn it is.
+    pub agent: AgentId,
+    pub session: SessionId,
+    /// Its kind.
+    pub kind: TurnKind,
+    /// How the stream ended.
+    pub end: StreamEnd,
+    /// When the request had been read, in Unix milliseconds.
+    pub started_ms: u64,
+    /// When the stream ended.
+    pub ended_ms: u64,
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// The requested model.
+    pub model: String,
+    /// The adapter that answered.
+    pub adapter: Option<String>,
+    /// Messages in the request.
+    pub n_messages: usize,
+    /// The beginning of the owner's last message among the new ones, or among all if none is new (a request that was
+    /// sent twice).
+    pub asked: Option<String>,
+    /// The beginning of the reply.
+    pub answered: Option<String>,
+    /// Its state.
+    pub state: TurnState,
+    pub score: Option<Score>,
+    /// Whether the verdict has a hint.
+    pub is_hinted: bool,
+    /// Whether its token ids are known.
+    pub has_ids: bool,
+    /// The upstream's token counts.
+    pub usage: Option<Usage>,
+    /// The names of the skills in its prompt.
+    pub skills: Vec<String>,
+    /// Why its prompt broke with an earlier one of its session, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<BreakCause>,
+}
 
 // === impl TurnLog ===
 
@@ -38,7 +102,7 @@ impl TurnLog {
     }
 }
 
-fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError> {
+fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
     let limit = match filter.limit {
         0 => DEFAULT_LIST,
         limit => limit.min(MAX_LIST),
@@ -55,7 +119,10 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
                 new.insert(session.flatten())
             }
         };
-        let Some(session) = session.as_ref().filter(|it| is_theirs(filter, it)) else {
+        let Some(session) = session
+            .as_ref()
+            .filter(|session| is_theirs(filter, session))
+        else {
             continue;
         };
         let state = state::get(store, id)?;
@@ -74,14 +141,14 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
 /// Returns whether a session matches a filter.
 fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
     let (agent, name) = (&session.agent, &session.session);
-    filter.agent.as_ref().is_none_or(|it| it == agent)
-        && filter.session.as_ref().is_none_or(|it| it == name)
+    filter.agent.as_ref().is_none_or(|wanted| wanted == agent)
+        && filter.session.as_ref().is_none_or(|wanted| wanted == name)
 }
 
-type FoundIds<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
+type FoundIds<'a> = Box<dyn Iterator<Item = TxnResult<TurnId>> + 'a>;
 
 /// Returns turns that may match a filter, the newest first, from the table with the fewest others.
-fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<FoundIds<'a>, TxnError> {
+fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> TxnResult<FoundIds<'a>> {
     let mut ids = match (&filter.agent, &filter.session, filter.state) {
         (Some(agent), Some(session), state) => {
             match SessionRecord::number(store, agent, session)? {
@@ -115,7 +182,7 @@ fn summary(
     session: &SessionRecord,
     id: TurnId,
     state: TurnState,
-) -> Result<Option<TurnSummary>, TxnError> {
+) -> TxnResult<Option<TurnSummary>> {
     let Some(turn) = Record::get(store, id)? else {
         return Ok(None);
     };
@@ -140,12 +207,12 @@ fn summary(
         asked: values::readable(asked(lines, id, &turn))?.flatten(),
         answered: reply.as_ref().map(snippet),
         state,
-        score: verdict.as_ref().map(|it| it.score),
-        is_hinted: verdict.is_some_and(|it| it.hint.is_some()),
+        score: verdict.as_ref().map(|verdict| verdict.score),
+        is_hinted: verdict.is_some_and(|verdict| verdict.hint.is_some()),
         has_ids: tokens::has(store, id)?,
         usage: meta.usage,
-        skills: served.skills.into_iter().map(|it| it.name).collect(),
-        broken: turn.prefix.map(|it| it.cause),
+        skills: served.skills.into_iter().map(|skill| skill.name).collect(),
+        broken: turn.prefix.map(|prefix| prefix.cause),
     }))
 }
 
@@ -155,7 +222,7 @@ fn asked(
     lines: &mut LineReader<'_, Store>,
     id: TurnId,
     turn: &Record,
-) -> Result<Option<String>, TxnError> {
+) -> TxnResult<Option<String>> {
     let (before, new): (&[LineRun], _) = if turn.new.is_empty() {
         (&[], &turn.old)
     } else {

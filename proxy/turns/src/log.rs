@@ -6,14 +6,14 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{TurnId, lock};
 use tokio::sync::{
     OwnedSemaphorePermit, Semaphore, broadcast,
     mpsc::{Sender, channel},
@@ -26,11 +26,11 @@ use crate::{
     error::{LogError, OpenError},
     folder::{self, OpenMode},
     health::{LogHealth, LogState, OpenOutcome},
-    jobs::{Ack, Append, Done, LogJob, PendingTurn, Write, answer},
+    jobs::{Ack, Append, Done, LogJob, Write},
     new_turn::NewTurn,
     store::Store,
     txn::Txn,
-    values::TxnError,
+    values::{self, TxnResult},
     worker::LogWorker,
 };
 
@@ -135,8 +135,9 @@ impl TurnLog {
             let is_first = *self.clock() == ClockReadings::default();
             let last_main_ms = self.last_main_ms().await?.filter(|_| is_first);
             let mut clock = self.clock();
-            let earlier = last_main_ms.into_iter();
-            earlier.for_each(|it| clock.add(Duration::ZERO, it));
+            if let Some(last_main_ms) = last_main_ms {
+                clock.add(Duration::ZERO, last_main_ms);
+            }
             clock.add(ran, now_ms);
             Ok(clock.write(&self.inner.dir))
         })
@@ -146,8 +147,7 @@ impl TurnLog {
     ///
     /// A panic elsewhere leaves usable readings, because each change is one call.
     pub fn clock(&self) -> MutexGuard<'_, ClockReadings> {
-        let clock = &self.inner.clock;
-        clock.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.clock)
     }
 
     /// Finishes all queued jobs and closes the log. Afterwards another process can open it.
@@ -225,21 +225,12 @@ impl TurnLog {
     /// Works like [`TurnLog::append`]. `done` is also notified of a turn that was not queued.
     pub fn hand_in(&self, turn: NewTurn, done: Done) -> impl Future<Output = ()> + Send {
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
-        let pending = PendingTurn::new(&self.inner.state, key, done);
-        let n_bytes = turn.n_bytes();
-        let new = Box::new(turn);
+        let mut append = Append::new(&self.inner.state, key, turn, done);
         async move {
-            let room = match self.room(n_bytes).await {
-                Ok(room) => room,
-                Err(error) => return pending.tell(Err(error)),
-            };
-            let append = Append {
-                key,
-                new,
-                n_bytes,
-                pending,
-                _room: room,
-            };
+            match self.room(append.n_bytes).await {
+                Ok(room) => append.room = Some(room),
+                Err(error) => return append.answer(Err(error)),
+            }
             // If the job is not accepted, dropping it notifies the caller.
             let _ = self.send(LogJob::Append(append)).await;
         }
@@ -259,12 +250,12 @@ impl TurnLog {
     /// Sends a query to the thread. The answer is from stored data.
     pub(crate) fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Store) -> Result<T, TxnError> + Send + 'static,
+        question: impl FnOnce(&Store) -> TxnResult<T> + Send + 'static,
     ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let read = move |store: &Store| {
             // The caller may be gone.
-            let _ = tell.send(answer(question(store))?);
+            let _ = tell.send(values::split(question(store))?);
             Ok(())
         };
         self.answered(LogJob::Read(Box::new(read)), answered)
@@ -273,11 +264,11 @@ impl TurnLog {
     /// Makes a change. Returns after the flush.
     pub(crate) fn write<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError> + Send + 'static,
+        change: impl FnOnce(&mut Txn<'_>) -> TxnResult<T> + Send + 'static,
     ) -> LogFuture<'_, T> {
         let (tell, answered) = oneshot::channel();
         let write: Write = Box::new(move |txn| {
-            let result = answer(change(txn))?;
+            let result = values::split(change(txn))?;
             Ok(Box::new(move || {
                 // The caller may be gone.
                 let _ = tell.send(result);
@@ -319,8 +310,7 @@ impl TurnLog {
                 max: MAX_TURN,
             });
         }
-        let n_kib = (n_bytes / 1_024 + 1).min(ROOM_KIB);
-        let n_kib = u32::try_from(n_kib).unwrap_or(u32::MAX);
+        let n_kib = u32::try_from((n_bytes / 1_024 + 1).min(ROOM_KIB)).unwrap_or(u32::MAX);
         let room = || Arc::clone(&self.inner.room);
         if let Ok(room) = room().try_acquire_many_owned(n_kib) {
             return Ok(room);

@@ -9,7 +9,7 @@ use std::{borrow::Cow, sync::LazyLock};
 use regex::Regex;
 use serde_json::Value;
 
-use self::shapes::{LITERALS, SHAPES, of_field};
+use self::shapes::{LITERALS, SHAPES, mask_field};
 use crate::error::OpenError;
 
 mod shapes;
@@ -100,7 +100,7 @@ impl Mask {
         let Value::String(text) = value else {
             return self.value(value);
         };
-        let masked = self.known.then(|| of_field(name, text)).flatten();
+        let masked = self.known.then(|| mask_field(name, text)).flatten();
         replace(text, masked.or_else(|| self.text(text)))
     }
 }

@@ -5,34 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use metaclaw_chat::TurnId;
 
 use crate::{
-    append::numbers,
-    journal, keys, lost,
-    record::Record,
-    session::SessionRecord,
-    store::{Store, StoreError, StoreSource as _, Table},
+    journal, keys,
+    record::{self, Record},
+    session::{self, SessionRecord},
+    store::{Store, StoreResult, StoreSource as _, Table},
     text::Hash,
     texts,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
 };
 
 /// Changes in one transaction.
 const AT_ONCE: usize = 100;
 
-pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
+pub(crate) fn mend(store: &Store) -> StoreResult<()> {
     let mended = names(store)
         .and_then(|()| text_users(store))
         .and_then(|()| gaps(store))
         .and_then(|()| arrivals(store));
-    mended.map_err(store_error)
+    mended.map_err(TxnError::into_store)
 }
 
 /// Counts missing data: transactions by their numbers in the journal, turns in the journal, and texts that a session
 /// uses.
-pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
-    count_missing(store).map_err(store_error)
+pub(crate) fn n_missing(store: &Store) -> StoreResult<u64> {
+    count_missing(store).map_err(TxnError::into_store)
 }
 
-fn count_missing(store: &Store) -> Result<u64, TxnError> {
+fn count_missing(store: &Store) -> TxnResult<u64> {
     let (mut expected, mut n) = (1_u64, 0_u64);
     for pair in store.range(Table::Journal, keys::under(&[])) {
         // Longer keys belong to restored turns.
@@ -54,15 +53,8 @@ fn count_missing(store: &Store) -> Result<u64, TxnError> {
     Ok(n + missing_texts(store)?.len() as u64)
 }
 
-fn store_error(error: TxnError) -> StoreError {
-    match error {
-        TxnError::Store(error) => error,
-        TxnError::Refused(error) => StoreError::Other(error.to_string()),
-    }
-}
-
 /// Restores the names of sessions, and makes new sessions use unused numbers.
-fn names(store: &Store) -> Result<(), TxnError> {
+fn names(store: &Store) -> TxnResult<()> {
     let mut sessions: Vec<(u64, SessionRecord)> = Vec::new();
     for (key, session) in values::readable_json(store, Table::Sessions, &[])? {
         sessions.extend(keys::read_u64(&key).map(|number| (number, session)));
@@ -81,17 +73,17 @@ fn names(store: &Store) -> Result<(), TxnError> {
     let of_turns = turns(store)?.keys().next_back().copied();
     let last = sessions.last().map(|(number, _)| *number).max(of_turns);
     if let Some(last) = last {
-        store.transaction(|txn| numbers::pass(txn, last))?;
+        store.transaction(|txn| session::pass_numbers(txn, last))?;
     }
     Ok(())
 }
 
 /// Removes the users of lost texts. Such a text is stored again when it occurs in a new turn.
-fn text_users(store: &Store) -> Result<(), TxnError> {
+fn text_users(store: &Store) -> TxnResult<()> {
     for hash in missing_texts(store)? {
-        let users = store.range(Table::TextUsers, keys::under(&hash));
-        let users = users.map(|pair| pair.map(|(key, _)| key));
-        let users = users.collect::<Result<Vec<_>, _>>()?;
+        let pairs = store.range(Table::TextUsers, keys::under(&hash));
+        let keys = pairs.map(|pair| pair.map(|(key, _)| key));
+        let users = keys.collect::<Result<Vec<_>, _>>()?;
         for some in users.chunks(AT_ONCE) {
             store.transaction(|txn| {
                 let mut some = some.iter();
@@ -103,7 +95,7 @@ fn text_users(store: &Store) -> Result<(), TxnError> {
 }
 
 /// Returns the hashes of texts that a session uses and that cannot be read.
-fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
+fn missing_texts(store: &Store) -> TxnResult<BTreeSet<Hash>> {
     let (mut missing, mut last) = (BTreeSet::new(), None);
     for pair in store.range(Table::TextUsers, keys::under(&[])) {
         let hash = pair?.0.first_chunk().copied();
@@ -119,7 +111,7 @@ fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
 }
 
 /// Returns the places of each session's turns.
-fn turns(store: &Store) -> Result<BTreeMap<u64, BTreeSet<u32>>, TxnError> {
+fn turns(store: &Store) -> TxnResult<BTreeMap<u64, BTreeSet<u32>>> {
     let mut sessions: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for pair in store.range(Table::Turns, keys::under(&[])) {
         if let Some(id) = keys::read_first_piece(&pair?.0) {
@@ -130,7 +122,7 @@ fn turns(store: &Store) -> Result<BTreeMap<u64, BTreeSet<u32>>, TxnError> {
 }
 
 /// Fills gaps in the places of a session's turns.
-fn gaps(store: &Store) -> Result<(), TxnError> {
+fn gaps(store: &Store) -> TxnResult<()> {
     let mut lost = Vec::new();
     for (session, places) in turns(store)? {
         let Some(of) = values::readable(SessionRecord::get(store, session))?.flatten() else {
@@ -143,14 +135,14 @@ fn gaps(store: &Store) -> Result<(), TxnError> {
     for some in lost.chunks(AT_ONCE) {
         store.transaction(|txn| {
             let mut some = some.iter();
-            some.try_for_each(|(agent, id)| lost::put(txn, agent, *id))
+            some.try_for_each(|(agent, id)| record::put_lost(txn, agent, *id))
         })?;
     }
     Ok(())
 }
 
 /// Adds missing turns to the journal, by which they are listed.
-fn arrivals(store: &Store) -> Result<(), TxnError> {
+fn arrivals(store: &Store) -> TxnResult<()> {
     let known = journal::newest_first(store).collect::<Result<BTreeSet<TurnId>, _>>()?;
     let mut missing = Vec::new();
     for (session, places) in turns(store)? {
@@ -169,8 +161,8 @@ fn arrivals(store: &Store) -> Result<(), TxnError> {
     for some in missing.chunks(AT_ONCE) {
         store.transaction(|txn| {
             for (ended_ms, id, reply_id) in some {
-                let after = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
-                let after = after.map_or(0, |(number, _)| *number);
+                let before = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
+                let after = before.map_or(0, |(number, _)| *number);
                 let entry = (*id, journal::mark(reply_id.as_deref()));
                 journal::put_back(txn, after, *ended_ms, entry)?;
             }

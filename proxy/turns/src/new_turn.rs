@@ -82,19 +82,24 @@ impl NewTurn {
 
     /// Returns the memory that its texts and ids take while it waits, in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
-        let texts = self.messages.iter().map(|message| &message.text);
-        let texts = texts.chain(&self.tools).map(|text| text.as_str().len());
+        let (meta, served) = (&self.meta, &self.served);
+        let parts = self
+            .messages
+            .iter()
+            .map(|message| &message.text)
+            .chain(&self.tools);
         let names = [
-            &self.meta.reply_id,
-            &self.meta.finish_reason,
+            &meta.reply_id,
+            &meta.finish_reason,
             &self.continues,
+            &served.system_block,
         ];
-        let names = names.into_iter().chain([&self.served.system_block]);
-        let names = names.flatten().map(String::len);
+        let lengths = names.into_iter().flatten().map(String::len);
         let params = json_bytes(&self.params);
         let reply = json_bytes(&self.reply.as_ref().map(Message::as_map));
         let tokens = self.tokens.as_ref().map_or(0, Tokens::n_bytes);
-        texts.chain(names).sum::<usize>() + params + reply + tokens
+        let texts = parts.map(|text| text.as_str().len());
+        texts.chain(lengths).sum::<usize>() + params + reply + tokens
     }
 }
 

@@ -5,19 +5,32 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId};
 
 use crate::{
+    counts::Funnel,
     journal, keys,
+    lines::LineReader,
     log::{LogFuture, TurnLog},
     read::{self, turn_ids},
-    record::Record,
+    record::{Record, Setup},
     session::SessionRecord,
     store::{Store, StoreSource as _, Table},
+    texts,
     turn::{StateKind, Turn, TurnKind, TurnMeta},
-    values::{self, TxnError},
-    view::Funnel,
+    values::{self, TxnResult},
 };
+
+/// A reply, and the upstream that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replied {
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// Whether a part of its text was masked.
+    pub masked: bool,
+    /// The reply, as far as it arrived.
+    pub reply: Message,
+}
 
 /// Number of consecutive side turns that are skipped in the search for a main turn.
 const ERRANDS: usize = 200;
@@ -32,18 +45,16 @@ impl TurnLog {
     /// Returns what is known of a turn besides its texts, which are not read, and the turn that it continues.
     pub fn meta(&self, id: TurnId) -> LogFuture<'_, Option<(TurnMeta, Option<TurnId>)>> {
         self.read(move |store| {
-            let record = Record::get(store, id)?;
-            let parent = |record: &Record| record.parent.map(|seq| keys::id(id.session, seq));
-            Ok(record.map(|it| (it.meta.clone(), parent(&it))))
+            Ok(Record::get(store, id)?.map(|record| {
+                let parent = record.parent.map(|seq| keys::id(id.session, seq));
+                (record.meta, parent)
+            }))
         })
     }
 
     /// Returns whether a turn exists.
     pub fn has(&self, id: TurnId) -> LogFuture<'_, bool> {
-        Box::pin(async move {
-            let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
-            Ok(found.await?.is_some())
-        })
+        self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?.is_some()))
     }
 
     /// Returns an agent's turns in one state, oldest sessions first.
@@ -117,8 +128,8 @@ impl TurnLog {
             let mut before = None;
             loop {
                 let marked =
-                    move |store: &Store| Ok(journal::marked(store, mark, before.as_ref())?);
-                let (ids, next) = self.read(marked).await?;
+                    self.read(move |store| Ok(journal::marked(store, mark, before.as_ref())?));
+                let (ids, next) = marked.await?;
                 for id in ids {
                     if found.get(&id.session).is_some_and(|latest| *latest >= id) {
                         continue;
@@ -139,6 +150,43 @@ impl TurnLog {
         })
     }
 
+    /// Returns the replies of a session, the oldest first, without the requests. Unreadable ones are left out.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub fn replies(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, Vec<Replied>> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.read(move |store| {
+            let mut replies = Vec::new();
+            let Some(number) = SessionRecord::number(store, &agent, &session)? else {
+                return Ok(replies);
+            };
+            for id in (0..).map(|seq| keys::id(number, seq)) {
+                match values::readable(Record::get(store, id))? {
+                    None => {}
+                    Some(None) => break,
+                    Some(Some(record)) => {
+                        let reply = values::readable(replied(store, id, &record))?;
+                        replies.extend(reply.flatten());
+                    }
+                }
+            }
+            Ok(replies)
+        })
+    }
+
+    /// Returns the ids of all turns, in the order in which they came.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub fn by_arrival(&self) -> LogFuture<'_, Vec<TurnId>> {
+        self.read(|store| {
+            let mut ids = journal::newest_first(store).collect::<Result<Vec<_>, _>>()?;
+            ids.reverse();
+            Ok(ids)
+        })
+    }
+
     /// Returns the chain hash after each of the latest replies, the newest first. A new request of a client without
     /// session names may continue one of them.
     pub fn recent_chains(
@@ -156,7 +204,7 @@ impl TurnLog {
                 let after = turn.and_then(|turn| turn.after());
                 let session = values::readable(SessionRecord::get(store, id.session))?.flatten();
                 let chain = after.zip(session);
-                chains.extend(chain.map(|(after, it)| (it.agent, after, it.session)));
+                chains.extend(chain.map(|(after, of)| (of.agent, after, of.session)));
             }
             Ok(chains)
         };
@@ -166,8 +214,8 @@ impl TurnLog {
     /// Returns all sessions with their numbers, in the order in which they began.
     pub(crate) fn sessions(&self) -> LogFuture<'_, Vec<(u64, SessionRecord)>> {
         let sessions = |store: &Store| {
-            let all = values::readable_json(store, Table::Sessions, &[])?.into_iter();
-            let sessions = all.map(|(key, it)| (keys::read_u64(&key).unwrap_or_default(), it));
+            let pairs = values::readable_json(store, Table::Sessions, &[])?.into_iter();
+            let sessions = pairs.map(|(key, of)| (keys::read_u64(&key).unwrap_or_default(), of));
             Ok(sessions.collect())
         };
         self.read(sessions)
@@ -205,10 +253,20 @@ impl TurnLog {
 }
 
 /// Returns the counts of every agent.
-pub(crate) fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
-    let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
-    let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
+pub(crate) fn counts(store: &Store) -> TxnResult<Vec<(AgentId, Funnel)>> {
+    let pairs = values::readable_json(store, Table::Counts, &[])?.into_iter();
+    let counts = pairs.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
+}
+
+fn replied(store: &Store, id: TurnId, record: &Record) -> TxnResult<Option<Replied>> {
+    let (_, served): Setup = texts::value(store, &record.setup)?;
+    let reply = read::reply(&mut LineReader::new(store), id, record)?;
+    Ok(reply.map(|reply| Replied {
+        upstream: served.upstream,
+        masked: record.meta.masked,
+        reply,
+    }))
 }
 
 /// The place after all turns of a session.
@@ -217,14 +275,11 @@ fn end_of(session: u64) -> TurnId {
 }
 
 /// Returns the last turn of a session.
-pub(crate) fn last_turn(store: &Store, session: u64) -> Result<Option<TurnId>, TxnError> {
+pub(crate) fn last_turn(store: &Store, session: u64) -> TxnResult<Option<TurnId>> {
     last_before(store, end_of(session)).next().transpose()
 }
 
-fn last_before(
-    store: &Store,
-    id: TurnId,
-) -> impl Iterator<Item = Result<TurnId, TxnError>> + use<> {
+fn last_before(store: &Store, id: TurnId) -> impl Iterator<Item = TxnResult<TurnId>> + use<> {
     let earlier = keys::between(&keys::session(id.session), &keys::turn(id));
     read::ids_in(store, earlier).rev()
 }
@@ -235,7 +290,7 @@ pub(crate) fn in_session(
     agent: &AgentId,
     kind: Option<StateKind>,
     number: u64,
-) -> Result<Vec<TurnId>, TxnError> {
+) -> TxnResult<Vec<TurnId>> {
     if let Some(kind) = kind.filter(|kind| *kind != StateKind::Captured) {
         let prefix = keys::index_prefix(kind, agent);
         return moved(store, &[&prefix[..], &keys::session(number)].concat());
@@ -256,10 +311,64 @@ pub(crate) fn in_session(
 }
 
 /// Returns the turns under a prefix of the index by state, ordered by id.
-pub(crate) fn moved(store: &Store, prefix: &[u8]) -> Result<Vec<TurnId>, TxnError> {
+pub(crate) fn moved(store: &Store, prefix: &[u8]) -> TxnResult<Vec<TurnId>> {
     let mut ids = Vec::new();
     for pair in store.range(Table::Index, keys::under(prefix)) {
         ids.extend(keys::read_turn(&pair?.0));
     }
     Ok(ids)
+}
+
+/// A reader of new turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LogReader {
+    /// It detects wishes.
+    Wishes,
+    /// It looks for facts.
+    Facts,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Returns the last transaction that a reader has read. If none is noted, that is now the last one of the log, because
+    /// old turns are not read again.
+    pub fn resume(&self, reader: LogReader) -> LogFuture<'_, u64> {
+        Box::pin(async move {
+            let noted = self.read(move |store| {
+                let last = journal::last_number(store)?;
+                let noted = store.get(Table::Names, &reader_key(reader))?;
+                // A log that lost its last transactions gives their numbers away again.
+                let from = noted.and_then(|noted| keys::read_u64(&noted));
+                Ok(from.map_or(last, |from| from.min(last)))
+            });
+            let from = noted.await?;
+            self.note_read(reader, Some(from)).await?;
+            Ok(from)
+        })
+    }
+
+    /// Returns the first transaction after one that added turns, with the turns in the order in which they came. Restored
+    /// turns are not among them.
+    pub fn turns_since(&self, transaction: u64) -> LogFuture<'_, Option<(u64, Vec<TurnId>)>> {
+        self.read(move |store| Ok(journal::next_own(store, transaction)?))
+    }
+
+    /// Notes the last transaction that a reader has read, or that nothing reads, so that a later reader begins at the end
+    /// of the log.
+    pub fn note_read(&self, reader: LogReader, last: Option<u64>) -> LogFuture<'_, ()> {
+        self.write(move |txn| {
+            let noted = match last {
+                Some(last) => txn.put(Table::Names, &reader_key(reader), &keys::session(last)[..]),
+                None => txn.remove(Table::Names, &reader_key(reader)),
+            };
+            Ok(noted?)
+        })
+    }
+}
+
+/// An agent's name is never empty, so no name has such a key.
+fn reader_key(reader: LogReader) -> [u8; 3] {
+    [0, 1, reader as u8]
 }

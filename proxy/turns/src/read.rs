@@ -7,23 +7,22 @@ use metaclaw_chat::{Message, TurnId};
 use crate::{
     keys,
     lines::LineReader,
-    record::{Record, Setup, damaged_turn},
+    record::{Record, Setup},
     session::SessionRecord,
     state, step,
     store::{Bytes, Store, Table},
     texts, tokens,
     turn::{Request, Turn},
-    values::TxnError,
+    values::TxnResult,
     verdicts, work,
 };
 
 /// Returns one turn with everything that is stored about it.
-pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> {
+pub(crate) fn turn(store: &Store, id: TurnId) -> TxnResult<Option<Turn>> {
     let Some(record) = Record::get(store, id)? else {
         return Ok(None);
     };
-    let session = SessionRecord::get(store, id.session)?;
-    let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
+    let session = SessionRecord::of_turn(store, id)?;
     let (params, served): Setup = texts::value(store, &record.setup)?;
     let tools = record.tools.as_deref();
     let mut overruled = verdicts::all(store, id)?;
@@ -59,13 +58,13 @@ pub(crate) fn reply(
     lines: &mut LineReader<'_, Store>,
     id: TurnId,
     record: &Record,
-) -> Result<Option<Message>, TxnError> {
+) -> TxnResult<Option<Message>> {
     let reply = record.reply.map(|line| lines.value(id, line, id.seq));
     reply.transpose()
 }
 
 /// Returns the ids of a session's turns, in order.
-pub(crate) fn turn_ids(store: &Store, number: u64) -> Result<Vec<TurnId>, TxnError> {
+pub(crate) fn turn_ids(store: &Store, number: u64) -> TxnResult<Vec<TurnId>> {
     ids_in(store, keys::under(&keys::session(number))).collect()
 }
 
@@ -73,7 +72,7 @@ pub(crate) fn turn_ids(store: &Store, number: u64) -> Result<Vec<TurnId>, TxnErr
 pub(crate) fn ids_in<R: RangeBounds<Bytes>>(
     store: &Store,
     range: R,
-) -> impl DoubleEndedIterator<Item = Result<TurnId, TxnError>> + use<R> {
+) -> impl DoubleEndedIterator<Item = TxnResult<TurnId>> + use<R> {
     let keys = store.range(Table::Turns, range).map(|pair| {
         work::count(1);
         Ok(keys::read_first_piece(&pair?.0))

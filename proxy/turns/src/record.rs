@@ -6,17 +6,16 @@
 //! list of runs of lines. If a client repeats its history and adds to it, the request is one run, however long the
 //! session is.
 
-use metaclaw_chat::{ChainHash, SaidHash, TurnId};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
     keys,
-    lost::LOST,
-    store::{StoreError, StoreSource, StoreTxn, Table},
+    store::{StoreError, StoreResult, StoreSource, StoreTxn, Table},
     texts,
-    turn::{PrefixBreak, Served, TurnMeta},
-    values::{self, TxnError, damaged},
+    turn::{PrefixBreak, Served, TurnMeta, TurnState},
+    values::{self, TxnError, TxnResult, damaged},
 };
 
 /// Data that rarely changes within a session: parameters that affect the reply, and how the turn was served.
@@ -65,21 +64,24 @@ pub(crate) struct Record {
 
 impl Stored {
     /// Reads one turn as it is stored.
-    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Self>, TxnError> {
-        let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
-        let text = bytes.map(String::from_utf8).transpose();
-        let text = text.map_err(|_| damaged_turn(id, "it is not UTF-8"))?;
-        if text.as_deref() == Some(LOST) {
-            return Err(damaged_turn(id, "it is lost, and only its place is left"));
+    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Self>> {
+        let Some(bytes) = values::get(source, Table::Turns, &keys::turn(id))? else {
+            return Ok(None);
+        };
+        match String::from_utf8(bytes) {
+            Err(_) => Err(damaged_turn(id, "it is not UTF-8")),
+            Ok(text) if text == LOST => {
+                Err(damaged_turn(id, "it is lost, and only its place is left"))
+            }
+            Ok(text) => Ok(Some(Self { id, text })),
         }
-        Ok(text.map(|text| Self { id, text }))
     }
 
     /// Reads one turn as it is stored, and parses its record.
     pub(crate) fn get_read(
         source: &impl StoreSource,
         id: TurnId,
-    ) -> Result<Option<(Self, Record)>, TxnError> {
+    ) -> TxnResult<Option<(Self, Record)>> {
         let stored = Self::get(source, id)?;
         let read = |stored: Self| stored.record().map(|record| (stored, record));
         stored.map(read).transpose()
@@ -97,17 +99,16 @@ impl Stored {
         self.text
     }
 
-    pub(crate) fn record(&self) -> Result<Record, TxnError> {
-        let record = self.text.lines().nth(1).unwrap_or_default();
-        let record = serde_json::from_str(record);
-        record.map_err(|error| damaged_turn(self.id, error.to_string()))
+    pub(crate) fn record(&self) -> TxnResult<Record> {
+        serde_json::from_str(self.text.lines().nth(1).unwrap_or_default())
+            .map_err(|error| damaged_turn(self.id, error.to_string()))
     }
 }
 
 // === impl Record ===
 
 impl Record {
-    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Self>, TxnError> {
+    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Self>> {
         Ok(Stored::get_read(source, id)?.map(|(_, record)| record))
     }
 
@@ -118,9 +119,9 @@ impl Record {
         id: TurnId,
         first: u32,
         lines: &[String],
-    ) -> Result<(), StoreError> {
-        let record = serde_json::to_string(self);
-        let record = record.map_err(|error| StoreError::Other(error.to_string()))?;
+    ) -> StoreResult<()> {
+        let record =
+            serde_json::to_string(self).map_err(|error| StoreError::Other(error.to_string()))?;
         let mut text = format!("{first}\n{record}\n");
         for line in lines {
             text.push_str(&texts::put_line(txn, id.session, line)?);
@@ -150,4 +151,40 @@ impl Record {
 /// Makes the error for a turn that cannot be read.
 pub(crate) fn damaged_turn(id: TurnId, why: impl Into<String>) -> TxnError {
     damaged(format!("turn {id}"), why)
+}
+
+// === lost turns ===
+//
+// The places of a session have no gaps, because a new turn would otherwise get one in the middle. So a turn that is lost
+// with a damaged page, or not restored yet, keeps its place: by an entry that cannot be read as a turn, and that no step
+// takes.
+
+/// The value at the place of a lost turn, and the reason of its state.
+const LOST: &str = "lost";
+
+/// Reserves the place of a lost turn.
+pub(crate) fn put_lost(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> StoreResult<()> {
+    let (key, state) = (keys::turn(id), lost_state());
+    values::put(txn, Table::Turns, &key, LOST.as_bytes())?;
+    values::put_json(txn, Table::States, &key, &state)?;
+    txn.put(Table::Index, &keys::index(state.kind(), agent, id), b"")
+}
+
+/// Returns whether a place is reserved.
+pub(crate) fn is_lost(source: &impl StoreSource, id: TurnId) -> TxnResult<bool> {
+    let text = values::get(source, Table::Turns, &keys::turn(id))?;
+    Ok(text.is_some_and(|text| text == LOST.as_bytes()))
+}
+
+/// Frees the place for the turn itself.
+pub(crate) fn remove_lost(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> StoreResult<()> {
+    let key = keys::turn(id);
+    values::remove(txn, Table::Turns, &key)?;
+    values::remove(txn, Table::States, &key)?;
+    txn.remove(Table::Index, &keys::index(lost_state().kind(), agent, id))
+}
+
+fn lost_state() -> TurnState {
+    let why = LOST.to_owned();
+    TurnState::Spent { why }
 }

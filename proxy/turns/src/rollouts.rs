@@ -21,7 +21,7 @@ use crate::{
     session::SessionRecord,
     store::{Store, Table},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Selects rollouts for a list, the newest first.
@@ -96,7 +96,8 @@ impl TurnLog {
     pub fn forget_rollouts_before(&self, before_ms: u64) -> LogFuture<'_, usize> {
         Box::pin(async move {
             let all = self.rollouts(RolloutFilter::default()).await?;
-            let is_old = |it: &Rollout| it.closed_ms().is_some_and(|closed| closed < before_ms);
+            let is_old =
+                |rollout: &Rollout| rollout.closed_ms().is_some_and(|closed| closed < before_ms);
             let old: Vec<Rollout> = all.into_iter().filter(is_old).collect();
             let n_old = old.len();
             let remove = move |txn: &mut Txn<'_>| {
@@ -114,12 +115,21 @@ impl TurnLog {
     }
 }
 
-fn list(store: &Store, filter: &RolloutFilter) -> Result<Vec<Rollout>, TxnError> {
+fn list(store: &Store, filter: &RolloutFilter) -> TxnResult<Vec<Rollout>> {
     let mut found: Vec<Rollout> = Vec::new();
     for (_, rollout) in values::readable_json::<Rollout>(store, Table::Rollouts, &[])? {
-        let is_selected = filter.agent.as_ref().is_none_or(|it| *it == rollout.agent)
-            && filter.group.as_ref().is_none_or(|it| *it == rollout.group)
-            && filter.task.as_ref().is_none_or(|it| *it == rollout.task)
+        let is_selected = filter
+            .agent
+            .as_ref()
+            .is_none_or(|agent| *agent == rollout.agent)
+            && filter
+                .group
+                .as_ref()
+                .is_none_or(|group| *group == rollout.group)
+            && filter
+                .task
+                .as_ref()
+                .is_none_or(|task| *task == rollout.task)
             && (filter.run.is_none() || filter.run == rollout.run)
             && (!filter.only_open || rollout.is_open());
         if is_selected {

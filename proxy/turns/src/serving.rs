@@ -8,7 +8,7 @@ use crate::{
     log::{LogFuture, TurnLog},
     store::{Bytes, Store, StoreSource, Table},
     txn::Txn,
-    values::TxnError,
+    values::TxnResult,
 };
 
 /// The first character of a choice's value. No adapter's name begins with it.
@@ -92,11 +92,7 @@ impl TurnLog {
 }
 
 /// Writes a choice. No two of one agent have the same time.
-pub(crate) fn choose(
-    txn: &mut Txn<'_>,
-    key: &[u8],
-    adapter: Option<String>,
-) -> Result<Choice, TxnError> {
+pub(crate) fn choose(txn: &mut Txn<'_>, key: &[u8], adapter: Option<String>) -> TxnResult<Choice> {
     let before = chosen(txn, key)?.map_or(0, |before| before.at_ms + 1);
     let choice = Choice {
         at_ms: now_ms().max(before),
@@ -109,12 +105,12 @@ pub(crate) fn choose(
 }
 
 /// Returns the adapter that serves an agent, or none for the base model.
-pub(crate) fn serves(source: &impl StoreSource, key: &[u8]) -> Result<Option<String>, TxnError> {
+pub(crate) fn serves(source: &impl StoreSource, key: &[u8]) -> TxnResult<Option<String>> {
     let value: Option<Bytes> = source.get(Table::Serving, key)?;
     Ok(value.and_then(|value| ServingValue::read(&value)?.adapter()))
 }
 
-fn chosen(source: &impl StoreSource, key: &[u8]) -> Result<Option<Choice>, TxnError> {
+fn chosen(source: &impl StoreSource, key: &[u8]) -> TxnResult<Option<Choice>> {
     let value: Option<Bytes> = source.get(Table::Serving, key)?;
     Ok(match value.and_then(|value| ServingValue::read(&value)) {
         Some(ServingValue::ByChoice(choice)) => Some(choice),

@@ -1,17 +1,21 @@
-//! The content of a session so far, in memory. Its next turn is compared with it.
+//! Sessions: their entries and numbers, and the content of each so far, in memory, with which its next turn is compared.
+//!
+//! The log's thread keeps the latest of these between operations. If the store fails, they are dropped, because they may
+//! contain data that was never stored.
 
 use std::collections::{HashMap, VecDeque};
 
-use metaclaw_chat::{AgentId, SessionId};
+use lru::LruCache;
+use metaclaw_chat::{AgentId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     journal, keys,
-    record::{LineRun, Record, Stored},
-    store::{StoreSource, Table},
+    record::{LineRun, Record, Stored, damaged_turn},
+    store::{StoreResult, StoreSource, StoreTxn, Table},
     text::Hash,
     texts,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
 };
 
 /// Latest turns of each kind in a session that may be the parent of a new one, or be tried again. Of older turns, only
@@ -52,8 +56,14 @@ pub(crate) struct SessionIndex {
 
 impl SessionRecord {
     /// Reads the entry of a session with a number.
-    pub(crate) fn get(source: &impl StoreSource, number: u64) -> Result<Option<Self>, TxnError> {
+    pub(crate) fn get(source: &impl StoreSource, number: u64) -> TxnResult<Option<Self>> {
         values::get_json(source, Table::Sessions, &keys::session(number))
+    }
+
+    /// Reads the entry of a turn's session.
+    pub(crate) fn of_turn(source: &impl StoreSource, id: TurnId) -> TxnResult<Self> {
+        let session = Self::get(source, id.session)?;
+        session.ok_or_else(|| damaged_turn(id, "its session is missing"))
     }
 
     /// Returns the number of the session with a name.
@@ -61,7 +71,7 @@ impl SessionRecord {
         source: &impl StoreSource,
         agent: &AgentId,
         session: &SessionId,
-    ) -> Result<Option<u64>, TxnError> {
+    ) -> TxnResult<Option<u64>> {
         let number = source.get(Table::Names, &keys::name(agent, session))?;
         Ok(number.and_then(|number| keys::read_u64(&number)))
     }
@@ -73,7 +83,7 @@ impl SessionIndex {
     /// Reads a session.
     ///
     /// Unreadable turns are left out and logged, because they must not keep later turns from the log.
-    pub(crate) fn load(source: &impl StoreSource, number: u64) -> Result<Self, TxnError> {
+    pub(crate) fn load(source: &impl StoreSource, number: u64) -> TxnResult<Self> {
         let mut index = Self::default();
         for id in (0..).map(|seq| keys::id(number, seq)) {
             match Stored::get_read(source, id) {
@@ -117,9 +127,8 @@ impl SessionIndex {
     /// Returns the first of the `expected` lines that has a text, else the last line that has it.
     pub(crate) fn find(&self, hash: &Hash, expected: impl IntoIterator<Item = u32>) -> Option<u32> {
         let hash = self.spellings.get(hash).unwrap_or(hash);
-        let mut expected = expected.into_iter();
-        let expected = expected.find(|line| self.is_at(hash, *line));
-        expected.or_else(|| self.places.get(hash).copied())
+        let at = expected.into_iter().find(|line| self.is_at(hash, *line));
+        at.or_else(|| self.places.get(hash).copied())
     }
 
     /// Returns the latest turn that may have a reply id.
@@ -131,7 +140,7 @@ impl SessionIndex {
     pub(crate) fn is_at(&self, hash: &Hash, line: u32) -> bool {
         self.lines
             .get(line as usize)
-            .is_some_and(|(it, _)| it == hash)
+            .is_some_and(|(known, _)| known == hash)
     }
 
     /// Returns the turn that has a line.
@@ -151,7 +160,7 @@ impl SessionIndex {
     pub(crate) fn remove_lines(&mut self, seq: u32) {
         let lines = &mut self.lines;
         self.places.retain(|_, line| lines[*line as usize].1 != seq);
-        let of_turn = lines.iter_mut().filter(|(_, it)| *it == seq);
+        let of_turn = lines.iter_mut().filter(|(_, turn)| *turn == seq);
         of_turn.for_each(|(hash, _)| *hash = UNKNOWN);
     }
 
@@ -193,8 +202,8 @@ impl SessionIndex {
     fn push_recent(&mut self, seq: u32, turn: Record) {
         let kind = turn.meta.kind;
         self.recent.push_back((seq, turn));
-        let is_same = |(_, it): &(u32, Record)| it.meta.kind == kind;
-        if self.recent.iter().filter(|it| is_same(it)).count() > RECENT {
+        let is_same = |(_, turn): &(u32, Record)| turn.meta.kind == kind;
+        if self.recent.iter().filter(|turn| is_same(turn)).count() > RECENT {
             let oldest = self.recent.iter().position(is_same);
             oldest.and_then(|place| self.recent.remove(place));
         }
@@ -215,6 +224,89 @@ impl SessionIndex {
             + self.recent.len() * size_of::<(u32, Record)>()
             + runs.sum::<usize>() * size_of::<LineRun>()
     }
+}
+
+/// Memory of all sessions together, in bytes. Beyond this, the least recently used sessions are read again from the log
+/// when they continue.
+const MAX_BYTES: usize = 8 << 20;
+
+#[derive(Debug)]
+pub(crate) struct SessionCache {
+    sessions: LruCache<u64, SessionIndex>,
+    n_bytes: usize,
+}
+
+// === impl SessionCache ===
+
+impl SessionCache {
+    pub(crate) fn new() -> Self {
+        Self {
+            sessions: LruCache::unbounded(),
+            n_bytes: 0,
+        }
+    }
+
+    /// Takes a session out. The caller puts it back after use.
+    pub(crate) fn take(&mut self, number: u64) -> Option<SessionIndex> {
+        let session = self.sessions.pop(&number)?;
+        self.n_bytes -= session.n_bytes();
+        Some(session)
+    }
+
+    pub(crate) fn put(&mut self, number: u64, session: SessionIndex) {
+        self.n_bytes += session.n_bytes();
+        self.sessions.put(number, session);
+        // The session that was used last stays, however large it is, because its next turn would read all of it again.
+        while self.n_bytes > MAX_BYTES
+            && self.sessions.len() > 1
+            && let Some((_, oldest)) = self.sessions.pop_lru()
+        {
+            self.n_bytes -= oldest.n_bytes();
+        }
+    }
+}
+
+/// The key of the next session's number. An agent's name is never empty, so the key is unique.
+const NEXT: &[u8] = &[0];
+/// Prefix of a number that was skipped, because a session of another log with a higher number was restored first.
+const FREE: &[u8] = &[0, 0];
+/// So many skipped numbers are recorded. Any further ones stay unused.
+const MOST_FREE: u64 = 10_000;
+
+/// Returns the number for the next new session.
+pub(crate) fn next_number(txn: &StoreTxn<'_>) -> StoreResult<u64> {
+    let stored = txn.get(Table::Names, NEXT)?;
+    Ok(stored.and_then(|next| keys::read_u64(&next)).unwrap_or(1))
+}
+
+/// Returns whether no session ever had this number.
+pub(crate) fn is_free_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<bool> {
+    let is_beyond = number >= next_number(txn)? && number < u64::MAX;
+    Ok(is_beyond || txn.get(Table::Names, &free_key(number))?.is_some())
+}
+
+/// Marks a number as used.
+pub(crate) fn take_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<()> {
+    let next = next_number(txn)?;
+    if number < next {
+        return txn.remove(Table::Names, &free_key(number));
+    }
+    for passed in next.max(number.saturating_sub(MOST_FREE))..number {
+        txn.put(Table::Names, &free_key(passed), b"")?;
+    }
+    txn.put(Table::Names, NEXT, &keys::session(number + 1))
+}
+
+/// Makes new sessions use numbers above this one.
+pub(crate) fn pass_numbers(txn: &StoreTxn<'_>, number: u64) -> StoreResult<()> {
+    if number < next_number(txn)? {
+        return Ok(());
+    }
+    txn.put(Table::Names, NEXT, &keys::session(number.saturating_add(1)))
+}
+
+fn free_key(number: u64) -> Vec<u8> {
+    [FREE, &keys::session(number)].concat()
 }
 
 #[cfg(test)]
@@ -249,5 +341,18 @@ mod tests {
         index.put_spelling([7; 16], [1; 16]);
         assert_eq!(index.find(&[7; 16], [0]), Some(0));
         assert_eq!(index.find(&[7; 16], [3]), Some(2));
+    }
+
+    #[test]
+    fn the_least_recent_sessions_are_forgotten_and_the_bound_holds() {
+        let mut cache = SessionCache::new();
+        let n_sessions = 2 * MAX_BYTES / SessionIndex::default().n_bytes();
+        for number in 0..n_sessions as u64 {
+            cache.put(number, SessionIndex::default());
+        }
+        assert!(cache.take(0).is_none());
+        assert!(cache.take(n_sessions as u64 - 1).is_some());
+        let n_bytes = cache.sessions.len() * SessionIndex::default().n_bytes();
+        assert!(n_bytes <= MAX_BYTES && n_bytes == cache.n_bytes);
     }
 }

@@ -45,7 +45,11 @@ impl SetAside {
         for entry in if_there(fs::read_dir(dir))?.into_iter().flatten() {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if DATABASES.iter().any(|it| name.starts_with(it)) && path.join("db").is_file() {
+            if DATABASES
+                .iter()
+                .any(|beginning| name.starts_with(beginning))
+                && path.join("db").is_file()
+            {
                 found.databases.push(path);
             } else if name.starts_with(PARTS) {
                 found.parts.push(path);

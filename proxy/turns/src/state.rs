@@ -5,21 +5,20 @@
 use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
-    daily::BreakCounts,
+    counts::Funnel,
     error::LogError,
     keys, lessons,
     new_turn::NewTurn,
-    record::{Record, damaged_turn},
+    record::Record,
     session::SessionRecord,
-    store::{StoreError, StoreSource, Table},
+    store::{StoreResult, StoreSource, Table},
     turn::{BreakCause, TurnState},
     txn::Txn,
-    values::{self, TxnError},
-    view::Funnel,
+    values::{self, TxnError, TxnResult},
 };
 
 /// Returns the state of a turn.
-pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<TurnState, TxnError> {
+pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<TurnState> {
     let state = values::get_json(source, Table::States, &keys::turn(id))?;
     Ok(state.unwrap_or(TurnState::Captured))
 }
@@ -28,13 +27,11 @@ pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<TurnState, Tx
 ///
 /// # Errors
 /// Returns [`LogError::NoSuchTurn`] if there is none.
-pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> Result<(AgentId, TurnState), TxnError> {
+pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> TxnResult<(AgentId, TurnState)> {
     if txn.get(Table::Turns, &keys::turn(id))?.is_none() {
         return Err(LogError::NoSuchTurn { id }.into());
     }
-    let session = SessionRecord::get(txn, id.session)?;
-    let session = session.ok_or_else(|| damaged_turn(id, "its session is missing"))?;
-    Ok((session.agent, get(txn, id)?))
+    Ok((SessionRecord::of_turn(txn, id)?.agent, get(txn, id)?))
 }
 
 /// Returns the count of turns in `state`, if there is one.
@@ -69,7 +66,7 @@ pub(crate) fn advance(
     id: TurnId,
     from: &TurnState,
     to: &TurnState,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     remove(txn, agent, id, from)?;
     if *to != TurnState::Captured {
         values::put_json(txn, Table::States, &keys::turn(id), to)?;
@@ -87,7 +84,7 @@ pub(crate) fn remove(
     agent: &AgentId,
     id: TurnId,
     state: &TurnState,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     if *state != TurnState::Captured {
         values::remove(txn, Table::States, &keys::turn(id))?;
         txn.remove(Table::Index, &keys::index(state.kind(), agent, id))?;
@@ -100,7 +97,7 @@ pub(crate) fn enter(
     txn: &mut Txn<'_>,
     turn: &NewTurn,
     broken: Option<BreakCause>,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     lessons::served(txn, turn, 1)?;
     txn.count(&turn.agent, |funnel| {
         funnel.turns += 1;
@@ -110,33 +107,31 @@ pub(crate) fn enter(
         funnel.complete += u64::from(turn.meta.is_learnable());
     })?;
     let usage = turn.meta.usage.unwrap_or_default();
-    txn.count_day(&turn.agent, turn.meta.ended_ms, |it| {
-        *it.of_kind(turn.meta.kind) += 1;
-        it.tokens_in += usage.prompt_tokens;
-        it.tokens_cached += usage.cached_tokens;
-        it.tokens_out += usage.completion_tokens;
-        it.breaks += broken.map(BreakCounts::from).unwrap_or_default();
+    txn.count_day(&turn.agent, turn.meta.ended_ms, |day| {
+        *day.of_kind(turn.meta.kind) += 1;
+        day.tokens_in += usage.prompt_tokens;
+        day.tokens_cached += usage.cached_tokens;
+        day.tokens_out += usage.completion_tokens;
+        if let Some(cause) = broken {
+            day.breaks.add(cause);
+        }
     })
 }
 
 /// Returns whether nothing refers to a turn yet, so that another try at the same request may replace it.
-pub(crate) fn is_free(txn: &Txn<'_>, id: TurnId) -> Result<bool, TxnError> {
+pub(crate) fn is_free(txn: &Txn<'_>, id: TurnId) -> TxnResult<bool> {
     let state = get(txn, id)?;
     let is_judged = txn.get(Table::Verdicts, &keys::turn(id))?.is_some();
     Ok(!is_judged && matches!(state, TurnState::Captured | TurnState::Spent { .. }))
 }
 
 /// Removes an incomplete turn that is free. The new turn, another try, takes its place.
-pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(), StoreError> {
-    let state = match get(txn, id) {
-        Ok(state) => state,
-        Err(TxnError::Store(error)) => return Err(error),
-        Err(TxnError::Refused(error)) => return Err(StoreError::Other(error.to_string())),
-    };
+pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> StoreResult<()> {
+    let state = get(txn, id).map_err(TxnError::into_store)?;
     match Record::get(txn, id) {
         // The tokens of the first try stay counted, because they were paid.
-        Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |it| {
-            let n = it.of_kind(old.meta.kind);
+        Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |day| {
+            let n = day.of_kind(old.meta.kind);
             *n = n.saturating_sub(1);
         })?,
         Ok(None) | Err(TxnError::Refused(_)) => {}

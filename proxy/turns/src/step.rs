@@ -1,6 +1,6 @@
 //! Training steps: their turns and outcomes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, future::ready};
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,12 @@ use crate::{
     keys,
     log::{LogFuture, TurnLog},
     record::damaged_turn,
+    serving::{choose, serves},
     state,
     store::{Store, StoreSource, Table},
     turn::{TurnState, Use},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
 };
 
 /// A training step that is about to be made.
@@ -105,7 +106,7 @@ impl NewStep {
     /// Returns whether the weights that it starts from contain that use of a turn. A step that was rolled back, or
     /// whose adapter did not come to serve, is not in the weights of later steps.
     fn goes_on_from(&self, used: &Use) -> bool {
-        let has = |it: &Use| it.lineage == used.lineage && used.n <= it.n;
+        let has = |last: &Use| last.lineage == used.lineage && used.n <= last.n;
         used.lineage == self.lineage || self.ancestors.iter().any(has)
     }
 }
@@ -121,8 +122,8 @@ impl TurnLog {
         Box::pin(async move {
             // The order of steps is that of their times, also after a clock that was ahead.
             let steps = self.steps(&step.agent).await?;
-            let last_ms = steps.iter().map(|it| it.taken_ms).max();
-            let taken_ms = now_ms().max(last_ms.map_or(0, |it| it.saturating_add(1)));
+            let last_ms = steps.iter().map(|step| step.taken_ms).max();
+            let taken_ms = now_ms().max(last_ms.map_or(0, |last_ms| last_ms.saturating_add(1)));
             self.write(move |txn| take(txn, step, taken_ms)).await
         })
     }
@@ -164,27 +165,61 @@ impl TurnLog {
         })
     }
 
+    /// Serves the agent of a step with another adapter (none means the base model) instead of the step's adapter, as if
+    /// the owner had chosen it ([`TurnLog::choose`]), and records the reason with the step. Returns false and changes
+    /// nothing if the step's adapter does not serve.
+    pub fn roll_back(&self, step: &Step, to: Option<String>, why: &str) -> LogFuture<'_, bool> {
+        let Some(StepOutcome::Trained { adapter, .. }) = step.outcome.clone() else {
+            return Box::pin(ready(Ok(false)));
+        };
+        let (step, why) = (step.begun.clone(), why.to_owned());
+        self.write(move |txn| {
+            let agent = keys::agent(&step.agent);
+            if serves(txn, &agent)?.as_ref() != Some(&adapter) {
+                return Ok(false);
+            }
+            let key = keys::step(&step.agent, &step.lineage, step.n);
+            let mut made = attempts(txn, &key)?;
+            let choice = choose(txn, &agent, to)?;
+            let rolled_back = made
+                .iter_mut()
+                .find(|made| made.begun.attempt == step.attempt);
+            if let Some(rolled_back) = rolled_back {
+                rolled_back.taken_back = Some(TakenBack {
+                    at_ms: choice.at_ms,
+                    to: choice.adapter,
+                    why,
+                });
+                values::put_json(txn, Table::Steps, &key, &made)?;
+            }
+            Ok(true)
+        })
+    }
+
     fn steps_below(&self, prefix: Vec<u8>) -> LogFuture<'_, Vec<Step>> {
         let steps = move |store: &Store| {
             let attempts: Vec<(_, Vec<Step>)> = values::all_json(store, Table::Steps, &prefix)?;
-            Ok(attempts.into_iter().flat_map(|(_, it)| it).collect())
+            Ok(attempts
+                .into_iter()
+                .flat_map(|(_, attempts)| attempts)
+                .collect())
         };
         self.read(steps)
     }
 }
 
 /// Returns all attempts at one step of a lineage, the oldest first.
-pub(crate) fn attempts(source: &impl StoreSource, key: &[u8]) -> Result<Vec<Step>, TxnError> {
+pub(crate) fn attempts(source: &impl StoreSource, key: &[u8]) -> TxnResult<Vec<Step>> {
     Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
 }
 
 /// Returns the finished steps that used a turn, the oldest first.
-pub(crate) fn uses(source: &impl StoreSource, id: TurnId) -> Result<Vec<Use>, TxnError> {
+pub(crate) fn uses(source: &impl StoreSource, id: TurnId) -> TxnResult<Vec<Use>> {
     Ok(values::get_json(source, Table::Uses, &keys::turn(id))?.unwrap_or_default())
 }
 
 /// Writes the step and changes the state of its turns to `taken`, all or none.
-fn take(txn: &mut Txn<'_>, new: NewStep, taken_ms: u64) -> Result<(), TxnError> {
+fn take(txn: &mut Txn<'_>, new: NewStep, taken_ms: u64) -> TxnResult<()> {
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
         return Err(TakeError::Empty.into());
@@ -225,7 +260,7 @@ fn take(txn: &mut Txn<'_>, new: NewStep, taken_ms: u64) -> Result<(), TxnError> 
 }
 
 /// Returns the state of a turn that a step may take.
-fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, TxnError> {
+fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> TxnResult<TurnState> {
     let (agent, state) = state::of_turn(txn, id)?;
     if agent != step.agent {
         return Err(TakeError::NotTheirs { id }.into());
@@ -234,7 +269,7 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
         TurnState::Judged => true,
         TurnState::Trained { .. } => {
             let uses = uses(txn, id)?;
-            uses.iter().filter(|it| step.goes_on_from(it)).count() < step.max_uses
+            uses.iter().filter(|used| step.goes_on_from(used)).count() < step.max_uses
         }
         TurnState::Captured
         | TurnState::Taken { .. }
@@ -249,12 +284,7 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
 
 /// Closes the agent's open step, if it is the `n`th, and changes its turns to `trained` or back. Turns that were
 /// deleted in the meantime are skipped.
-fn finish(
-    txn: &mut Txn<'_>,
-    agent: &AgentId,
-    n: u64,
-    outcome: StepOutcome,
-) -> Result<bool, TxnError> {
+fn finish(txn: &mut Txn<'_>, agent: &AgentId, n: u64, outcome: StepOutcome) -> TxnResult<bool> {
     let open_key = keys::agent(agent);
     let Some(key) = txn.get(Table::OpenSteps, &open_key)? else {
         return Ok(false);

@@ -80,12 +80,14 @@ pub(crate) enum StoreError {
     Other(String),
 }
 
+pub(crate) type StoreResult<T> = Result<T, StoreError>;
+
 /// It is cheap to clone. Up to 22 bytes are stored inline.
 pub(crate) type Bytes = sled::IVec;
 
 /// A source of data: the stored data, or a transaction with its own writes.
 pub(crate) trait StoreSource {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
+    fn get(&self, table: Table, key: &[u8]) -> StoreResult<Option<Bytes>>;
 }
 
 #[derive(Debug)]
@@ -105,19 +107,21 @@ impl Store {
     /// Opens or creates the database in `path` with a page cache of `cache` bytes.
     ///
     /// A truncated file makes sled panic. The panic is caught and becomes [`StoreError::Damaged`].
-    pub(crate) fn open(path: &Path, cache: u64) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path, cache: u64) -> StoreResult<Self> {
         let config = sled::Config::new()
             .path(path)
             .cache_capacity(cache)
             .flush_every_ms(Some(FLUSHER_MS))
             .mode(sled::Mode::LowSpace);
-        let open = || -> sled::Result<Result<Self, StoreError>> {
+        let open = || -> sled::Result<StoreResult<Self>> {
             let db = config.open()?;
             if let Some(names) = foreign(&db) {
                 return Ok(Err(StoreError::Foreign(names)));
             }
-            let trees = NAMES.split(' ').map(|name| db.open_tree(name));
-            let trees = trees.collect::<sled::Result<_>>()?;
+            let trees = NAMES
+                .split(' ')
+                .map(|name| db.open_tree(name))
+                .collect::<sled::Result<_>>()?;
             Ok(Ok(Self { db, trees }))
         };
         match catch_unwind(AssertUnwindSafe(open)) {
@@ -159,7 +163,7 @@ impl Store {
         &self,
         table: Table,
         keys: R,
-    ) -> impl DoubleEndedIterator<Item = Result<(Bytes, Bytes), StoreError>> + use<R> {
+    ) -> impl DoubleEndedIterator<Item = StoreResult<(Bytes, Bytes)>> + use<R> {
         let pairs = self.tree(table).range::<Bytes, _>(keys);
         pairs.map(|pair| pair.map_err(StoreError::from))
     }
@@ -169,15 +173,14 @@ impl Store {
     /// It is durable against a kill only after [`Store::flush`].
     pub(crate) fn transaction<T>(
         &self,
-        write: impl FnOnce(&StoreTxn<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        write: impl FnOnce(&StoreTxn<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
         // sled would run the closure again after a conflict. One thread owns the store, so there is no conflict.
         let write = Cell::new(Some(write));
         let run = |trees: &Vec<TransactionalTree>| {
             let again = || StoreError::Other("sled ran a transaction twice".to_owned());
-            let result = write
-                .take()
-                .map_or_else(|| Err(again()), |write| write(&StoreTxn { trees }));
+            let write = write.take().ok_or_else(again);
+            let result = write.and_then(|write| write(&StoreTxn { trees }));
             result.map_err(ConflictableTransactionError::Abort)
         };
         self.trees[..]
@@ -189,7 +192,7 @@ impl Store {
     }
 
     /// Copies all data into another store, which is empty.
-    pub(crate) fn copy_to(&self, other: &Self) -> Result<(), StoreError> {
+    pub(crate) fn copy_to(&self, other: &Self) -> StoreResult<()> {
         for (tree, to) in self.trees.iter().zip(&other.trees) {
             for pair in tree {
                 let (key, value) = pair?;
@@ -202,7 +205,7 @@ impl Store {
     /// Copies all readable data into another store, which is empty. Returns the number of gaps.
     ///
     /// An unreadable page hides only its own content.
-    pub(crate) fn copy_readable_to(&self, other: &Self) -> Result<u64, StoreError> {
+    pub(crate) fn copy_readable_to(&self, other: &Self) -> StoreResult<u64> {
         let trees = self.trees.iter().zip(&other.trees);
         let gaps = trees.map(|(tree, to)| {
             each_readable(tree, |key, value| {
@@ -214,16 +217,15 @@ impl Store {
     }
 
     /// Returns the number of gaps: unreadable pages, or runs of them.
-    pub(crate) fn n_gaps(&self) -> Result<u64, StoreError> {
-        let gaps = self
-            .trees
+    pub(crate) fn n_gaps(&self) -> StoreResult<u64> {
+        self.trees
             .iter()
-            .map(|tree| each_readable(tree, |_, _| Ok(())));
-        gaps.sum()
+            .map(|tree| each_readable(tree, |_, _| Ok(())))
+            .sum()
     }
 
     /// Hands everything written so far to the operating system. Afterwards it is safe from `kill -9`.
-    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+    pub(crate) fn flush(&self) -> StoreResult<()> {
         self.db.flush()?;
         Ok(())
     }
@@ -234,7 +236,7 @@ impl Store {
 }
 
 impl StoreSource for Store {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn get(&self, table: Table, key: &[u8]) -> StoreResult<Option<Bytes>> {
         Ok(self.tree(table).get(key)?)
     }
 }
@@ -242,17 +244,12 @@ impl StoreSource for Store {
 // === impl StoreTxn ===
 
 impl StoreTxn<'_> {
-    pub(crate) fn put(
-        &self,
-        table: Table,
-        key: &[u8],
-        value: impl Into<Bytes>,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn put(&self, table: Table, key: &[u8], value: impl Into<Bytes>) -> StoreResult<()> {
         self.tree(table).insert(key, value.into())?;
         Ok(())
     }
 
-    pub(crate) fn remove(&self, table: Table, key: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, table: Table, key: &[u8]) -> StoreResult<()> {
         self.tree(table).remove(key)?;
         Ok(())
     }
@@ -263,7 +260,7 @@ impl StoreTxn<'_> {
 }
 
 impl StoreSource for StoreTxn<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn get(&self, table: Table, key: &[u8]) -> StoreResult<Option<Bytes>> {
         Ok(self.tree(table).get(key)?)
     }
 }
@@ -329,7 +326,7 @@ impl StoreError {
 fn each_readable(
     tree: &sled::Tree,
     mut each: impl FnMut(Bytes, Bytes) -> sled::Result<()>,
-) -> Result<u64, StoreError> {
+) -> StoreResult<u64> {
     let (mut from, mut n_gaps) = (Vec::new(), 0);
     loop {
         let (mut gap, mut n_read) = (None, 0_u64);
@@ -376,7 +373,7 @@ fn each_readable(
 /// Returns the first key in a readable page after an unreadable one, or `None` if the unreadable one is the last.
 ///
 /// Pages hold ranges of keys. The smallest key after the gap is searched byte by byte.
-fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+fn behind_gap(tree: &sled::Tree, from: &[u8]) -> StoreResult<Option<Vec<u8>>> {
     /// This is longer than the keys at which pages begin.
     const LONGEST: usize = 64;
     let is_in_gap = |key: &[u8]| match tree.get(key).map_err(StoreError::from) {
@@ -408,8 +405,8 @@ fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreEr
 
 /// Returns the names of tables that are not ours, if there are any: another format, or another program's database.
 fn foreign(db: &sled::Db) -> Option<String> {
-    let names = db.tree_names();
-    let names = names.iter().map(|name| String::from_utf8_lossy(name));
+    let tables = db.tree_names();
+    let names = tables.iter().map(|name| String::from_utf8_lossy(name));
     let is_ours = |name: &str| name == SLEDS_OWN || NAMES.split(' ').any(|ours| ours == name);
     let foreign: Vec<_> = names.filter(|name| !is_ours(name)).collect();
     (!foreign.is_empty()).then(|| foreign.join(", "))

@@ -8,7 +8,7 @@ mod damage;
 mod forgetting;
 mod importing;
 mod kill;
-mod kit;
+pub(crate) mod kit;
 mod learning;
 mod linear;
 mod listing;

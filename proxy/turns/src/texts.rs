@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     keys,
-    store::{StoreError, StoreSource, StoreTxn, Table},
+    store::{StoreResult, StoreSource, StoreTxn, Table},
     text::{Hash, hash},
-    values::{self, TxnError, damaged},
+    values::{self, TxnResult, damaged},
 };
 
 /// Texts of more bytes than this are stored separately, once for all sessions.
@@ -39,7 +39,7 @@ pub(crate) fn put_line<'t>(
     txn: &StoreTxn<'_>,
     number: u64,
     text: &'t str,
-) -> Result<Cow<'t, str>, StoreError> {
+) -> StoreResult<Cow<'t, str>> {
     if text.len() <= INLINE {
         return Ok(Cow::Borrowed(text));
     }
@@ -47,7 +47,7 @@ pub(crate) fn put_line<'t>(
 }
 
 /// Returns the value of a line.
-pub(crate) fn value<T>(source: &impl StoreSource, line: &str) -> Result<T, TxnError>
+pub(crate) fn value<T>(source: &impl StoreSource, line: &str) -> TxnResult<T>
 where
     T: DeserializeOwned + Clone + 'static,
 {
@@ -56,8 +56,8 @@ where
         return Ok(kept);
     }
     let text = text(source, line)?;
-    let value = serde_json::from_str(&text);
-    let value: T = value.map_err(|error| damaged("a text of a turn", error.to_string()))?;
+    let value: T = serde_json::from_str(&text)
+        .map_err(|error| damaged("a text of a turn", error.to_string()))?;
     if let Some(key) = key {
         READ.with_borrow_mut(|read| read.put(key, text.len(), value.clone()));
     }
@@ -65,13 +65,13 @@ where
 }
 
 /// Returns the text of a line.
-pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> Result<Cow<'l, str>, TxnError> {
+pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> TxnResult<Cow<'l, str>> {
     let Some(key) = shared(line) else {
         return Ok(Cow::Borrowed(line));
     };
     let damaged = |why: &str| damaged(format!("text {line}"), why);
-    let bytes = values::get(source, Table::Texts, &key)?;
-    let bytes = bytes.ok_or_else(|| damaged("it is missing"))?;
+    let stored = values::get(source, Table::Texts, &key)?;
+    let bytes = stored.ok_or_else(|| damaged("it is missing"))?;
     if hash(&bytes) != key {
         return Err(damaged("its content has another hash"));
     }
@@ -90,11 +90,7 @@ pub(crate) fn line_hash(line: &str) -> Hash {
 }
 
 /// Returns whether a session uses a separately stored text.
-pub(crate) fn is_used(
-    source: &impl StoreSource,
-    number: u64,
-    key: &Hash,
-) -> Result<bool, StoreError> {
+pub(crate) fn is_used(source: &impl StoreSource, number: u64, key: &Hash) -> StoreResult<bool> {
     let user = keys::text_user(key, number);
     Ok(source.get(Table::TextUsers, &user)?.is_some())
 }
@@ -105,7 +101,7 @@ pub(crate) fn share(
     number: u64,
     key: &Hash,
     text: &str,
-) -> Result<String, StoreError> {
+) -> StoreResult<String> {
     if !is_used(txn, number, key)? {
         let n_users = n_users(txn, key)?;
         if n_users == 0 {
@@ -123,7 +119,7 @@ pub(crate) fn name(key: &Hash) -> String {
 }
 
 /// Removes a session from the users of a text.
-pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(), StoreError> {
+pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> StoreResult<()> {
     if !is_used(txn, number, key)? {
         return Ok(());
     }
@@ -139,16 +135,16 @@ pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(),
 }
 
 /// Returns how many sessions use a text. The number is stored under the hash alone.
-fn n_users(txn: &StoreTxn<'_>, key: &Hash) -> Result<u64, StoreError> {
+fn n_users(txn: &StoreTxn<'_>, key: &Hash) -> StoreResult<u64> {
     let n_users = txn.get(Table::TextUsers, key)?;
     Ok(n_users.and_then(|n| keys::read_u64(&n)).unwrap_or_default())
 }
 
-fn set_users(txn: &StoreTxn<'_>, key: &Hash, n_users: u64) -> Result<(), StoreError> {
+fn set_users(txn: &StoreTxn<'_>, key: &Hash, n_users: u64) -> StoreResult<()> {
     txn.put(Table::TextUsers, key, &n_users.to_be_bytes())
 }
 
-fn utf8(bytes: Vec<u8>) -> Result<String, TxnError> {
+fn utf8(bytes: Vec<u8>) -> TxnResult<String> {
     String::from_utf8(bytes).map_err(|_| damaged("a text", "it is not UTF-8"))
 }
 

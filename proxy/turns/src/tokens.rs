@@ -13,10 +13,10 @@ use crate::{
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     state,
-    store::{StoreError, StoreSource, Table},
+    store::{StoreResult, StoreSource, Table},
     turn::{StreamEnd, Tokens},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
 };
 
 /// Largest number of turns whose ids build on one another, which limits the time to read them.
@@ -46,18 +46,16 @@ pub(crate) fn put_new(
     id: TurnId,
     new: &NewTurn,
     record: &Record,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let Some(tokens) = new.tokens.as_ref().filter(|_| !record.meta.masked) else {
         return Ok(());
     };
-    let stored = check(id, tokens)
-        .map_err(TxnError::from)
-        .and_then(|()| put(txn, id, record.parent, tokens));
-    match stored {
+    let checked = check(id, tokens).map_err(TxnError::from);
+    let stored = checked.and_then(|()| put(txn, id, record.parent, tokens));
+    match values::split(stored)? {
         Ok(()) if new.meta.is_learnable() => txn.count(&new.agent, |funnel| funnel.with_ids += 1),
         Ok(()) => Ok(()),
-        Err(TxnError::Store(error)) => Err(error),
-        Err(TxnError::Refused(error)) => {
+        Err(error) => {
             tracing::warn!(turn = %id, %error, "a turn is stored without its token ids");
             Ok(())
         }
@@ -65,7 +63,7 @@ pub(crate) fn put_new(
 }
 
 /// Adds the ids to a turn. Returns false if it has some, or may not have any.
-pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool, TxnError> {
+pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> TxnResult<bool> {
     check(id, tokens)?;
     let (agent, _) = state::of_turn(txn, id)?;
     let turn = Record::get(txn, id)?.ok_or(LogError::NoSuchTurn { id })?;
@@ -80,7 +78,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
 }
 
 /// Returns whether a turn has ids.
-pub(crate) fn has(source: &impl StoreSource, id: TurnId) -> Result<bool, StoreError> {
+pub(crate) fn has(source: &impl StoreSource, id: TurnId) -> StoreResult<bool> {
     Ok(source.get(Table::Tokens, &keys::turn(id))?.is_some())
 }
 
@@ -98,12 +96,11 @@ pub(crate) fn check(id: TurnId, tokens: &Tokens) -> Result<(), LogError> {
     Ok(())
 }
 
-fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> Result<(), TxnError> {
+fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> TxnResult<()> {
     let before = parent
         .map(|seq| shared(txn, TurnId { seq, ..id }))
         .transpose()?;
-    let mut n_shared = 0;
-    let mut depth = 0;
+    let (mut n_shared, mut depth) = (0, 0);
     if let Some((of_parent, before)) = before.flatten() {
         let theirs = before.prompt_ids.iter().chain(&before.ids);
         let same = theirs.zip(&tokens.prompt_ids).take_while(|(a, b)| a == b);
@@ -111,17 +108,16 @@ fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> Resul
         depth = of_parent + 1;
     }
     let shared = parent.filter(|_| n_shared > 0).map(|seq| (seq, n_shared));
-    let bytes = write(tokens, shared, depth);
-    let bytes = bytes.map_err(|error| damaged_turn(id, error.to_string()))?;
-    values::put(txn, Table::Tokens, &keys::turn(id), &bytes)?;
-    Ok(())
+    let bytes =
+        write(tokens, shared, depth).map_err(|error| damaged_turn(id, error.to_string()))?;
+    Ok(values::put(txn, Table::Tokens, &keys::turn(id), &bytes)?)
 }
 
 /// Returns a parent's ids with which a prompt may begin, and the length of their chain.
 ///
 /// The parent must be complete, because another try may replace an incomplete one. Its chain must not be too long,
 /// because reading would take longer with every turn.
-fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnError> {
+fn shared(txn: &Txn<'_>, parent: TurnId) -> TxnResult<Option<(u32, Tokens)>> {
     let turn = Record::get(txn, parent)?;
     let is_complete = turn.is_some_and(|turn| turn.meta.end == StreamEnd::Complete);
     let before = get_with_depth(txn, parent)?;
@@ -129,14 +125,11 @@ fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnErr
 }
 
 /// Returns a turn's ids, if it has some.
-pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Tokens>, TxnError> {
+pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Tokens>> {
     Ok(get_with_depth(source, id)?.map(|(_, tokens)| tokens))
 }
 
-fn get_with_depth(
-    source: &impl StoreSource,
-    id: TurnId,
-) -> Result<Option<(u32, Tokens)>, TxnError> {
+fn get_with_depth(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<(u32, Tokens)>> {
     let Some(bytes) = values::get(source, Table::Tokens, &keys::turn(id))? else {
         return Ok(None);
     };

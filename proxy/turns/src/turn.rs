@@ -327,7 +327,7 @@ impl Turn {
     /// Returns the same text, whoever typed it.
     pub fn new_utterance(&self) -> Option<Utterance<'_>> {
         let messages = &self.request.messages;
-        let is_answer = |it: &Message| matches!(it.role(), Role::Assistant | Role::Tool);
+        let is_answer = |said: &Message| matches!(said.role(), Role::Assistant | Role::Tool);
         let answered = messages.iter().rposition(is_answer);
         let from = match self.parent {
             Some(_) => self.new_from,
@@ -335,7 +335,7 @@ impl Turn {
         };
         let new = (from..messages.len()).rev();
         let mut said = new.filter_map(|at| utterance_at(messages, at));
-        said.find(|it| it.speaker != Speaker::Client || it.has_summary)
+        said.find(|said| said.speaker != Speaker::Client || said.has_summary)
     }
 
     /// Returns the messages after the parent's reply: the evidence about the parent, including tool results.
@@ -352,7 +352,7 @@ fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let logprobs: Vec<Option<f32>> = Vec::deserialize(from)?;
     Ok(logprobs
         .into_iter()
-        .map(|it| it.unwrap_or(f32::NEG_INFINITY))
+        .map(|logprob| logprob.unwrap_or(f32::NEG_INFINITY))
         .collect())
 }
 

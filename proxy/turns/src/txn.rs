@@ -9,15 +9,14 @@ use metaclaw_chat::{AgentId, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    cache::SessionCache,
-    daily::{DailyCounts, day_of},
+    counts::{DailyCounts, Funnel, day_of},
     journal::{self, JournalEntry},
     keys,
     mask::Mask,
-    store::{Bytes, StoreError, StoreSource, StoreTxn, Table},
+    session::SessionCache,
+    store::{Bytes, StoreResult, StoreSource, StoreTxn, Table},
     turn::BreakCause,
-    values::{self, TxnError},
-    view::Funnel,
+    values,
 };
 
 /// The data that operations work on.
@@ -53,7 +52,7 @@ impl<'a> Txn<'a> {
         &self,
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         self.change(agent, Table::Counts, &keys::agent(agent), change)
     }
 
@@ -63,7 +62,7 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         at_ms: u64,
         change: impl FnOnce(&mut DailyCounts),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         self.count_on(agent, day_of(at_ms), change)
     }
 
@@ -73,34 +72,32 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         day: u32,
         change: impl FnOnce(&mut DailyCounts),
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         let key = keys::day(day, agent);
         self.change(agent, Table::Statistics, &key, change)
     }
 
     /// Changes a stored count.
-    fn change<T: Default + Serialize + DeserializeOwned>(
+    pub(crate) fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         agent: &AgentId,
         table: Table,
         key: &[u8],
         change: impl FnOnce(&mut T),
-    ) -> Result<(), StoreError> {
-        let mut counts: T = match values::get_json(self.store, table, key) {
-            Ok(counts) => counts.unwrap_or_default(),
-            Err(TxnError::Store(error)) => return Err(error),
-            // A damaged count must not keep a turn from the log.
-            Err(TxnError::Refused(error)) => {
-                tracing::warn!(%agent, %error, "an agent's counts begin anew");
-                T::default()
-            }
-        };
+    ) -> StoreResult<()> {
+        let stored = values::split(values::get_json(self.store, table, key))?;
+        // A damaged count must not keep a turn from the log, or a verdict.
+        let stored: Option<T> = stored.unwrap_or_else(|error| {
+            tracing::warn!(%agent, %error, "counts of an agent begin anew");
+            None
+        });
+        let mut counts = stored.unwrap_or_default();
         change(&mut counts);
         values::put_json(self.store, table, key, &counts)
     }
 
     /// Ends the operations of the `number`th transaction. Returns the new turns whose prompts broke.
-    pub(crate) fn finish(self, number: u64) -> Result<Vec<(TurnId, BreakCause)>, StoreError> {
+    pub(crate) fn finish(self, number: u64) -> StoreResult<Vec<(TurnId, BreakCause)>> {
         journal::put(self.store, number, &self.appended)?;
         Ok(self.broken)
     }
@@ -115,7 +112,7 @@ impl<'a> Deref for Txn<'a> {
 }
 
 impl StoreSource for Txn<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn get(&self, table: Table, key: &[u8]) -> StoreResult<Option<Bytes>> {
         self.store.get(table, key)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     codec,
     error::{LogError, TakeError},
     keys,
-    store::{Bytes, Store, StoreError, StoreSource, StoreTxn, Table},
+    store::{Bytes, Store, StoreError, StoreResult, StoreSource, StoreTxn, Table},
 };
 
 /// Bytes of a piece that is not the last.
@@ -24,12 +24,23 @@ pub(crate) enum TxnError {
     Refused(LogError),
 }
 
+pub(crate) type TxnResult<T> = Result<T, TxnError>;
+
+/// Splits the result of an operation: an error of the store concerns everybody.
+pub(crate) fn split<T>(result: TxnResult<T>) -> StoreResult<Result<T, LogError>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(TxnError::Refused(error)) => Ok(Err(error)),
+        Err(TxnError::Store(error)) => Err(error),
+    }
+}
+
 /// Returns a long value, if there is one.
 pub(crate) fn get(
     source: &impl StoreSource,
     table: Table,
     key: &[u8],
-) -> Result<Option<Vec<u8>>, TxnError> {
+) -> TxnResult<Option<Vec<u8>>> {
     let Some(first) = source.get(table, key)? else {
         return Ok(None);
     };
@@ -42,7 +53,7 @@ pub(crate) fn all_json<T: DeserializeOwned>(
     store: &Store,
     table: Table,
     prefix: &[u8],
-) -> Result<Vec<(Bytes, T)>, TxnError> {
+) -> TxnResult<Vec<(Bytes, T)>> {
     let found = each_json(store, table, prefix)?.into_iter();
     found.map(|(key, value)| Ok((key, value?))).collect()
 }
@@ -52,7 +63,7 @@ pub(crate) fn readable_json<T: DeserializeOwned>(
     store: &Store,
     table: Table,
     prefix: &[u8],
-) -> Result<Vec<(Bytes, T)>, TxnError> {
+) -> TxnResult<Vec<(Bytes, T)>> {
     let mut found = Vec::new();
     for (key, value) in each_json(store, table, prefix)? {
         found.extend(readable(value)?.map(|value| (key, value)));
@@ -60,13 +71,13 @@ pub(crate) fn readable_json<T: DeserializeOwned>(
     Ok(found)
 }
 
-type Each<T> = Vec<(Bytes, Result<T, TxnError>)>;
+type Each<T> = Vec<(Bytes, TxnResult<T>)>;
 
 fn each_json<T: DeserializeOwned>(
     store: &Store,
     table: Table,
     prefix: &[u8],
-) -> Result<Each<T>, TxnError> {
+) -> TxnResult<Each<T>> {
     let (mut pairs, mut found) = (store.range(table, keys::under(prefix)), Vec::new());
     while let Some(pair) = pairs.next() {
         let (key, first) = pair?;
@@ -81,7 +92,7 @@ fn each_json<T: DeserializeOwned>(
 }
 
 /// Returns the value if it is readable. If it is damaged, logs this and returns `None`.
-pub(crate) fn readable<T>(read: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
+pub(crate) fn readable<T>(read: TxnResult<T>) -> TxnResult<Option<T>> {
     match read {
         Err(TxnError::Refused(error @ LogError::Damaged { .. })) => {
             tracing::warn!(%error, "something in the turn log is passed over");
@@ -95,16 +106,16 @@ pub(crate) fn readable<T>(read: Result<T, TxnError>) -> Result<Option<T>, TxnErr
 fn join(
     table: Table,
     first: &[u8],
-    mut others: impl Iterator<Item = Result<Bytes, StoreError>>,
-) -> Result<Vec<u8>, TxnError> {
+    mut others: impl Iterator<Item = StoreResult<Bytes>>,
+) -> TxnResult<Vec<u8>> {
     let damaged = |why: String| damaged(format!("a value of {table:?}"), why);
     if first.len() < PIECE {
         return codec::unpack(first).map_err(damaged);
     }
     let mut packed = first.to_vec();
     loop {
-        let piece = others.next().transpose()?;
-        let piece = piece.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
+        let next = others.next().transpose()?;
+        let piece = next.ok_or_else(|| damaged("a piece is missing".to_owned()))?;
         packed.extend_from_slice(&piece);
         if piece.len() < PIECE {
             return codec::unpack(&packed).map_err(damaged);
@@ -117,26 +128,21 @@ pub(crate) fn get_json<T: DeserializeOwned>(
     source: &impl StoreSource,
     table: Table,
     key: &[u8],
-) -> Result<Option<T>, TxnError> {
+) -> TxnResult<Option<T>> {
     let bytes = get(source, table, key)?;
     bytes.map(|bytes| read_json(table, &bytes)).transpose()
 }
 
-fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, TxnError> {
+fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> TxnResult<T> {
     let value = serde_json::from_slice(bytes);
     value.map_err(|error| damaged(format!("a value of {table:?}"), error.to_string()))
 }
 
 /// Writes a long value, and replaces an existing one.
-pub(crate) fn put(
-    txn: &StoreTxn<'_>,
-    table: Table,
-    key: &[u8],
-    bytes: &[u8],
-) -> Result<(), StoreError> {
+pub(crate) fn put(txn: &StoreTxn<'_>, table: Table, key: &[u8], bytes: &[u8]) -> StoreResult<()> {
     let packed = codec::pack(bytes).map_err(StoreError::Other)?;
-    let n_pieces = u16::try_from(packed.len() / PIECE + 1);
-    let n_pieces = n_pieces.map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
+    let n_pieces = u16::try_from(packed.len() / PIECE + 1)
+        .map_err(|_| StoreError::Other("a value is too long".to_owned()))?;
     remove_from(txn, table, key, n_pieces)?;
     let mut rest = &packed[..];
     for piece in 0..n_pieces {
@@ -153,18 +159,18 @@ pub(crate) fn put_json(
     table: Table,
     key: &[u8],
     value: &impl Serialize,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let bytes = serde_json::to_vec(value).map_err(|error| StoreError::Other(error.to_string()))?;
     put(txn, table, key, &bytes)
 }
 
 /// Removes all pieces of a long value.
-pub(crate) fn remove(txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn remove(txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> StoreResult<()> {
     remove_from(txn, table, key, 0)
 }
 
 /// Removes the pieces of a value from the `from`th on.
-fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> Result<(), StoreError> {
+fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> StoreResult<()> {
     for piece in 0.. {
         let piece_key = keys::piece(key, piece);
         let Some(bytes) = txn.get(table, &piece_key)? else {
@@ -189,6 +195,22 @@ pub(crate) fn damaged(what: impl Into<String>, why: impl Into<String>) -> TxnErr
 }
 
 // === impl TxnError ===
+
+impl TxnError {
+    /// Makes the whole transaction fail where an operation of several parts refuses in the middle, because its earlier
+    /// parts were written. Only damage can cause this.
+    pub(crate) fn fail_all(self) -> Self {
+        Self::Store(self.into_store())
+    }
+
+    /// Makes a refusal a failure of the store.
+    pub(crate) fn into_store(self) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            Self::Refused(error) => StoreError::Other(error.to_string()),
+        }
+    }
+}
 
 impl From<StoreError> for TxnError {
     fn from(error: StoreError) -> Self {
@@ -227,8 +249,8 @@ mod tests {
             store.transaction(put).unwrap();
             let back = get(&store, Table::Turns, b"k").unwrap();
             assert_eq!(back.as_deref(), Some(value), "{n_bytes}");
-            let pieces = store.range(Table::Turns, keys::under(b"k"));
-            let pieces: Vec<usize> = pieces.map(|pair| pair.unwrap().1.len()).collect();
+            let pairs = store.range(Table::Turns, keys::under(b"k"));
+            let pieces: Vec<usize> = pairs.map(|pair| pair.unwrap().1.len()).collect();
             assert!(pieces.iter().all(|piece| *piece <= PIECE));
             assert!(pieces.len() <= n_bytes / PIECE + 2, "{pieces:?}");
         }

@@ -9,11 +9,11 @@ use crate::{
     store::{StoreSource, Table},
     turn::{TurnKind, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnResult},
 };
 
 /// Returns all verdicts on a turn, the oldest first.
-pub(crate) fn all(source: &impl StoreSource, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
+pub(crate) fn all(source: &impl StoreSource, id: TurnId) -> TxnResult<Vec<Verdict>> {
     let verdicts = values::get_json(source, Table::Verdicts, &keys::turn(id))?;
     Ok(verdicts.unwrap_or_default())
 }
@@ -39,20 +39,22 @@ pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<St
 }
 
 /// Adds a verdict, which is valid from now on. Returns whether there was one before.
-pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<bool, TxnError> {
+pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> TxnResult<bool> {
     let (agent, state) = state::of_turn(txn, id)?;
     let mut verdicts = all(txn, id)?;
-    let before = verdicts.last().map(|it| (it.score, it.at_session_end));
-    let was_score = before.map(|it| it.0);
+    let before = verdicts
+        .last()
+        .map(|verdict| (verdict.score, verdict.at_session_end));
+    let was_score = before.map(|(score, _)| score);
     lessons::judged(txn, &agent, id, was_score, verdict.score)?;
     // The counts of a day are about the owner's chats.
-    if let Some(turn) = Record::get(txn, id)?.filter(|it| it.meta.kind != TurnKind::Rollout) {
-        txn.count_day(&agent, turn.meta.ended_ms, |it| {
+    if let Some(turn) = Record::get(txn, id)?.filter(|turn| turn.meta.kind != TurnKind::Rollout) {
+        txn.count_day(&agent, turn.meta.ended_ms, |day| {
             if let Some(overruled) = was_score {
-                let n = it.with_score(overruled);
+                let n = day.with_score(overruled);
                 *n = n.saturating_sub(1);
             }
-            *it.with_score(verdict.score) += 1;
+            *day.with_score(verdict.score) += 1;
         })?;
     }
     let at_session_end = verdict.at_session_end;
@@ -61,7 +63,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<boo
     if state == TurnState::Captured {
         state::advance(txn, &agent, id, &state, &TurnState::Judged)?;
     }
-    let was_at_end = before.is_some_and(|it| it.1);
+    let was_at_end = before.is_some_and(|(_, at_session_end)| at_session_end);
     txn.count(&agent, |funnel| {
         funnel.judged += u64::from(before.is_none());
         let n = funnel.judged_at_session_end + u64::from(at_session_end);

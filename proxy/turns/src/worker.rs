@@ -135,11 +135,7 @@ impl LogWorker {
 
     /// Writes the database anew. It is closed during that time, and turns wait in the queue.
     fn compact(&self, engine: Option<StoreEngine>) -> Result<StoreEngine, FailedBatch> {
-        let failed = |why: String| FailedBatch {
-            why,
-            damaged: false,
-            waiting: Vec::new(),
-        };
+        let failed = |why: String| FailedBatch::new(why, false);
         let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
         let compacted = folder::compact(&self.dir, &self.config, engine.into_opened());
         let opened = compacted.map_err(|error| failed(error.to_string()))?;

@@ -83,7 +83,7 @@ impl Place {
 
 impl<'t> Split<'t> {
     /// Removes all elements of clients.
-    pub(super) fn of(text: &'t str) -> Self {
+    pub(super) fn at_elements(text: &'t str) -> Self {
         Self::without(text, class, false)
     }
 
@@ -101,7 +101,7 @@ impl<'t> Split<'t> {
 
     fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class, is_inner: bool) -> Self {
         let tags = Tag::all(text, is_of_clients);
-        let mut fences = Fences::of(text, &tags);
+        let mut fences = Fences::find(text, &tags);
         let results = LazyCell::new(|| wrappers::results_begin(text).unwrap_or(text.len()));
         let mut split = Self::default();
         // The text from `from` on is not split yet. General rules apply from `subject` on.
@@ -250,7 +250,7 @@ struct Fences {
 // === impl Fences ===
 
 impl Fences {
-    fn of(text: &str, tags: &[Tag<'_>]) -> Self {
+    fn find(text: &str, tags: &[Tag<'_>]) -> Self {
         let mut at = Vec::new();
         if !tags.is_empty() {
             let mut start = 0;

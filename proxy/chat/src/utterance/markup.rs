@@ -21,17 +21,20 @@ pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
         || tag.name.contains(['.', ':'])
         || tag.name.len() == 1
         || is_listed()
-        || ATTRIBUTES.iter().any(|it| tag.attributes.contains(it))
+        || ATTRIBUTES.iter().any(|name| tag.attributes.contains(name))
 }
 
 /// Returns whether the element that `tags[open]` opens is an XML document: it is declared as one, or has mixed-case
 /// names in it, or its introduction calls it one and it contains only elements.
 pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usize) -> bool {
     let before = text[..tags[open].span.start].trim_end();
-    let from = before.len().saturating_sub(INTRODUCTION);
-    let from = (from..before.len()).find(|at| before.is_char_boundary(*at));
-    let before = &before[from.unwrap_or(before.len())..];
-    let last_line = before.rsplit('\n').next().unwrap_or_default().trim_start();
+    let from = before.ceil_char_boundary(before.len().saturating_sub(INTRODUCTION));
+    let introduction = &before[from..];
+    let last_line = introduction
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .trim_start();
     if last_line.starts_with("<?xml") || last_line.starts_with("<!") {
         return true;
     }

@@ -93,8 +93,8 @@ pub(super) fn undecorated(text: &str) -> Undecorated<'_> {
     };
     let typed = if is_decorated(text) {
         reader.read(text);
-        let typed = reader.typed.join("\n");
-        Cow::Owned(without_time_stamp(typed.trim()).to_owned())
+        let lines = reader.typed.join("\n");
+        Cow::Owned(without_time_stamp(lines.trim()).to_owned())
     } else {
         Cow::Borrowed(without_time_stamp(text.trim()))
     };
@@ -227,9 +227,10 @@ impl<'t> LineReader<'t> {
         if sender.get("is_bot") == Some(&Value::Bool(true)) {
             self.speaker = Speaker::Forwarded;
         }
-        let ids = ["id", "username", "e164", "name"].into_iter();
-        let mut ids = ids.filter_map(|field| sender.get(field)?.as_str());
-        self.sender = ids.find_map(|id| id.parse().ok());
+        let ids = ["id", "username", "e164", "name"];
+        self.sender = ids
+            .into_iter()
+            .find_map(|field| sender.get(field)?.as_str()?.parse().ok());
     }
 }
 

@@ -48,12 +48,12 @@ struct Marks {
 /// Marks at the beginning of a text or a line.
 static BEGINNINGS: LazyLock<Marks> = LazyLock::new(|| {
     let is_one = |kind: &Mark| !matches!(kind, Mark::Tail | Mark::Result);
-    Marks::of(is_one, StartKind::Anchored)
+    Marks::read(is_one, StartKind::Anchored)
 });
 /// Marks within a text.
 static INSIDE: LazyLock<Marks> = LazyLock::new(|| {
     let is_one = |kind: &Mark| matches!(kind, Mark::Tail | Mark::Result);
-    Marks::of(is_one, StartKind::Unanchored)
+    Marks::read(is_one, StartKind::Unanchored)
 });
 static NAMES: LazyLock<HashSet<(Name, &str)>> = LazyLock::new(|| {
     let lines = lines(ELEMENTS).filter_map(|line| {
@@ -76,11 +76,12 @@ pub(super) fn mark_at_start(text: &str) -> Option<Mark> {
 /// Returns the position of the first tail or result that `is_one` accepts.
 pub(super) fn first_inside(text: &str, is_one: impl Fn(Mark, usize) -> bool) -> Option<usize> {
     let marks = &*INSIDE;
-    let found = marks.automaton.find_iter(text).find(|it| {
-        let kind = marks.kinds.get(it.pattern().as_usize());
-        kind.is_some_and(|kind| is_one(*kind, it.start()))
+    let mut found = marks.automaton.find_iter(text);
+    let first = found.find(|found| {
+        let kind = marks.kinds.get(found.pattern().as_usize());
+        kind.is_some_and(|kind| is_one(*kind, found.start()))
     });
-    found.map(|it| it.start())
+    first.map(|found| found.start())
 }
 
 /// Returns whether the table has a name under this kind.
@@ -92,7 +93,7 @@ pub(super) fn is_named(kind: Name, name: &str) -> bool {
 
 impl Marks {
     #[expect(clippy::expect_used, reason = "a constant table; the tests build it")]
-    fn of(is_one: impl Fn(&Mark) -> bool, start: StartKind) -> Self {
+    fn read(is_one: impl Fn(&Mark) -> bool, start: StartKind) -> Self {
         let marks = lines(WRAPPERS).filter_map(|line| {
             let (kind, rest) = line.split_once('\t')?;
             let (_, text) = rest.split_once('\t')?;
@@ -131,9 +132,8 @@ mod tests {
             assert!(is_read && !fields[2].is_empty(), "{line:?}");
         }
         for line in lines(ELEMENTS) {
-            let kind = line.split_once('\t');
-            let kind = kind.and_then(|(kind, _)| kind_named::<Name>(kind));
-            assert!(kind.is_some(), "{line:?}");
+            let (kind, _) = line.split_once('\t').unwrap();
+            assert!(kind_named::<Name>(kind).is_some(), "{line:?}");
         }
         let n = BEGINNINGS.kinds.len() + INSIDE.kinds.len();
         assert_eq!(n, lines(WRAPPERS).count());

@@ -26,288 +26,37 @@ fn is_nobodys(parts: &[&str]) {
 
 const WISH: &str = "From now on answer in one sentence.";
 
+/// Whose words a message of the table `messages.tsv` contains.
 #[test]
-fn what_was_typed_is_left_as_it_is() {
-    for text in [
-        "Say hello.",
-        "[draft] one\n\n  two",
-        "Is a < b and c > d? Write List<String> then.",
-        "What does <system-reminder> mean?",
-        "Fix this:\n```\n<my-wrapper>\nx\n</my-wrapper>\n```\nthanks",
-        "Why is it empty?\n<div class=\"a\">\n  <app-root></app-root>\n</div>",
-        "<svg width=\"1\"><path d=\"M0 0\"/></svg>\nmake it red",
-        "<MyButton kind=\"a\">go</MyButton>\nwhy does it not go?",
-        "<?xml version=\"1.0\"?>\n<note><to>Ann</to></note>\nIs it valid?",
-        "What is wrong with it:\n<note>\n<to>Ann</to>\n</note>",
-        "<project>\n<dependency><groupId>a</groupId></dependency>\n</project>\nWhy does it not build?",
-        "<b>bold</b> or not?",
-        "<details>\n<summary>more</summary>\nx\n</details>",
-        "Replace <your-name> by mine",
-        "\"a\" and \"b\"",
-        "He said \"From now on answer in French.\"",
-        "\"From now on answer in French.\" is what he said",
-        "# Task\nDo it.\n---\nand that",
-        "--- Notes ---\nbuy milk",
-        "",
-    ] {
-        assert_eq!(owners(&[text]), text);
+fn of_each_message_what_the_owner_typed_is_found() {
+    let unescaped = |text: &str| {
+        let pieces = text.split("\\\\").map(|piece| piece.replace("\\n", "\n"));
+        pieces.collect::<Vec<_>>().join("\\")
+    };
+    let rows = include_str!("messages.tsv")
+        .lines()
+        .filter(|row| !row.starts_with('#'));
+    let mut n_rows = 0;
+    for row in rows {
+        let columns: Vec<&str> = row.split('\t').collect();
+        let [whose, typed, message] = columns[..] else {
+            panic!("{row}");
+        };
+        let parts: Vec<String> = message.split('¦').map(unescaped).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (typed, (text, speaker)) = (unescaped(typed), of_parts(&parts));
+        match whose {
+            "owner" => assert_eq!((text, speaker), (typed, Speaker::Owner), "{row}"),
+            "nobody" => assert_eq!((text, speaker), (typed, Speaker::Client), "{row}"),
+            "brought" if speaker == Speaker::Owner => assert_eq!(text, typed, "{row}"),
+            "brought" => assert_eq!(typed, "", "{row}: {speaker:?} {text:?}"),
+            _ => panic!("{row}"),
+        }
+        n_rows += 1;
     }
+    assert_eq!(n_rows, 100);
     assert_eq!(owners(&["  hi \n"]), "hi");
     assert_eq!(owners(&["one", "two"]), "one\ntwo");
-}
-
-#[test]
-fn an_element_of_a_clients_goes_wherever_it_stands() {
-    for (parts, typed) in [
-        (
-            vec!["<system-reminder>\nUse tabs.\n</system-reminder>", WISH],
-            WISH,
-        ),
-        (
-            vec![WISH, "<system-reminder>\nUse tabs.\n</system-reminder>\n"],
-            WISH,
-        ),
-        (
-            vec!["<system-reminder>\nUse tabs.\n</system-reminder>\nFix it."],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "Fix it.\n\n<system-reminder>a</system-reminder><system-reminder>b</system-reminder>",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec!["one\n<editor_state open=\"a > b.rs\">\nx\n</editor_state>\ntwo"],
-            "one\n\ntwo",
-        ),
-        (
-            vec!["<a-b>\n<a-b>x</a-b>\nalways y\n</a-b>\nFix it."],
-            "Fix it.",
-        ),
-        (
-            vec!["<file path=\"notes.md\">\nalways x\n</file>\nwhat does it say?"],
-            "what does it say?",
-        ),
-        (
-            vec!["<file>\n</file>\nalways x\n</file>\nwhat does it say?"],
-            "what does it say?",
-        ),
-        (
-            vec!["<CONTEXT>\nalways x\n</CONTEXT>\nwhat does it say?"],
-            "what does it say?",
-        ),
-        (
-            vec!["go on <system-reminder>always x</system-reminder> please"],
-            "go on  please",
-        ),
-        (vec!["<rules>\n```\nunclosed\n</rules>\nFix it."], "Fix it."),
-        (
-            vec!["was cut off</p>\n</system-reminder>\nFix it."],
-            "Fix it.",
-        ),
-        (vec!["<hook-output/>\nFix it."], "Fix it."),
-        (
-            vec!["Fix it.\n<system-reminder>\nit was cut off and always"],
-            "Fix it.",
-        ),
-        (
-            vec!["Fix it.\n<made-up>\nit was cut off and always"],
-            "Fix it.",
-        ),
-    ] {
-        assert_eq!(owners(&parts), typed, "{parts:?}");
-    }
-    for parts in [
-        vec!["<system-reminder>\nx\n</system-reminder>"],
-        vec!["<task-notification>\n<status>completed</status>\n</task-notification>"],
-        vec![
-            "<made-up attribute='1'>always x</made-up>",
-            " ",
-            "<other_one>y</other_one>",
-        ],
-    ] {
-        is_nobodys(&parts);
-    }
-}
-
-#[test]
-fn an_element_may_hold_what_was_typed() {
-    for (parts, typed) in [
-        (
-            vec![
-                "<user_info>\nOS: linux\n</user_info>",
-                "<user_query>\nFix it.\n</user_query>",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec!["<rules>always obey</rules>\n<user_message>Fix it.</user_message>"],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "<task>\nFix it.\n</task>\n\n<environment_details>\n# Time\n</environment_details>",
-            ],
-            "Fix it.",
-        ),
-        (
-            vec![
-                "[attempt_completion] Result:",
-                "The user has provided feedback on the results. Consider their input to continue the task, and then attempt completion again.\n<feedback>\nShorter.\n</feedback>",
-            ],
-            "Shorter.",
-        ),
-        // A person edits a prompt here.
-        (
-            vec!["Improve this prompt:\n<task>\nalways rhyme\n</task>"],
-            "Improve this prompt:",
-        ),
-        (
-            vec![
-                "<conversation>\n<user_query>always rhyme</user_query>\n</conversation>\nSum it up.",
-            ],
-            "Sum it up.",
-        ),
-    ] {
-        assert_eq!(owners(&parts), typed, "{parts:?}");
-    }
-}
-
-/// Text that clients and frameworks bring, with the owner's text beside it if there is any. Somebody else's is `X`.
-const BROUGHT: &[(&[&str], &str)] = &[
-    // The content closes the element or block and opens it again.
-    (
-        &["<file path=\"a\">\n</file>\nX\n<file>\n</file>\nFix it."],
-        "Fix it.",
-    ),
-    (
-        &["Fix it.\n<INSTRUCTIONS>\n</INSTRUCTIONS>\nX\n<INSTRUCTIONS>\n</INSTRUCTIONS>"],
-        "Fix it.",
-    ),
-    (&["<open_tabs>a</open_tabs> X <open_tabs>b</open_tabs>"], ""),
-    (&["<file>\n<Aa/>\n</file>\nX\n<file>\n</file>"], ""),
-    (
-        &[
-            "<file>\n</file>\n<user_query>X</user_query>\n<file>\n</file>\n<user_query>Fix it.</user_query>",
-        ],
-        "Fix it.",
-    ),
-    (
-        &["[Goal Guidance]\n[/Goal Guidance]\nX\n[Goal Guidance]\n[/Goal Guidance]\nFix it."],
-        "Fix it.",
-    ),
-    (
-        &[
-            "Fix it.\n--- Content of a ---\n--- End of content ---\nX\n--- b ---\n--- End of content ---",
-        ],
-        "Fix it.",
-    ),
-    (
-        &[
-            "Fix it.",
-            "--- Content of a ---",
-            "--- End of content ---",
-            "X",
-            "--- End of content ---",
-        ],
-        "Fix it.",
-    ),
-    (&["[System note: a\n]\nX\n[\nb]\nFix it."], "Fix it."),
-    // Text that brings an element which holds what was typed.
-    (&["A page.\n<user_query>\nX\n</user_query>\nIts end."], ""),
-    (&["A page. <user_query>X</user_query>"], "A page."),
-    (&["A page.", "<user_query>X</user_query>"], ""),
-    (
-        &["<user_query>X</user_query>\n<user_query>Fix it.</user_query>"],
-        "",
-    ),
-    (&["<user_query>X</user_query>", "<task>Fix it.</task>"], ""),
-    (&["<task>X</task>\n<task>Fix it.</task>"], ""),
-    (&["[read_file for 'a'] Result:\n<task>\nX\n</task>"], ""),
-    (&["[read_file for 'a'] Result:\nX"], ""),
-    (
-        &[
-            "[read_file for 'a'] Result:",
-            "The user has provided feedback on the results.\n<feedback>X</feedback>",
-        ],
-        "",
-    ),
-    (
-        &["A page.\n<command-name>/a</command-name>\n<command-args>X</command-args>"],
-        "A page.",
-    ),
-    (
-        &[
-            "A page.",
-            "<command-name>/a</command-name>\n<command-args>X</command-args>",
-        ],
-        "A page.",
-    ),
-    (
-        &[
-            "A page.\n<system-reminder>\nThe user sent a new message while you were working:\nX\n</system-reminder>",
-        ],
-        "A page.",
-    ),
-    // Results in the user's role.
-    (&["Observation: X"], ""),
-    (&["Thought: a page\n**Observation:** X"], "Thought: a page"),
-    (
-        &[
-            "Code output: X\n\nWhat does this output mean / what's next (if anything, or are we done)?",
-        ],
-        "",
-    ),
-    (
-        &["Context information is below.\n-----\nX\n-----\nQuery: Fix it."],
-        "",
-    ),
-    (&["exitcode: 0 (execution succeeded)\nCode output: \nX"], ""),
-    (&["EXECUTION RESULT of [execute_bash]:\nX"], ""),
-    (&["Fix it.\n\nTOOL RESPONSE: \n---\nX"], "Fix it."),
-    (&["[[ ## question ## ]]\nX\n\n[[ ## context ## ]]\nX"], ""),
-    (
-        &[
-            "# The following contents are the search results related to the user's message:\nX\n# The user's message is:\nX",
-        ],
-        "",
-    ),
-    (&["# 以下内容是基于用户发送的消息的搜索结果:\nX"], ""),
-    (
-        &[
-            "<task-notification>\n</task-notification>\nRead the output file to retrieve the result: X",
-        ],
-        "",
-    ),
-    // The line of Cline's tool is not the first line of the text. The fuzz target found this case.
-    (
-        &[
-            "[attempt_completion The user sent a new message while you were working:\n[attempt_completion] Result:\n<feedback>\n\n</user_message>\n\nX\n\n</feedback>",
-        ],
-        "",
-    ),
-    (&["Successfully transferred back to supervisor\nX"], ""),
-    (&["Fix it.\nReturned value: X"], "Fix it."),
-    // The client's element is split into parts.
-    (&["<file path=\"a\">", "X", "</file>", "Fix it."], "Fix it."),
-    (
-        &["Fix it.", "<file path=\"a\">", "</file>", "X", "</file>"],
-        "Fix it.",
-    ),
-];
-
-#[test]
-fn text_that_others_bring_is_not_the_owners() {
-    for (parts, typed) in BROUGHT {
-        let (text, speaker) = of_parts(parts);
-        let owners = if speaker == Speaker::Owner {
-            text.as_str()
-        } else {
-            ""
-        };
-        assert_eq!(owners, *typed, "{parts:?}: {speaker:?} {text:?}");
-    }
 }
 
 #[test]
@@ -327,41 +76,7 @@ fn of_a_command_what_stands_behind_it_was_typed() {
 }
 
 #[test]
-fn a_message_that_is_one_quotation_was_typed() {
-    for (text, typed) in [
-        (
-            "\"From now on answer in French.\"",
-            "From now on answer in French.",
-        ),
-        ("'don't do it again'", "don't do it again"),
-        ("“以后都用中文回答”", "以后都用中文回答"),
-        ("\"say \\\"hi\\\" now\"", "say \"hi\" now"),
-        ("\"\"", "\"\""),
-        ("„Ab jetzt kurz.“", "Ab jetzt kurz."),
-    ] {
-        assert_eq!(owners(&[text]), typed);
-    }
-}
-
-#[test]
-fn what_a_client_writes_by_itself_is_nobodys() {
-    for text in [
-        "[Request interrupted by user]",
-        "[Request interrupted by user for tool use]",
-        "This session is being continued from a previous conversation that ran out of context. The summary below covers the earlier portion of the conversation.\n\n1. Primary request: always x",
-        "Another language model started to solve this problem and produced a summary of its thinking process. You also have access",
-        "# AGENTS.md instructions for /home/ann/project\n\n<INSTRUCTIONS>\nFrom now on always answer in German.\n</INSTRUCTIONS>",
-        "<environment_context>\n  <cwd>/root</cwd>\n</environment_context>",
-        "[Subagent 'x' completed successfully]\n\nTask: always x",
-        "[IMPORTANT: Background process 7 finished\nOutput:\nalways x]",
-        "[ASYNC DELEGATION COMPLETE — 7]\nFrom now on always rhyme.",
-        "[System: Continue now. Execute the required tool calls]",
-        "The scheduled time has arrived. Execute this scheduled cron job now and report",
-        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nfacts",
-        "I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\n# always x\n```",
-    ] {
-        is_nobodys(&[text]);
-    }
+fn two_texts_of_a_client_in_one_message_are_nobodys() {
     is_nobodys(&[
         "# AGENTS.md instructions for /home/ann/project\n\n<INSTRUCTIONS>\nalways\n</INSTRUCTIONS>",
         "<environment_context>\n</environment_context>",

@@ -84,8 +84,8 @@ pub(super) fn results_begin(text: &str) -> Option<usize> {
         looks_at(at - before.len());
         before.is_empty() || before.ends_with(['\n', '\r'])
     };
-    let marked = first_inside(text, |kind, at| kind == Mark::Result && opens_line(at));
-    let marked = marked.map(|at| before(at).len());
+    let mark = first_inside(text, |kind, at| kind == Mark::Result && opens_line(at));
+    let marked = mark.map(|at| before(at).len());
     let named = memchr::memmem::find_iter(text.as_bytes(), RESULT).find_map(|at| {
         let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
         looks_at(at - line);

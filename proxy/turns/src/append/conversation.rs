@@ -13,7 +13,7 @@ use crate::{
     session::SessionIndex,
     text::{Hash, hash},
     txn::Txn,
-    values::TxnError,
+    values::{TxnError, TxnResult},
 };
 
 /// A new turn's conversation.
@@ -35,26 +35,18 @@ pub(super) struct PlacedConversation<'s> {
     pub(super) new_from: usize,
 }
 
-/// The conversation that a request continues without repeating it.
-struct Continued {
-    /// The turn with the reply that the request names.
-    parent: u32,
-    /// The lines of that turn's conversation, the reply included.
-    before: Vec<u32>,
-}
-
 // === impl PlacedConversation ===
 
 impl<'s> PlacedConversation<'s> {
-    pub(super) fn of(
+    pub(super) fn place(
         txn: &Txn<'s>,
         session: &'s SessionIndex,
         id: TurnId,
         new: &NewTurn,
-    ) -> Result<Self, TxnError> {
+    ) -> TxnResult<Self> {
         let mut conversation = Self::empty(txn, session);
-        if let Some(continued) = continued(txn, session, id.session, new)? {
-            conversation.go_on(txn, id.session, &continued, &new.messages)?;
+        if let Some((parent, before)) = continued(txn, session, id.session, new)? {
+            conversation.go_on(txn, keys::id(id.session, parent), &before, &new.messages)?;
         } else {
             let mut before = session.recent().next();
             if let Some((turn, new_from)) = parent(session, id.seq, &new.messages) {
@@ -62,7 +54,7 @@ impl<'s> PlacedConversation<'s> {
                 conversation.new_from = new_from;
                 before = Some(turn);
             }
-            let before = before.map(|(_, it)| it.lines().chain(it.reply));
+            let before = before.map(|(_, record)| record.lines().chain(record.reply));
             conversation.say(&new.messages, before.into_iter().flatten())?;
         }
         Ok(conversation)
@@ -75,7 +67,7 @@ impl<'s> PlacedConversation<'s> {
         parent: Option<u32>,
         new_from: usize,
         new: &NewTurn,
-    ) -> Result<Self, TxnError> {
+    ) -> TxnResult<Self> {
         let mut conversation = Self {
             parent,
             new_from,
@@ -104,12 +96,10 @@ impl<'s> PlacedConversation<'s> {
     fn go_on(
         &mut self,
         txn: &Txn<'_>,
-        number: u64,
-        continued: &Continued,
+        parent: TurnId,
+        mut repeated: &[u32],
         mut messages: &[NewMessage],
-    ) -> Result<(), TxnError> {
-        let Continued { parent, before } = continued;
-        let mut repeated = &before[..];
+    ) -> TxnResult<()> {
         if let Some((first, others)) = messages.split_first()
             && is_system(first.text.as_str())
         {
@@ -118,14 +108,14 @@ impl<'s> PlacedConversation<'s> {
             let mut lines = LineReader::new(txn);
             if let Some((first, others)) = repeated.split_first()
                 && let runs = self.session.runs(&[*first], 0)
-                && let [system] = &lines.messages(keys::id(number, *parent), &runs)?[..]
+                && let [system] = &lines.messages(parent, &runs)?[..]
                 && system.role() == Role::System
             {
                 repeated = others;
             }
         }
         self.places.extend(repeated);
-        self.parent = Some(*parent);
+        self.parent = Some(parent.seq);
         self.new_from = self.places.len();
         self.say(messages, [])
     }
@@ -146,7 +136,7 @@ impl<'s> PlacedConversation<'s> {
         &mut self,
         messages: &[NewMessage],
         before: impl IntoIterator<Item = u32>,
-    ) -> Result<(), TxnError> {
+    ) -> TxnResult<()> {
         let session = self.session;
         let mut before = before.into_iter();
         self.places.reserve(messages.len());
@@ -165,8 +155,8 @@ impl<'s> PlacedConversation<'s> {
             self.is_masked |= self.mask.value(&mut value);
             let canonical = value.to_string();
             let hash = hash(canonical.as_bytes());
-            let line = session.find(&hash, expected).filter(fits);
-            let line = line.unwrap_or_else(|| self.push(canonical));
+            let known = session.find(&hash, expected).filter(fits);
+            let line = known.unwrap_or_else(|| self.push(canonical));
             if hash != text.hash {
                 self.spellings.push((text.hash, hash));
             }
@@ -196,28 +186,25 @@ fn parent<'s>(
 
 /// Returns the index of the first message with this chain, if it is at `from` or later.
 fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<usize> {
+    let has_chain = |message: &&NewMessage| message.chain == chain;
     let last = from
         + messages
             .get(from..)?
             .iter()
-            .rposition(|it| it.chain == chain)?;
+            .rposition(|message| has_chain(&message))?;
     // Messages that do not count leave the chain unchanged.
-    let n_same = messages[..last]
-        .iter()
-        .rev()
-        .take_while(|it| it.chain == chain);
-    let first = last - n_same.count();
+    let first = last - messages[..last].iter().rev().take_while(has_chain).count();
     (first >= from).then_some(first)
 }
 
-/// Returns the conversation that a request continues. Returns `None` if the request names no reply, or one that the session
-/// does not have.
+/// Returns the turn whose reply a request names to continue it, and the lines of that turn's conversation with the reply.
+/// Returns `None` if it names none, or one that the session does not have.
 fn continued(
     txn: &Txn<'_>,
     session: &SessionIndex,
     number: u64,
     new: &NewTurn,
-) -> Result<Option<Continued>, TxnError> {
+) -> TxnResult<Option<(u32, Vec<u32>)>> {
     let reply_id = new.continues.as_deref();
     let Some(parent) = reply_id.and_then(|reply_id| session.with_reply(reply_id)) else {
         return Ok(None);
@@ -228,11 +215,8 @@ fn continued(
         turn => turn?,
     };
     // The mark is half a hash, and another try may have replaced the turn, so the record decides.
-    let turn = turn.filter(|turn| turn.meta.reply_id.as_deref() == reply_id);
-    Ok(turn.map(|turn| {
-        let before = turn.lines().chain(turn.reply).collect();
-        Continued { parent, before }
-    }))
+    let named = turn.filter(|turn| turn.meta.reply_id.as_deref() == reply_id);
+    Ok(named.map(|turn| (parent, turn.lines().chain(turn.reply).collect())))
 }
 
 fn is_system(text: &str) -> bool {

@@ -7,6 +7,7 @@
 use metaclaw_chat::{Message, Role, Speaker, TurnId};
 use serde_json::Value;
 
+use super::conversation::PlacedConversation;
 use crate::{
     lines::LineReader,
     new_turn::NewTurn,
@@ -17,7 +18,7 @@ use crate::{
     texts,
     turn::{BreakCause, PrefixBreak, StreamEnd, TurnKind},
     txn::Txn,
-    values::TxnError,
+    values::TxnResult,
 };
 
 /// Lines with another text that are compared by content. Clients move marks of the cache from message to message, which
@@ -30,14 +31,9 @@ pub(super) struct SentPrompt<'a> {
     pub(super) new: &'a NewTurn,
     /// The session without this turn.
     pub(super) session: &'a SessionIndex,
-    /// The line of each message. Lines that the session does not have are in `own`.
-    pub(super) places: &'a [u32],
-    pub(super) own: &'a [String],
-    /// The turn whose reply it continues.
-    pub(super) parent: Option<u32>,
+    pub(super) conversation: &'a PlacedConversation<'a>,
     /// The text of its [`Setup`].
     pub(super) setup: &'a str,
-    /// The text of its tools.
     pub(super) tools: Option<&'a str>,
 }
 
@@ -46,46 +42,49 @@ pub(super) struct SentPrompt<'a> {
 impl SentPrompt<'_> {
     /// Returns why the prompt is not the continuation of an earlier one. Returns `None` if it is, if there is no earlier
     /// one, or if it is a side turn.
-    pub(super) fn broken(&self, txn: &Txn<'_>) -> Result<Option<PrefixBreak>, TxnError> {
+    pub(super) fn broken(&self, txn: &Txn<'_>) -> TxnResult<Option<PrefixBreak>> {
         // A request that continues nothing begins a conversation, and breaks with nothing.
-        let is_continued = self.parent.is_some() || has_reply(self.new);
+        let is_continued = self.conversation.parent.is_some() || has_reply(self.new);
         if self.new.meta.kind != TurnKind::Main || !is_continued {
             return Ok(None);
         }
-        let Some((seq, before)) = self.closest() else {
+        let Some((before, record)) = self.closest() else {
             return Ok(None);
         };
-        let cause = self.cause(txn, before)?;
-        let before = *seq;
-        Ok(cause.map(|cause| PrefixBreak { cause, before }))
+        let cause = self.cause(txn, record)?;
+        Ok(cause.map(|cause| PrefixBreak {
+            cause,
+            before: *before,
+        }))
     }
 
     /// Returns the earlier turn that begins like this one for the longest. Among equals this is the parent, else the
     /// newest: a sub-agent's turns may be among them.
     fn closest(&self) -> Option<&(u32, Record)> {
-        let was_read = |it: &Record| {
-            it.meta.kind == TurnKind::Main
-                && !matches!(it.meta.end, StreamEnd::UpstreamError { .. })
+        let was_read = |(seq, record): &&(u32, Record)| {
+            *seq != self.id.seq
+                && record.meta.kind == TurnKind::Main
+                && !matches!(record.meta.end, StreamEnd::UpstreamError { .. })
         };
-        let earlier = self.session.recent();
-        let earlier = earlier.filter(|(seq, it)| *seq != self.id.seq && was_read(it));
-        let earlier: Vec<&(u32, Record)> = earlier.collect();
-        let is_parent = |it: &&&(u32, Record)| Some(it.0) == self.parent;
-        let preferred = earlier.iter().find(is_parent).or_else(|| earlier.first())?;
-        let n_same = |(_, it): &(u32, Record)| {
-            let lines = it.lines().zip(self.places);
+        let earlier: Vec<_> = self.session.recent().filter(was_read).collect();
+        let parent = self.conversation.parent;
+        let preferred = earlier
+            .iter()
+            .find(|turn| Some(turn.0) == parent)
+            .or_else(|| earlier.first())?;
+        let n_same = |(_, record): &(u32, Record)| {
+            let lines = record.lines().zip(&self.conversation.places);
             lines.take_while(|(old, new)| old == *new).count()
         };
-        let longest = earlier.iter().rev().max_by_key(|it| n_same(it))?;
-        let closest = if n_same(longest) > n_same(preferred) {
+        let longest = earlier.iter().rev().max_by_key(|turn| n_same(turn))?;
+        Some(if n_same(longest) > n_same(preferred) {
             longest
         } else {
             preferred
-        };
-        Some(closest)
+        })
     }
 
-    fn cause(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<BreakCause>, TxnError> {
+    fn cause(&self, txn: &Txn<'_>, before: &Record) -> TxnResult<Option<BreakCause>> {
         let is_same_setup = texts::shared(&before.setup) == Some(hash(self.setup.as_bytes()));
         let mut lessons = None;
         if !is_same_setup {
@@ -111,7 +110,7 @@ impl SentPrompt<'_> {
         })
     }
 
-    fn has_other_tools(&self, txn: &Txn<'_>, before: &Record) -> Result<bool, TxnError> {
+    fn has_other_tools(&self, txn: &Txn<'_>, before: &Record) -> TxnResult<bool> {
         let (old, new) = match (&before.tools, self.tools) {
             (None, None) => return Ok(false),
             (Some(old), Some(new)) => (old, new),
@@ -127,10 +126,10 @@ impl SentPrompt<'_> {
     /// Returns the role of the first message of an earlier turn that this one does not repeat at its place. What a client
     /// put behind the last words of a person is not missed: OpenClaw ends each prompt with a message about the moment,
     /// and replaces it the next time.
-    fn first_difference(&self, txn: &Txn<'_>, before: &Record) -> Result<Option<Role>, TxnError> {
+    fn first_difference(&self, txn: &Txn<'_>, before: &Record) -> TxnResult<Option<Role>> {
         let old: Vec<u32> = before.lines().collect();
         let mut lines = LineReader::new(txn);
-        let places = old.iter().zip(self.places).enumerate();
+        let places = old.iter().zip(&self.conversation.places).enumerate();
         let others = places.filter(|(_, (old, new))| old != new);
         for (at, (line, new)) in others.take(MOST_COMPARED) {
             let message = self.message(&mut lines, *line)?;
@@ -145,18 +144,11 @@ impl SentPrompt<'_> {
     }
 
     /// Returns whether a client wrote all these messages by itself, in the place of a person.
-    fn are_clients(
-        &self,
-        lines: &mut LineReader<'_, Txn<'_>>,
-        old: &[u32],
-    ) -> Result<bool, TxnError> {
+    fn are_clients(&self, lines: &mut LineReader<'_, Txn<'_>>, old: &[u32]) -> TxnResult<bool> {
         for line in old {
-            let message: Result<Message, _> = serde_json::from_value(self.message(lines, *line)?);
-            let is_clients = message.is_ok_and(|it| {
-                it.utterance()
-                    .is_some_and(|said| said.speaker == Speaker::Client)
-            });
-            if !is_clients {
+            let message: Option<Message> = serde_json::from_value(self.message(lines, *line)?).ok();
+            let said = message.as_ref().and_then(Message::utterance);
+            if said.is_none_or(|said| said.speaker != Speaker::Client) {
                 return Ok(false);
             }
         }
@@ -164,9 +156,9 @@ impl SentPrompt<'_> {
     }
 
     /// Returns the message of a line of the session or of this turn.
-    fn message(&self, lines: &mut LineReader<'_, Txn<'_>>, line: u32) -> Result<Value, TxnError> {
+    fn message(&self, lines: &mut LineReader<'_, Txn<'_>>, line: u32) -> TxnResult<Value> {
         let own = line.checked_sub(self.session.n_lines());
-        if let Some(text) = own.and_then(|own| self.own.get(own as usize)) {
+        if let Some(text) = own.and_then(|own| self.conversation.own.get(own as usize)) {
             let value = serde_json::from_str(text);
             return value.map_err(|error| damaged_turn(self.id, error.to_string()));
         }
@@ -182,6 +174,7 @@ fn has_reply(new: &NewTurn) -> bool {
         let text = message.text.as_str();
         // Most messages are not parsed for this.
         text.contains("\"assistant\"")
-            && serde_json::from_str(text).is_ok_and(|it: Message| it.role() == Role::Assistant)
+            && serde_json::from_str(text)
+                .is_ok_and(|message: Message| message.role() == Role::Assistant)
     })
 }

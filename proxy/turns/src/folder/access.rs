@@ -1,9 +1,12 @@
-//! Checks whether the log's files are usable before sled opens any. sled would not say which one fails, and treats some
-//! unreadable files as the end of the log.
+//! Whether this process may use the log's folder: its files, their format, and the lock that one process holds.
+//!
+//! All of it is checked before sled opens any file. sled would not say which file fails, and treats some unreadable files
+//! as the end of the log. The database has its own lock, but some files are read and moved before it is opened.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
 };
@@ -11,8 +14,12 @@ use std::{
 use metaclaw_chat::if_there;
 use rustix::fs::Access;
 
-use super::{files::entries, opening::FORMAT};
-use crate::{error::OpenError, store::StoreError};
+use super::files::{entries, write};
+use crate::{
+    counter::Flushed,
+    error::OpenError,
+    store::{Store, StoreError},
+};
 
 /// The threads of sled, and ours.
 const THREADS: usize = 9;
@@ -43,23 +50,19 @@ pub(super) fn check(dir: &Path, database: &Path) -> Result<(), OpenError> {
 /// Checks whether this process may start so many threads. sled waits forever for threads that it may not start.
 fn threads() -> io::Result<()> {
     let start = |_| thread::Builder::new().spawn(thread::park);
-    let mut failed = Ok(());
-    let mut started = Vec::new();
-    for thread in (0..THREADS).map(start) {
+    let threads: Vec<_> = (0..THREADS).map(start).collect();
+    let mut started = Ok(());
+    for thread in threads {
         match thread {
-            Ok(thread) => started.push(thread),
-            Err(error) => {
-                failed = Err(error);
-                break;
+            Ok(thread) => {
+                thread.thread().unpark();
+                // The thread does not panic.
+                thread.join().ok();
             }
+            Err(error) => started = Err(error),
         }
     }
-    for thread in started {
-        thread.thread().unpark();
-        // The thread does not panic.
-        thread.join().ok();
-    }
-    failed
+    started
 }
 
 fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
@@ -81,14 +84,15 @@ fn folder(path: &Path) -> Result<(), OpenError> {
 
 /// Checks that a file can be read and written, if it exists.
 fn file(path: &Path) -> Result<(), OpenError> {
-    let tried = || {
+    let open = || {
         if fs::metadata(path)?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        fs::OpenOptions::new().read(true).write(true).open(path)
+        OpenOptions::new().read(true).write(true).open(path)
     };
-    let opened = if_there(tried()).map(drop);
-    opened.map_err(|error| not_usable(path, error))
+    if_there(open())
+        .map(drop)
+        .map_err(|error| not_usable(path, error))
 }
 
 /// Makes the error for an unusable file of the log, with advice.
@@ -124,21 +128,15 @@ pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
 /// Describes the owner of a path that is not accessible.
 fn whose(path: &Path) -> String {
     let us = rustix::process::geteuid().as_raw();
-    let shown = path.display();
-    match fs::symlink_metadata(path).map(|it| (it.uid(), it.mode() & 0o777)) {
+    let (shown, dir) = (path.display(), path.parent().unwrap_or(path).display());
+    match fs::symlink_metadata(path).map(|about| (about.uid(), about.mode() & 0o777)) {
         Ok((owner, mode)) if owner == us => {
             format!("its mode is {mode:o}: `chmod u+rwX {shown}`")
         }
-        Ok((owner, _)) => {
-            let shown = path.parent().unwrap_or(path).display();
-            format!(
-                "it belongs to user {owner}, and this process runs as user {us}: `sudo chown -R {us} {shown}`"
-            )
-        }
-        Err(_) => {
-            let shown = path.parent().unwrap_or(path).display();
-            format!("see who owns it: `ls -ld {shown}`")
-        }
+        Ok((owner, _)) => format!(
+            "it belongs to user {owner}, and this process runs as user {us}: `sudo chown -R {us} {dir}`"
+        ),
+        Err(_) => format!("see who owns it: `ls -ld {dir}`"),
     }
 }
 
@@ -164,4 +162,127 @@ pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
             }
         }
     }
+}
+
+/// The format that this program writes and reads. README.md describes it.
+pub(super) const FORMAT: u32 = 4;
+
+/// The occasion on which a log is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenMode {
+    /// At the start of the program. A damaged database is moved aside. A missing one is reported.
+    First,
+    /// By a command that only reads. A damaged database is not changed. A missing one is reported.
+    Look,
+    /// After a running program has lost it. A damaged database is not changed, because it may not be damaged. If it is
+    /// missing, a new one is created, because turns are waiting.
+    Again {
+        /// Whether a value could not be read.
+        damaged: bool,
+    },
+}
+
+/// The lock of the folder, held until this is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct Lock(#[expect(dead_code, reason = "its lock goes with it")] File);
+
+// === impl Lock ===
+
+impl Lock {
+    /// Takes the lock, and writes this process into the file `holder`.
+    pub(super) fn acquire(dir: &Path, database: &Path) -> Result<Self, OpenError> {
+        let path = dir.join("holder");
+        let unusable = |error| not_usable(&path, error);
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let mut file = options.open(&path).map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+        // An older metaclaw does not take this lock.
+        if Store::is_held(database) {
+            return Err(held(dir, &mut file));
+        }
+        let emptied = file.set_len(0).and_then(|()| file.rewind());
+        if let Err(error) = emptied.and_then(|()| writeln!(file, "{}", std::process::id())) {
+            // If the disk is full, the log reports that elsewhere.
+            tracing::warn!(%error, "the turn log cannot say who holds it");
+        }
+        Ok(Self(file))
+    }
+}
+
+fn held(dir: &Path, file: &mut File) -> OpenError {
+    let mut holder = String::new();
+    let read: io::Result<usize> = file.read_to_string(&mut holder);
+    let holder = match (read, holder.trim()) {
+        (Err(_), _) | (_, "") => "another process".to_owned(),
+        (_, pid) => format!("process {pid}"),
+    };
+    OpenError::Held {
+        dir: dir.to_owned(),
+        holder,
+    }
+}
+
+/// The name of the marker file.
+const MARK: &str = "FORMAT";
+
+/// Checks the marker. If it is missing or unreadable, the log is still usable: its tables show whether it is ours.
+///
+/// # Errors
+/// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
+pub(super) fn check_format(
+    dir: &Path,
+    database: &Path,
+    opening: OpenMode,
+) -> Result<(), OpenError> {
+    let mark = dir.join(MARK);
+    let read = if_there(fs::read(&mark)).map_err(|error| not_usable(&mark, error))?;
+    let Some(bytes) = read else { return Ok(()) };
+    let found = String::from_utf8_lossy(&bytes).trim().to_owned();
+    // Without this check, sled would create an empty database.
+    let exists = database.join("db").is_file();
+    let dir_of = || dir.to_owned();
+    match (found.parse::<u32>(), exists) {
+        (Ok(FORMAT), true) => Ok(()),
+        // A kill happened between creating the file and writing it.
+        (Err(_), false) if found.is_empty() => Ok(()),
+        (Err(_), true) => {
+            tracing::warn!("the file FORMAT of the turn log does not read: it is written anew");
+            Ok(())
+        }
+        (Ok(FORMAT), false) if matches!(opening, OpenMode::Again { .. }) => {
+            let place = dir.display();
+            tracing::error!(%place, "the turn log was removed while it was open: an empty one begins");
+            Flushed::remove(dir).map_err(|error| not_usable(&dir.join("flushed"), error))
+        }
+        (Ok(0..=FORMAT) | Err(_), false) => Err(OpenError::Vanished { dir: dir_of() }),
+        (Ok(0..FORMAT), true) => Err(OpenError::Older {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+        (Ok(_), _) => Err(OpenError::Newer {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+    }
+}
+
+/// Marks the folder, unless it has this marker already.
+pub(super) fn mark_format(dir: &Path) -> io::Result<()> {
+    let (path, text) = (dir.join(MARK), format!("{FORMAT}\n"));
+    if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    write(&path, &text)
 }

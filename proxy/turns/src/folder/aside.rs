@@ -41,11 +41,10 @@ impl CopiedDatabase {
         }
         // If the copy fails, dropping this removes the incomplete copy.
         let copied = Self(dir.join(SCRATCH));
-        let copy = copy_all(database, &copied.0);
-        copy.inspect_err(
-            |error| tracing::warn!(%error, "the turn log is opened without a copy of it"),
-        )
-        .ok()?;
+        if let Err(error) = copy_all(database, &copied.0) {
+            tracing::warn!(%error, "the turn log is opened without a copy of it");
+            return None;
+        }
         Some(copied)
     }
 
@@ -143,7 +142,7 @@ pub(super) fn move_aside(
     why: String,
 ) -> Result<MovedAside, OpenError> {
     let to = free_name(dir, DAMAGED);
-    let moved = fs::rename(database, &to).and_then(|()| remove_count(dir));
+    let moved = fs::rename(database, &to).and_then(|()| Flushed::remove(dir));
     match moved {
         Ok(()) => Ok(MovedAside { to, why }),
         Err(source) => Err(OpenError::Damaged {
@@ -152,11 +151,6 @@ pub(super) fn move_aside(
             source,
         }),
     }
-}
-
-/// Removes the count of transactions, because it belongs to another database.
-pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
-    if_there(fs::remove_file(Flushed::path(dir))).map(drop)
 }
 
 /// Removes a copy that a kill left behind.

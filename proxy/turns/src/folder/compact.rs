@@ -13,7 +13,7 @@ use metaclaw_chat::if_there;
 
 use crate::{
     mend,
-    store::{Store, StoreError},
+    store::{Store, StoreResult},
 };
 
 /// Path of the new database while it is written.
@@ -27,12 +27,12 @@ fn old(dir: &Path) -> PathBuf {
 }
 
 /// Copies all data of a store into a new database beside it.
-pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreError> {
+pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> StoreResult<()> {
     copy_by(dir, cache, |new| store.copy_to(new))
 }
 
 /// Copies all readable data of a store into a new database beside it, and repairs references to lost data there.
-pub(super) fn copy_readable(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreError> {
+pub(super) fn copy_readable(dir: &Path, store: &Store, cache: u64) -> StoreResult<()> {
     copy_by(dir, cache, |new| {
         store.copy_readable_to(new)?;
         mend::mend(new)
@@ -42,8 +42,8 @@ pub(super) fn copy_readable(dir: &Path, store: &Store, cache: u64) -> Result<(),
 fn copy_by(
     dir: &Path,
     cache: u64,
-    copy: impl FnOnce(&Store) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
+    copy: impl FnOnce(&Store) -> StoreResult<()>,
+) -> StoreResult<()> {
     let to = fresh(dir);
     if_there(fs::remove_dir_all(&to))?;
     let new = Store::open(&to, cache)?;

@@ -45,8 +45,8 @@ pub(super) struct DatabaseParts {
 
 impl DatabaseParts {
     /// Checks the files and changes nothing.
-    pub(super) fn look(database: &Path) -> Result<Self, OpenError> {
-        let looked = |path: &Path, is_whole: fn(&[u8]) -> bool| {
+    pub(super) fn check(database: &Path) -> Result<Self, OpenError> {
+        let is_whole_file = |path: &Path, is_whole: fn(&[u8]) -> bool| {
             is_sound(path, is_whole).map_err(|error| not_usable(path, error))
         };
         let mut parts = Self::default();
@@ -58,14 +58,14 @@ impl DatabaseParts {
                     if snapshot.ends_with(UNFINISHED) {
                         parts.unfinished.push(path);
                     } else {
-                        parts.replays |= !looked(&path, is_whole_snapshot)?;
+                        parts.replays |= !is_whole_file(&path, is_whole_snapshot)?;
                         parts.snapshots.push(path);
                     }
                 }
-                "conf" if !looked(&path, is_whole_conf)? => parts.damaged.push(path),
+                "conf" if !is_whole_file(&path, is_whole_conf)? => parts.damaged.push(path),
                 "blobs" => {
                     for blob in entries(&path).map_err(|error| not_usable(&path, error))? {
-                        if !(has_name(&blob) && looked(&blob, is_whole_blob)?) {
+                        if !(has_name(&blob) && is_whole_file(&blob, is_whole_blob)?) {
                             parts.damaged.push(blob);
                             parts.loses = true;
                         }

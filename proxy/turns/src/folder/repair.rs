@@ -12,10 +12,9 @@ use std::{
 };
 
 use super::{
-    access::{not_usable, open_error},
+    access::{OpenMode, not_usable, open_error},
     aside::{self, CopiedDatabase, PROBE},
     compact,
-    opening::OpenMode,
     parts::DatabaseParts,
     readable,
 };
@@ -24,7 +23,7 @@ use crate::{
     error::OpenError,
     health::MovedAside,
     journal, mend,
-    store::{Store, StoreError, panic_text},
+    store::{Store, StoreError, StoreResult, panic_text},
 };
 
 /// The opened database, and what was repaired.
@@ -73,12 +72,7 @@ impl DatabasePlace<'_> {
 
     /// Counts lost data. `n_flushed` is the number of flushed transactions. `is_short` says whether the file is shorter
     /// than before.
-    fn count(
-        self,
-        repaired: &mut Repaired,
-        n_flushed: u64,
-        is_short: bool,
-    ) -> Result<(), StoreError> {
+    fn count(self, repaired: &mut Repaired, n_flushed: u64, is_short: bool) -> StoreResult<()> {
         let store = &repaired.store;
         repaired.n_lost = n_flushed.saturating_sub(journal::last_number(store)?);
         // A log that was read from its beginning, or was truncated, may have lost data in the middle.
@@ -95,16 +89,15 @@ impl DatabasePlace<'_> {
 
     /// Copies all readable data into a new database. The old one is kept as a copy.
     fn salvage(self, repaired: Repaired) -> Result<Repaired, OpenError> {
-        let copied = compact::copy_readable(self.dir, &repaired.store, self.cache);
-        copied.map_err(|error| open_error(self.dir, error))?;
+        compact::copy_readable(self.dir, &repaired.store, self.cache)
+            .map_err(|error| open_error(self.dir, error))?;
         drop(repaired.store);
         Store::wait_until_free(self.database);
         let unusable = |error| not_usable(self.database, error);
         let kept = CopiedDatabase::named(self.dir);
         compact::swap_and_keep(self.dir, self.database, kept.path()).map_err(unusable)?;
-        let store = Store::open(self.database, self.cache);
         Ok(Repaired {
-            store: store.map_err(|error| open_error(self.dir, error))?,
+            store: self.open_store()?,
             // This is the copy from before any change, if there is one.
             copied: repaired.copied.or(Some(kept)),
             ..repaired
@@ -113,7 +106,7 @@ impl DatabasePlace<'_> {
 
     fn open_whole(self) -> Result<Repaired, OpenError> {
         aside::remove_leftovers(self.dir)?;
-        let mut parts = DatabaseParts::look(self.database)?;
+        let mut parts = DatabaseParts::check(self.database)?;
         if parts.read_from() > self.read(parts.read_from())? {
             // The snapshot is of a later log than this one: somebody restored a backup of the log.
             parts.give_up_snapshots();
@@ -128,7 +121,7 @@ impl DatabasePlace<'_> {
         };
         let moved = self.settle(&mut parts)?;
         let why = match self.try_open() {
-            Ok(store) => return Ok(Repaired::of(store, moved, copied)),
+            Ok(store) => return Ok(Repaired::new(store, moved, copied)),
             Err(StoreError::Damaged(why)) => why,
             Err(error) => return Err(open_error(self.dir, error)),
         };
@@ -154,19 +147,23 @@ impl DatabasePlace<'_> {
             }
             None => self.copy(&why)?,
         };
-        let mut parts = DatabaseParts::look(self.database)?;
+        let mut parts = DatabaseParts::check(self.database)?;
         parts.give_up_snapshots();
         self.read(0)?;
         let moved = self.settle(&mut parts)?;
         match self.try_open() {
-            Ok(store) => Ok(Repaired::of(store, moved, Some(copied))),
+            Ok(store) => Ok(Repaired::new(store, moved, Some(copied))),
             Err(StoreError::Damaged(_)) => self.begin(why, Some(copied)),
             Err(error) => Err(open_error(self.dir, error)),
         }
     }
 
+    fn open_store(self) -> Result<Store, OpenError> {
+        Store::open(self.database, self.cache).map_err(|error| open_error(self.dir, error))
+    }
+
     /// Opens it, and reads what every opening needs. Only then sled finds out that a snapshot is wrong.
-    fn try_open(self) -> Result<Store, StoreError> {
+    fn try_open(self) -> StoreResult<Store> {
         // The failed attempt may hold the database for a moment.
         Store::wait_until_free(self.database);
         let store = Store::open(self.database, self.cache)?;
@@ -193,8 +190,7 @@ impl DatabasePlace<'_> {
     /// Checks whether a database can be opened here at all. If not, ours may not be damaged.
     fn probe(self, why: &str) -> Result<(), OpenError> {
         let place = self.dir.join(PROBE);
-        let opened = Store::open(&place, self.cache);
-        let opened = opened.and_then(|store| store.flush());
+        let opened = Store::open(&place, self.cache).and_then(|store| store.flush());
         fs::remove_dir_all(&place).ok();
         opened.map_err(|error| match open_error(self.dir, error) {
             full @ OpenError::Full { .. } => full,
@@ -220,11 +216,9 @@ impl DatabasePlace<'_> {
         }
         let why = format!("it was damaged: {why}");
         let moved = aside::move_aside(self.dir, self.database, why)?;
-        let store = Store::open(self.database, self.cache);
-        let store = store.map_err(|error| open_error(self.dir, error))?;
         Ok(Repaired {
             moved_aside: Some(moved),
-            ..Repaired::of(store, None, None)
+            ..Repaired::new(self.open_store()?, None, None)
         })
     }
 }
@@ -232,7 +226,7 @@ impl DatabasePlace<'_> {
 // === impl Repaired ===
 
 impl Repaired {
-    fn of(store: Store, parts: Option<PathBuf>, copied: Option<CopiedDatabase>) -> Self {
+    fn new(store: Store, parts: Option<PathBuf>, copied: Option<CopiedDatabase>) -> Self {
         Self {
             store,
             moved_aside: None,

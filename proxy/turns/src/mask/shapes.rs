@@ -23,59 +23,8 @@ const VALUE: &str = r#"(?:(?P<quote>["'\\]+)(?P<quoted>[^"'\\\n]{4,})|`(?P<ticke
 /// Keys that can be recognised by their shape, each after [`FRONT`].
 const KEYS: &str = r"sk-[A-Za-z0-9_-]{16,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{20,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}";
 /// Literals that occur in each of them, and in each of [`WORDS`] and [`NAMES`].
-const OF_KEYS: &[&str] = &[
-    "sk-",
-    "sk_",
-    "pk_",
-    "rk_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "akia",
-    "asia",
-    "abia",
-    "acca",
-    "xox",
-    "xapp-",
-    "aiza",
-    "ya29.",
-    "hf_",
-    "gsk_",
-    "xai-",
-    "npm_",
-    "pypi-",
-    "sg.",
-    ":aa",
-    "age-secret-key-1",
-];
-const OF_NAMES: &[&str] = &[
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "密码",
-    "口令",
-    "secret",
-    "token",
-    "credential",
-    "api key",
-    "api_key",
-    "api-key",
-    "apikey",
-    "access_key",
-    "access-key",
-    "accesskey",
-    "private_key",
-    "private-key",
-    "privatekey",
-    "auth_key",
-    "auth-key",
-    "authkey",
-];
+const OF_KEYS: &str = "sk-|sk_|pk_|rk_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|akia|asia|abia|acca|xox|xapp-|aiza|ya29.|hf_|gsk_|xai-|npm_|pypi-|sg.|:aa|age-secret-key-1";
+const OF_NAMES: &str = "password|passwd|passphrase|pwd|密码|口令|secret|token|credential|api key|api_key|api-key|apikey|access_key|access-key|accesskey|private_key|private-key|privatekey|auth_key|auth-key|authkey";
 /// A signed token (RFC 7519): three or more parts, of which the first is JSON.
 const TOKEN: &str = r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}";
 /// A private key in PEM (RFC 7468), or a part of one. Its lines may be escaped.
@@ -110,30 +59,29 @@ static NAMED: LazyLock<Regex> =
 
 type Masked = fn(&Captures<'_>) -> Option<String>;
 
-/// A row of the table of shapes: each match of the pattern contains one of the literals, in any case.
-type ShapeRow = (&'static [&'static str], String, Masked);
+/// A row of the table of shapes: literals between bars, and a pattern, each match of which contains one of them in any
+/// case.
+type ShapeRow = (&'static str, String, Masked);
 
 fn shapes() -> [ShapeRow; 6] {
     [
-        (&["-----begin "], PEM.to_owned(), |_| {
-            Some(of("private key"))
-        }),
-        (&["eyj"], format!("{FRONT}(?:{TOKEN})"), |found| {
-            Some(front(found) + &of("token"))
+        ("-----begin ", PEM.to_owned(), |_| Some(mask("private key"))),
+        ("eyj", format!("{FRONT}(?:{TOKEN})"), |found| {
+            Some(front(found) + &mask("token"))
         }),
         (OF_KEYS, format!("{FRONT}(?:{KEYS})"), |found| {
-            has_digit(&found[0]).then(|| front(found) + &of("api key"))
+            has_digit(&found[0]).then(|| front(found) + &mask("api key"))
         }),
         (
-            &["bearer", "basic", "token"],
+            "bearer|basic|token",
             r"(?P<head>(?i-u:bearer|basic|token)(?:\s|%20)+)(?P<value>[A-Za-z0-9._~+/=-]{16,})"
                 .to_owned(),
-            |found| has_digit(&found["value"]).then(|| found["head"].to_owned() + &of("token")),
+            |found| has_digit(&found["value"]).then(|| found["head"].to_owned() + &mask("token")),
         ),
         (
-            &["://"],
+            "://",
             r#"(?P<head>://[^\s/:@"'\\]*:)(?P<value>[^\s/@"'\\\[]{3,})@"#.to_owned(),
-            |found| Some(format!("{}{}@", &found["head"], of("password"))),
+            |found| Some(format!("{}{}@", &found["head"], mask("password"))),
         ),
         (
             OF_NAMES,
@@ -152,12 +100,12 @@ fn compiled(pattern: &str) -> Regex {
 }
 
 /// Returns the replacement of the value of a field with this name, if the name says that it is a secret.
-pub(super) fn of_field(name: &str, value: &str) -> Option<String> {
+pub(super) fn mask_field(name: &str, value: &str) -> Option<String> {
     let found = NAMED.captures(name)?;
-    of_name(found.name("word").is_some(), value)
+    mask_named(found.name("word").is_some(), value)
 }
 
-fn of(kind: &str) -> String {
+fn mask(kind: &str) -> String {
     format!("[masked: {kind}]")
 }
 
@@ -172,7 +120,7 @@ fn has_digit(text: &str) -> bool {
 
 /// Masks a value that is assigned to a name. Ordinary text has the same words: "the password: required".
 fn assigned(found: &Captures<'_>) -> Option<String> {
-    let part = |name| found.name(name).map(|it| it.as_str());
+    let part = |name| found.name(name).map(|found| found.as_str());
     let (before, value, after) = match (part("quoted"), part("ticked")) {
         (Some(quoted), _) => (part("quote")?, quoted, ""),
         (None, Some(ticked)) if is_prose(ticked) => return None,
@@ -189,7 +137,7 @@ fn assigned(found: &Captures<'_>) -> Option<String> {
     let is_secret = is_word && (is_tight || has_digit(value) || has_signs || is_phrase);
     let is_placeholder =
         value.starts_with(['$', '%', '*', '[', '{', '<']) || value.starts_with("...");
-    let masked = of_name(is_word, value).filter(|_| is_secret || !is_word)?;
+    let masked = mask_named(is_word, value).filter(|_| is_secret || !is_word)?;
     (!is_placeholder).then(|| format!("{}{before}{masked}{after}", &found["head"]))
 }
 
@@ -197,7 +145,7 @@ fn assigned(found: &Captures<'_>) -> Option<String> {
 fn is_prose(ticked: &str) -> bool {
     let between = [", ", " or ", " and ", " | ", "，", "、", "或"];
     let is_call = ticked.ends_with(')') && ticked.contains('(');
-    is_call || between.iter().any(|it| ticked.contains(it))
+    is_call || between.iter().any(|sign| ticked.contains(sign))
 }
 
 /// Splits a value from the back-tick after it that closes one from before the name, as in `password: string`.
@@ -210,13 +158,13 @@ fn before_tick(value: &str) -> (&str, &str) {
 }
 
 /// Returns the replacement of the value of such a name, or `None` if it may be anything else.
-fn of_name(is_word: bool, value: &str) -> Option<String> {
+fn mask_named(is_word: bool, value: &str) -> Option<String> {
     let is_masked = value.starts_with("[masked");
     if is_word {
-        return (value.len() >= 4 && !is_masked).then(|| of("password"));
+        return (value.len() >= 4 && !is_masked).then(|| mask("password"));
     }
     let is_long = value.len() >= 12 && !value.contains(char::is_whitespace);
-    (is_long && has_digit(value)).then(|| of("secret"))
+    (is_long && has_digit(value)).then(|| mask("secret"))
 }
 
 // === impl Literals ===
@@ -228,19 +176,15 @@ impl Literals {
     )]
     fn new() -> Self {
         let rows = shapes();
-        let literals = || {
-            rows.iter()
-                .enumerate()
-                .flat_map(|(n, row)| row.0.iter().map(move |it| (n, it)))
-        };
+        let of_row =
+            |(n, row): (usize, &ShapeRow)| row.0.split('|').map(move |literal| (n, literal));
+        let literals = rows.iter().enumerate().flat_map(of_row);
+        let (shapes, literals): (_, Vec<&str>) = literals.unzip();
         let searcher = AhoCorasick::builder()
             .ascii_case_insensitive(true)
-            .build(literals().map(|(_, literal)| literal))
+            .build(literals)
             .expect("literals of ours");
-        Self {
-            searcher,
-            shapes: literals().map(|(n, _)| n).collect(),
-        }
+        Self { searcher, shapes }
     }
 
     /// Returns which shapes may be in a text, by their index in [`SHAPES`].

@@ -9,21 +9,21 @@ use crate::{
     record::Record,
     session::SessionRecord,
     state,
-    store::{StoreError, StoreSource, Table},
+    store::{StoreResult, StoreSource, Table},
     turn::{RolloutMark, StreamEnd, TurnKind, TurnState},
     txn::Txn,
-    values::{self, TxnError},
+    values::{self, TxnError, TxnResult},
     verdicts,
 };
 
 /// Why a turn of a rollout is excluded whose rollout has an outcome.
 const CUT: &str = "its reply did not come whole";
 
-pub(crate) fn get(source: &impl StoreSource, id: &RolloutId) -> Result<Option<Rollout>, TxnError> {
+pub(crate) fn get(source: &impl StoreSource, id: &RolloutId) -> TxnResult<Option<Rollout>> {
     values::get_json(source, Table::Rollouts, &keys::rollout(id))
 }
 
-pub(crate) fn put(txn: &Txn<'_>, rollout: &Rollout) -> Result<(), StoreError> {
+pub(crate) fn put(txn: &Txn<'_>, rollout: &Rollout) -> StoreResult<()> {
     values::put_json(txn, Table::Rollouts, &keys::rollout(&rollout.id), rollout)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn close(
     id: &RolloutId,
     end: RolloutEnd,
     closed_ms: u64,
-) -> Result<Rollout, TxnError> {
+) -> TxnResult<Rollout> {
     let rollout = get(txn, id)?.ok_or_else(|| LogError::NoSuchRollout { id: id.clone() })?;
     if !rollout.is_open() {
         return Err(LogError::RolloutClosed { id: id.clone() }.into());
@@ -55,27 +55,23 @@ pub(crate) fn close(
 }
 
 /// Settles a turn that came into the log when its rollout was closed already.
-pub(crate) fn arrived(txn: &mut Txn<'_>, id: TurnId, mark: &RolloutMark) -> Result<(), StoreError> {
+pub(crate) fn arrived(txn: &mut Txn<'_>, id: TurnId, mark: &RolloutMark) -> StoreResult<()> {
     let settled = (|| {
-        let Some(rollout) = get(txn, &mark.id)?.filter(|it| !it.is_open()) else {
+        let Some(rollout) = get(txn, &mark.id)?.filter(|rollout| !rollout.is_open()) else {
             return Ok(());
         };
-        let place = steps(txn, &rollout)?.iter().position(|it| *it == id);
+        let place = steps(txn, &rollout)?.iter().position(|step| *step == id);
         place.map_or(Ok(()), |step| settle(txn, &rollout, step, id))
     })();
-    match settled {
-        Ok(()) => Ok(()),
-        Err(TxnError::Store(error)) => Err(error),
-        // The turn itself is in the log, which matters more.
-        Err(TxnError::Refused(error)) => {
-            tracing::warn!(turn = %id, %error, "a turn is not judged by its rollout");
-            Ok(())
-        }
+    // The turn itself is in the log, which matters more.
+    if let Err(error) = values::split(settled)? {
+        tracing::warn!(turn = %id, %error, "a turn is not judged by its rollout");
     }
+    Ok(())
 }
 
 /// Removes a rollout whose session is deleted.
-pub(crate) fn forget(txn: &Txn<'_>, session: &SessionId) -> Result<(), StoreError> {
+pub(crate) fn forget(txn: &Txn<'_>, session: &SessionId) -> StoreResult<()> {
     match RolloutId::of_session(session) {
         Some(id) => values::remove(txn, Table::Rollouts, &keys::rollout(&id)),
         None => Ok(()),
@@ -83,7 +79,7 @@ pub(crate) fn forget(txn: &Txn<'_>, session: &SessionId) -> Result<(), StoreErro
 }
 
 /// Returns the turns of a rollout that are steps of its agent, in the order in which they came.
-fn steps(source: &impl StoreSource, rollout: &Rollout) -> Result<Vec<TurnId>, TxnError> {
+fn steps(source: &impl StoreSource, rollout: &Rollout) -> TxnResult<Vec<TurnId>> {
     let session = rollout.id.session();
     let Some(number) = SessionRecord::number(source, &rollout.agent, &session)? else {
         return Ok(Vec::new());
@@ -101,8 +97,9 @@ fn steps(source: &impl StoreSource, rollout: &Rollout) -> Result<Vec<TurnId>, Tx
 }
 
 /// Gives a turn of a closed rollout its verdict, or excludes it.
-fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> Result<(), TxnError> {
-    let is_whole = Record::get(txn, turn)?.is_some_and(|it| it.meta.end == StreamEnd::Complete);
+fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> TxnResult<()> {
+    let is_whole =
+        Record::get(txn, turn)?.is_some_and(|record| record.meta.end == StreamEnd::Complete);
     let why = rollout.excludes().or_else(|| (!is_whole).then_some(CUT));
     let (agent, state) = state::of_turn(txn, turn)?;
     if state != TurnState::Captured {
@@ -110,13 +107,8 @@ fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> Re
     }
     if let Some(why) = why {
         let why = why.to_owned();
-        return Ok(state::advance(
-            txn,
-            &agent,
-            turn,
-            &state,
-            &TurnState::Spent { why },
-        )?);
+        let spent = TurnState::Spent { why };
+        return Ok(state::advance(txn, &agent, turn, &state, &spent)?);
     }
     if let Some(reward) = rollout.reward(step) {
         verdicts::add(txn, turn, verdict(reward))?;

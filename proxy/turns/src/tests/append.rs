@@ -4,7 +4,7 @@ use metaclaw_chat::{Message, TurnId};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::kit::{Client, as_put, new_log, open, session_turns};
+use super::kit::{Client, as_put, new_log, new_session, one_turn, open, session_turns};
 use crate::{
     JsonText, LogError, StateKind, StreamEnd, Tokens, TurnFilter, TurnKind, TurnState,
     counter::Flushed,
@@ -21,13 +21,13 @@ async fn a_turn_reads_back_as_it_was_put_also_after_reopening() {
     for n in 0..5 {
         let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
         turn.meta.reply_id = Some(format!("chatcmpl-{n}"));
-        put.push((log.append(turn.clone()).await.unwrap(), turn));
+        put.push((log.put(turn.clone()).await, turn));
     }
     log.close().await;
     let log = open(dir.path());
     assert!(log.outcome().recovered);
     for (n, (id, turn)) in put.iter().enumerate() {
-        let back = log.get(*id).await.unwrap().unwrap();
+        let back = log.turn(*id).await;
         assert_eq!(back.state, TurnState::Captured);
         assert_eq!(back.parent, n.checked_sub(1).map(|parent| put[parent].0));
         assert_eq!(&as_put(back), turn);
@@ -48,7 +48,7 @@ async fn what_a_session_repeats_is_stored_once() {
             let said = format!("{session}/{n} tell me something new about the matter at hand");
             let turn = client.turn(&said, &"and so it is ".repeat(20));
             n_raw += serde_json::to_vec(&turn.request().unwrap()).unwrap().len();
-            log.append(turn).await.unwrap();
+            log.put(turn).await;
         }
     }
     let n_stored = log.read(|store| Ok(n_bytes(store))).await.unwrap();
@@ -67,17 +67,16 @@ fn n_bytes(store: &Store) -> usize {
 
 #[tokio::test]
 async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half an ans");
     client.messages.pop();
     cut.meta.end = StreamEnd::Cut;
-    let first = log.append(cut).await.unwrap();
+    let first = log.put(cut).await;
     log.spend(first, "cut").await.unwrap();
     let whole = client.request("half an answer, and the other half");
-    let again = log.append(whole.clone()).await.unwrap();
+    let again = log.put(whole.clone()).await;
     assert_eq!(again, first);
-    let back = log.get(again).await.unwrap().unwrap();
+    let back = log.turn(again).await;
     assert_eq!(back.state, TurnState::Captured);
     assert_eq!(as_put(back), whole);
     let funnel = log.funnel(None).await.unwrap();
@@ -88,15 +87,11 @@ async fn another_try_takes_the_place_of_a_turn_that_was_cut() {
 
 #[tokio::test]
 async fn the_same_request_after_a_whole_reply_is_a_sibling() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
-    log.append(client.turn("hello", "hi")).await.unwrap();
-    let one = log
-        .append(client.turn("question", "one answer"))
-        .await
-        .unwrap();
+    let (_dir, log, mut client) = new_session();
+    log.put(client.turn("hello", "hi")).await;
+    let one = log.put(client.turn("question", "one answer")).await;
     client.messages.pop();
-    let other = log.append(client.request("another answer")).await.unwrap();
+    let other = log.put(client.request("another answer")).await;
     assert_ne!(one, other);
     let listed = log.list(TurnFilter::default()).await.unwrap();
     for turn in &listed[..2] {
@@ -113,43 +108,40 @@ async fn the_same_request_after_a_whole_reply_is_a_sibling() {
 
 #[tokio::test]
 async fn a_stream_cut_while_its_sibling_ran_is_no_retry() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half");
     client.messages.pop();
     cut.meta.end = StreamEnd::Cut;
     let mut sibling = client.request("whole");
     sibling.meta.started_ms = cut.meta.ended_ms - 1;
-    let cut = log.append(cut).await.unwrap();
-    assert_ne!(log.append(sibling).await.unwrap(), cut);
+    let cut = log.put(cut).await;
+    assert_ne!(log.put(sibling).await, cut);
 }
 
 #[tokio::test]
 async fn a_turn_that_another_builds_on_keeps_its_place() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut cut = client.turn("question", "half an ans");
     cut.meta.end = StreamEnd::ClientGone;
-    let cut_id = log.append(cut.clone()).await.unwrap();
+    let cut_id = log.put(cut.clone()).await;
     let mut retry = client.clone();
     retry.messages.pop();
-    let next = log.append(client.turn("go on", "er")).await.unwrap();
+    let next = log.put(client.turn("go on", "er")).await;
     retry.now_ms += 5_000;
-    let retried = log.append(retry.request("whole answer")).await.unwrap();
+    let retried = log.put(retry.request("whole answer")).await;
     assert!(retried != cut_id && retried != next);
-    assert_eq!(as_put(log.get(cut_id).await.unwrap().unwrap()), cut);
+    assert_eq!(as_put(log.turn(cut_id).await), cut);
 }
 
 #[tokio::test]
 async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut turn = client.turn("question", "answer");
     turn.meta.reply_id = Some("chatcmpl-1".to_owned());
-    let id = log.append(turn.clone()).await.unwrap();
-    assert_eq!(log.append(turn.clone()).await.unwrap(), id);
+    let id = log.put(turn.clone()).await;
+    assert_eq!(log.put(turn.clone()).await, id);
     turn.session = "another".parse().unwrap();
-    let other = log.append(turn).await.unwrap();
+    let other = log.put(turn).await;
     assert_ne!(other, id);
     assert_eq!(log.by_reply("chatcmpl-1").await.unwrap(), [id, other]);
     assert_eq!(log.funnel(None).await.unwrap().turns, 2);
@@ -157,15 +149,14 @@ async fn a_reply_with_the_same_id_to_the_same_request_is_one_turn_of_its_session
 
 #[tokio::test]
 async fn a_server_that_gives_every_reply_the_same_id_loses_no_turn() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut first = client.turn("question", "answer");
     let mut second = client.turn("more", "again");
     for turn in [&mut first, &mut second] {
         turn.meta.reply_id = Some("chatcmpl-123".to_owned());
     }
-    let first = log.append(first).await.unwrap();
-    let second = log.append(second).await.unwrap();
+    let first = log.put(first).await;
+    let second = log.put(second).await;
     assert_ne!(first, second);
     assert_eq!(log.funnel(None).await.unwrap().turns, 2);
 }
@@ -175,10 +166,10 @@ async fn sessions_of_two_agents_with_one_name_are_two() {
     let (_dir, log) = new_log();
     let (mut one, mut two) = (Client::new("s", "sys"), Client::new("s", "sys"));
     two.agent = "other";
-    let one = log.append(one.turn("a", "b")).await.unwrap();
+    let one = log.put(one.turn("a", "b")).await;
     let two_turn = two.turn("a", "b");
     let agent = two_turn.agent.clone();
-    let two = log.append(two_turn).await.unwrap();
+    let two = log.put(two_turn).await;
     assert_ne!(one.session, two.session);
     let turns = session_turns(&log, "other", "s").await;
     assert_eq!(turns.len(), 1);
@@ -198,15 +189,14 @@ async fn sessions_of_two_agents_with_one_name_are_two() {
 
 #[tokio::test]
 async fn a_side_turn_between_does_not_break_the_conversation() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
-    let first = log.append(client.turn("question", "answer")).await.unwrap();
+    let (_dir, log, mut client) = new_session();
+    let first = log.put(client.turn("question", "answer")).await;
     let mut title = Client::new("s", "Give this conversation a title.");
     let mut side = title.turn("question / answer", "A talk");
     side.meta.kind = TurnKind::Side;
-    log.append(side).await.unwrap();
-    let next = log.append(client.turn("more", "yes")).await.unwrap();
-    assert_eq!(log.get(next).await.unwrap().unwrap().parent, Some(first));
+    log.put(side).await;
+    let next = log.put(client.turn("more", "yes")).await;
+    assert_eq!(log.turn(next).await.parent, Some(first));
     let funnel = log.funnel(None).await.unwrap();
     assert_eq!((funnel.turns, funnel.main), (3, 2));
 }
@@ -214,30 +204,25 @@ async fn a_side_turn_between_does_not_break_the_conversation() {
 /// A sub-agent of Claude Code has its turns in the owner's session.
 #[tokio::test]
 async fn many_side_turns_between_do_not_break_the_conversation() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
-    let first = log.append(client.turn("question", "answer")).await.unwrap();
+    let (_dir, log, mut client) = new_session();
+    let first = log.put(client.turn("question", "answer")).await;
     let mut sub_agent = Client::new("s", "You look around.");
     let mut before = None;
     for n in 0..40 {
         let mut side = sub_agent.turn(&format!("look at {n}"), "seen");
         side.meta.kind = TurnKind::Side;
-        let id = log.append(side).await.unwrap();
-        assert_eq!(log.get(id).await.unwrap().unwrap().parent, before);
+        let id = log.put(side).await;
+        assert_eq!(log.turn(id).await.parent, before);
         before = Some(id);
     }
-    let next = log.append(client.turn("more", "yes")).await.unwrap();
-    assert_eq!(log.get(next).await.unwrap().unwrap().parent, Some(first));
+    let next = log.put(client.turn("more", "yes")).await;
+    assert_eq!(log.turn(next).await.parent, Some(first));
 }
 
 #[tokio::test]
 async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote_it() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
-    let first = log
-        .append(client.turn("list both", "calling"))
-        .await
-        .unwrap();
+    let (_dir, log, mut client) = new_session();
+    let first = log.put(client.turn("list both", "calling")).await;
     let rewritten = json!({"role": "assistant", "content": "calling", "tool_calls": [
         {"id": "call1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]});
     *client.messages.last_mut().unwrap() = rewritten.try_into().unwrap();
@@ -246,8 +231,8 @@ async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote
         client.messages.push(result.try_into().unwrap());
     }
     let turn = client.request("both are there");
-    let next = log.append(turn.clone()).await.unwrap();
-    let back = log.get(next).await.unwrap().unwrap();
+    let next = log.put(turn.clone()).await;
+    let back = log.turn(next).await;
     assert_eq!(back.parent, Some(first));
     assert_eq!(back.evidence().len(), 2);
     assert_eq!(as_put(back), turn);
@@ -260,11 +245,7 @@ async fn chains_and_lists_are_newest_first() {
     let mut client = Client::new("a", "sys");
     for n in 0..7 {
         client.session = format!("s{}", n % 2);
-        ids.push(
-            log.append(client.turn(&format!("q{n}"), "a"))
-                .await
-                .unwrap(),
-        );
+        ids.push(log.put(client.turn(&format!("q{n}"), "a")).await);
     }
     let chains = log.recent_chains(3).await.unwrap();
     let sessions: Vec<&str> = chains
@@ -272,7 +253,7 @@ async fn chains_and_lists_are_newest_first() {
         .map(|(_, _, session)| session.as_str())
         .collect();
     assert_eq!(sessions, ["s0", "s1", "s0"]);
-    let latest = log.get(ids[6]).await.unwrap().unwrap();
+    let latest = log.turn(ids[6]).await;
     assert_eq!(chains[0].1, latest.meta.chain.then(&latest.reply.unwrap()));
 
     let mut filter = TurnFilter {
@@ -301,14 +282,10 @@ async fn chains_and_lists_are_newest_first() {
 
 #[tokio::test]
 async fn ids_share_the_parents_and_read_back() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut before = Vec::new();
     for n in 0..4u32 {
-        let id = log
-            .append(client.turn(&format!("q{n}"), "a"))
-            .await
-            .unwrap();
+        let id = log.put(client.turn(&format!("q{n}"), "a")).await;
         let mut prompt_ids = before.clone();
         prompt_ids.extend([n, 49_000 + n]);
         let tokens = Tokens {
@@ -323,7 +300,7 @@ async fn ids_share_the_parents_and_read_back() {
         };
         assert!(log.add_tokens(id, tokens.clone()).await.unwrap());
         assert!(!log.add_tokens(id, Tokens::default()).await.unwrap());
-        assert_eq!(log.get(id).await.unwrap().unwrap().tokens, Some(tokens));
+        assert_eq!(log.turn(id).await.tokens, Some(tokens));
         before = [prompt_ids, vec![7, 8, 9]].concat();
     }
     assert_eq!(log.funnel(None).await.unwrap().with_ids, 4);
@@ -340,8 +317,7 @@ async fn ids_share_the_parents_and_read_back() {
 
 #[tokio::test]
 async fn ids_that_come_with_a_turn_are_stored_with_it() {
-    let (dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (dir, log, mut client) = new_session();
     let mut put = Vec::new();
     for n in 0..2u32 {
         let mut turn = client.turn(&format!("q{n}"), "a");
@@ -351,20 +327,20 @@ async fn ids_that_come_with_a_turn_are_stored_with_it() {
             logprobs: vec![-0.5; 4],
             ..Tokens::default()
         });
-        put.push((log.append(turn.clone()).await.unwrap(), turn));
+        put.push((log.put(turn.clone()).await, turn));
     }
     let mut uneven = client.turn("q2", "a");
     uneven.tokens = Some(Tokens {
         ids: vec![1],
         ..Tokens::default()
     });
-    let without = log.append(uneven.clone()).await.unwrap();
+    let without = log.put(uneven.clone()).await;
     uneven.tokens = None;
     put.push((without, uneven));
     log.close().await;
     let log = open(dir.path());
     for (id, turn) in put {
-        assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+        assert_eq!(as_put(log.turn(id).await), turn);
     }
     assert_eq!(log.funnel(None).await.unwrap().with_ids, 2);
 }
@@ -373,10 +349,7 @@ async fn ids_that_come_with_a_turn_are_stored_with_it() {
 async fn subscribers_hear_of_a_turn_that_is_safe() {
     let (_dir, log) = new_log();
     let mut heard = log.subscribe();
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = log.put(one_turn()).await;
     assert_eq!(heard.recv().await.unwrap(), id);
     assert_eq!(log.health(), crate::LogHealth::default());
     let other = log.clone();
@@ -391,15 +364,15 @@ async fn the_last_main_turn_is_found_behind_errands_and_sessions_are_told_apart(
     let mut ids = Vec::new();
     for session in ["a", "b"] {
         let mut client = Client::new(session, "x");
-        ids.push(log.append(client.turn("q", "a")).await.unwrap());
+        ids.push(log.put(client.turn("q", "a")).await);
     }
     let mut client = Client::new("c", "x");
     client.now_ms += 60_000;
     let main = client.turn("q", "a");
-    log.append(main.clone()).await.unwrap();
+    log.put(main.clone()).await;
     let mut errand = client.turn("title?", "A title");
     errand.meta.kind = TurnKind::Side;
-    log.append(errand).await.unwrap();
+    log.put(errand).await;
     assert_eq!(log.last_main_ms().await.unwrap(), Some(main.meta.ended_ms));
 
     let agent = main.agent;
@@ -430,8 +403,7 @@ async fn turns_that_come_together_share_a_transaction() {
 
 #[tokio::test]
 async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let mut errand = client.clone();
     client.turn(&"the owner's long question ".repeat(9), "a");
     let mut put = vec![client.turn("and more", "b")];
@@ -449,7 +421,7 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
     put.push(again);
     let mut ids = Vec::new();
     for turn in &put {
-        ids.push(log.append(turn.clone()).await.unwrap());
+        ids.push(log.put(turn.clone()).await);
     }
     let replies = |store: &Store| {
         let turns = (0..6).map(|seq| Record::get(store, TurnId { session: 1, seq }));
@@ -461,15 +433,14 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
     let replies = log.read(replies).await.unwrap();
     assert_eq!(replies, [4, 6, 8, 10, 12, 14]);
     for (id, turn) in ids.iter().zip(put) {
-        let back = log.get(*id).await.unwrap().unwrap();
+        let back = log.turn(*id).await;
         assert_eq!(back.request, turn.request().unwrap());
     }
 }
 
 #[tokio::test]
 async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let deep = |n| {
         let (open, close) = ("[".repeat(n), "]".repeat(n));
         format!(r#"{{"role":"user","content":{open}7{close}}}"#)
@@ -481,13 +452,13 @@ async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
         let error = log.append(huge).await.unwrap_err();
         assert!(matches!(error, LogError::Unreadable { .. }), "{error}");
         let turn = client.turn(&format!("question {n}"), "answer");
-        let id = log.append(turn.clone()).await.unwrap();
-        assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+        let id = log.put(turn.clone()).await;
+        assert_eq!(as_put(log.turn(id).await), turn);
     }
     let mut nested = client.turn("question", "answer");
     nested.messages[1].text = JsonText::new(deep(126));
-    let id = log.append(nested.clone()).await.unwrap();
-    let back = log.get(id).await.unwrap().unwrap();
+    let id = log.put(nested.clone()).await;
+    let back = log.turn(id).await;
     assert_eq!(back.request, nested.request().unwrap());
     assert_eq!(log.funnel(None).await.unwrap().turns, 3);
 }

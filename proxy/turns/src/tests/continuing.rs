@@ -2,7 +2,7 @@
 
 use metaclaw_chat::Message;
 
-use super::kit::{Client, new_log, open};
+use super::kit::{Client, new_session, open};
 use crate::{NewTurn, Turn, TurnLog};
 
 /// Makes the client's `n`th turn with only its new messages.
@@ -23,8 +23,8 @@ fn continuing(client: &mut Client, n: usize, system: Option<&str>) -> NewTurn {
 }
 
 async fn turn(log: &TurnLog, new: NewTurn) -> Turn {
-    let id = log.append(new).await.unwrap();
-    log.get(id).await.unwrap().unwrap()
+    let id = log.put(new).await;
+    log.turn(id).await
 }
 
 #[tokio::test]
@@ -59,8 +59,7 @@ async fn such_a_turn_reads_back_with_the_whole_conversation_however_long() {
 
 #[tokio::test]
 async fn a_system_text_holds_for_its_own_request() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     turn(&log, continuing(&mut client, 0, Some("sys"))).await;
     let other = turn(&log, continuing(&mut client, 1, Some("other"))).await;
     let mut said = client.messages.clone();
@@ -73,8 +72,7 @@ async fn a_system_text_holds_for_its_own_request() {
 
 #[tokio::test]
 async fn one_that_names_a_reply_of_nobodys_has_what_it_says() {
-    let (_dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (_dir, log, mut client) = new_session();
     let turn = turn(&log, continuing(&mut client, 7, None)).await;
     assert_eq!(turn.request.messages, [Message::user("question 7")]);
     assert_eq!(turn.parent, None);

@@ -2,31 +2,8 @@
 
 use metaclaw_chat::{AgentId, Score};
 
-use super::kit::{Client, open, session_turns, verdict};
-use crate::{NewStep, StateKind, StepOutcome, Tokens, Turn, TurnFilter, TurnState};
-
-fn step(turn: &Turn) -> NewStep {
-    NewStep {
-        agent: turn.agent.clone(),
-        lineage: "0badcafe".to_owned(),
-        n: 1,
-        attempt: 0,
-        turns: vec![turn.id],
-        max_uses: 1,
-        ancestors: Vec::new(),
-        parent: None,
-        hash: "00".to_owned(),
-        choice_ms: None,
-    }
-}
-
-fn trained() -> StepOutcome {
-    StepOutcome::Trained {
-        adapter: "a".to_owned(),
-        checkpoint: "a".to_owned(),
-        gate: None,
-    }
-}
+use super::kit::{Client, open, session_turns, step, trained, verdict};
+use crate::{StateKind, Tokens, Turn, TurnFilter, TurnState};
 
 #[tokio::test]
 async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
@@ -35,7 +12,7 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
     let long = "a long system text ".repeat(200);
     // Another session comes first, so that new numbers would differ.
     let other = Client::new("other", &long).turn("q", "a");
-    log.append(other).await.unwrap();
+    log.put(other).await;
     let mut client = Client::new("s", &long);
     let mut ids = Vec::new();
     for n in 0..3 {
@@ -48,7 +25,7 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
             base: "demo".to_owned(),
             ..Tokens::default()
         });
-        ids.push(log.append(turn).await.unwrap());
+        ids.push(log.put(turn).await);
     }
     for id in &ids[..2] {
         log.judge(*id, verdict(Score::Bad)).await.unwrap();
@@ -56,9 +33,8 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
     log.judge(ids[1], verdict(Score::Good)).await.unwrap();
     log.overrule(ids[1], verdict(Score::Good)).await.unwrap();
     let agent: AgentId = "main".parse().unwrap();
-    let turns = session_turns(&log, "main", "s").await;
-    log.take(step(&turns[0])).await.unwrap();
-    log.finish_step(&agent, 1, trained()).await.unwrap();
+    log.take(step(1, &ids[..1])).await.unwrap();
+    log.finish_step(&agent, 1, trained("a")).await.unwrap();
     log.spend(ids[1], "of no use").await.unwrap();
     log.hold_out(ids[2]).await.unwrap();
     let turns = session_turns(&log, "main", "s").await;
@@ -88,8 +64,8 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
         (3, 3, 2, 0)
     );
     // The copy may be trained on, and the original stays unchanged.
-    copy.take(step(&turns[0])).await.unwrap();
-    copy.finish_step(&agent, 1, trained()).await.unwrap();
+    copy.take(step(1, &ids[..1])).await.unwrap();
+    copy.finish_step(&agent, 1, trained("a")).await.unwrap();
     assert_eq!(session_turns(&log, "main", "s").await, turns);
     copy.close().await;
     let copy = open(to.path());

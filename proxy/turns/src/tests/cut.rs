@@ -30,7 +30,7 @@ async fn fill(dir: &Path, n_bytes: usize) {
     for n in 0..TURNS {
         let turn = client.turn(&format!("question {n}"), &unlike(n, n_bytes));
         let log = log.clone();
-        appending.spawn(async move { log.append(turn).await.unwrap() });
+        appending.spawn(async move { log.put(turn).await });
     }
     appending.join_all().await;
     log.close().await;
@@ -75,7 +75,7 @@ async fn goes_on(dir: &Path, what: &str) {
         assert!(copies.iter().all(|to| to.join("db").is_file()), "{what}");
     }
     let mut client = Client::new("s", "sys");
-    let id = log.append(client.turn("q", "a")).await.unwrap();
+    let id = log.put(client.turn("q", "a")).await;
     log.close().await;
     for n in 1..4 {
         let log = open(dir);
@@ -88,9 +88,8 @@ async fn goes_on(dir: &Path, what: &str) {
         let found = log.get(id).await;
         assert!(matches!(found, Ok(Some(_))), "{what}: {n}: {found:?}");
         assert_eq!(log.funnel(None).await.unwrap().turns, n_left + n, "{what}");
-        log.append(client.turn(&format!("q{n}"), &unlike(n, 9_000)))
-            .await
-            .unwrap();
+        log.put(client.turn(&format!("q{n}"), &unlike(n, 9_000)))
+            .await;
         log.close().await;
     }
 }

@@ -25,7 +25,7 @@ pub(super) async fn filled(dir: &Path) -> Vec<TurnId> {
         let mut client = Client::new(&format!("s{session}"), &"a system text ".repeat(200));
         for n in 0..4 {
             let turn = client.turn(&format!("question {n} of {session}"), &"word ".repeat(60));
-            ids.push(log.append(turn).await.unwrap());
+            ids.push(log.put(turn).await);
         }
     }
     log.judge(ids[0], verdict(Score::Good)).await.unwrap();
@@ -119,9 +119,7 @@ async fn a_snapshot_of_another_log_costs_nothing() {
     let mut client = Client::new("other", "sys");
     for n in 0..400 {
         let answer = format!("{n} ").repeat(1_000);
-        log.append(client.turn(&format!("q{n}"), &answer))
-            .await
-            .unwrap();
+        log.put(client.turn(&format!("q{n}"), &answer)).await;
     }
     log.close().await;
     open(other.path()).close().await;
@@ -279,9 +277,9 @@ async fn a_text_that_is_lost_hides_no_other() {
     let (dir, log) = new_log();
     let long = "a long question ".repeat(100);
     let mut client = Client::new("a", "sys");
-    let broken = log.append(client.turn(&long, "one")).await.unwrap();
+    let broken = log.put(client.turn(&long, "one")).await;
     let mut other = Client::new("b", "sys");
-    let whole = log.append(other.turn("short", "two")).await.unwrap();
+    let whole = log.put(other.turn("short", "two")).await;
     let remove = |store: &Store| {
         let mut texts = Vec::new();
         for pair in store.range(Table::Texts, keys::under(&[])) {
@@ -312,7 +310,7 @@ async fn a_text_that_is_lost_hides_no_other() {
     assert_eq!((exported.n_turns, exported.unreadable), (1, vec![broken]));
     log.recent_chains(10).await.unwrap();
     // The session continues.
-    log.append(client.turn("more", "three")).await.unwrap();
+    log.put(client.turn("more", "three")).await;
     log.close().await;
     open(dir.path()).close().await;
     // A log that is read from its beginning does not have the text, and stores it when it occurs again.
@@ -322,7 +320,7 @@ async fn a_text_that_is_lost_hides_no_other() {
     assert_eq!((outcome.n_lost, outcome.n_gaps), (1, 0));
     assert!(outcome.copied.is_some() && outcome.moved_aside.is_none());
     let mut again = Client::new("a", "sys");
-    let again = log.append(again.turn(&long, "four")).await.unwrap();
+    let again = log.put(again.turn(&long, "four")).await;
     for id in [again, broken, whole] {
         assert!(log.get(id).await.unwrap().is_some(), "{id}");
     }
@@ -354,11 +352,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
         let mut client = Client::new("s", "sys");
         let mut ids = Vec::new();
         for n in 0..30 {
-            ids.push(
-                log.append(client.turn(&format!("q{n}"), "a"))
-                    .await
-                    .unwrap(),
-            );
+            ids.push(log.put(client.turn(&format!("q{n}"), "a")).await);
         }
         // The page is in a table that no turn needs.
         let long = |txn: &mut Txn<'_>| Ok(txn.put(Table::Serving, b"z\0", vec![7; 300_000])?);
@@ -387,7 +381,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
             while log.serving().await.is_err() {
                 tokio::task::yield_now().await;
             }
-            ids.push(log.append(client.turn(what, "a")).await.unwrap());
+            ids.push(log.put(client.turn(what, "a")).await);
             log.close().await;
         }
         let log = open(dir.path());
@@ -416,7 +410,7 @@ async fn a_damaged_page_costs_what_it_held_and_the_log_goes_on() {
         let outcome = log.outcome().clone();
         let mut client = Client::new("new", "sys");
         // The turn is written, whatever else is unreadable.
-        let id = log.append(client.turn("q", "a")).await.unwrap();
+        let id = log.put(client.turn("q", "a")).await;
         let mut n_there = 0;
         for id in &ids {
             loop {

@@ -2,9 +2,9 @@
 
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 
-use super::kit::{Client, as_put, new_log, open, verdict};
+use super::kit::{Client, as_put, new_log, open, step, trained, verdict};
 use crate::{
-    NewStep, StateKind, StepOutcome, Tokens, TurnFilter, TurnLog, TurnState, keys,
+    StateKind, Tokens, TurnFilter, TurnLog, TurnState, keys,
     store::{Store, StoreSource as _, Table},
 };
 
@@ -31,13 +31,6 @@ async fn n_keys(log: &TurnLog, table: Table) -> usize {
     log.read(count).await.unwrap()
 }
 
-/// Returns whether a text is in a log's tables.
-async fn is_said(log: &TurnLog, text: &str) -> bool {
-    let mut lines = Vec::new();
-    log.export(&mut lines).await.unwrap();
-    String::from_utf8(lines).unwrap().contains(text)
-}
-
 #[tokio::test]
 async fn a_session_goes_with_all_that_it_alone_holds() {
     let dir = tempfile::tempdir().unwrap();
@@ -54,7 +47,7 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
                 "q".repeat(9)
             };
             let turn = client.turn(&format!("{n} {said}"), "an answer");
-            let id = log.append(turn.clone()).await.unwrap();
+            let id = log.put(turn.clone()).await;
             log.add_tokens(id, tokens(n)).await.unwrap();
             log.judge(id, verdict(Score::Good)).await.unwrap();
             if name == "a" {
@@ -68,7 +61,7 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
     assert_eq!(log.forget(&agent(), &session("nobody's")).await.unwrap(), 0);
     for again in 0..2 {
         for (id, turn) in &kept {
-            let mut back = log.get(*id).await.unwrap().unwrap();
+            let mut back = log.turn(*id).await;
             back.tokens = None;
             assert_eq!(&as_put(back), turn);
         }
@@ -105,17 +98,17 @@ async fn what_ended_long_ago_is_forgotten() {
     for (name, later) in [("old", 0), ("new", 90_000)] {
         let mut client = Client::new(name, "sys");
         client.now_ms += later;
-        log.append(client.turn("q", "a")).await.unwrap();
+        log.put(client.turn("q", "a")).await;
     }
     let before_ms = Client::new("", "").now_ms + 60_000;
     // The clock was behind when this one was written, after a turn that is young.
     let mut behind = Client::new("behind", "sys");
     behind.now_ms -= 1_000_000;
-    log.append(behind.turn("q", "a")).await.unwrap();
+    log.put(behind.turn("q", "a")).await;
     // The clock was ahead, which says nothing about the turns that were written then.
     let mut ahead = Client::new("ahead", "sys");
     ahead.now_ms += 900_000;
-    log.append(ahead.turn("q", "a")).await.unwrap();
+    log.put(ahead.turn("q", "a")).await;
     let now_ms = before_ms + 60_000;
     assert_eq!(log.forget_before(before_ms, now_ms).await.unwrap(), 1);
     let left = log.sessions().await.unwrap();
@@ -136,26 +129,11 @@ async fn a_step_ends_though_a_turn_of_it_was_forgotten() {
             .await
             .unwrap();
     }
-    let step = NewStep {
-        agent: agent(),
-        lineage: "main-a".to_owned(),
-        n: 1,
-        attempt: 0,
-        turns: turns.clone(),
-        max_uses: 1,
-        ancestors: Vec::new(),
-        parent: None,
-        hash: String::new(),
-        choice_ms: None,
-    };
-    log.take(step).await.unwrap();
+    log.take(step(1, &turns)).await.unwrap();
     log.forget(&agent(), &session("b")).await.unwrap();
-    let outcome = StepOutcome::Trained {
-        adapter: "main-1".to_owned(),
-        checkpoint: "main-a@1".to_owned(),
-        gate: None,
-    };
-    log.finish_step(&agent(), 1, outcome).await.unwrap();
+    log.finish_step(&agent(), 1, trained("main-1"))
+        .await
+        .unwrap();
     let trained = log.in_state(&agent(), StateKind::Trained).await.unwrap();
     assert_eq!(trained, turns[..1]);
     let funnel = log.funnel(None).await.unwrap();
@@ -170,7 +148,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     let mut ids = Vec::new();
     let long = format!("{} the key is sk-secret", "so long ".repeat(300));
     for said in ["hello", &long, "thanks", "sk-secret again"] {
-        let id = log.append(client.turn(said, "an answer")).await.unwrap();
+        let id = log.put(client.turn(said, "an answer")).await;
         let n = u32::try_from(ids.len()).unwrap();
         log.add_tokens(id, tokens(n)).await.unwrap();
         ids.push(id);
@@ -185,10 +163,10 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
         .unwrap();
     assert_eq!(n_masked, 3);
     for again in 0..2 {
-        assert!(!is_said(&log, "sk-secret").await);
-        assert!(is_said(&log, "the key is [key]").await);
+        assert!(!log.exported().await.contains("sk-secret"));
+        assert!(log.exported().await.contains("the key is [key]"));
         for (n, id) in ids.iter().enumerate() {
-            let turn = log.get(*id).await.unwrap().unwrap();
+            let turn = log.turn(*id).await;
             assert_eq!((turn.meta.masked, turn.tokens.is_none()), (n > 0, n > 0));
             assert_eq!(turn.request.messages.len(), 2 + 2 * n);
         }
@@ -211,8 +189,8 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     let mut turn = client.turn("it was [key]", "an answer");
     turn.tokens = Some(tokens(9));
     turn.meta.masked = true;
-    let id = log.append(turn).await.unwrap();
-    let turn = log.get(id).await.unwrap().unwrap();
+    let id = log.put(turn).await;
+    let turn = log.turn(id).await;
     assert!(turn.meta.masked && turn.tokens.is_none());
     assert_eq!(turn.state, TurnState::Captured);
 }
@@ -235,7 +213,7 @@ async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew()
     let mut ids = Vec::new();
     for (name, text) in [("a", "a secret"), ("b", "no secret")] {
         let mut client = Client::new(name, "You are kind.");
-        ids.push(log.append(client.turn(text, "Yes.")).await.unwrap());
+        ids.push(log.put(client.turn(text, "Yes.")).await);
     }
     let key = keys::turn(ids[0]);
     let stored = move |store: &Store| Ok(store.get(Table::Turns, &key)?.unwrap().to_vec());
@@ -244,16 +222,16 @@ async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew()
     assert!(lie_in(dir.path(), &stored), "sled keeps what was removed");
     log.compact().await.unwrap();
     assert!(!lie_in(dir.path(), &stored));
-    assert!(!is_said(&log, "a secret").await);
+    assert!(!log.exported().await.contains("a secret"));
     assert!(
-        is_said(&log, "no secret").await,
+        log.exported().await.contains("no secret"),
         "the other session is there"
     );
     let mut client = Client::new("c", "You are kind.");
-    log.append(client.turn("after", "Yes.")).await.unwrap();
+    log.put(client.turn("after", "Yes.")).await;
     log.close().await;
     let log = open(dir.path());
-    assert!(is_said(&log, "no secret").await && is_said(&log, "after").await);
+    assert!(log.exported().await.contains("no secret") && log.exported().await.contains("after"));
     log.close().await;
 }
 
@@ -261,7 +239,7 @@ async fn what_was_forgotten_is_gone_from_the_disk_once_the_log_is_written_anew()
 async fn a_kill_within_the_swap_loses_nothing() {
     let (dir, log) = new_log();
     let mut client = Client::new("a", "You are kind.");
-    log.append(client.turn("kept", "Yes.")).await.unwrap();
+    log.put(client.turn("kept", "Yes.")).await;
     log.close().await;
     let at = |name: &str| dir.path().join(name);
     // The two cases are after the first rename, and before it.
@@ -275,7 +253,7 @@ async fn a_kill_within_the_swap_loses_nothing() {
             std::fs::create_dir(at("sled.old")).unwrap();
         }
         let log = open(dir.path());
-        assert!(is_said(&log, "kept").await);
+        assert!(log.exported().await.contains("kept"));
         log.close().await;
         assert!(!at("sled.new").exists() && !at("sled.old").exists());
     }
@@ -285,7 +263,7 @@ async fn a_kill_within_the_swap_loses_nothing() {
 async fn a_hint_is_masked_with_the_session_that_it_came_from() {
     let (_dir, log) = new_log();
     let turn = Client::new("s", "sys").turn("hello", "hi");
-    let id = log.append(turn).await.unwrap();
+    let id = log.put(turn).await;
     let told = "Do not say sk-secret.".to_owned();
     let judged = Verdict {
         hint: Some(told.clone()),
@@ -300,7 +278,7 @@ async fn a_hint_is_masked_with_the_session_that_it_came_from() {
     log.mask(&agent(), &session("s"), Box::new(mask))
         .await
         .unwrap();
-    let verdict = log.get(id).await.unwrap().unwrap().verdict.unwrap();
+    let verdict = log.turn(id).await.verdict.unwrap();
     assert_eq!(verdict.hint.as_deref(), Some("Do not say [key]."));
     assert_eq!(verdict.judge_hints, ["Do not say [key]."]);
 }

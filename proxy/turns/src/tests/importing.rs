@@ -38,7 +38,7 @@ async fn imported_turns_are_judged_ones_and_come_once() {
     let agent: AgentId = "main".parse().unwrap();
     let judged = log.in_state(&agent, StateKind::Judged).await.unwrap();
     assert_eq!(judged.len(), 3);
-    let turn = log.get(judged[2]).await.unwrap().unwrap();
+    let turn = log.turn(judged[2]).await;
     assert_eq!(turn.parent, Some(judged[1]));
     assert_eq!(turn.served.imported.as_deref(), Some("rollouts.jsonl"));
     assert_eq!(turn.tokens.unwrap().ids, [2, 2]);

@@ -14,8 +14,8 @@ use std::{
 use metaclaw_chat::{Score, TurnId};
 use tokio::task::JoinSet;
 
-use super::kit::{Client, Dice, as_put, open, session_turns, verdict};
-use crate::{NewStep, NewTurn, TurnFilter, TurnLog, TurnState};
+use super::kit::{Client, Dice, as_put, open, session_turns, step, verdict};
+use crate::{NewTurn, TurnFilter, TurnLog, TurnState};
 
 /// The role of a test binary that was started again: `append ROUND` or `step`.
 const ROLE: &str = "METACLAW_TURNS_TEST_ROLE";
@@ -52,7 +52,7 @@ async fn append_until_killed(log: TurnLog, round: usize) {
             for n in 0..MAX_TURNS {
                 let turn = next(&mut client, n);
                 let reply_id = turn.meta.reply_id.clone().unwrap();
-                let id = log.append(turn).await.unwrap();
+                let id = log.put(turn).await;
                 say(&format!("ack {id} {reply_id}"));
             }
         });
@@ -64,26 +64,11 @@ async fn take_and_wait(log: TurnLog) {
     let mut client = Client::new("s", "sys");
     let mut turns = Vec::new();
     for n in 0..3 {
-        let id = log
-            .append(client.turn(&format!("q{n}"), "a"))
-            .await
-            .unwrap();
+        let id = log.put(client.turn(&format!("q{n}"), "a")).await;
         log.judge(id, verdict(Score::Good)).await.unwrap();
         turns.push(id);
     }
-    let step = NewStep {
-        agent: "main".parse().unwrap(),
-        lineage: "main-a".to_owned(),
-        n: 1,
-        attempt: 0,
-        turns,
-        max_uses: 1,
-        ancestors: Vec::new(),
-        parent: None,
-        hash: "ab".repeat(32),
-        choice_ms: None,
-    };
-    log.take(step).await.unwrap();
+    log.take(step(1, &turns)).await.unwrap();
     say("taken");
     std::future::pending::<()>().await;
 }
@@ -217,10 +202,7 @@ async fn a_step_that_a_kill_interrupted_is_open_after_reopening() {
         (1, 3, 64)
     );
     for id in &open[0].begun.turns {
-        assert_eq!(
-            log.get(*id).await.unwrap().unwrap().state,
-            TurnState::Taken { n: 1 }
-        );
+        assert_eq!(log.turn(*id).await.state, TurnState::Taken { n: 1 });
     }
     log.close().await;
 }

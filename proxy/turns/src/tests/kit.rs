@@ -2,37 +2,91 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, Usage, Verdict, Vote};
+use metaclaw_chat::{ChainHash, JudgedBy, Message, Score, TurnId, Usage, Verdict, Vote};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    JsonText, LessonRef, NewMessage, NewTurn, Served, Turn, TurnLog, TurnMeta, TurnsConfig, read,
-    session::SessionRecord, store::Store,
+    JsonText, LessonRef, NewMessage, NewStep, NewTurn, Served, StepOutcome, Turn, TurnLog,
+    TurnMeta, TurnsConfig, read, session::SessionRecord, store::Store,
 };
 
-pub(super) fn open(dir: &Path) -> TurnLog {
+pub(crate) fn open(dir: &Path) -> TurnLog {
     TurnLog::open(dir, &TurnsConfig::default()).unwrap()
 }
 
 /// A log in a folder of its own.
-pub(super) fn new_log() -> (TempDir, TurnLog) {
+pub(crate) fn new_log() -> (TempDir, TurnLog) {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     (dir, log)
 }
 
+/// A log in a folder of its own, and a client with a session there.
+pub(crate) fn new_session() -> (TempDir, TurnLog, Client) {
+    let (dir, log) = new_log();
+    (dir, log, Client::new("s", "sys"))
+}
+
+/// The first turn of a session.
+pub(crate) fn one_turn() -> NewTurn {
+    Client::new("s", "sys").turn("q", "a")
+}
+
+impl TurnLog {
+    /// Appends a turn.
+    pub(crate) async fn put(&self, turn: NewTurn) -> TurnId {
+        self.append(turn).await.unwrap()
+    }
+
+    /// Returns a turn that the log has.
+    pub(crate) async fn turn(&self, id: TurnId) -> Turn {
+        self.get(id).await.unwrap().unwrap()
+    }
+
+    /// Returns the whole log as lines of JSON.
+    pub(crate) async fn exported(&self) -> String {
+        let mut lines = Vec::new();
+        self.export(&mut lines).await.unwrap();
+        String::from_utf8(lines).unwrap()
+    }
+}
+
+/// Makes the first attempt at a step of the agent `main`.
+pub(crate) fn step(n: u64, turns: &[TurnId]) -> NewStep {
+    NewStep {
+        agent: "main".parse().unwrap(),
+        lineage: "main-a".to_owned(),
+        n,
+        attempt: 0,
+        turns: turns.to_vec(),
+        max_uses: 1,
+        ancestors: Vec::new(),
+        parent: None,
+        hash: "00".repeat(32),
+        choice_ms: None,
+    }
+}
+
+pub(crate) fn trained(adapter: &str) -> StepOutcome {
+    StepOutcome::Trained {
+        adapter: adapter.to_owned(),
+        checkpoint: format!("{adapter}@1"),
+        gate: None,
+    }
+}
+
 /// A growing conversation: the client's next requests.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
-    pub(super) agent: &'static str,
-    pub(super) session: String,
-    pub(super) messages: Vec<Message>,
-    pub(super) now_ms: u64,
+pub(crate) struct Client {
+    pub(crate) agent: &'static str,
+    pub(crate) session: String,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) now_ms: u64,
 }
 
 impl Client {
-    pub(super) fn new(session: &str, system: &str) -> Self {
+    pub(crate) fn new(session: &str, system: &str) -> Self {
         Self {
             agent: "main",
             session: session.to_owned(),
@@ -42,7 +96,7 @@ impl Client {
     }
 
     /// The owner says something and the model answers. The client adds both to its history.
-    pub(super) fn turn(&mut self, said: &str, answered: &str) -> NewTurn {
+    pub(crate) fn turn(&mut self, said: &str, answered: &str) -> NewTurn {
         self.messages.push(Message::user(said));
         let turn = self.request(answered);
         self.messages.push(Message::assistant(answered));
@@ -50,7 +104,7 @@ impl Client {
     }
 
     /// Returns the present request with its reply.
-    pub(super) fn request(&mut self, answered: &str) -> NewTurn {
+    pub(crate) fn request(&mut self, answered: &str) -> NewTurn {
         self.now_ms += 1_000;
         let agent = self.agent.parse().unwrap();
         let chain = *ChainHash::chain(&agent, &self.messages).last().unwrap();
@@ -84,7 +138,7 @@ impl Client {
     }
 }
 
-pub(super) fn served() -> Served {
+pub(crate) fn served() -> Served {
     Served {
         api: None,
         upstream: "policy".to_owned(),
@@ -104,7 +158,7 @@ pub(super) fn served() -> Served {
     }
 }
 
-pub(super) fn verdict(score: Score) -> Verdict {
+pub(crate) fn verdict(score: Score) -> Verdict {
     Verdict {
         votes: vec![Vote::new(score, None)],
         ..Verdict::new(score, JudgedBy::Rules)
@@ -112,7 +166,7 @@ pub(super) fn verdict(score: Score) -> Verdict {
 }
 
 /// Returns a turn without what the log adds, to compare it with the original.
-pub(super) fn as_put(turn: Turn) -> NewTurn {
+pub(crate) fn as_put(turn: Turn) -> NewTurn {
     let request = turn.request;
     let tools = request.tools.as_deref().map(JsonText::of).transpose();
     NewTurn {
@@ -131,15 +185,15 @@ pub(super) fn as_put(turn: Turn) -> NewTurn {
 
 /// Random numbers below a bound, from a seed that the test prints.
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The generator is SplitMix64 (Steele et al. 2014).
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -149,7 +203,7 @@ impl Dice {
 }
 
 /// Returns all turns of a session, in order.
-pub(super) async fn session_turns(log: &TurnLog, agent: &str, session: &str) -> Vec<Turn> {
+pub(crate) async fn session_turns(log: &TurnLog, agent: &str, session: &str) -> Vec<Turn> {
     let (agent, session) = (agent.parse().unwrap(), session.parse().unwrap());
     let turns = move |store: &Store| {
         let Some(number) = SessionRecord::number(store, &agent, &session)? else {

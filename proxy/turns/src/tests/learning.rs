@@ -2,7 +2,7 @@
 
 use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
-use super::kit::{Client, new_log, open, verdict};
+use super::kit::{Client, new_log, new_session, one_turn, open, step, trained, verdict};
 use crate::{
     LessonCounts, LogError, NewStep, StateKind, Step, StepOutcome, TakeError, TakenBack, TurnLog,
     TurnState, Use,
@@ -16,37 +16,11 @@ async fn judged(log: &TurnLog, n: usize) -> Vec<TurnId> {
     let mut client = Client::new("s", "sys");
     let mut ids = Vec::new();
     for n in 0..n {
-        let id = log
-            .append(client.turn(&format!("q{n}"), "a"))
-            .await
-            .unwrap();
+        let id = log.put(client.turn(&format!("q{n}"), "a")).await;
         assert!(log.judge(id, verdict(Score::Good)).await.unwrap());
         ids.push(id);
     }
     ids
-}
-
-fn step(n: u64, attempt: u32, turns: &[TurnId]) -> NewStep {
-    NewStep {
-        agent: agent(),
-        lineage: "main-a".to_owned(),
-        n,
-        attempt,
-        turns: turns.to_vec(),
-        max_uses: 1,
-        ancestors: Vec::new(),
-        parent: None,
-        hash: "00".repeat(32),
-        choice_ms: None,
-    }
-}
-
-fn trained() -> StepOutcome {
-    StepOutcome::Trained {
-        adapter: "main-1".to_owned(),
-        checkpoint: "main-a@1".to_owned(),
-        gate: None,
-    }
 }
 
 #[tokio::test]
@@ -56,7 +30,7 @@ async fn lessons_are_counted_with_and_without_and_outlive_their_turns() {
     assert!(log.overrule(ids[1], verdict(Score::Bad)).await.unwrap());
     let mut without = Client::new("t", "sys").turn("q", "a");
     without.served.skills.clear();
-    let id = log.append(without).await.unwrap();
+    let id = log.put(without).await;
     log.judge(id, verdict(Score::Good)).await.unwrap();
     let session = "s".parse().unwrap();
     assert_eq!(log.forget(&agent(), &session).await.unwrap(), 2);
@@ -91,7 +65,7 @@ async fn a_turn_is_judged_once() {
     let (_dir, log) = new_log();
     let ids = judged(&log, 1).await;
     assert!(!log.judge(ids[0], verdict(Score::Bad)).await.unwrap());
-    let turn = log.get(ids[0]).await.unwrap().unwrap();
+    let turn = log.turn(ids[0]).await;
     assert_eq!(turn.verdict, Some(verdict(Score::Good)));
     assert_eq!(turn.state, TurnState::Judged);
     assert_eq!(log.funnel(Some(&agent())).await.unwrap().judged, 1);
@@ -103,10 +77,7 @@ async fn a_turn_is_judged_once() {
 #[tokio::test]
 async fn of_many_judges_at_once_one_is_heard() {
     let (_dir, log) = new_log();
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = log.put(one_turn()).await;
     let mut judges = tokio::task::JoinSet::new();
     for n in 0..20 {
         let score = if n % 2 == 0 { Score::Good } else { Score::Bad };
@@ -123,7 +94,7 @@ async fn a_step_takes_all_its_turns_or_none() {
     let (_dir, log) = new_log();
     let ids = judged(&log, 3).await;
     assert!(log.spend(ids[2], "no ids").await.unwrap());
-    let error = log.take(step(1, 0, &ids)).await.unwrap_err();
+    let error = log.take(step(1, &ids)).await.unwrap_err();
     let state = TurnState::Spent {
         why: "no ids".to_owned(),
     };
@@ -134,23 +105,23 @@ async fn a_step_takes_all_its_turns_or_none() {
         ids[..2]
     );
 
-    let twice = log.take(step(1, 0, &[ids[0], ids[0]])).await.unwrap_err();
+    let twice = log.take(step(1, &[ids[0], ids[0]])).await.unwrap_err();
     assert_eq!(twice, TakeError::Twice { id: ids[0] }.into());
     assert_eq!(
-        log.take(step(1, 0, &[])).await.unwrap_err(),
+        log.take(step(1, &[])).await.unwrap_err(),
         TakeError::Empty.into()
     );
-    let mut theirs = step(1, 0, &ids[..1]);
+    let mut theirs = step(1, &ids[..1]);
     theirs.agent = "other".parse().unwrap();
     assert_eq!(
         log.take(theirs).await.unwrap_err(),
         TakeError::NotTheirs { id: ids[0] }.into()
     );
 
-    log.take(step(1, 0, &ids[..2])).await.unwrap();
+    log.take(step(1, &ids[..2])).await.unwrap();
     assert_eq!(log.funnel(None).await.unwrap().taken, 2);
     assert!(!log.spend(ids[0], "late").await.unwrap());
-    let open = log.take(step(2, 0, &ids[..1])).await.unwrap_err();
+    let open = log.take(step(2, &ids[..1])).await.unwrap_err();
     assert_eq!(open, TakeError::StepOpen { n: 1 }.into());
 }
 
@@ -158,22 +129,40 @@ async fn a_step_takes_all_its_turns_or_none() {
 async fn a_finished_step_has_trained_its_turns_for_good() {
     let (_dir, log) = new_log();
     let ids = judged(&log, 2).await;
-    log.take(step(1, 0, &ids)).await.unwrap();
-    assert!(!log.finish_step(&agent(), 2, trained()).await.unwrap());
-    assert!(log.finish_step(&agent(), 1, trained()).await.unwrap());
-    assert!(!log.finish_step(&agent(), 1, trained()).await.unwrap());
+    log.take(step(1, &ids)).await.unwrap();
+    assert!(
+        !log.finish_step(&agent(), 2, trained("main-1"))
+            .await
+            .unwrap()
+    );
+    assert!(
+        log.finish_step(&agent(), 1, trained("main-1"))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !log.finish_step(&agent(), 1, trained("main-1"))
+            .await
+            .unwrap()
+    );
     assert_eq!(
         log.in_state(&agent(), StateKind::Trained).await.unwrap(),
         ids
     );
     assert_eq!(
         log.steps(&agent()).await.unwrap()[0].outcome,
-        Some(trained())
+        Some(trained("main-1"))
     );
-    let again = log.take(step(2, 0, &ids)).await.unwrap_err();
+    let again = log.take(step(2, &ids)).await.unwrap_err();
     let state = TurnState::Trained { n: 1 };
     assert_eq!(again, TakeError::NotFree { id: ids[0], state }.into());
-    let same = log.take(step(1, 1, &ids)).await.unwrap_err();
+    let same = log
+        .take(NewStep {
+            attempt: 1,
+            ..step(1, &ids)
+        })
+        .await
+        .unwrap_err();
     assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 }.into());
 }
 
@@ -181,7 +170,7 @@ async fn a_finished_step_has_trained_its_turns_for_good() {
 async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
     let (_dir, log) = new_log();
     let ids = judged(&log, 2).await;
-    log.take(step(1, 0, &ids)).await.unwrap();
+    log.take(step(1, &ids)).await.unwrap();
     let why = "the trainer died".to_owned();
     log.finish_step(&agent(), 1, StepOutcome::Released { why })
         .await
@@ -190,9 +179,14 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
         log.in_state(&agent(), StateKind::Judged).await.unwrap(),
         ids
     );
-    let same = log.take(step(1, 0, &ids)).await.unwrap_err();
+    let same = log.take(step(1, &ids)).await.unwrap_err();
     assert_eq!(same, TakeError::Exists { n: 1, attempt: 0 }.into());
-    log.take(step(1, 1, &ids)).await.unwrap();
+    log.take(NewStep {
+        attempt: 1,
+        ..step(1, &ids)
+    })
+    .await
+    .unwrap();
     assert_eq!(log.steps(&agent()).await.unwrap().len(), 2);
     assert_eq!(log.open_steps().await.unwrap()[0].begun.attempt, 1);
 }
@@ -201,7 +195,7 @@ async fn a_released_step_gives_its_turns_back_and_may_be_tried_again() {
 async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
     let (dir, log) = new_log();
     let ids = judged(&log, 2).await;
-    log.take(step(1, 0, &ids)).await.unwrap();
+    log.take(step(1, &ids)).await.unwrap();
     let declined = StepOutcome::Declined {
         adapter: "main-1".to_owned(),
         checkpoint: "main-1".to_owned(),
@@ -223,7 +217,7 @@ async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
     // In another lineage the same turns may be taken, because that lineage has not used them.
     let other = NewStep {
         lineage: "other".to_owned(),
-        ..step(1, 0, &ids)
+        ..step(1, &ids)
     };
     log.take(other).await.unwrap();
 }
@@ -282,18 +276,16 @@ async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
 
 #[tokio::test]
 async fn what_serves_is_taken_back_and_its_step_says_why() {
-    let (dir, log) = new_log();
-    let mut client = Client::new("s", "sys");
+    let (dir, log, mut client) = new_session();
     for (n, adapter) in [(1, "main-1"), (2, "main-2")] {
-        let id = log.append(client.turn("q", "a")).await.unwrap();
+        let id = log.put(client.turn("q", "a")).await;
         log.judge(id, verdict(Score::Bad)).await.unwrap();
-        log.take(step(n, 0, &[id])).await.unwrap();
-        let trained = StepOutcome::Trained {
-            adapter: adapter.to_owned(),
-            checkpoint: adapter.to_owned(),
-            gate: None,
-        };
-        assert!(log.finish_step(&agent(), n, trained).await.unwrap());
+        log.take(step(n, &[id])).await.unwrap();
+        assert!(
+            log.finish_step(&agent(), n, trained(adapter))
+                .await
+                .unwrap()
+        );
         assert!(
             log.serve_step(&agent(), adapter.to_owned(), None)
                 .await
@@ -327,13 +319,10 @@ async fn what_serves_is_taken_back_and_its_step_says_why() {
 #[tokio::test]
 async fn a_turn_held_out_is_judged_but_never_taken() {
     let (_dir, log) = new_log();
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = log.put(one_turn()).await;
     assert!(log.hold_out(id).await.unwrap());
     assert!(log.judge(id, verdict(Score::Bad)).await.unwrap());
-    let error = log.take(step(1, 0, &[id])).await.unwrap_err();
+    let error = log.take(step(1, &[id])).await.unwrap_err();
     let state = TurnState::HeldOut;
     assert_eq!(error, TakeError::NotFree { id, state }.into());
     assert_eq!(log.funnel(None).await.unwrap().held_out, 1);
@@ -345,7 +334,7 @@ async fn a_verdict_that_is_overruled_is_kept() {
     let ids = judged(&log, 1).await;
     assert!(log.overrule(ids[0], verdict(Score::Bad)).await.unwrap());
     assert!(log.overrule(ids[0], verdict(Score::Unclear)).await.unwrap());
-    let turn = log.get(ids[0]).await.unwrap().unwrap();
+    let turn = log.turn(ids[0]).await;
     assert_eq!(turn.verdict, Some(verdict(Score::Unclear)));
     assert_eq!(turn.overruled, [Score::Good, Score::Bad].map(verdict));
     assert_eq!(turn.state, TurnState::Judged);
@@ -365,12 +354,14 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
     let again = |n, lineage: &str| NewStep {
         max_uses: 2,
         lineage: lineage.to_owned(),
-        ..step(n, 0, &ids)
+        ..step(n, &ids)
     };
-    log.take(step(1, 0, &ids)).await.unwrap();
-    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    log.take(step(1, &ids)).await.unwrap();
+    log.finish_step(&agent(), 1, trained("main-1"))
+        .await
+        .unwrap();
     log.take(again(2, "main-a")).await.unwrap();
-    let state = || async { log.get(ids[0]).await.unwrap().unwrap().state };
+    let state = || async { log.turn(ids[0]).await.state };
     assert_eq!(state().await, TurnState::Taken { n: 2 });
     let why = "the trainer died".to_owned();
     let released = StepOutcome::Released { why };
@@ -381,14 +372,18 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
         ..again(2, "main-a")
     };
     log.take(retry).await.unwrap();
-    log.finish_step(&agent(), 2, trained()).await.unwrap();
+    log.finish_step(&agent(), 2, trained("main-1"))
+        .await
+        .unwrap();
     let error = log.take(again(3, "main-a")).await.unwrap_err();
     let not_free = |error| matches!(error, LogError::NotTaken(TakeError::NotFree { .. }));
     assert!(not_free(error));
     // Another lineage has not used it.
     log.take(again(1, "main-b")).await.unwrap();
-    log.finish_step(&agent(), 1, trained()).await.unwrap();
-    let uses = log.get(ids[1]).await.unwrap().unwrap().uses;
+    log.finish_step(&agent(), 1, trained("main-1"))
+        .await
+        .unwrap();
+    let uses = log.turn(ids[1]).await.uses;
     let used = |lineage: &str, n| Use {
         lineage: lineage.to_owned(),
         n,
@@ -411,12 +406,16 @@ async fn uses_are_counted_over_the_lineages_behind_a_step() {
         max_uses: 2,
         lineage: lineage.to_owned(),
         ancestors: ancestors.to_vec(),
-        ..step(n, 0, &ids)
+        ..step(n, &ids)
     };
     log.take(of("main-a", 1, &[])).await.unwrap();
-    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    log.finish_step(&agent(), 1, trained("main-1"))
+        .await
+        .unwrap();
     log.take(of("main-a", 2, &[])).await.unwrap();
-    log.finish_step(&agent(), 2, trained()).await.unwrap();
+    log.finish_step(&agent(), 2, trained("main-1"))
+        .await
+        .unwrap();
     let both = log.take(of("main-b", 1, &[used("main-a", 2)])).await;
     let not_free = |error| matches!(error, LogError::NotTaken(TakeError::NotFree { .. }));
     assert!(not_free(both.unwrap_err()), "both uses are behind it");
@@ -424,7 +423,9 @@ async fn uses_are_counted_over_the_lineages_behind_a_step() {
     log.take(of("main-b", 1, &[used("main-a", 1)]))
         .await
         .unwrap();
-    log.finish_step(&agent(), 1, trained()).await.unwrap();
+    log.finish_step(&agent(), 1, trained("main-1"))
+        .await
+        .unwrap();
     let error = log.take(of("main-b", 2, &[used("main-a", 1)])).await;
     assert!(not_free(error.unwrap_err()));
 }
@@ -440,10 +441,7 @@ fn at_session_end(score: Score) -> Verdict {
 #[tokio::test]
 async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_else() {
     let (_dir, log) = new_log();
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = log.put(one_turn()).await;
     let at_end = async || {
         let funnel = log.funnel(None).await.unwrap();
         (funnel.judged, funnel.judged_at_session_end)
@@ -455,7 +453,7 @@ async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_el
     assert_eq!(at_end().await, (1, 0));
     assert!(!log.judge(id, verdict(Score::Good)).await.unwrap());
     assert!(!log.judge(id, at_session_end(Score::Good)).await.unwrap());
-    let turn = log.get(id).await.unwrap().unwrap();
+    let turn = log.turn(id).await;
     assert_eq!(turn.verdict, Some(verdict(Score::Bad)));
     assert_eq!(turn.overruled, [at_session_end(Score::Good)]);
     let days = log.statistics(0).await.unwrap();
@@ -465,10 +463,7 @@ async fn a_verdict_of_a_sessions_end_gives_way_to_what_follows_and_to_nothing_el
 #[tokio::test]
 async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdict() {
     let (_dir, log) = new_log();
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = log.put(one_turn()).await;
     log.spend(id, "no rule fits").await.unwrap();
     assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
     assert!(!log.overrule(id, verdict(Score::Bad)).await.unwrap());
@@ -478,9 +473,9 @@ async fn a_spent_turn_is_reopened_for_the_reasons_given_and_once_it_has_a_verdic
             .await
             .unwrap()
     );
-    let turn = log.get(id).await.unwrap().unwrap();
+    let turn = log.turn(id).await;
     assert_eq!(turn.state, TurnState::Judged);
     assert!(log.funnel(None).await.unwrap().spent.is_empty());
-    log.take(step(1, 0, &[id])).await.unwrap();
+    log.take(step(1, &[id])).await.unwrap();
     assert!(!log.reopen(id, &["no rule fits"]).await.unwrap());
 }

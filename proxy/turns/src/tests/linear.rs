@@ -137,7 +137,7 @@ async fn check(at: usize, what: &str, mut history: History, change: Change) {
         client.messages.push(history(N_MESSAGES + n));
         spell(&mut turn);
         counted(&log).await;
-        ids.push(log.append(turn).await.unwrap());
+        ids.push(log.put(turn).await);
         let n_appended = counted(&log).await;
         n_stored += n_new;
         // A changed request is compared with an earlier one, and its record has a place for each message.
@@ -154,7 +154,7 @@ async fn check(at: usize, what: &str, mut history: History, change: Change) {
     }
     for id in &ids {
         counted(&log).await;
-        let turn = log.get(*id).await.unwrap().unwrap();
+        let turn = log.turn(*id).await;
         let n_read = counted(&log).await;
         let most = 8 * n_bytes(&turn.request.messages) + BESIDE;
         assert!(n_read <= most, "{what}: {id}: {n_read} > {most}");
@@ -189,7 +189,7 @@ async fn a_session_whose_requests_leave_out_the_history_is_linear_too() {
             if n % 10 == 9 { n + 1_000 } else { n - 1 }
         ));
         counted(&log).await;
-        log.append(turn).await.unwrap();
+        log.put(turn).await;
         let n_appended = counted(&log).await;
         assert!(n_appended <= BESIDE / 2, "turn {n}: {n_appended}");
     }
@@ -204,7 +204,7 @@ async fn a_turn_of_too_many_messages_is_refused_and_the_next_is_not() {
     let refused = log.append(turn).await.unwrap_err().to_string();
     let expected = "a turn of 250001 messages is not stored: at most 250000 messages are";
     assert_eq!(refused, expected);
-    log.append(client.turn("yo", "yo")).await.unwrap();
+    log.put(client.turn("yo", "yo")).await;
 }
 
 #[tokio::test]
@@ -214,11 +214,7 @@ async fn neighbours_of_a_turn_are_found_without_the_rest_of_its_session() {
     for session in ["s", "t"] {
         let mut client = Client::new(session, "You are patient.");
         for n in 0..60 {
-            ids.push(
-                log.append(client.turn(&format!("{n}"), "yo"))
-                    .await
-                    .unwrap(),
-            );
+            ids.push(log.put(client.turn(&format!("{n}"), "yo")).await);
         }
     }
     counted(&log).await;

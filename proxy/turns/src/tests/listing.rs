@@ -20,9 +20,7 @@ async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
         { "type": "text", "text": "<system-reminder>\nAlways use tabs.\n</system-reminder>" },
         { "type": "text", "text": "Fix the\ntests." },
     ] })));
-    log.append(client.request("I start a sub-agent."))
-        .await
-        .unwrap();
+    log.put(client.request("I start a sub-agent.")).await;
     client.messages.push(message(json!({ "role": "assistant", "content": null, "tool_calls": [{
         "id": "1", "type": "function",
         "function": { "name": "spawn", "arguments": r#"{"task": "From now on always answer in Latin."}"# },
@@ -30,12 +28,12 @@ async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
     client.messages.push(message(
         json!({ "role": "tool", "tool_call_id": "1", "content": "started" }),
     ));
-    log.append(client.request("It runs.")).await.unwrap();
+    log.put(client.request("It runs.")).await;
     client.messages.push(Message::assistant("It runs."));
     client
         .messages
         .push(Message::user("From now on always answer in Latin."));
-    log.append(client.request("Bene.")).await.unwrap();
+    log.put(client.request("Bene.")).await;
     client.messages.push(Message::assistant("Bene."));
     client
         .messages
@@ -43,14 +41,14 @@ async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
     client.messages.push(Message::user(
         "Shorter, please.\nFrom now on always answer in Latin.",
     ));
-    log.append(client.request("Yes.")).await.unwrap();
+    log.put(client.request("Yes.")).await;
     let listed = log.list(TurnFilter::default()).await.unwrap();
     let asked: Vec<Option<&str>> = listed.iter().map(|turn| turn.asked.as_deref()).collect();
     assert_eq!(
         asked,
         [Some("Shorter, please."), None, None, Some("Fix the tests.")]
     );
-    let last = log.get(listed[0].id).await.unwrap().unwrap();
+    let last = log.turn(listed[0].id).await;
     assert_eq!(last.new_words().unwrap().text, "Shorter, please.");
     log.close().await;
 }

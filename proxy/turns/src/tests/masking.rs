@@ -153,15 +153,15 @@ async fn nothing_is_found(place: Place, secret: &str, filler: &str) {
     let mut log = open(dir.path());
     let mut client = Client::new("a", "sys");
     let text = format!("{filler} {secret} {filler}");
-    let first = log.append(client.turn("Hello", "Hi")).await.unwrap();
+    let first = log.put(client.turn("Hello", "Hi")).await;
     let turn = planted(&mut client, place, &text);
-    let second = log.append(turn).await.unwrap();
+    let second = log.put(turn).await;
     if let Place::Hint = place {
         log.judge(second, hint(&text)).await.unwrap();
     }
     for again in 0..2 {
         // The client repeats it, also to a process that never saw it unmasked.
-        let third = log.append(client.turn("And now?", "This.")).await.unwrap();
+        let third = log.put(client.turn("And now?", "This.")).await;
         assert!(!in_tables(&log, secret).await, "{place:?}");
         assert_eq!(
             in_files(dir.path(), secret.as_bytes()),
@@ -176,9 +176,7 @@ async fn nothing_is_found(place: Place, secret: &str, filler: &str) {
         if again == 0 {
             assert_eq!((turns[2].parent, turns[2].id), (Some(second), third));
         }
-        let mut lines = Vec::new();
-        log.export(&mut lines).await.unwrap();
-        let lines = String::from_utf8(lines).unwrap();
+        let lines = log.exported().await;
         assert!(
             lines.contains("[masked: ") && !lines.contains(secret),
             "{place:?}"
@@ -221,7 +219,7 @@ async fn a_long_masked_text_is_stored_apart_once_and_found_again() {
     let secret = &secrets()[0];
     let mut client = Client::new("a", &format!("{} {secret}", "long ".repeat(500)));
     for _ in 0..3 {
-        log.append(client.turn("q", "a")).await.unwrap();
+        log.put(client.turn("q", "a")).await;
     }
     let texts = |store: &Store| Ok(store.range(Table::Texts, keys::under(&[])).count());
     // The three texts are the system prompt, the setup with what was injected, and the tools.
@@ -246,7 +244,7 @@ async fn own_patterns_are_masked_and_known_shapes_stay_where_that_is_wanted() {
     let log = TurnLog::open(dir.path(), &config).unwrap();
     let mut client = Client::new("a", "sys");
     let said = format!("ACME-77 and {}", secrets()[0]);
-    log.append(client.turn(&said, "a")).await.unwrap();
+    log.put(client.turn(&said, "a")).await;
     let turns = session_turns(&log, "main", "a").await;
     let text = turns[0].request.messages[1].text().into_owned();
     assert_eq!(text, format!("[masked] and {}", secrets()[0]));

@@ -192,7 +192,7 @@ async fn a_log_that_is_killed_again_and_again_while_it_opens_loses_nothing() {
         let mut client = Client::new(&format!("s{session}"), "sys");
         for n in 0..10 {
             let turn = client.turn(&format!("question {n} of {session}"), &"word ".repeat(200));
-            ids.push(log.append(turn).await.unwrap());
+            ids.push(log.put(turn).await);
         }
     }
     log.close().await;

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use metaclaw_chat::Size;
 
-use super::kit::{Client, as_put, new_log, open};
+use super::kit::{Client, as_put, new_log, one_turn, open};
 use crate::{OpenError, Turn, TurnLog, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
@@ -48,9 +48,7 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
 #[tokio::test]
 async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone() {
     let (dir, log) = new_log();
-    log.append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    log.put(one_turn()).await;
     log.close().await;
     for cache in [0, 1, 255, 256, (256 << 10) - 1] {
         let config = TurnsConfig {
@@ -78,19 +76,19 @@ async fn a_folder_removed_while_it_is_open_is_noticed_and_what_comes_is_kept() {
         let dir = home.path().join("turns");
         let log = open(&dir);
         let mut client = Client::new("s", "sys");
-        log.append(client.turn("before", "a")).await.unwrap();
+        log.put(client.turn("before", "a")).await;
         let mut broken = log.watch_broken();
         fs::remove_dir_all(dir.join(what)).unwrap();
         let turn = client.turn("after", "b");
-        let id = log.append(turn.clone()).await.unwrap();
+        let id = log.put(turn.clone()).await;
         assert!(broken.has_changed().unwrap(), "it was said");
         broken.wait_for(Option::is_none).await.unwrap();
         let other = client.turn("more", "c");
-        let other_id = log.append(other.clone()).await.unwrap();
+        let other_id = log.put(other.clone()).await;
         log.close().await;
         let log = open(&dir);
         for (id, turn) in [(id, turn), (other_id, other)] {
-            assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
+            assert_eq!(as_put(log.turn(id).await), turn);
         }
         assert_eq!(log.outcome().n_lost, 0);
     }
@@ -103,7 +101,7 @@ async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
     let dir = home.path().join("turns");
     let log = open(&dir);
     let mut client = Client::new("s", "sys");
-    let before = log.append(client.turn("before", "a")).await.unwrap();
+    let before = log.put(client.turn("before", "a")).await;
     let mut broken = log.watch_broken();
     let (here, away) = (dir.join("sled"), home.path().join("away"));
     fs::rename(&here, &away).unwrap();
@@ -113,7 +111,7 @@ async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
             fs::copy(file.path(), here.join(file.file_name())).unwrap();
         }
     }
-    let after = log.append(client.turn("after", "b")).await.unwrap();
+    let after = log.put(client.turn("after", "b")).await;
     assert!(broken.has_changed().unwrap(), "it was said");
     broken.wait_for(Option::is_none).await.unwrap();
     log.close().await;
@@ -129,9 +127,7 @@ async fn an_export_is_one_whole_turn_a_line() {
     for session in ["a", "b"] {
         let mut client = Client::new(session, "sys");
         for n in 0..20 {
-            log.append(client.turn(&format!("q{n}"), "a\nb"))
-                .await
-                .unwrap();
+            log.put(client.turn(&format!("q{n}"), "a\nb")).await;
         }
     }
     let mut lines = Vec::new();

@@ -16,8 +16,8 @@ async fn after(change: impl FnOnce(&mut NewTurn)) -> Option<BrokenPrompt> {
     let first = client.turn("one", "1");
     let mut second = client.turn("two", "2");
     change(&mut second);
-    log.append(first).await.unwrap();
-    let id = log.append(second).await.unwrap();
+    log.put(first).await;
+    let id = log.put(second).await;
     broken(&log, id).await
 }
 
@@ -190,7 +190,7 @@ async fn what_openclaw_ends_each_prompt_with_is_not_missed_in_the_next() {
         let turn = client.request(answered);
         client.messages.pop();
         client.messages.push(Message::assistant(answered));
-        let id = log.append(turn).await.unwrap();
+        let id = log.put(turn).await;
         let cause = broken(&log, id).await.map(|it| it.cause);
         assert_eq!(cause, is_changed.then_some(BreakCause::History), "{said}");
     }
@@ -220,7 +220,7 @@ async fn a_sub_agents_turns_between_two_of_the_owner_break_nothing() {
     );
     for (said, answered) in [("one", "1"), ("two", "2"), ("three", "3")] {
         for client in [&mut owner, &mut sub] {
-            let id = log.append(client.turn(said, answered)).await.unwrap();
+            let id = log.put(client.turn(said, answered)).await;
             assert_eq!(broken(&log, id).await, None);
         }
     }
@@ -231,15 +231,15 @@ async fn a_sub_agents_turns_between_two_of_the_owner_break_nothing() {
 async fn a_turn_that_no_upstream_read_is_not_compared_with() {
     let (_dir, log) = new_log();
     let mut client = Client::new("a", "sys");
-    log.append(client.turn("one", "1")).await.unwrap();
+    log.put(client.turn("one", "1")).await;
     client.messages.push(Message::user("two"));
     let mut failed = client.request("");
     failed.reply = None;
     failed.tools = None;
     failed.meta.end = StreamEnd::UpstreamError { status: 500 };
-    log.append(failed).await.unwrap();
+    log.put(failed).await;
     client.messages.push(Message::user("two again"));
-    let id = log.append(client.request("2")).await.unwrap();
+    let id = log.put(client.request("2")).await;
     assert_eq!(broken(&log, id).await, None);
 }
 
@@ -247,15 +247,15 @@ async fn a_turn_that_no_upstream_read_is_not_compared_with() {
 async fn breaks_are_counted_listed_and_gone_with_their_turns() {
     let (dir, log) = new_log();
     let mut client = Client::new("a", "sys");
-    log.append(client.turn("one", "1")).await.unwrap();
+    log.put(client.turn("one", "1")).await;
     client.messages[0] = Message::system(format!("sys with sk-{} inside", "A1".repeat(12)));
-    let id = log.append(client.turn("two", "2")).await.unwrap();
+    let id = log.put(client.turn("two", "2")).await;
     // The log is opened again: it compares with what it reads from the disk.
     log.close().await;
     let log = open(dir.path());
     let mut third = client.turn("three", "3");
     third.served.adapter = None;
-    let last = log.append(third).await.unwrap();
+    let last = log.put(third).await;
     let (cause, .., now) = told(broken(&log, id).await);
     assert_eq!(cause, BreakCause::System);
     assert!(now.contains("[masked") && !now.contains("A1A1"), "{now}");

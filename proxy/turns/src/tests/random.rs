@@ -215,7 +215,7 @@ proptest! {
                 }
             }
             for (id, turn) in &put {
-                assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
+                assert_eq!(&as_put(log.turn(*id).await), turn);
             }
             let n_turns = log.funnel(None).await.unwrap().turns;
             assert_eq!(n_turns, put.len() as u64);

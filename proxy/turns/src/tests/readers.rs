@@ -20,10 +20,10 @@ async fn unread(log: &TurnLog) -> Vec<String> {
 async fn a_reader_goes_on_after_the_last_transaction_that_it_noted() {
     let (dir, log) = new_log();
     let mut client = Client::new("a", "sys");
-    log.append(client.turn("before", "yes")).await.unwrap();
+    log.put(client.turn("before", "yes")).await;
     assert_eq!(unread(&log).await, [""; 0], "old turns are not read");
     for said in ["one", "two", "three"] {
-        log.append(client.turn(said, "yes")).await.unwrap();
+        log.put(client.turn(said, "yes")).await;
     }
     log.close().await;
     let log = open(dir.path());
@@ -47,7 +47,7 @@ async fn a_reader_goes_on_after_the_last_transaction_that_it_noted() {
     // The log was cut: its next transactions have numbers that were noted.
     log.note_read(READER, Some(u64::MAX)).await.unwrap();
     log.resume(READER).await.unwrap();
-    log.append(client.turn("four", "yes")).await.unwrap();
+    log.put(client.turn("four", "yes")).await;
     assert_eq!(unread(&log).await, ["1-4"]);
     log.close().await;
 }
@@ -56,8 +56,8 @@ async fn a_reader_goes_on_after_the_last_transaction_that_it_noted() {
 async fn turns_that_are_restored_are_not_read() {
     let (_other_dir, other) = new_log();
     let mut client = Client::new("a", "sys");
-    let id = other.append(client.turn("old", "yes")).await.unwrap();
-    let old = Restoring::default().next(other.get(id).await.unwrap().unwrap());
+    let id = other.put(client.turn("old", "yes")).await;
+    let old = Restoring::default().next(other.turn(id).await);
     let (_dir, log) = new_log();
     log.resume(READER).await.unwrap();
     log.restore(vec![old]).await.unwrap();
@@ -68,7 +68,7 @@ async fn turns_that_are_restored_are_not_read() {
         verdict: None,
     };
     log.import(vec![imported]).await.unwrap();
-    log.append(client.turn("new", "yes")).await.unwrap();
+    log.put(client.turn("new", "yes")).await;
     assert_eq!(unread(&log).await, ["2-0", "1-1"]);
     log.close().await;
 }

@@ -19,7 +19,7 @@ async fn the_replies_of_a_session_are_told_with_their_upstreams_and_all_their_fi
     let mut silent = one.turn("c", "d");
     silent.reply = None;
     for turn in [first, other.turn("x", "y"), silent, one.turn("e", "f")] {
-        log.append(turn).await.unwrap();
+        log.put(turn).await;
     }
     let (agent, session) = ("main".parse().unwrap(), "one".parse().unwrap());
     let replies = log.replies(&agent, &session).await.unwrap();

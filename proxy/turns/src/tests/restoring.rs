@@ -6,20 +6,13 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use proptest::prelude::*;
 
 use super::{
-    kit::{Client, open, verdict},
+    kit::{Client, open, step, trained, verdict},
     random::{asking, turn},
 };
 use crate::{
-    AsideLog, DailyCounts, ExportedTurn, LogCounts, MAX_RESTORE, NewStep, RestoreOutcome,
-    Restoring, SetAside, StepOutcome, StreamEnd, Tokens, TurnFilter, TurnLog, TurnState,
-    TurnsConfig,
+    AsideLog, DailyCounts, ExportedTurn, LogCounts, MAX_RESTORE, RestoreOutcome, Restoring,
+    SetAside, StreamEnd, Tokens, TurnFilter, TurnLog, TurnState, TurnsConfig,
 };
-
-async fn exported(log: &TurnLog) -> String {
-    let mut lines = Vec::new();
-    log.export(&mut lines).await.unwrap();
-    String::from_utf8(lines).unwrap()
-}
 
 /// Restores an export.
 async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
@@ -65,29 +58,6 @@ fn assert_same(one: &str, other: &str) {
     assert_eq!(one.len(), other.len());
 }
 
-fn step(agent: &AgentId, n: u64, turns: Vec<TurnId>) -> NewStep {
-    NewStep {
-        agent: agent.clone(),
-        lineage: "0badcafe".to_owned(),
-        n,
-        attempt: 0,
-        turns,
-        max_uses: 2,
-        ancestors: Vec::new(),
-        parent: None,
-        hash: "00".to_owned(),
-        choice_ms: None,
-    }
-}
-
-fn trained() -> StepOutcome {
-    StepOutcome::Trained {
-        adapter: "a".to_owned(),
-        checkpoint: "a".to_owned(),
-        gate: None,
-    }
-}
-
 /// Gives turns the states of a learner, according to numbers.
 async fn learn(log: &TurnLog, ids: &[TurnId], fates: &[u8]) {
     let agent: AgentId = "main".parse().unwrap();
@@ -111,14 +81,14 @@ async fn learn(log: &TurnLog, ids: &[TurnId], fates: &[u8]) {
         }
         // A turn that was sent twice occurs twice, and its second state may differ.
         taken.retain(|it| it != id);
-        let turn = log.get(*id).await.unwrap().unwrap();
+        let turn = log.turn(*id).await;
         if turn.state == TurnState::Judged && fate % 5 == 0 {
             taken.push(*id);
         }
     }
     if !taken.is_empty() {
-        log.take(step(&agent, 1, taken)).await.unwrap();
-        log.finish_step(&agent, 1, trained()).await.unwrap();
+        log.take(step(1, &taken)).await.unwrap();
+        log.finish_step(&agent, 1, trained("a")).await.unwrap();
     }
 }
 
@@ -138,24 +108,24 @@ proptest! {
             let mut ids = Vec::new();
             for asking in &asked {
                 let turn = turn(&mut clients[usize::from(asking.session)], asking);
-                ids.push(log.append(turn).await.unwrap());
+                ids.push(log.put(turn).await);
             }
             learn(&log, &ids, &fates).await;
             let agent = "main".parse().unwrap();
             let learned = DailyCounts { lessons: 1, learning_tokens: 40, ..DailyCounts::default() };
             log.count(&agent, clients[0].now_ms, learned).await.unwrap();
-            let (export, before) = (exported(&log).await, told(&log).await);
+            let (export, before) = (log.exported().await, told(&log).await);
             log.close().await;
 
             let log = open(to.path());
             let outcome = restore(&log, &export).await;
             assert_eq!(outcome, RestoreOutcome { n_new: export.lines().count(), n_known: 0 });
             assert_same(&told(&log).await, &before);
-            assert_same(&exported(&log).await, &export);
+            assert_same(&log.exported().await, &export);
             // The restore is repeated, and nothing occurs twice.
             let outcome = restore(&log, &export).await;
             assert_eq!(outcome, RestoreOutcome { n_new: 0, n_known: export.lines().count() });
-            assert_same(&exported(&log).await, &export);
+            assert_same(&log.exported().await, &export);
             log.close().await;
             let log = open(to.path());
             assert_same(&told(&log).await, &before);
@@ -171,16 +141,16 @@ async fn what_no_turn_tells_comes_back_too() {
     let log = open(from.path());
     let agent: AgentId = "main".parse().unwrap();
     let mut gone = Client::new("gone", "sys");
-    log.append(gone.turn("q", "a")).await.unwrap();
+    log.put(gone.turn("q", "a")).await;
     let mut first = Client::new("first", "sys");
     first.messages.push(metaclaw_chat::Message::user("one"));
     let mut broken = first.request("");
     broken.meta.end = StreamEnd::Cut;
     broken.reply = None;
-    log.append(broken).await.unwrap();
+    log.put(broken).await;
     let mut second = Client::new("second", "sys");
     second.now_ms += 100;
-    log.append(second.turn("two", "b")).await.unwrap();
+    log.put(second.turn("two", "b")).await;
     // Another try replaces the first one. The second session's turn came before it.
     let mut turn = first.request("a");
     turn.tokens = Some(Tokens {
@@ -191,22 +161,22 @@ async fn what_no_turn_tells_comes_back_too() {
         base: "demo".to_owned(),
         ..Tokens::default()
     });
-    let id = log.append(turn).await.unwrap();
+    let id = log.put(turn).await;
     log.judge(id, verdict(Score::Bad)).await.unwrap();
-    log.take(step(&agent, 1, vec![id])).await.unwrap();
+    log.take(step(1, &[id])).await.unwrap();
     log.forget(&agent, &"gone".parse().unwrap()).await.unwrap();
     // Without token ids, `previous_response_id` shows what it continues.
     let mut third = Client::new("third", "sys");
     let mut turn = third.turn("three", "c");
     turn.meta.reply_id = Some("resp-1".to_owned());
-    log.append(turn).await.unwrap();
+    log.put(turn).await;
     let mut onward = Client::new("third", "sys");
     onward.messages.clear();
     onward.now_ms = third.now_ms;
     let mut turn = onward.turn("and then?", "d");
     turn.continues = Some("resp-1".to_owned());
-    log.append(turn).await.unwrap();
-    let (export, before) = (exported(&log).await, told(&log).await);
+    log.put(turn).await;
+    let (export, before) = (log.exported().await, told(&log).await);
     assert!(before.contains(r#""forgotten": 1"#) && before.contains(r#""taken": 1"#));
 
     let other = open(to.path());
@@ -215,17 +185,14 @@ async fn what_no_turn_tells_comes_back_too() {
     let told_there = told(&other).await;
     let states = before.replace("\"is\": \"taken\",\n        \"n\": 1", "\"is\": \"judged\"");
     assert_same(&told_there, &free(&states));
-    let restored = other.get(id).await.unwrap().unwrap();
-    let mut expected = log.get(id).await.unwrap().unwrap();
+    let restored = other.turn(id).await;
+    let mut expected = log.turn(id).await;
     // The step that had taken it belongs to the other log.
     assert_eq!(expected.state, TurnState::Taken { n: 1 });
     expected.state = TurnState::Judged;
     assert_eq!(restored, expected);
     // A new session gets an unused number.
-    let id = other
-        .append(Client::new("new", "sys").turn("q", "a"))
-        .await
-        .unwrap();
+    let id = other.put(Client::new("new", "sys").turn("q", "a")).await;
     assert_eq!(id.session, 5);
     let many = vec![Restoring::default().next(restored); MAX_RESTORE + 1];
     assert!(other.restore(many).await.is_err());
@@ -237,10 +204,7 @@ async fn fill(dir: &Path, session: &str, from_ms: u64, n: usize) -> Vec<TurnId> 
     client.now_ms = from_ms;
     let mut ids = Vec::new();
     for n in 0..n {
-        let id = log
-            .append(client.turn(&format!("{session} {n}"), "a"))
-            .await
-            .unwrap();
+        let id = log.put(client.turn(&format!("{session} {n}"), "a")).await;
         log.judge(id, verdict(Score::Good)).await.unwrap();
         ids.push(id);
     }
@@ -273,7 +237,7 @@ async fn a_log_that_was_set_aside_comes_back_in_its_time_and_once() {
     let log = open(dir.path());
     for n_lacking in [8, 0] {
         let old = AsideLog::open(&aside, &TurnsConfig::default()).unwrap();
-        let export = exported(old.log()).await;
+        let export = old.log().exported().await;
         old.close().await;
         let fingerprints = export.lines().map(|line| {
             let line: ExportedTurn = serde_json::from_str(line).unwrap();
@@ -339,7 +303,7 @@ async fn a_folder_that_is_no_log_of_ours_is_told() {
     assert!(error.contains("the tables blobs"), "{error}");
     match AsideLog::open(&garbage, &config) {
         Ok(empty) => {
-            assert_eq!(exported(empty.log()).await, "");
+            assert_eq!(empty.log().exported().await, "");
             empty.close().await;
         }
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -45,7 +45,7 @@ fn scored(outcome: f32, steps: &[f32]) -> RolloutEnd {
 }
 
 async fn reward(log: &TurnLog, turn: metaclaw_chat::TurnId) -> Option<f32> {
-    let turn = log.get(turn).await.unwrap().unwrap();
+    let turn = log.turn(turn).await;
     turn.verdict.and_then(|it| it.reward)
 }
 
@@ -55,11 +55,11 @@ async fn the_outcome_judges_every_turn_and_steps_add_to_it_whenever_they_come() 
     let of = rollout(0);
     log.open_rollout(of.clone()).await.unwrap();
     let mut agent = client(&of);
-    let first = log.append(step(&mut agent, &of, "go")).await.unwrap();
+    let first = log.put(step(&mut agent, &of, "go")).await;
     let mut title = agent.request("A title");
     title.meta.kind = TurnKind::Side;
     title.served.rollout = Some(of.mark());
-    let title = log.append(title).await.unwrap();
+    let title = log.put(title).await;
     let closed = log
         .close_rollout(&of.id, scored(-0.5, &[0.25, 1.0]), 5)
         .await
@@ -69,11 +69,11 @@ async fn the_outcome_judges_every_turn_and_steps_add_to_it_whenever_they_come() 
         (Some(-0.5), Some(5))
     );
     // Its copy may reach the log when the outcome is known already.
-    let late = log.append(step(&mut agent, &of, "go on")).await.unwrap();
+    let late = log.put(step(&mut agent, &of, "go on")).await;
     assert_eq!(reward(&log, first).await, Some(-0.25));
     assert_eq!(reward(&log, late).await, Some(0.5));
     assert_eq!(reward(&log, title).await, None);
-    let turn = log.get(late).await.unwrap().unwrap();
+    let turn = log.turn(late).await;
     assert_eq!(turn.state, TurnState::Judged);
     let verdict = turn.verdict.unwrap();
     assert_eq!(
@@ -125,9 +125,9 @@ async fn nothing_is_learned_from_what_failed_or_is_held_out_or_was_cut() {
         if of.attempt == 3 {
             turn.meta.end = StreamEnd::Cut;
         }
-        let turn = log.append(turn).await.unwrap();
+        let turn = log.put(turn).await;
         log.close_rollout(&of.id, end, 5).await.unwrap();
-        let state = log.get(turn).await.unwrap().unwrap().state;
+        let state = log.turn(turn).await.state;
         assert_eq!(
             state,
             TurnState::Spent {
@@ -143,10 +143,7 @@ async fn a_copied_session_brings_its_rollout_along() {
     let (from, to) = (open(from_dir.path()), open(to_dir.path()));
     let of = rollout(0);
     from.open_rollout(of.clone()).await.unwrap();
-    let turn = from
-        .append(step(&mut client(&of), &of, "go"))
-        .await
-        .unwrap();
+    let turn = from.put(step(&mut client(&of), &of, "go")).await;
     let closed = from
         .close_rollout(&of.id, scored(1.0, &[]), 5)
         .await
@@ -162,7 +159,7 @@ async fn a_rollout_is_closed_once_listed_newest_first_and_forgotten_with_its_ses
         log.open_rollout(rollout(n)).await.unwrap();
     }
     let of = rollout(1);
-    log.append(step(&mut client(&of), &of, "go")).await.unwrap();
+    log.put(step(&mut client(&of), &of, "go")).await;
     log.close_rollout(&of.id, scored(1.0, &[]), 5)
         .await
         .unwrap();

@@ -56,7 +56,7 @@ async fn many_turns_of_one_system_text_are_small() {
                 turn.tools = Some(tools.clone());
                 turn.meta.reply_id = Some(format!("chatcmpl-{:016x}{n:08}", dice.below(u64::MAX)));
                 n_raw += serde_json::to_vec(&turn.request().unwrap()).unwrap().len();
-                log.append(turn).await.unwrap();
+                log.put(turn).await;
             }
             n_raw
         });

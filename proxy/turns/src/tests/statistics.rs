@@ -12,19 +12,19 @@ async fn counts_of_a_day_outlive_the_texts_and_go_in_their_time() {
     let (dir, log) = new_log();
     let agent = "main".parse().unwrap();
     let mut client = Client::new("a", "sys");
-    let first = log.append(client.turn("one", "1")).await.unwrap();
+    let first = log.put(client.turn("one", "1")).await;
     let day = day_of(client.now_ms);
     // A try that broke off, and the one that replaced it, count as one turn, and both are paid.
     client.messages.push(metaclaw_chat::Message::user("two"));
     let mut broken = client.request("");
     broken.meta.end = StreamEnd::Cut;
     broken.reply = None;
-    log.append(broken).await.unwrap();
-    log.append(client.request("2")).await.unwrap();
+    log.put(broken).await;
+    log.put(client.request("2")).await;
     log.judge(first, verdict(Score::Bad)).await.unwrap();
     log.overrule(first, verdict(Score::Good)).await.unwrap();
     client.now_ms += DAY_MS;
-    log.append(client.turn("three", "3")).await.unwrap();
+    log.put(client.turn("three", "3")).await;
     let lessons = DailyCounts {
         lessons: 1,
         learning_tokens: 40,

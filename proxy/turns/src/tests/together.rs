@@ -6,7 +6,6 @@ use std::{
 };
 
 use metaclaw_chat::{Score, TurnId};
-use tokio::sync::Semaphore;
 
 use super::kit::{Client, as_put, new_log, open, session_turns, verdict};
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     engine::{JobBatch, StoreEngine},
     folder::{self, OpenMode, wait_until_free},
     health::LogState,
-    jobs::{Append, PendingTurn},
+    jobs::Append,
     journal::{self, MAX_TURNS},
     keys,
     store::{Bytes, Store},
@@ -26,18 +25,11 @@ fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), OpenMode::First).unwrap();
     let mut engine = StoreEngine::new(opened);
     let state = std::sync::Arc::new(LogState::new());
-    let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
     let appends = (0..).zip(turns).map(|(key, turn)| {
         let told = told.clone();
         let done = move |id: Result<TurnId, _>| told.send(id.unwrap()).unwrap();
-        Append {
-            key,
-            new: Box::new(turn.clone()),
-            n_bytes: 0,
-            pending: PendingTurn::new(&state, key, Box::new(done)),
-            _room: std::sync::Arc::clone(&room).try_acquire_owned().unwrap(),
-        }
+        Append::new(&state, key, turn.clone(), Box::new(done))
     });
     let batch = JobBatch {
         appends: appends.collect(),
@@ -88,7 +80,7 @@ async fn they_read_back_one_by_one() {
     let ids = put(dir.path(), &turns);
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
-        assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
+        assert_eq!(&as_put(log.turn(*id).await), turn);
         let reply_id = turn.meta.reply_id.as_deref().unwrap();
         assert_eq!(log.by_reply(reply_id).await.unwrap(), [*id]);
     }
@@ -102,10 +94,10 @@ async fn they_read_back_one_by_one() {
 
     // The session continues after them.
     let next = two_sessions(21).pop().unwrap();
-    let id = log.append(next).await.unwrap();
+    let id = log.put(next).await;
     let at = |seq| TurnId { session: 1, seq };
     assert_eq!(id, at(10));
-    let back = log.get(id).await.unwrap().unwrap();
+    let back = log.turn(id).await;
     assert_eq!(back.parent, Some(at(9)));
 }
 
@@ -172,7 +164,7 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
     turns.remove(7);
     let log = open(dir.path());
     for (id, turn) in ids.iter().zip(&turns) {
-        assert_eq!(&as_put(log.get(*id).await.unwrap().unwrap()), turn);
+        assert_eq!(&as_put(log.turn(*id).await), turn);
     }
     let newest_first: Vec<TurnId> = ids[..8].iter().rev().copied().collect();
     assert_eq!(listed(&log, None).await, newest_first);
@@ -185,7 +177,7 @@ async fn no_turn_waits_until_a_reply_is_found() {
     const TRANSACTIONS: u64 = 500;
     let (_dir, log) = new_log();
     let mut turns = two_sessions(3);
-    let id = log.append(turns.remove(0)).await.unwrap();
+    let id = log.put(turns.remove(0)).await;
     let fill = |txn: &mut Txn<'_>| {
         let others = [(TurnId { session: 9, seq: 9 }, [1; 8]); MAX_TURNS];
         let numbers = 1_000..1_000 + TRANSACTIONS;
