@@ -95,9 +95,9 @@ impl S3Location {
         let (bucket, prefix) = parts(place).ok_or_else(|| S3LocationError::Place {
             value: excerpt(place).into_owned(),
         })?;
-        let checked = |it: &str| {
-            authority(it).ok_or_else(|| S3LocationError::Endpoint {
-                value: excerpt(it).into_owned(),
+        let checked = |endpoint: &str| {
+            authority(endpoint).ok_or_else(|| S3LocationError::Endpoint {
+                value: excerpt(endpoint).into_owned(),
             })
         };
         let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -130,7 +130,7 @@ impl S3Location {
 
     /// Returns the address of a page of the folders below the prefix.
     pub fn folders_url(&self, continuation: Option<&str>) -> String {
-        let token = continuation.map(|it| format!("continuation-token={}&", encoded(it)));
+        let token = continuation.map(|token| format!("continuation-token={}&", encoded(token)));
         format!(
             "{}/?{}delimiter=%2F&encoding-type=url&list-type=2&max-keys={PAGE}&prefix={}",
             self.base(),

@@ -198,7 +198,54 @@ impl Api {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::{lines, rows};
+
+    /// Each row has the API, what is read (`items` of a conversation, its `system` text, or its `tools`), the value,
+    /// and what it is in the words of a chat completion.
+    #[test]
+    fn what_stands_in_a_request_is_read_in_chat_shape() {
+        for (api, what, value, expected) in rows::<(Api, String, Value, Value)>("read") {
+            let read = match &*what {
+                "tools" => api.tools(&value).to_string(),
+                "system" => api
+                    .system(&value)
+                    .map_or("null".to_owned(), |said| lines(&[said])),
+                _ => {
+                    let mut messages = Vec::new();
+                    for item in value.as_array().unwrap() {
+                        api.push(&mut messages, item).unwrap();
+                    }
+                    let expected = expected.as_array().unwrap().iter();
+                    let expected: Vec<String> = expected.map(Value::to_string).collect();
+                    assert_eq!(lines(&messages), expected.join("\n"), "{api:?}");
+                    continue;
+                }
+            };
+            assert_eq!(read, expected.to_string(), "{api:?} {what}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_message_is_what_stands_beside_its_images() {
+        let image = json!({ "type": "input_image", "image_url": "https://example.com/a.png" });
+        let text = json!({ "type": "input_text", "text": "What is this?" });
+        let item = json!({ "role": "user", "content": [image, text] });
+        assert_eq!(
+            Api::Responses.item(&item).unwrap()[0].text(),
+            "What is this?"
+        );
+        let source = json!({ "type": "url", "url": "https://example.com/a.png" });
+        let image = json!({ "type": "image", "source": source });
+        let text = json!({ "type": "text", "text": "What is this?" });
+        let item = json!({ "role": "user", "content": [image, text] });
+        assert_eq!(
+            Api::Messages.item(&item).unwrap()[0].text(),
+            "What is this?"
+        );
+    }
 
     #[test]
     fn a_path_names_its_api_and_nothing_beside_it_does() {

@@ -27,7 +27,7 @@ pub fn has_own_fields(reply: &Message) -> bool {
         && (chat::REASONING
             .iter()
             .chain(&[chat::THINKING_BLOCKS, responses::ITEMS])
-            .any(|name| reply.get(name).is_some_and(|it| !it.is_null()))
+            .any(|name| reply.get(name).is_some_and(|value| !value.is_null()))
             || pair::calls(reply.get("tool_calls")).any(|call| chat::extra(call).next().is_some()))
 }
 

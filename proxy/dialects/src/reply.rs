@@ -130,7 +130,7 @@ pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
 /// `event: message_stop`, `data: {"type":"message_stop"` and `data: [DONE]`.
 fn may_end<A: Accumulate>(event: &[u8]) -> bool {
     let is_word = |b: &u8| !b.is_ascii_whitespace() && !b"[]{}\":,".contains(b);
-    let is_mark = |word: &[u8]| word == b"DONE" || A::ENDS.iter().any(|it| it.as_bytes() == word);
+    let is_mark = |word: &[u8]| word == b"DONE" || A::ENDS.iter().any(|end| end.as_bytes() == word);
     let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
     lines.any(|line| {
         let words = line.split(|b| !is_word(b)).filter(|word| !word.is_empty());

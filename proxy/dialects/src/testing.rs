@@ -1,25 +1,32 @@
 //! What the tests of all three APIs share.
 
+use std::{fs, path::Path};
+
 use metaclaw_chat::Message;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Reply;
 
+/// The rows of `testdata/tables/NAME.json`.
+pub(crate) fn rows<T: DeserializeOwned>(name: &str) -> Vec<T> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tables");
+    let rows = fs::read(folder.join(format!("{name}.json"))).unwrap();
+    serde_json::from_slice(&rows).unwrap()
+}
+
 /// A reply as text, for snapshots.
 pub(crate) fn shown(reply: &Reply) -> String {
     let usage = reply.usage.map(|usage| {
-        let cached = usage.cached_tokens;
-        format!(
-            "{} ({cached} cached) + {}",
-            usage.prompt_tokens, usage.completion_tokens
-        )
+        let (prompt, cached) = (usage.prompt_tokens, usage.cached_tokens);
+        format!("{prompt} ({cached} cached) + {}", usage.completion_tokens)
     });
     let head = json!({
         "id": reply.id, "model": reply.model, "finish_reason": reply.finish_reason,
         "usage": usage, "ended": reply.ended, "error": reply.error, "n_skipped": reply.n_skipped,
     });
     let message = reply.message.clone().map(Value::from).unwrap_or_default();
-    format!("{head}\n{message:#}")
+    format!("{head}\n{message}")
 }
 
 /// Messages as text, one a line.

@@ -54,7 +54,7 @@ pub fn is_constrained(field: impl Fn(&str) -> Option<Value>) -> bool {
     };
     let forces_call = field("tool_choice").is_some_and(|it| is_other(&it, &["auto", "none"]));
     let format = field("response_format").or_else(|| field("text")?.get("format").cloned());
-    let has_format = format.is_some_and(|it| is_other(&it, &["text"]));
+    let has_format = format.is_some_and(|format| is_other(&format, &["text"]));
     let is_set = |name: &&str| field(name).is_some_and(|value| !value.is_null());
     forces_call || has_format || GRAMMARS.iter().any(is_set)
 }

@@ -60,7 +60,9 @@ impl UpstreamAddress {
             _ => (url, None),
         };
         let mut address: Self = base.parse()?;
-        let route = ROUTES.iter().find_map(|it| address.prefix.strip_suffix(it));
+        let route = ROUTES
+            .iter()
+            .find_map(|route| address.prefix.strip_suffix(route));
         let exact = route.map(str::to_owned);
         let is_exact = exact.is_some();
         address.prefix = exact.unwrap_or(address.prefix);
@@ -161,7 +163,7 @@ impl UpstreamAddress {
     pub(crate) fn is_this_machine(&self) -> bool {
         let host = self.name();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        host == "localhost" || address.is_ok_and(|it| it.is_loopback())
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -262,22 +264,17 @@ mod tests {
         uri.map(|uri| uri.to_string())
     }
 
-    fn of(url: &str, dialect: Provider, version: Option<&str>) -> String {
-        let address = UpstreamAddress::for_upstream(url, dialect, version).unwrap();
-        uri(&address, CHAT).unwrap()
-    }
-
     #[test]
     fn our_v1_is_the_upstreams_prefix() {
         let at = |base: &str, route| uri(&base.parse().unwrap(), route);
-        assert_eq!(
-            at("https://api.openai.com/v1/", CHAT).unwrap(),
-            "https://api.openai.com/v1/chat/completions"
-        );
-        assert_eq!(
-            at("http://[::1]:80/a/openai", "/v1/models?x=%2F").unwrap(),
-            "http://[::1]:80/a/openai/models?x=%2F"
-        );
+        #[rustfmt::skip]
+        let cases = [
+            ("https://api.openai.com/v1/", CHAT, "https://api.openai.com/v1/chat/completions"),
+            ("http://[::1]:80/a/openai", "/v1/models?x=%2F", "http://[::1]:80/a/openai/models?x=%2F"),
+        ];
+        for (base, route, expected) in cases {
+            assert_eq!(at(base, route).as_deref(), Some(expected));
+        }
         for outside in [
             "/v10/x",
             "/v1/../x",
@@ -294,58 +291,48 @@ mod tests {
         let mut root: UpstreamAddress = "http://127.0.0.1:9".parse().unwrap();
         root.ensure_v1();
         root.ensure_v1();
-        assert_eq!(
-            uri(&root, "/v1/models").unwrap(),
-            "http://127.0.0.1:9/v1/models"
-        );
+        let models = uri(&root, "/v1/models");
+        assert_eq!(models.unwrap(), "http://127.0.0.1:9/v1/models");
     }
 
     #[test]
     fn an_address_is_taken_as_people_give_it() {
-        use Provider::{Anthropic, Openai};
-        for (given, whole) in [
-            ("https://h", "https://h/v1/chat/completions"),
-            ("https://h/", "https://h/v1/chat/completions"),
-            ("https://h/api/v4", "https://h/api/v4/chat/completions"),
-            ("https://h/chat/completions", "https://h/chat/completions"),
-        ] {
-            assert_eq!(of(given, Openai, None), whole);
+        use Provider::{Anthropic, Azure, Openai};
+        const AZURE: &str = "https://x.openai.azure.com";
+        const VERSION: Option<&str> = Some("2024-10-21");
+        #[rustfmt::skip]
+        let cases = [
+            ("https://h", Openai, None, "https://h/v1/chat/completions"),
+            ("https://h/", Openai, None, "https://h/v1/chat/completions"),
+            ("https://h/api/v4", Openai, None, "https://h/api/v4/chat/completions"),
+            ("https://h/chat/completions", Openai, None, "https://h/chat/completions"),
+            ("https://h", Anthropic, None, "https://h/v1/chat/completions"),
+            ("https://h/v1", Anthropic, None, "https://h/v1/chat/completions"),
+            ("https://h/v1/messages", Anthropic, None, "https://h/v1/chat/completions"),
+            ("https://h/anthropic", Anthropic, None, "https://h/anthropic/v1/chat/completions"),
+            (
+                "AZURE/openai/deployments/d/chat/completions?api-version=2024-10-21",
+                Azure,
+                None,
+                "AZURE/openai/deployments/d/chat/completions?api-version=2024-10-21",
+            ),
+            ("AZURE/openai/deployments/d", Azure, VERSION, "AZURE/openai/deployments/d/chat/completions?api-version=2024-10-21"),
+            ("AZURE", Azure, VERSION, "AZURE/openai/deployments/gpt%205/chat/completions?api-version=2024-10-21"),
+            ("AZURE", Azure, None, "AZURE/openai/v1/chat/completions"),
+            ("AZURE/openai/v1/", Azure, None, "AZURE/openai/v1/chat/completions"),
+            ("AZURE/openai/v1", Azure, Some("preview"), "AZURE/openai/v1/chat/completions?api-version=preview"),
+        ];
+        for (given, dialect, version, whole) in cases {
+            let [given, whole] = [given, whole].map(|url| url.replace("AZURE", AZURE));
+            let address = UpstreamAddress::for_upstream(&given, dialect, version).unwrap();
+            assert_eq!(uri(&address, CHAT).unwrap(), whole);
         }
-        for given in ["https://h", "https://h/v1", "https://h/v1/messages"] {
-            assert_eq!(of(given, Anthropic, None), "https://h/v1/chat/completions");
-        }
-        assert_eq!(
-            of("https://h/anthropic", Anthropic, None),
-            "https://h/anthropic/v1/chat/completions"
-        );
-    }
-
-    #[test]
-    fn azure_has_addresses_of_its_own() {
-        let of = |url, version| of(url, Provider::Azure, version);
-        let deployment = "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
-        assert_eq!(of(deployment, None), deployment);
-        let short = "https://x.openai.azure.com/openai/deployments/d";
-        assert_eq!(of(short, Some("2024-10-21")), deployment);
-        let resource = "https://x.openai.azure.com";
-        assert_eq!(
-            of(resource, Some("2024-10-21")),
-            "https://x.openai.azure.com/openai/deployments/gpt%205/chat/completions?api-version=2024-10-21"
-        );
-        let v1 = "https://x.openai.azure.com/openai/v1/chat/completions";
-        assert_eq!(of(resource, None), v1);
-        assert_eq!(of("https://x.openai.azure.com/openai/v1/", None), v1);
-        assert_eq!(
-            of("https://x.openai.azure.com/openai/v1", Some("preview")),
-            format!("{v1}?api-version=preview")
-        );
-        let address = UpstreamAddress::for_upstream(resource, Provider::Azure, Some("v")).unwrap();
+        let address = UpstreamAddress::for_upstream(AZURE, Azure, Some("v")).unwrap();
         let models = address.uri(&PathAndQuery::from_static("/v1/models?a=b"), None);
-        assert_eq!(
-            models.unwrap().to_string(),
-            "https://x.openai.azure.com/openai/models?a=b&api-version=v"
-        );
-        let refused = UpstreamAddress::for_upstream(short, Provider::Azure, None).unwrap_err();
+        let expected = format!("{AZURE}/openai/models?a=b&api-version=v");
+        assert_eq!(models.unwrap().to_string(), expected);
+        let deployment = format!("{AZURE}/openai/deployments/d");
+        let refused = UpstreamAddress::for_upstream(&deployment, Azure, None).unwrap_err();
         insta::assert_snapshot!(refused, @r#""https://x.openai.azure.com/openai/deployments/d" is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"#);
     }
 
@@ -359,10 +346,8 @@ mod tests {
             "http://h/v1?x=1",
         ] {
             assert!(bad.parse::<UpstreamAddress>().is_err(), "{bad}");
-            assert!(
-                UpstreamAddress::for_upstream(bad, Provider::Openai, None).is_err(),
-                "{bad}"
-            );
+            let refused = UpstreamAddress::for_upstream(bad, Provider::Openai, None);
+            assert!(refused.is_err(), "{bad}");
         }
         let said = |bad: &str| bad.parse::<UpstreamAddress>().unwrap_err().to_string();
         assert!(said("http://u:p@h/v1").starts_with(r#""http://…@h/v1" is no"#));

@@ -147,7 +147,7 @@ impl Bounds {
         body: Bytes,
     ) -> Result<Bytes, BodyError> {
         let given = headers.get_all(header::CONTENT_ENCODING).iter();
-        let given = given.map(|it| String::from_utf8_lossy(it.as_bytes()));
+        let given = given.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let given = excerpt(&given.collect::<Vec<_>>().join(", ")).into_owned();
         let (limit, memory) = (self.max_body, self.memory);
         let decoded = decoded(headers, body, limit.0, move || self.growing()).await;

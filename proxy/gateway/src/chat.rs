@@ -95,8 +95,8 @@ impl Chat {
         request: Request<Bytes>,
     ) -> Result<Response<Body>, GatewayError> {
         let route = below_v1(&request)?;
-        let api = Api::of_path(route.path());
-        let api = api.ok_or_else(|| RouteError::not_found(request.method(), route.path()))?;
+        let api = Api::of_path(route.path())
+            .ok_or_else(|| RouteError::not_found(request.method(), route.path()))?;
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::from_extensions(&head.extensions);
         let turn = self.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
@@ -207,7 +207,7 @@ impl Chat {
         context: &SessionContext,
         metrics: &RequestMetrics,
     ) -> Option<TrimmedPrompt> {
-        let max_tokens = Some(self.max_context_tokens).filter(|it| *it > 0)?;
+        let max_tokens = Some(self.max_context_tokens).filter(|limit| *limit > 0)?;
         let n_bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let trimmed = chat.trim(PromptLimit {
             max_tokens,
@@ -301,7 +301,7 @@ impl ChatTurn {
         let model = self.chat.field("model");
         Some(routing::Repeated {
             histories,
-            model: model.and_then(|it| it.as_str().map(str::to_owned)),
+            model: model.and_then(|model| model.as_str().map(str::to_owned)),
             has_calls,
             agent: &self.who.agent,
             session: &self.who.session,
@@ -374,7 +374,10 @@ impl ChatTurn {
             sender_lines: Some(&lessons.sender_lines),
             fields: &fields,
             cuts_shared: upstream.capabilities.refuses_unknown,
-            dropped: self.trimmed.as_ref().map_or(&[], |it| &it.dropped),
+            dropped: self
+                .trimmed
+                .as_ref()
+                .map_or(&[], |trimmed| &trimmed.dropped),
         };
         splice(&self.chat, changes)
     }
@@ -413,7 +416,7 @@ impl ChatTurn {
         let (mut head, body) = reply.into_parts();
         head.headers = headers::end_to_end(head.headers);
         let adapter = upstream.adapter(&self.context.lease);
-        if let Some(adapter) = adapter.and_then(|it| HeaderValue::from_str(it).ok()) {
+        if let Some(adapter) = adapter.and_then(|name| HeaderValue::from_str(name).ok()) {
             head.headers.insert(ADAPTER, adapter);
         }
         let meta = ResponseMeta {
@@ -540,7 +543,7 @@ impl ChatTurn {
             user_line: lessons.user_line.clone(),
             sender_lines: self.sender_lines(lessons),
             imported: None,
-            rollout: self.rollout.as_ref().map(|it| it.mark()),
+            rollout: self.rollout.as_ref().map(|rollout| rollout.mark()),
         }
     }
 }

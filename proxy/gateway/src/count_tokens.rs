@@ -51,7 +51,7 @@ pub(crate) async fn count_tokens(
     let targets = upstreams.targets(&agent);
     let policy = targets.iter().find(|target| target.is_policy());
     let is_policys = targets.first().is_some_and(|first| first.is_policy());
-    let counts = |it: &&Arc<Upstream>| !is_policys && it.capabilities.counts_tokens();
+    let counts = |asked: &&Arc<Upstream>| !is_policys && asked.capabilities.counts_tokens();
     if let Some(target) = targets.iter().find(counts) {
         let outgoing = Outgoing {
             method: Method::POST,
@@ -141,8 +141,8 @@ async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
 fn estimated(conversation: &Value) -> u64 {
     let messages = conversation["messages"].as_array();
     let n_messages = messages.map_or(0, Vec::len);
-    let said = ["system", "messages", "tools"];
-    let said = said.map(|field| estimate::model_bytes(&conversation[field]));
+    let said =
+        ["system", "messages", "tools"].map(|field| estimate::model_bytes(&conversation[field]));
     let n_tokens = estimate::tokens(said.iter().sum(), n_messages);
     n_tokens.max(1) as u64
 }
@@ -158,20 +158,18 @@ mod tests {
         };
         assert!((480..540).contains(&words(400)), "{}", words(400));
         assert!(words(800) > words(400) * 19 / 10);
-        let of = |more: Value| {
+        let with = |more: Value| {
             let mut conversation = json!({ "messages": [{ "role": "user", "content": "hi" }] });
             let fields = conversation.as_object_mut().unwrap();
             fields.extend(more.as_object().unwrap().clone());
             estimated(&conversation)
         };
-        let plain = of(json!({}));
-        assert!(of(json!({ "system": "Be brief. ".repeat(10) })) >= plain + 25);
+        let plain = with(json!({}));
+        assert!(with(json!({ "system": "Be brief. ".repeat(10) })) >= plain + 25);
         let tool = json!({ "name": "look", "description": "d".repeat(400), "input_schema": {} });
-        assert!(of(json!({ "tools": [tool] })) >= plain + 100);
-        assert_eq!(
-            of(json!({ "metadata": { "user_id": "x".repeat(999) } })),
-            plain
-        );
+        assert!(with(json!({ "tools": [tool] })) >= plain + 100);
+        let metadata = json!({ "metadata": { "user_id": "x".repeat(999) } });
+        assert_eq!(with(metadata), plain);
         let image =
             json!({ "type": "image", "source": { "type": "base64", "data": "A".repeat(1 << 20) } });
         let image = json!([{ "role": "user", "content": [image] }]);

@@ -9,7 +9,7 @@ pub use metaclaw_dialects::Failure;
 /// 9110 10.2.3).
 pub(crate) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    let ms = text("retry-after-ms").and_then(|it| it.parse().ok());
+    let ms = text("retry-after-ms").and_then(|ms| ms.parse().ok());
     ms.map(Duration::from_millis)
         .or_else(|| metaclaw_chat::retry_after(text("retry-after")?, now_ms))
 }
@@ -20,18 +20,16 @@ mod tests {
 
     #[test]
     fn a_wait_is_read_in_each_of_its_forms() {
-        let wait = |name: &'static str, value: &'static str| {
+        for (name, value, wait) in [
+            ("retry-after", "7", Some(7_000)),
+            ("retry-after-ms", "250", Some(250)),
+            ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", Some(7_000)),
+            ("retry-after", "soon", None),
+            ("x", "1", None),
+        ] {
             let header = (http::HeaderName::from_static(name), value.parse().unwrap());
-            retry_after(&HeaderMap::from_iter([header]), 784_111_770_000)
-        };
-        assert_eq!(wait("retry-after", "7"), Some(Duration::from_secs(7)));
-        assert_eq!(
-            wait("retry-after-ms", "250"),
-            Some(Duration::from_millis(250))
-        );
-        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
-        assert_eq!(wait("retry-after", date), Some(Duration::from_secs(7)));
-        assert_eq!(wait("retry-after", "soon"), None);
-        assert_eq!(wait("x", "1"), None);
+            let read = retry_after(&HeaderMap::from_iter([header]), 784_111_770_000);
+            assert_eq!(read, wait.map(Duration::from_millis), "{value}");
+        }
     }
 }

@@ -74,8 +74,8 @@ impl Who {
     ///
     /// Returns the reason of a refusal in the agent's words.
     pub fn asks(&self, api: Api, headers: &HeaderMap, body: &[u8]) -> Result<Found, String> {
-        let chat = ChatRequest::parse(api, body.to_vec().into());
-        let chat = chat.map_err(|error| error.to_string())?;
+        let chat =
+            ChatRequest::parse(api, body.to_vec().into()).map_err(|error| error.to_string())?;
         let claims = Claims {
             headers,
             chat: &chat,

@@ -28,7 +28,7 @@ use crate::{
     services::Services,
     serving::Serving,
     sessions::SessionContexts,
-    stack::Stack,
+    stack::{Served, Stack},
 };
 
 /// Captures that may wait to be read and handed to the log. A log that stops for a second loses nothing. Their bytes
@@ -156,21 +156,23 @@ impl Gateway {
                 admin_token: parts.services.admin_token.clone(),
                 rollouts: parts.rollouts.clone(),
             },
-            body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
-            upstreams: Arc::clone(&upstreams),
-            chat: Arc::new(Chat {
-                identifier,
-                keeper,
-                sessions,
-                upstreams,
-                histories,
-                sampling: config.serving.sampling(),
-                max_context_tokens: config.max_context_tokens,
-                past: parts.past,
-                recorder: (!config.unrecorded).then_some(recorder),
-            }),
-            services: parts.services,
-            rollouts: parts.rollouts,
+            served: Served {
+                body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
+                upstreams: Arc::clone(&upstreams),
+                chat: Arc::new(Chat {
+                    identifier,
+                    keeper,
+                    sessions,
+                    upstreams,
+                    histories,
+                    sampling: config.serving.sampling(),
+                    max_context_tokens: config.max_context_tokens,
+                    past: parts.past,
+                    recorder: (!config.unrecorded).then_some(recorder),
+                }),
+                services: parts.services,
+                rollouts: parts.rollouts,
+            },
         };
         Ok(Self {
             stack,

@@ -258,13 +258,15 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &'static str)| {
-            (
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )
-        };
-        pairs.iter().map(pair).collect()
+        let pairs = pairs.iter().copied();
+        pairs
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
     }
 
     const SENT: [(&str, &str); 10] = [
@@ -352,30 +354,19 @@ mod tests {
 
     #[test]
     fn a_key_is_shown_as_the_other_api_looks_for_it() {
-        let sent = |headers: &[(&'static str, &'static str)], api| {
-            let mut headers = map(headers);
+        let bearer = ("authorization", "Bearer k");
+        let readable = ("accept-encoding", "identity");
+        let version = ("anthropic-version", "2023-06-01");
+        let gzip = ("accept-encoding", "gzip");
+        #[rustfmt::skip]
+        let cases = [
+            (vec![bearer], Api::Messages, vec![("x-api-key", "k"), version, readable]),
+            (vec![("x-api-key", "k"), gzip], Api::Chat, vec![bearer, readable]),
+        ];
+        for (headers, api, expected) in cases {
+            let mut headers = map(&headers);
             reworded(&mut headers, api);
-            headers
-        };
-        let messages = map(&[
-            ("x-api-key", "k"),
-            ("anthropic-version", "2023-06-01"),
-            ("accept-encoding", "identity"),
-        ]);
-        assert_eq!(
-            sent(&[("authorization", "Bearer k")], Api::Messages),
-            messages
-        );
-        let chat = map(&[
-            ("authorization", "Bearer k"),
-            ("accept-encoding", "identity"),
-        ]);
-        assert_eq!(
-            sent(
-                &[("x-api-key", "k"), ("accept-encoding", "gzip")],
-                Api::Chat
-            ),
-            chat
-        );
+            assert_eq!(headers, map(&expected));
+        }
     }
 }

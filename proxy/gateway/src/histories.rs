@@ -132,10 +132,11 @@ impl Histories {
         let mut known = lock(&self.known);
         let key = SessionKey::new(agent, session);
         let history = known.take(&key).unwrap_or_default();
+        let is_whole = Some(true);
         known.put(
             key,
             History {
-                is_whole: Some(true),
+                is_whole,
                 ..history
             },
         );
@@ -346,12 +347,12 @@ impl Mending<'_> {
 
     /// Mends a request in `api`, which is sent to the upstream in `target`.
     pub(crate) fn apply(&self, api: Api, target: Api, request: &mut Value) -> Mended {
-        let past = self.history.replies.iter().map(|it| PastReply {
-            is_own: it.upstream == self.upstream,
-            is_masked: it.masked,
-            reply: &it.reply,
+        let replies = self.history.replies.iter().map(|replied| PastReply {
+            is_own: replied.upstream == self.upstream,
+            is_masked: replied.masked,
+            reply: &replied.reply,
         });
-        let past: Vec<PastReply<'_>> = past.collect();
+        let past: Vec<PastReply<'_>> = replies.collect();
         mend::mend(api, target, request, &past, self.demands)
     }
 }

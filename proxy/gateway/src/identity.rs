@@ -23,7 +23,7 @@ pub(crate) use self::{
     clients::Naming,
     conversations::Lineage,
     delegations::Delegations,
-    errands::SidePatterns,
+    errands::{SidePatterns, begins},
 };
 use self::{
     clients::{ErrandMark, NamedSession, Runtime, cache_key},

@@ -123,9 +123,9 @@ fn target(
 ) -> Result<Arc<Upstream>, GatewayError> {
     let is_models = is_at(route.path(), MODELS) && *method == Method::GET;
     let targets = upstreams.targets(agent);
-    let takes = |it: &&Arc<Upstream>| is_models || it.capabilities.takes_everything;
+    let takes = |able: &&Arc<Upstream>| is_models || able.capabilities.takes_everything;
     let mut able = targets.iter().filter(takes);
-    let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
+    let suits = |able: &&Arc<Upstream>| is_models || able.capabilities.suits(route);
     let suited = able.clone().find(suits);
     // Routes of Anthropic's API carry conversations, so a server without these routes gets none of them.
     let is_messages = Api::nearest(route.path()) == Api::Messages;

@@ -19,7 +19,7 @@ pub use self::{
 };
 use crate::{
     config::ConfigError,
-    identity::{Identity, Naming},
+    identity::{Identity, Naming, begins},
     metrics::Metrics,
 };
 use phrases::Phrases;
@@ -147,12 +147,12 @@ impl Keeper {
 /// nobody's, as OpenClaw does with each message.
 fn begins_anew(chat: &ChatRequest) -> bool {
     use metaclaw_chat::{Role, Speaker};
-    let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
-    if chat.has_reply() || goes_on("previous_response_id") || goes_on("conversation") {
+    if !begins(chat) {
         return false;
     }
     let mut n_typed = 0;
-    for message in chat.messages().filter(|it| it.role() != Role::System) {
+    let said = chat.messages();
+    for message in said.filter(|message| message.role() != Role::System) {
         match message.utterance() {
             Some(utterance) if utterance.has_summary => return false,
             // A text that the client adds before or after it.
@@ -178,6 +178,8 @@ mod tests {
         let user = Message::user;
         let environment = "<environment_context>\n</environment_context>";
         let summary = "Another language model started to solve this problem and produced a summary of its thinking process.";
+        let continued =
+            "This session is being continued from a previous conversation that ran out of context.";
         let internal = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
         for messages in [
             vec![user("hi")],
@@ -190,12 +192,7 @@ mod tests {
             vec![user(environment)],
             vec![user("hi"), user("again")],
             vec![user("hi"), user(summary)],
-            vec![
-                user(
-                    "This session is being continued from a previous conversation that ran out of context.",
-                ),
-                user("hi"),
-            ],
+            vec![user(continued), user("hi")],
             vec![user("hi"), Message::assistant("x"), user("again")],
         ] {
             assert!(!begins_anew(&request(&messages)), "{messages:?}");

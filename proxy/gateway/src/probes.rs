@@ -92,11 +92,11 @@ impl ProbesLayer {
             tracing::error!(%error, "the counters of other crates are missing from /metrics");
             Vec::new()
         });
-        let text = metrics::text(&self.metrics, self.recorder.oldest_unflushed(), &others);
-        let text = text.map_err(|error| ServiceError {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            message: format!("the metrics cannot be written: {error}"),
-        })?;
+        let text = metrics::text(&self.metrics, self.recorder.oldest_unflushed(), &others)
+            .map_err(|error| ServiceError {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                message: format!("the metrics cannot be written: {error}"),
+            })?;
         let mut response = Response::new(full(text.into()));
         let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);

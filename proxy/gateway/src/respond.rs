@@ -3,7 +3,7 @@
 use std::{convert::Infallible, io::ErrorKind, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, StatusCode as S, header};
 use metaclaw_capture::Encoding;
 use metaclaw_dialects::{Api, OwnError, request::RequestError};
 use metaclaw_turns::LogError;
@@ -39,6 +39,9 @@ pub(crate) enum GatewayError {
     Identity(#[from] IdentityError),
     Upstream(#[from] UpstreamError),
 }
+
+/// A status, and `error.code` for programs.
+type Status = (S, Option<&'static str>);
 
 /// Converts errors to answers.
 pub(crate) fn respond<B, E>(
@@ -79,26 +82,26 @@ pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Res
 
 impl GatewayError {
     /// Returns the status, and `error.code` for programs.
-    fn status(&self) -> (StatusCode, Option<&'static str>) {
+    fn status(&self) -> Status {
         match self {
             Self::Origin(error) => origin_status(error),
-            Self::Admission(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_streams")),
-            Self::Auth(AuthError::NotAll) => (StatusCode::FORBIDDEN, None),
-            Self::Auth(AuthError::Stored { .. }) => (StatusCode::FORBIDDEN, Some("owner_only")),
+            Self::Admission(_) => (S::SERVICE_UNAVAILABLE, Some("too_many_streams")),
+            Self::Auth(AuthError::NotAll) => (S::FORBIDDEN, None),
+            Self::Auth(AuthError::Stored { .. }) => (S::FORBIDDEN, Some("owner_only")),
             Self::Auth(AuthError::ForeignReply { .. }) => {
-                (StatusCode::BAD_REQUEST, Some("previous_response_not_found"))
+                (S::BAD_REQUEST, Some("previous_response_not_found"))
             }
             Self::Auth(AuthError::NoKey | AuthError::WrongKey | AuthError::NotAdmin) => {
-                (StatusCode::UNAUTHORIZED, Some("invalid_api_key"))
+                (S::UNAUTHORIZED, Some("invalid_api_key"))
             }
             Self::Body(error) => body_status(error),
             Self::Route(error) => route_status(error),
             Self::Service(error) => (error.status, None),
             Self::Rollout(error) => rollout_status(error),
-            Self::Request(_) => (StatusCode::BAD_REQUEST, None),
+            Self::Request(_) => (S::BAD_REQUEST, None),
             Self::Identity(error) => match error.code() {
-                Some(code) => (StatusCode::FORBIDDEN, Some(code)),
-                None => (StatusCode::BAD_REQUEST, None),
+                Some(code) => (S::FORBIDDEN, Some(code)),
+                None => (S::BAD_REQUEST, None),
             },
             Self::Upstream(error) => upstream_status(error),
         }
@@ -174,78 +177,70 @@ impl GatewayError {
     }
 }
 
-fn origin_status(error: &OriginError) -> (StatusCode, Option<&'static str>) {
+fn origin_status(error: &OriginError) -> Status {
     match error {
         OriginError::Foreign { .. } | OriginError::CrossSite => {
-            (StatusCode::FORBIDDEN, Some("foreign_origin"))
+            (S::FORBIDDEN, Some("foreign_origin"))
         }
-        OriginError::Host { .. } => (StatusCode::FORBIDDEN, Some("foreign_host")),
-        OriginError::BadHost | OriginError::ManyOrigins => (StatusCode::BAD_REQUEST, None),
+        OriginError::Host { .. } => (S::FORBIDDEN, Some("foreign_host")),
+        OriginError::BadHost | OriginError::ManyOrigins => (S::BAD_REQUEST, None),
     }
 }
 
-fn body_status(error: &BodyError) -> (StatusCode, Option<&'static str>) {
+fn body_status(error: &BodyError) -> Status {
     match error {
         BodyError::Encoding { error, .. } if error.kind() == ErrorKind::Unsupported => {
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, None)
+            (S::UNSUPPORTED_MEDIA_TYPE, None)
         }
-        BodyError::Cut(_) | BodyError::Encoding { .. } => (StatusCode::BAD_REQUEST, None),
-        BodyError::Stalled(_) | BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, None),
-        BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large")),
-        BodyError::NoRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some("too_many_bytes")),
+        BodyError::Cut(_) | BodyError::Encoding { .. } => (S::BAD_REQUEST, None),
+        BodyError::Stalled(_) | BodyError::TooSlow { .. } => (S::REQUEST_TIMEOUT, None),
+        BodyError::TooLarge { .. } => (S::PAYLOAD_TOO_LARGE, Some("request_too_large")),
+        BodyError::NoRoom { .. } => (S::SERVICE_UNAVAILABLE, Some("too_many_bytes")),
     }
 }
 
-fn rollout_status(error: &RolloutError) -> (StatusCode, Option<&'static str>) {
+fn rollout_status(error: &RolloutError) -> Status {
     match error {
-        RolloutError::Unknown { .. } => (StatusCode::NOT_FOUND, Some("no_such_rollout")),
-        RolloutError::WrongKey { .. } => (StatusCode::UNAUTHORIZED, Some("invalid_api_key")),
-        RolloutError::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, Some("too_many_rollouts")),
-        RolloutError::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+        RolloutError::Unknown { .. } => (S::NOT_FOUND, Some("no_such_rollout")),
+        RolloutError::WrongKey { .. } => (S::UNAUTHORIZED, Some("invalid_api_key")),
+        RolloutError::TooMany { .. } => (S::TOO_MANY_REQUESTS, Some("too_many_rollouts")),
+        RolloutError::Invalid(_) => (S::BAD_REQUEST, None),
         RolloutError::Log(LogError::NoSuchRollout { .. }) => {
-            (StatusCode::NOT_FOUND, Some("no_such_rollout"))
+            (S::NOT_FOUND, Some("no_such_rollout"))
         }
-        RolloutError::Log(LogError::RolloutClosed { .. }) => {
-            (StatusCode::CONFLICT, Some("rollout_closed"))
-        }
-        RolloutError::Unrecorded | RolloutError::Log(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
+        RolloutError::Log(LogError::RolloutClosed { .. }) => (S::CONFLICT, Some("rollout_closed")),
+        RolloutError::Unrecorded | RolloutError::Log(_) => (S::SERVICE_UNAVAILABLE, None),
     }
 }
 
-fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
+fn route_status(error: &RouteError) -> Status {
     match error {
-        RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
-        RouteError::OwnerOnly { .. } => (StatusCode::FORBIDDEN, Some("owner_only")),
-        RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
+        RouteError::NotFound { .. } => (S::NOT_FOUND, None),
+        RouteError::OwnerOnly { .. } => (S::FORBIDDEN, Some("owner_only")),
+        RouteError::Method { .. } => (S::METHOD_NOT_ALLOWED, None),
         // After this answer Codex continues over HTTP at once. After others it tries again first.
-        RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),
+        RouteError::WebSocket { .. } => (S::UPGRADE_REQUIRED, Some("no_websockets")),
     }
 }
 
-fn upstream_status(error: &UpstreamError) -> (StatusCode, Option<&'static str>) {
+fn upstream_status(error: &UpstreamError) -> Status {
     use UpstreamError as E;
     match error {
         E::Upload(why) => match why.downcast_ref() {
             Some(error) => body_status(error),
-            None => (StatusCode::BAD_REQUEST, None),
+            None => (S::BAD_REQUEST, None),
         },
-        E::TextOnly => (StatusCode::BAD_REQUEST, Some("text_only_model")),
-        E::Untranslatable { .. } => (StatusCode::BAD_REQUEST, Some("not_translatable")),
-        E::NoUpstream => (StatusCode::SERVICE_UNAVAILABLE, Some("no_upstream")),
-        E::PolicyDown => (StatusCode::SERVICE_UNAVAILABLE, Some("policy_unavailable")),
-        E::Unreachable { .. } | E::NoReply { .. } => {
-            (StatusCode::BAD_GATEWAY, Some("upstream_unreachable"))
-        }
-        E::NotHttp { .. } | E::Unreadable { .. } => {
-            (StatusCode::BAD_GATEWAY, Some("upstream_unreadable"))
-        }
-        E::Redirected { .. } => (StatusCode::BAD_GATEWAY, Some("upstream_redirects")),
-        E::Unsigned { .. } => (StatusCode::BAD_GATEWAY, Some("upstream_unsigned")),
-        E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
-        E::NoPreviousResponse { .. } => {
-            (StatusCode::BAD_REQUEST, Some("previous_response_not_found"))
-        }
-        E::NotSpoken { .. } => (StatusCode::NOT_FOUND, Some("api_not_spoken")),
+        E::TextOnly => (S::BAD_REQUEST, Some("text_only_model")),
+        E::Untranslatable { .. } => (S::BAD_REQUEST, Some("not_translatable")),
+        E::NoUpstream => (S::SERVICE_UNAVAILABLE, Some("no_upstream")),
+        E::PolicyDown => (S::SERVICE_UNAVAILABLE, Some("policy_unavailable")),
+        E::Unreachable { .. } | E::NoReply { .. } => (S::BAD_GATEWAY, Some("upstream_unreachable")),
+        E::NotHttp { .. } | E::Unreadable { .. } => (S::BAD_GATEWAY, Some("upstream_unreadable")),
+        E::Redirected { .. } => (S::BAD_GATEWAY, Some("upstream_redirects")),
+        E::Unsigned { .. } => (S::BAD_GATEWAY, Some("upstream_unsigned")),
+        E::TooSlow { .. } => (S::GATEWAY_TIMEOUT, Some("upstream_timeout")),
+        E::NoPreviousResponse { .. } => (S::BAD_REQUEST, Some("previous_response_not_found")),
+        E::NotSpoken { .. } => (S::NOT_FOUND, Some("api_not_spoken")),
         E::Route(error) => route_status(error),
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn is_at(path: &str, route: &str) -> bool {
 /// Returns the route of ours that a path means in another spelling: with `//`, a slash at the end, `/v1` twice, encoded
 /// or large letters. Returns `None` for a path that is such a route as it is, or means none.
 pub(crate) fn respelled(path: &str) -> Option<String> {
-    if EXACT.contains(&path) || [ROLLOUTS, MEMORY].iter().any(|it| is_at(path, it)) {
+    if EXACT.contains(&path) || [ROLLOUTS, MEMORY].iter().any(|own| is_at(path, own)) {
         return None;
     }
     let segments = segments(path);
@@ -89,9 +89,11 @@ pub(crate) fn respelled(path: &str) -> Option<String> {
     let n_v1 = segments.iter().take_while(is_v1).count();
     let plain = format!("/v1/{}", segments[n_v1..].join("/"));
     let route = plain.to_ascii_lowercase();
-    let below = [ROLLOUTS, MEMORY].into_iter().find(|it| is_at(&route, it));
+    let below = [ROLLOUTS, MEMORY]
+        .into_iter()
+        .find(|own| is_at(&route, own));
     // What is below may be an id.
-    let below = below.map(|it| format!("{it}{}", &plain[it.len()..]));
+    let below = below.map(|own| format!("{own}{}", &plain[own.len()..]));
     let exact = EXACT.contains(&&*route).then_some(route);
     exact.or(below).filter(|_| n_v1 > 0)
 }
@@ -133,7 +135,7 @@ fn segments(path: &str) -> Vec<String> {
         .split(['/', '\\'])
         .filter_map(|segment| segment.split(';').next());
     let segments =
-        segments.map(|it| it.trim_matches(|c: char| c.is_whitespace() || c.is_control()));
+        segments.map(|part| part.trim_matches(|c: char| c.is_whitespace() || c.is_control()));
     let segments = segments.filter(|segment| !matches!(*segment, "" | "."));
     segments.map(str::to_owned).collect()
 }

@@ -120,17 +120,13 @@ mod tests {
 
     #[test]
     fn fields_come_from_the_query_or_the_body() {
-        for (query, expected) in [
-            (
-                "q=dark%20mode+%E5%A4%9C&scope=user%3Aa&limit=3",
-                json!({"q": "dark mode 夜", "scope": "user:a", "limit": "3"}),
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("q=dark%20mode+%E5%A4%9C&scope=user%3Aa&limit=3", json!({"q": "dark mode 夜", "scope": "user:a", "limit": "3"})),
             ("scope=", json!({"scope": ""})),
-            (
-                "q=a%&r=%4&s=%+5&t=%zz%41é",
-                json!({"q": "a%", "r": "%4", "s": "% 5", "t": "%zzAé"}),
-            ),
-        ] {
+            ("q=a%&r=%4&s=%+5&t=%zz%41é", json!({"q": "a%", "r": "%4", "s": "% 5", "t": "%zzAé"})),
+        ];
+        for (query, expected) in cases {
             assert_eq!(Value::Object(query_fields(query)), expected);
         }
         for (body, expected) in [

@@ -33,19 +33,19 @@ impl Gateway {
             let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
             let (tasks, recorded) = (self.tasks, CancellationToken::new());
             tasks.spawn(self.worker.run(recorded.clone()));
-            let sessions = Arc::clone(&self.stack.chat.sessions);
+            let sessions = Arc::clone(&self.stack.served.chat.sessions);
             tasks.spawn(sweep(sessions, recorded.clone()));
-            let (upstreams, until) = (Arc::clone(&self.stack.upstreams), recorded.clone());
+            let (upstreams, until) = (Arc::clone(&self.stack.served.upstreams), recorded.clone());
             tasks.spawn(async move {
                 until.run_until_cancelled(upstreams.watch_policy()).await;
             });
 
             let mut connections = JoinSet::new();
             let service = stack::service(self.stack);
-            let accepting = Accepting::new(&listener, self.max_connections, || false);
-            let accepting = accepting.run(&mut connections, |stream| {
-                connection(service.clone(), stream, HEADER_TIMEOUT, stop.clone())
-            });
+            let accepting = Accepting::new(&listener, self.max_connections, || false)
+                .run(&mut connections, |stream| {
+                    connection(service.clone(), stream, HEADER_TIMEOUT, stop.clone())
+                });
             stop.run_until_cancelled(accepting).await;
             drop(listener);
 

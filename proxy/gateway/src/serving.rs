@@ -192,8 +192,7 @@ impl Serving {
     /// from now on.
     pub fn withdraw(&self, name: &str) {
         let mut adapters = lock(&self.adapters);
-        let held = adapters.held.remove(name);
-        let held = held.and_then(|held| held.upgrade());
+        let held = adapters.held.remove(name).and_then(|held| held.upgrade());
         if let Some(adapter) = &held {
             adapter.is_withdrawn.store(true, Ordering::Relaxed);
         }

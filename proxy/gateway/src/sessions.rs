@@ -66,6 +66,19 @@ struct KnownSession {
     is_answered: bool,
 }
 
+// === impl SessionContext ===
+
+impl SessionContext {
+    fn new(lessons: Arc<Lessons>, lease: Lease) -> Self {
+        let holders = Arc::default();
+        Self {
+            lessons,
+            lease,
+            holders,
+        }
+    }
+}
+
 // === impl SessionContexts ===
 
 impl SessionContexts {
@@ -116,12 +129,7 @@ impl SessionContexts {
         }
         let lease = self.serving.lease(&who.agent);
         let lessons = self.chosen(who, chat, &lease).await;
-        let context = SessionContext {
-            lessons,
-            lease,
-            holders: Arc::default(),
-        };
-        self.keep(who, context)
+        self.keep(who, SessionContext::new(lessons, lease))
     }
 
     /// Returns the context of a request in a rollout: no lessons, and the adapter of the rollout's first request, so
@@ -134,12 +142,7 @@ impl SessionContexts {
             Some(adapter) => self.serving.lease_on(&who.agent, adapter),
             None => self.serving.lease(&who.agent),
         };
-        let context = SessionContext {
-            lessons: Arc::default(),
-            lease,
-            holders: Arc::default(),
-        };
-        self.keep(who, context)
+        self.keep(who, SessionContext::new(Arc::default(), lease))
     }
 
     /// Returns the context of its session, even if the owner has chosen another adapter since.
@@ -153,20 +156,19 @@ impl SessionContexts {
     /// Returns the adapter of its session, whose cache may serve it, without lessons.
     fn of_errand(&self, who: &Identity) -> SessionContext {
         let known = lock(&self.known);
-        let lease = known.peek(&key(who)).map(|it| it.context.lease.clone());
+        let lease = known
+            .peek(&key(who))
+            .map(|session| session.context.lease.clone());
         drop(known);
-        SessionContext {
-            lessons: Arc::default(),
-            lease: lease.unwrap_or_else(|| self.serving.lease(&who.agent)),
-            holders: Arc::default(),
-        }
+        let lease = lease.unwrap_or_else(|| self.serving.lease(&who.agent));
+        SessionContext::new(Arc::default(), lease)
     }
 
     /// Returns whether the lessons are chosen again for a request of a known session: with `skills.refresh: turn`, if
     /// the request ends with the owner's own words, and not for the tool calls that follow.
     fn is_refreshed_by(&self, chat: &ChatRequest) -> bool {
         let last = || chat.messages().next_back()?.utterance();
-        let is_instruction = || last().is_some_and(|it| it.speaker != Speaker::Client);
+        let is_instruction = || last().is_some_and(|said| said.speaker != Speaker::Client);
         match self.library.refresh() {
             Refresh::Session => false,
             Refresh::Turn => is_instruction(),
@@ -198,11 +200,7 @@ impl SessionContexts {
 
     /// Returns the context of a request that is only relayed.
     pub(crate) fn nothing() -> SessionContext {
-        SessionContext {
-            lessons: Arc::default(),
-            lease: Lease::of_base(),
-            holders: Arc::default(),
-        }
+        SessionContext::new(Arc::default(), Lease::of_base())
     }
 
     /// Returns what the agent's host says in this request, so that lessons do not repeat what the host has learned
@@ -307,10 +305,11 @@ impl SessionContexts {
     /// Drops the contexts of silent sessions, so that their adapters can be unloaded.
     pub(crate) fn sweep(&self) {
         let mut known = lock(&self.known);
-        let silent = known.iter().filter(|(_, it)| it.is_idle(self.pin_idle));
-        let silent: Vec<SessionKey> = silent.map(|(key, _)| key.clone()).collect();
-        for key in &silent {
-            known.pop(key);
+        let silent = known
+            .iter()
+            .filter(|(_, session)| session.is_idle(self.pin_idle));
+        for key in silent.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            known.pop(&key);
         }
     }
 }
@@ -412,19 +411,16 @@ mod tests {
             let chat = ChatRequest::parse(Api::Chat, raw.to_string().into()).unwrap();
             let context = sessions.context(&main_turn(session), &chat).await;
             let skills = context.lessons.skills.iter();
-            skills.map(|it| it.name.to_string()).collect::<Vec<_>>()
+            skills
+                .map(|skill| skill.name.to_string())
+                .collect::<Vec<_>>()
         };
         let reminder = "<system-reminder>\nThe calendars of the owner are kept in calendars.\n</system-reminder>\n";
         let asked = "Which invoices are open?";
-        assert_eq!(chosen("plain", asked).await, ["invoices"]);
-        assert_eq!(
-            chosen("before", &format!("{reminder}{asked}")).await,
-            ["invoices"]
-        );
-        assert_eq!(
-            chosen("behind", &format!("{asked}\n{reminder}")).await,
-            ["invoices"]
-        );
+        let [before, behind] = [format!("{reminder}{asked}"), format!("{asked}\n{reminder}")];
+        for (session, content) in [("plain", asked), ("before", &before), ("behind", &behind)] {
+            assert_eq!(chosen(session, content).await, ["invoices"], "{session}");
+        }
         // Said by the owner, the same word counts.
         let both = chosen("both", "Which calendars are open?").await;
         assert_eq!(both, ["calendars"]);
@@ -442,9 +438,7 @@ mod tests {
         assert_eq!(first.await.lessons.skills.len(), 1);
         let mut second = pin!(sessions.context(&who, &chat));
         let polled = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_ready()));
-        assert!(
-            polled.await,
-            "nothing is searched for a session that goes on"
-        );
+        // Nothing is searched for a session that goes on.
+        assert!(polled.await);
     }
 }

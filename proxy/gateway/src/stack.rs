@@ -35,6 +35,11 @@ pub(crate) struct Stack {
     pub probes: ProbesLayer,
     pub admission: Admission,
     pub auth: AuthLayer,
+    pub served: Served,
+}
+
+/// What the handlers work on.
+pub(crate) struct Served {
     pub body_limit: BodyLimitLayer,
     pub chat: Arc<Chat>,
     pub services: Services,
@@ -64,13 +69,9 @@ pub(crate) fn service(
         probes,
         admission,
         auth,
-        body_limit,
-        chat,
-        services,
-        rollouts,
-        upstreams,
+        served,
     } = stack;
-    let set_parent = services.set_parent;
+    let set_parent = served.services.set_parent;
     // Every log line below belongs to the request's span, including those of bodies.
     let trace = TraceLayer::new_for_http()
         .make_span_with(move |request: &Request<_>| {
@@ -81,13 +82,6 @@ pub(crate) fn service(
         .on_request(())
         .on_response(())
         .on_failure(());
-    let served = Served {
-        chat,
-        services,
-        rollouts,
-        upstreams,
-    };
-    let routes = routes(body_limit, served);
     ServiceBuilder::new()
         // Below this, a request of a rollout has the path that it would have elsewhere, and a route of ours its own.
         .map_request(strip_path)
@@ -107,21 +101,14 @@ pub(crate) fn service(
         .layer_fn(|below| admission.clone().around(below))
         // This comes before a byte of the body is read.
         .layer_fn(|below| auth.clone().around(below))
-        .service(routes)
-}
-
-/// What the handlers work on.
-struct Served {
-    chat: Arc<Chat>,
-    services: Services,
-    rollouts: Option<Arc<Rollouts>>,
-    upstreams: Arc<Upstreams>,
+        .service(routes(served))
 }
 
 /// Returns the handlers. Chats, calls and conversations whose tokens are counted are read completely, once the caller
 /// is authorised. Bodies that only pass are not held.
-fn routes(body_limit: BodyLimitLayer, served: Served) -> impl Handler<Incoming, GatewayError> {
+fn routes(served: Served) -> impl Handler<Incoming, GatewayError> {
     let Served {
+        body_limit,
         chat,
         services,
         rollouts,

@@ -9,7 +9,6 @@ mod client;
 mod connect;
 mod error;
 mod keys;
-mod negative_cache;
 mod parents;
 mod signing;
 mod tls;
@@ -321,8 +320,7 @@ impl Upstream {
         }
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (outgoing.method, uri, headers);
-        let sent = self.client.send(head, outgoing.body);
-        let sent = sent.map_err(|error| {
+        let sent = self.client.send(head, outgoing.body).map_err(|error| {
             UpstreamError::from_send_error(error, &self.name, self.address.host())
         });
         let Some(endpoint) = &self.policy else {
@@ -433,8 +431,7 @@ pub(crate) fn policy_client(
     config: &UpstreamConfig,
     roots: &RootCertStore,
 ) -> Result<Client, ConfigError> {
-    let tls = tls::config(roots.clone(), None);
-    let tls = tls.map_err(|reason| ConfigError::Tls { reason })?;
+    let tls = tls::config(roots.clone(), None).map_err(|reason| ConfigError::Tls { reason })?;
     Ok(Client::new(tls, config, None, false))
 }
 

@@ -16,7 +16,7 @@ pub fn is_here(url: &str) -> bool {
     let host = host(url);
     let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
     let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
-    let is_loopback = |it: IpAddr| it.is_loopback();
+    let is_loopback = |address: IpAddr| address.is_loopback();
     name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 

@@ -81,7 +81,7 @@ impl Profile {
 
     /// None where the entry holds no secret, or lacks what every profile has.
     fn read(entry: &Value) -> Option<Self> {
-        let text = |field: &str| entry[field].as_str().filter(|it| !it.is_empty());
+        let text = |field: &str| entry[field].as_str().filter(|text| !text.is_empty());
         let method = Method::deserialize(&entry["method"]).ok()?;
         Some(Self {
             id: text("profile_id")?.to_owned(),

@@ -122,7 +122,7 @@ impl Service {
         let host = host(url);
         let name = host.split(':').next().unwrap_or(host);
         let before = name.strip_suffix(self.column(4));
-        before.is_some_and(|it| it.is_empty() || it.ends_with('.'))
+        before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
     }
 
     /// Returns the selected service, or `None` if weights are trained in another way. Environment variables alone
@@ -162,7 +162,7 @@ impl Service {
     /// original read them all.
     fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
         let own_first = [self].into_iter().chain(Self::ALL);
-        let mut names = own_first.map(|it| format!("{}_{suffix}", it.prefix()));
+        let mut names = own_first.map(|service| format!("{}_{suffix}", service.prefix()));
         let found = names.find_map(|name| environment::given(variables, &name));
         found.map(str::to_owned)
     }

@@ -162,7 +162,7 @@ fn check_start(before: &str, after: &str) -> Result<(), EditError> {
 
 /// Returns the text with a comment above the key that says what it is for.
 fn commented(text: String, key: &str) -> String {
-    let meaning = table::find(key).map_or("", |it| &*it.help);
+    let meaning = table::find(key).map_or("", |key| &*key.help);
     comment::above(&text, key, meaning)
         .filter(|commented| values(commented) == values(&text))
         .unwrap_or(text)

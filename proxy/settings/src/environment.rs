@@ -15,7 +15,7 @@ pub(crate) fn given<'a>(variables: &'a [(String, String)], name: &str) -> Option
     let found = variables.iter().find(|(given, _)| given == name);
     found
         .map(|(_, value)| value.as_str())
-        .filter(|it| !it.is_empty())
+        .filter(|value| !value.is_empty())
 }
 
 /// Puts variables in where a text names them: `${NAME}`, or `${NAME:-text}` for a text that stands for an unset one.
@@ -40,7 +40,7 @@ pub(crate) fn put_in(text: &str, variables: &[(String, String)]) -> Result<Strin
             };
             wrong.get_or_insert_with(unset);
         }
-        if value.is_some_and(|it| it.contains("${")) {
+        if value.is_some_and(|value| value.contains("${")) {
             wrong = Some(format!(
                 "what {name} stands for names another ${{..}}, which is not put in"
             ));
@@ -89,6 +89,7 @@ mod tests {
             ("NESTED", "${MY_KEY}"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let nested = "what NESTED stands for names another ${..}";
         for (text, expected) in [
             ("sk-0", Ok("sk-0")),
             ("${MY_KEY}", Ok("sk-1")),
@@ -106,14 +107,8 @@ mod tests {
             ("${env:MY_KEY}", Err("has to name a variable")),
             ("${}", Err("has to name a variable")),
             ("${1}", Err("has to name a variable")),
-            (
-                "${NESTED}",
-                Err("what NESTED stands for names another ${..}"),
-            ),
-            (
-                "x-${NESTED}",
-                Err("what NESTED stands for names another ${..}"),
-            ),
+            ("${NESTED}", Err(nested)),
+            ("x-${NESTED}", Err(nested)),
             ("${UNSET:-${MY_KEY}}", Err("names another")),
             ("${MY_KEY", Err("is never closed")),
             ("${MY_KEY}${lower", Err("is never closed")),

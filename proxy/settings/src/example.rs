@@ -44,7 +44,7 @@ fn key_lines(keys: &[&Key]) -> Vec<String> {
             None if heading.is_empty() => String::new(),
             None => "  ".repeat(1 + heading.matches('.').count()),
         };
-        let choice = key.choice().map(|it| format!(" ({it})"));
+        let choice = key.choice().map(|choice| format!(" ({choice})"));
         let comment = format!("{}{}", key.help, choice.unwrap_or_default());
         lines.extend(wrapped(&comment, &format!("{indent}# ")));
         let hidden = mark(key.default.is_empty() && chosen.is_none());
@@ -83,7 +83,7 @@ fn heading_lines(keys: &[&Key], heading: &str, open: &str) -> Vec<String> {
     }
     let below = |key: &&&Key| {
         let parts = key.path.rsplit_once('.');
-        parts.is_some_and(|(it, _)| it == heading)
+        parts.is_some_and(|(named, _)| named == heading)
     };
     let silent = keys.iter().filter(below).all(|key| key.default.is_empty());
     // A section within a section stands below it.

@@ -52,7 +52,7 @@ impl Key {
     /// How many parts its path has beyond `path`, with which it begins.
     fn n_parts_below(&self, path: &str) -> Option<usize> {
         let mut own = self.path.split('.');
-        let is_own = |part| own.next().is_some_and(|it| it == "*" || it == part);
+        let is_own = |part| own.next().is_some_and(|word| word == "*" || word == part);
         path.split('.').all(is_own).then(|| own.count())
     }
 

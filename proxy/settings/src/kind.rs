@@ -331,7 +331,7 @@ fn is_foreign(text: &str) -> bool {
         let is_name = is_variable(name) || before.len() > 2 && is_variable(&name.to_uppercase());
         Some(is_name || is_foreign(name))
     };
-    let is_elsewhere = ELSEWHERE.iter().any(|it| text.starts_with(it));
+    let is_elsewhere = ELSEWHERE.iter().any(|way| text.starts_with(way));
     is_elsewhere || FOREIGN.split_whitespace().any(|it| names(it) == Some(true))
 }
 
@@ -347,7 +347,7 @@ pub(crate) fn text(given: &Value) -> Option<String> {
     match given {
         Value::String(text) => Some(text.trim().to_owned()),
         // JSON would write 0.00001 as 1e-5.
-        Value::Number(number) if number.is_f64() => number.as_f64().map(|it| it.to_string()),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(|float| float.to_string()),
         Value::Number(_) | Value::Bool(_) => Some(given.to_string()),
         Value::Null | Value::Object(_) | Value::Array(_) => None,
     }
@@ -396,6 +396,7 @@ mod tests {
         let methods = ValueKind::Joined(words("redo opd"));
         let any = ValueKind::List(ValueForm::Word(words("auth server")), 0);
         let some = ValueKind::List(ValueForm::Word(words("auth")), 1);
+        let texts = |least| ValueKind::List(ValueForm::Text, least);
         for (kind, given, normal) in [
             // YAML 1.1 makes such numbers and words of times and flags.
             (&one(ValueForm::Time), "1380", r#""23:00""#),
@@ -422,18 +423,10 @@ mod tests {
             (&any, r#""[server, auth]""#, r#"["server","auth"]"#),
             (&any, "[]", "[]"),
             (&any, r#""[server, sever]""#, ""),
-            (
-                &ValueKind::List(ValueForm::Text, 0),
-                r#""[a, b]""#,
-                r#"["a","b"]"#,
-            ),
-            (&ValueKind::List(ValueForm::Text, 0), r#""[]""#, "[]"),
-            (
-                &ValueKind::List(ValueForm::Text, 1),
-                r#""auth""#,
-                r#"["auth"]"#,
-            ),
-            (&ValueKind::List(ValueForm::Text, 1), r#""[]""#, ""),
+            (&texts(0), r#""[a, b]""#, r#"["a","b"]"#),
+            (&texts(0), r#""[]""#, "[]"),
+            (&texts(1), r#""auth""#, r#"["auth"]"#),
+            (&texts(1), r#""[]""#, ""),
             (&some, r#""auth""#, r#"["auth"]"#),
             (&some, r#""[]""#, ""),
         ] {

@@ -15,8 +15,8 @@ pub(super) fn is_name(path: &Path) -> bool {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         !part.is_empty() && !part.starts_with('.') && part.chars().all(legal)
     };
-    let ending = path.extension().and_then(|it| it.to_str());
-    let is_file = ending.is_some_and(|it| FILES.contains(&it.to_lowercase().as_str()));
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let is_file = ending.is_some_and(|ending| FILES.contains(&ending.to_lowercase().as_str()));
     let parts = text.split_once('/');
     parts.is_some_and(|(owner, name)| plain(owner) && plain(name)) && !is_file
 }

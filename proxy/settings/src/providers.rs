@@ -37,7 +37,7 @@ fn provider(row: &'static str) -> Option<ChatProvider> {
 
 /// Returns the provider of a name.
 pub fn named(name: &str) -> Option<&'static ChatProvider> {
-    PROVIDERS.iter().find(|it| it.name == name)
+    PROVIDERS.iter().find(|provider| provider.name == name)
 }
 
 /// Returns the provider with this address.

@@ -124,12 +124,11 @@ pub fn key_and_value(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::lines;
 
     fn set(pairs: &[(&str, &str)]) -> anyhow::Result<LearnerConfig> {
-        let pairs: Vec<(String, String)> = pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let pairs: Vec<(String, String)> = pairs.iter().map(owned).collect();
         let mut held = LearnerConfig::default();
         held.rl.lora_rank = 8;
         overridden(&held, &pairs)
@@ -151,26 +150,17 @@ mod tests {
 
     #[test]
     fn what_is_not_known_not_allowed_or_of_no_effect_is_refused_in_words() {
-        let refusal = |key: &str, value: &str| set(&[(key, value)]).unwrap_err().to_string();
-        for (key, value, said) in [
-            (
-                "rl.batch_sise",
-                "4",
-                "--set: unknown key rl.batch_sise in the command line: did you mean rl.batch_size?",
-            ),
-            (
-                "rl.batch_size",
-                "many",
-                "rl.batch_size in the command line: \"many\" is not allowed: a whole number, 1 or more",
-            ),
-            (
-                "rl.remote_url",
-                "http://a",
-                "--set rl.remote_url: that says nothing about how a step is made; keys of rl.* and gate.* do",
-            ),
-        ] {
-            assert_eq!(refusal(key, value), said);
-        }
+        let asked = [
+            ("rl.batch_sise", "4"),
+            ("rl.batch_size", "many"),
+            ("rl.remote_url", "http://a"),
+        ];
+        let said = asked.map(|pair| set(&[pair]).unwrap_err());
+        insta::assert_snapshot!(lines(&said), @r#"
+        --set: unknown key rl.batch_sise in the command line: did you mean rl.batch_size?
+        rl.batch_size in the command line: "many" is not allowed: a whole number, 1 or more
+        --set rl.remote_url: that says nothing about how a step is made; keys of rl.* and gate.* do
+        "#);
     }
 
     #[test]

@@ -86,10 +86,10 @@ impl Loaded {
         let Some(dir) = self.config.memory.dir.clone() else {
             return Ok(());
         };
-        let ending = dir.extension().and_then(|it| it.to_str());
+        let ending = dir.extension().and_then(|ending| ending.to_str());
         let is_database = ending.is_some_and(|it| matches!(it, "db" | "sqlite" | "sqlite3"));
         if is_database && !dir.is_dir() {
-            let folder = dir.parent().filter(|it| !it.as_os_str().is_empty());
+            let folder = dir.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or_else(|| Path::new(".")).to_owned();
             self.notices.push(format!(
                 "memory.dir (memory.store_path) {}: databases of the Python MetaClaw are not read; memories are stored in the folder {}",

@@ -357,7 +357,7 @@ impl Config {
     /// Whether any agent is in `mode`, or all are.
     pub fn has_mode(&self, mode: Mode) -> bool {
         let own = self.learner.agents.values().filter_map(|agent| agent.mode);
-        own.chain([self.learner.mode]).any(|it| it == mode)
+        own.chain([self.learner.mode]).any(|set| set == mode)
     }
 
     /// Whether somebody beside a policy model can answer.
@@ -385,8 +385,8 @@ impl PageSettings {
 impl Trainer {
     /// What our trainer is started with besides places.
     pub fn flags(&self) -> Vec<String> {
-        let dtype = self.dtype.flag().map(|it| format!("--dtype={it}"));
-        let memory = self.memory.map(|it| format!("--memory={}", it.0));
+        let dtype = self.dtype.flag().map(|dtype| format!("--dtype={dtype}"));
+        let memory = self.memory.map(|memory| format!("--memory={}", memory.0));
         let counts = [
             format!("--keep={}", self.keep),
             format!("--max-queue={}", self.max_queue),
@@ -395,10 +395,9 @@ impl Trainer {
             Quantization::None => None,
             Quantization::Int8 => Some("--quantization=int8".to_owned()),
         };
-        let devices = self
-            .devices
-            .iter()
-            .flat_map(|it| ["training", "inference"].map(|what| format!("--{what}-devices={it}")));
+        let devices = self.devices.iter().flat_map(|devices| {
+            ["training", "inference"].map(|what| format!("--{what}-devices={devices}"))
+        });
         let flags = counts.into_iter().chain(dtype).chain(memory);
         flags.chain(quantization).chain(devices).collect()
     }
@@ -461,9 +460,9 @@ impl Backend {
         let python = self.inference_python.as_ref();
         let more = self.inference_args.as_ref();
         let named = [
-            url.map(|it| format!("--inference-url={it}")),
-            python.map(|it| format!("--inference-python={}", it.display())),
-            more.map(|it| format!("--inference-args={it}")),
+            url.map(|url| format!("--inference-url={url}")),
+            python.map(|python| format!("--inference-python={}", python.display())),
+            more.map(|more| format!("--inference-args={more}")),
             // Of one that runs it says itself which ranks it takes.
             url.is_none()
                 .then(|| format!("--inference-max-rank={rank}")),

@@ -160,7 +160,7 @@ pub fn fingerprint(file: &Path) -> u64 {
             let keys = layer
                 .values()
                 .iter()
-                .filter(|it| !it.0.starts_with(AT_ONCE));
+                .filter(|set| !set.0.starts_with(AT_ONCE));
             for (key, value) in keys {
                 (key, value.to_string()).hash(&mut hasher);
             }
@@ -190,18 +190,10 @@ mod tests {
         let before = after("mode: rl\n");
         assert_ne!(before, absent);
         assert_eq!(after("# mine\nmode: rl # for now\n"), before);
-        let keys = "proxy: {keys: {phone: {key: k, agents: [main]}}}\n";
-        assert_eq!(
-            after(&format!("mode: rl\n{keys}")),
-            before,
-            "in force at once"
-        );
-        for changed in [
-            "mode: auto\n",
-            "mode: rl\nllm: {model_id: m}\n",
-            "mode: [",
-            "mode: fast\n",
-        ] {
+        let keys = "mode: rl\nproxy: {keys: {phone: {key: k, agents: [main]}}}\n";
+        assert_eq!(after(keys), before, "in force at once");
+        let with_model = "mode: rl\nllm: {model_id: m}\n";
+        for changed in ["mode: auto\n", with_model, "mode: [", "mode: fast\n"] {
             assert_ne!(after(changed), before, "{changed}");
         }
     }
@@ -211,43 +203,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.yaml");
         let variables = [("METACLAW__LLM__API_KEY", "sk-1"), ("METACLAW__MODE", "rl")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let load = |flags| {
-            let sources = super::super::Sources {
-                file: file.clone(),
-                profiles: folder.path().join("auth-profiles.json"),
-                file_asked: false,
-                variables: variables.to_vec(),
+            let sources = crate::tests::sources(folder.path(), &variables);
+            let with_flags = crate::Sources {
                 flags,
+                file_asked: false,
+                ..sources
             };
-            super::super::load(sources).unwrap()
+            crate::load(with_flags).unwrap()
         };
-        let shown = |loaded: &Loaded| {
-            let said = loaded.sources(&file);
-            said.replace(&*file.to_string_lossy(), "FILE")
-        };
+        let neutral = |said: String| said.replace(&*file.to_string_lossy(), "FILE");
+        let shown = |loaded: &Loaded| neutral(loaded.sources(&file));
         let both = load(vec![("proxy.port", "1".to_owned())]);
-        assert_eq!(
-            shown(&both),
-            "the defaults (FILE is not there), and from the environment: llm.api_key, mode, and from the command line: proxy.port"
-        );
+        insta::assert_snapshot!(shown(&both), @"the defaults (FILE is not there), and from the environment: llm.api_key, mode, and from the command line: proxy.port");
         std::fs::write(&file, "routing: {order: [claude]}\n").unwrap();
         let loaded = load(Vec::new());
-        assert_eq!(
-            shown(&loaded),
-            "FILE, and from the environment: llm.api_key, mode"
-        );
+        let expected = "FILE, and from the environment: llm.api_key, mode";
+        assert_eq!(shown(&loaded), expected);
         std::fs::write(&file, "llm: {provider: openai}\n").unwrap();
+        let provider = load(Vec::new());
         assert_eq!(
-            shown(&load(Vec::new())),
-            "FILE, and from the environment: llm.api_key, mode",
+            shown(&provider),
+            expected,
             "what a provider stands for is no source"
         );
         let told = loaded.with_origin("routing.order: \"claude\" is no upstream");
-        assert_eq!(
-            told.replace(&*file.to_string_lossy(), "FILE"),
-            "routing.order in FILE: \"claude\" is no upstream"
-        );
+        insta::assert_snapshot!(neutral(told), @r#"routing.order in FILE: "claude" is no upstream"#);
         assert_eq!(loaded.with_origin("rl.method is odd"), "rl.method is odd");
     }
 }

@@ -126,7 +126,7 @@ pub(crate) fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str,
         }
         strsim::damerau_levenshtein(known, given)
     };
-    let near = known.map(|(text, it)| (distance(text), it));
+    let near = known.map(|(text, key)| (distance(text), key));
     let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
     (distance <= given.len().div_ceil(3)).then_some(best)
 }
@@ -190,7 +190,7 @@ fn default_of(property: &Value, kind: &ValueKind) -> String {
             String::new()
         }
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|it| scalar(it, property)).collect();
+            let items: Vec<String> = items.iter().map(|item| scalar(item, property)).collect();
             format!("[{}]", items.join(", "))
         }
         one => scalar(one, property),
@@ -209,7 +209,7 @@ fn scalar(value: &Value, property: &Value) -> String {
         Value::Number(number) if property["format"] == "float" => number
             .to_string()
             .parse::<f32>()
-            .map_or_else(|_| number.to_string(), |it| it.to_string()),
+            .map_or_else(|_| number.to_string(), |float| float.to_string()),
         Value::Number(number) => match number.as_f64() {
             Some(it) if it != 0.0 && it.abs() < LEAST_PLAIN => format!("{it:e}"),
             Some(it) => it.to_string(),

@@ -19,6 +19,28 @@ fn loaded(text: &str) -> Loaded {
     Loaded::new(vec![file(text)]).unwrap()
 }
 
+fn refusal(text: &str) -> String {
+    Loaded::new(vec![file(text)]).unwrap_err().to_string()
+}
+
+/// The files of a home and these variables, as a start reads them.
+pub(crate) fn sources(folder: &Path, variables: &[(&str, &str)]) -> Sources {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Sources {
+        file: folder.join("config.yaml"),
+        file_asked: true,
+        variables: variables.iter().map(owned).collect(),
+        flags: Vec::new(),
+        profiles: folder.join("auth-profiles.json"),
+    }
+}
+
+/// What is said, a line each.
+pub(crate) fn lines<T: ToString>(said: &[T]) -> String {
+    let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+    said.join("\n")
+}
+
 #[test]
 fn flags_come_before_the_environment_and_that_before_the_file() {
     let set = |origin, value: &str| {
@@ -41,20 +63,14 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 
 #[test]
 fn nobody_listens_to_the_world_without_a_key() {
-    let error = Loaded::new(vec![file("proxy: {host: 192.168.1.5}\n")]).unwrap_err();
-    insta::assert_snapshot!(error.to_string(), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    insta::assert_snapshot!(refusal("proxy: {host: 192.168.1.5}\n"), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    let address = |loaded: &Loaded| loaded.config.gateway.proxy.address().to_string();
     let with_key = loaded("proxy: {host: 192.168.1.5, api_key: sk-1}\n");
-    assert_eq!(
-        with_key.config.gateway.proxy.address().to_string(),
-        "192.168.1.5:30000"
-    );
+    assert_eq!(address(&with_key), "192.168.1.5:30000");
     let single = loaded("proxy: {host: 192.168.1.5, keys: {phone: {key: k, agents: [main]}}}\n");
     assert!(single.config.gateway.proxy.requires_key());
     let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
-    assert_eq!(
-        migrated.config.gateway.proxy.address().to_string(),
-        "127.0.0.1:30000"
-    );
+    assert_eq!(address(&migrated), "127.0.0.1:30000");
     insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only"#);
 }
 
@@ -107,16 +123,8 @@ fn the_trainer_is_told_what_the_file_says_of_it() {
     let flags = |text: &str| loaded(text).config.trainer.flags();
     assert_eq!(flags(""), ["--keep=5", "--max-queue=256"]);
     let all = "trainer: {keep: 2, max_queue: 8, dtype: f32, memory: 3 GiB, quantization: int8, devices: '0,1'}\n";
-    let told = [
-        "--keep=2",
-        "--max-queue=8",
-        "--dtype=f32",
-        "--memory=3221225472",
-        "--quantization=int8",
-        "--training-devices=0,1",
-        "--inference-devices=0,1",
-    ];
-    assert_eq!(flags(all), told);
+    let told = "--keep=2 --max-queue=8 --dtype=f32 --memory=3221225472 --quantization=int8 --training-devices=0,1 --inference-devices=0,1";
+    assert_eq!(flags(all).join(" "), told);
 }
 
 #[test]
@@ -128,21 +136,13 @@ fn what_is_shown_is_in_force_and_masked() {
     assert_eq!(keys, serde_json::json!(["sk-…wxyz"]));
     assert_eq!(loaded.get("llm.api_key").unwrap().value, "sk-…abcd");
     let batch = loaded.get("rl.batch_size").unwrap();
-    assert_eq!(
-        (batch.value, batch.origin.as_deref()),
-        (8.into(), Some("/etc/it/config.yaml"))
-    );
+    assert_eq!(batch.value, 8);
+    assert_eq!(batch.origin.as_deref(), Some("/etc/it/config.yaml"));
     let votes = loaded.get("rl.prm_m").unwrap();
-    assert_eq!(
-        (votes.key.as_str(), votes.value, votes.origin),
-        ("judge.votes", 3.into(), None)
-    );
-    assert!(
-        loaded
-            .get("judge.vote")
-            .unwrap_err()
-            .contains("judge.votes")
-    );
+    assert_eq!((&*votes.key, votes.origin), ("judge.votes", None));
+    assert_eq!(votes.value, 3);
+    let unknown = loaded.get("judge.vote").unwrap_err();
+    assert!(unknown.contains("judge.votes"));
     let shown = serde_json::to_string(&loaded.effective()).unwrap();
     assert!(!shown.contains("0123456789"));
 }
@@ -151,25 +151,18 @@ fn what_is_shown_is_in_force_and_masked() {
 fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
     let address = "https://calendar.example/secret/basic.ics";
     let text = format!("scheduler: {{ics: [my hours.ics, '{address}']}}\n");
-    let loaded = Loaded::new(vec![file(&text)]).unwrap();
-    let read: Vec<&str> = loaded
-        .config
-        .scheduler
-        .ics
-        .iter()
-        .map(metaclaw_chat::Secret::expose)
-        .collect();
-    assert_eq!(read[0], "/etc/it/my hours.ics");
-    assert_eq!(read[1], address);
+    let loaded = loaded(&text);
+    let read = loaded.config.scheduler.ics.iter();
+    let read: Vec<&str> = read.map(metaclaw_chat::Secret::expose).collect();
+    assert_eq!(read, ["/etc/it/my hours.ics", address]);
     let shown = loaded.get("scheduler.ics").unwrap().value.to_string();
     assert_eq!(shown, r#"["….ics","….ics"]"#);
 }
 
 #[test]
 fn the_example_file_is_the_defaults() {
-    let example = Loaded::new(vec![file(&example::example())]).unwrap();
-    assert_eq!(example.unknown, []);
-    assert_eq!(example.inert, []);
+    let example = loaded(&example::example());
+    assert_eq!((example.unknown.len(), example.inert.len()), (0, 0));
     assert_eq!(example.config, Config::default());
 }
 
@@ -183,10 +176,8 @@ fn the_laptop_example_says_what_it_means() {
     assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
     // The default learning settings are those that the bench measures.
     assert_eq!(learner.rl.method, metaclaw_learner::Methods::default());
-    assert_eq!(
-        (learner.rl.learning_rate, learner.rl.warmup_steps),
-        (None, 0)
-    );
+    let (rate, warmup) = (learner.rl.learning_rate, learner.rl.warmup_steps);
+    assert_eq!((rate, warmup), (None, 0));
     assert!(learner.gate.enabled);
     metaclaw_reward::Rules::compile(&learner.judge.rules).unwrap();
 }
@@ -199,14 +190,7 @@ fn a_file_with_keys_that_others_may_read_is_remarked() {
     let notices = |text: &str, mode: u32| {
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        let sources = Sources {
-            file: file.clone(),
-            file_asked: true,
-            variables: Vec::new(),
-            flags: Vec::new(),
-            profiles: folder.path().join("auth-profiles.json"),
-        };
-        load(sources).unwrap().notices
+        load(sources(folder.path(), &[])).unwrap().notices
     };
     let with_key = "llm: {api_key: sk-0123456789abcd}\n";
     assert!(notices(with_key, 0o644)[0].contains("others may read it"));
@@ -225,7 +209,6 @@ fn a_file_that_never_ends_is_refused() {
 
 #[test]
 fn what_a_section_refuses_is_named_by_its_place() {
-    let refusal = |text: &str| Loaded::new(vec![file(text)]).unwrap_err().to_string();
     let told = [
         "proxy: {keys: {phone: {key: k}}}\n",
         "proxy: {keys: {a: {key: k, agents: [b]}, phone: {key: k, agents: [b, ../x]}}}\n",
@@ -252,32 +235,20 @@ fn what_a_section_refuses_is_named_by_its_place() {
 /// Loads a file with variables of the environment, and a token that `metaclaw auth` keeps.
 fn with_variables(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
-    let [file, profiles] = ["config.yaml", "auth-profiles.json"].map(|it| folder.path().join(it));
-    std::fs::write(&file, text).unwrap();
+    let sources = sources(folder.path(), variables);
+    std::fs::write(&sources.file, text).unwrap();
     let profile = r#"{"profiles": [{"profile_id": "kimi:default", "provider": "kimi", "method": "api_key", "api_key": "${KEPT}"}]}"#;
-    std::fs::write(&profiles, profile).unwrap();
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let sources = Sources {
-        file_asked: true,
-        variables: variables.iter().map(owned).collect(),
-        flags: Vec::new(),
-        file,
-        profiles,
-    };
+    std::fs::write(&sources.profiles, profile).unwrap();
     let place = format!("{}/", folder.path().display());
     load(sources).map_err(|error| error.to_string().replace(&place, ""))
 }
 
 #[test]
 fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
-    let set = [
-        ("MY_KEY", "sk-1"),
-        ("HOST", "h.example"),
-        ("URL", "http://u.example/v1"),
-        ("LIST", "http://c.example/a.ics"),
-        ("KEPT", "sk-5"),
-        ("DIR", "/srv"),
-    ];
+    let (url, list) = ("http://u.example/v1", "http://c.example/a.ics");
+    let addresses = [("HOST", "h.example"), ("URL", url), ("LIST", list)];
+    let rest = [("MY_KEY", "sk-1"), ("KEPT", "sk-5"), ("DIR", "/srv")];
+    let set = [addresses, rest].concat();
     let whole = "llm: {api_key: '${MY_KEY}', api_base: 'http://${HOST}/v1'}\n\
                  judge: {url: '${URL}', key: '${OTHER:-sk-2}'}\n\
                  upstreams: {mine: {url: 'http://h', keys: ['${MY_KEY}', sk-3], proxy: 'http://u:${MY_KEY}@p:1'}}\n\
@@ -307,7 +278,7 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
     let api_key = |text: &str, variables: &[(&str, &str)]| {
         let config = with_variables(text, variables).unwrap().config;
         assert_eq!(config.gateway.proxy.api_key, None, "empty is none");
-        config.llm.api_key.map(|it| it.expose().to_owned())
+        config.llm.api_key.map(|key| key.expose().to_owned())
     };
     let of_environment = [
         ("METACLAW__LLM__API_KEY", "${MY_KEY}"),
@@ -315,10 +286,8 @@ fn a_variable_that_a_secret_or_an_address_names_is_put_in() {
         ("MY_KEY", "sk-4"),
     ];
     assert_eq!(api_key("", &of_environment).as_deref(), Some("sk-4"));
-    assert_eq!(
-        api_key("llm: {provider: kimi}", &set).as_deref(),
-        Some("sk-5")
-    );
+    let kept = api_key("llm: {provider: kimi}", &set);
+    assert_eq!(kept.as_deref(), Some("sk-5"));
 }
 
 #[test]
@@ -355,12 +324,9 @@ fn a_secret_of_another_form_or_without_its_variable_stops_the_start() {
         proxy: {api_key: $MY_KEY} => ${NAME} for a variable
         "#,
     ) {
-        let variables = [
-            ("MY_KEY", "sk-1"),
-            ("HOST", "h"),
-            ("BLANKS", "a b"),
-            ("NESTED", "${MY_KEY}"),
-        ];
+        let some = [("MY_KEY", "sk-1"), ("HOST", "h")];
+        let odd = [("BLANKS", "a b"), ("NESTED", "${MY_KEY}")];
+        let variables = [some, odd].concat();
         let error = with_variables(text, &variables).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");
     }

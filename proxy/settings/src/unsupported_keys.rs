@@ -99,8 +99,8 @@ pub(crate) fn refusal(path: &str, given: &str) -> Option<&'static str> {
     let name = path.strip_prefix("rl.")?;
     let given = given.trim().to_lowercase();
     let is_on = !UNSUPPORTED.off.contains(&given);
-    let found = UNSUPPORTED.refused.iter().find(|it| it.has(name));
-    found.filter(|_| is_on).map(|it| &*it.reason)
+    let found = UNSUPPORTED.refused.iter().find(|refusal| refusal.has(name));
+    found.filter(|_| is_on).map(|refusal| &*refusal.reason)
 }
 
 /// Why a setting of another system does nothing here; none where nobody knows it at all.
@@ -111,7 +111,7 @@ pub(crate) fn reason(path: &str) -> Option<&'static str> {
     let name = path.rsplit('.').next().unwrap_or(path);
     let top = path.split('.').next().unwrap_or(path);
     let mut all = UNSUPPORTED.other_systems.iter();
-    let found = all.find(|it| it.has(name) || it.has(top));
+    let found = all.find(|group| group.has(name) || group.has(top));
     found.map(|it| &*it.reason)
 }
 

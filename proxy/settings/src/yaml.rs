@@ -150,8 +150,8 @@ impl<'de> Visitor<'de> for YamlVisitor {
     }
 
     numbers! {
-        visit_i64: i64 => |it| Some(Number::from(it)),
-        visit_u64: u64 => |it| Some(Number::from(it)),
+        visit_i64: i64 => |number| Some(Number::from(number)),
+        visit_u64: u64 => |number| Some(Number::from(number)),
         visit_i128: i128 => Number::from_i128,
         visit_u128: u128 => Number::from_u128,
         visit_f64: f64 => Number::from_f64,

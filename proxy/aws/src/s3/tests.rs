@@ -70,19 +70,13 @@ fn an_error_names_its_code_and_message_and_no_more() {
 fn an_object_has_one_address_whatever_its_name() {
     let parts = ["laptop-1", "_shared", "sql ü+%", "SKILL.md"];
     let end = "laptop-1/_shared/sql%20%C3%BC%2B%25/SKILL.md";
-    for (place, endpoint, base) in [
+    #[rustfmt::skip]
+    let cases = [
         ("s3://team", None, "https://team.s3.eu-west-1.amazonaws.com"),
-        (
-            "s3://my.team/a/b",
-            None,
-            "https://s3.eu-west-1.amazonaws.com/my.team/a/b",
-        ),
-        (
-            "s3://team/x",
-            Some("http://127.0.0.1:9000/"),
-            "http://127.0.0.1:9000/team/x",
-        ),
-    ] {
+        ("s3://my.team/a/b", None, "https://s3.eu-west-1.amazonaws.com/my.team/a/b"),
+        ("s3://team/x", Some("http://127.0.0.1:9000/"), "http://127.0.0.1:9000/team/x"),
+    ];
+    for (place, endpoint, base) in cases {
         let location = location(place, endpoint);
         assert_eq!(location.object_url(&parts), format!("{base}/{end}"));
     }

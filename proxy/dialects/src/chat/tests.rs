@@ -1,9 +1,13 @@
-use metaclaw_chat::{Message, Usage};
+use metaclaw_chat::{Message, ToolCall, Usage};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Api, reply::read_sse};
+use crate::{
+    Api,
+    reply::read_sse,
+    testing::{pieces, shown},
+};
 
 fn stream(chunks: &[Value]) -> String {
     let event = |text: String, chunk: &Value| text + &format!("data: {chunk}\n\n");
@@ -12,6 +16,11 @@ fn stream(chunks: &[Value]) -> String {
 
 fn delta(delta: &Value) -> Value {
     json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+fn text(reply: &Reply) -> Option<String> {
+    let message = reply.message.as_ref()?;
+    Some(message.text().into_owned())
 }
 
 #[test]
@@ -24,33 +33,16 @@ fn a_streamed_text_is_the_text_read_whole() {
         json!({ "choices": [], "usage": { "prompt_tokens": 12, "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } }),
     ]) + "data: [DONE]\n\n";
     let reply = Api::Chat.read_sse(streamed.as_bytes());
-    assert_eq!(
-        reply.message.as_ref().map(Message::text).as_deref(),
-        Some("Paris")
-    );
-    assert_eq!(reply.id.as_deref(), Some("chatcmpl-1"));
-    assert_eq!(reply.finish_reason.as_deref(), Some("stop"));
-    assert_eq!(
-        reply.usage,
-        Some(Usage {
-            prompt_tokens: 12,
-            completion_tokens: 2,
-            cached_tokens: 8
-        })
-    );
-    assert!(reply.ended && reply.is_whole());
-
+    insta::assert_snapshot!(shown(&reply), @r#"
+    {"id":"chatcmpl-1","model":"m","finish_reason":"stop","usage":"12 (8 cached) + 2","ended":true,"error":null,"n_skipped":0}
+    {"role":"assistant","content":"Paris","reasoning_content":null}
+    "#);
+    assert!(reply.is_whole());
     let whole = json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "finish_reason": "stop",
         "message": { "role": "assistant", "content": "Paris" } }], "usage": { "prompt_tokens": 12,
         "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 8 } } });
     let whole = Api::Chat.read_json(whole.to_string().as_bytes());
-    let message = |reply: &Reply| {
-        reply
-            .message
-            .as_ref()
-            .map(|message| message.text().into_owned())
-    };
-    assert_eq!(message(&whole), message(&reply));
+    assert_eq!(text(&whole).unwrap(), "Paris");
     assert_eq!((whole.id, whole.usage), (reply.id, reply.usage));
 }
 
@@ -74,23 +66,35 @@ fn tool_calls_grow_by_their_index() {
 }
 
 #[test]
-fn calls_without_an_index_are_told_apart_by_their_ids() {
+fn calls_are_told_apart_by_their_ids_without_an_index_or_all_with_index_0() {
     let call = |call: Value| delta(&json!({ "tool_calls": [call] }));
-    let streamed = stream(&[
+    let at_0 = |id: &str, city: &str| {
+        let function =
+            json!({ "name": "weather", "arguments": format!("{{\"city\":\"{city}\"}}") });
+        call(json!({ "index": 0, "id": id, "type": "function", "function": function }))
+    };
+    let without = [
         call(json!({ "id": "a", "function": { "name": "x", "arguments": "{}" } })),
         call(json!({ "id": "b", "function": { "name": "y", "arguments": "{" } })),
         call(json!({ "function": { "arguments": "}" } })),
-    ]);
-    let calls = Api::Chat
-        .read_sse(streamed.as_bytes())
-        .message
-        .unwrap()
-        .tool_calls();
-    let calls: Vec<_> = calls
-        .iter()
-        .map(|c| (c.name.as_str(), c.arguments.as_str()))
-        .collect();
-    assert_eq!(calls, [("x", "{}"), ("y", "{}")]);
+    ];
+    let read = |chunks: &[Value]| {
+        let message = Api::Chat
+            .read_sse(stream(chunks).as_bytes())
+            .message
+            .unwrap();
+        let shown = |call: &ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
+        message.tool_calls().iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&without), ["a x {}", "b y {}"]);
+    let both = [at_0("a", "Paris"), at_0("b", "Rome")];
+    assert_eq!(
+        read(&both),
+        [
+            r#"a weather {"city":"Paris"}"#,
+            r#"b weather {"city":"Rome"}"#
+        ]
+    );
 }
 
 #[test]
@@ -111,13 +115,8 @@ fn what_was_said_stands_and_nothing_undoes_it() {
     assert_eq!(reply.id.as_deref(), Some("r1"));
     assert_eq!(reply.usage.map(|usage| usage.completion_tokens), Some(2));
     let message = reply.message.unwrap();
-    assert_eq!(
-        (
-            message.text().as_ref(),
-            message.tool_calls()[0].name.as_str()
-        ),
-        ("x", "f")
-    );
+    assert_eq!(message.text(), "x");
+    assert_eq!(message.tool_calls()[0].name, "f");
 }
 
 #[test]
@@ -126,28 +125,6 @@ fn gaps_are_counted_and_an_event_behind_the_end_is_none() {
     let behind = "data: [DONE]\n\ndata: {\"error\":\"late\"}";
     let reply = Api::Chat.read_sse((long + behind).as_bytes());
     assert_eq!((reply.n_skipped, reply.error), (1, None));
-}
-
-#[test]
-fn calls_that_all_have_index_0_are_told_apart() {
-    let call = |id: &str, city: &str| {
-        let arguments = format!("{{\"city\":\"{city}\"}}");
-        delta(
-            &json!({ "tool_calls": [{ "index": 0, "id": id, "type": "function",
-            "function": { "name": "weather", "arguments": arguments } }] }),
-        )
-    };
-    let streamed = stream(&[call("a", "Paris"), call("b", "Rome")]);
-    let message = Api::Chat.read_sse(streamed.as_bytes()).message.unwrap();
-    let calls = message.tool_calls();
-    let calls: Vec<_> = calls
-        .iter()
-        .map(|c| (c.id.as_str(), c.arguments.as_str()))
-        .collect();
-    assert_eq!(
-        calls,
-        [("a", "{\"city\":\"Paris\"}"), ("b", "{\"city\":\"Rome\"}")]
-    );
 }
 
 #[test]
@@ -195,10 +172,7 @@ fn half_an_emoji_costs_neither_a_calls_arguments_nor_a_whole_reply() {
 fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
     let streamed = stream(&[delta(&json!({ "content": "Par" }))]) + "data: {\"choices\":[{\"del";
     let reply = Api::Chat.read_sse(streamed.as_bytes());
-    assert_eq!(
-        reply.message.as_ref().map(Message::text).as_deref(),
-        Some("Par")
-    );
+    assert_eq!(text(&reply).unwrap(), "Par");
     assert!(!reply.is_whole());
     assert_eq!(Api::Chat.read_sse(b""), Reply::default());
     assert_eq!(Api::Chat.read_json(b"<html>"), Reply::default());
@@ -211,10 +185,7 @@ fn only_the_first_choice_is_read_and_an_error_inside_a_stream_is_kept() {
         json!({ "error": { "message": "overloaded" } }),
     ]);
     let reply = Api::Chat.read_sse(streamed.as_bytes());
-    assert_eq!(
-        reply.message.as_ref().map(Message::text).as_deref(),
-        Some("yes")
-    );
+    assert_eq!(text(&reply).unwrap(), "yes");
     assert_eq!(reply.error, Some(json!({ "message": "overloaded" })));
 }
 
@@ -235,11 +206,8 @@ proptest! {
     fn any_splitting_gives_the_same_reply(texts in vec("[a-z \"\\\\é]{0,8}", 1..8), cuts in vec(0usize..2000, 0..10)) {
         let chunks: Vec<_> = texts.iter().map(|text| delta(&json!({ "content": text }))).collect();
         let bytes = stream(&chunks).into_bytes();
-        let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at % (bytes.len() + 1)).collect();
-        cuts.extend([0, bytes.len()]);
-        cuts.sort_unstable();
-        let split = read_sse::<ChatAccumulator>(cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]));
-        prop_assert_eq!(split.message.as_ref().map(|m| m.text().into_owned()), Some(texts.concat()));
+        let split = read_sse::<ChatAccumulator>(pieces(&bytes, &cuts));
+        prop_assert_eq!(text(&split), Some(texts.concat()));
         prop_assert_eq!(split, Api::Chat.read_sse(&bytes));
     }
 

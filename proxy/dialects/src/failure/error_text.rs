@@ -35,8 +35,8 @@ const MESSAGES: [&str; 7] = [
 impl ErrorText {
     /// Reads the body of an error reply. A body of an unknown format is the message itself.
     pub(crate) fn parse(body: &[u8]) -> Self {
-        let read = json::read_bytes(body);
-        let read = read.map(|body| Self::in_reply(&body).unwrap_or_else(|| Self::read(&body)));
+        let read = json::read_bytes(body)
+            .map(|body| Self::in_reply(&body).unwrap_or_else(|| Self::read(&body)));
         match read {
             Ok(text) if !text.message.is_empty() || !text.code.is_empty() => text,
             Ok(_) | Err(_) => Self::of_message(String::from_utf8_lossy(body).trim().to_owned()),

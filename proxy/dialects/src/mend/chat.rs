@@ -57,8 +57,8 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
         }
         if demands.reasoning && !is_said(message.get("reasoning_content")) {
             // If no thinking is known, a blank is sent, because Moonshot treats an empty text as none.
-            let known = reply.and_then(|it| it.reply.get("reasoning_content"));
-            let thinking = known.filter(|it| is_said(Some(it))).cloned();
+            let known = reply.and_then(|reply| reply.reply.get("reasoning_content"));
+            let thinking = known.filter(|thinking| is_said(Some(thinking))).cloned();
             message.insert(
                 "reasoning_content".to_owned(),
                 thinking.unwrap_or_else(|| " ".into()),
@@ -93,10 +93,10 @@ pub(super) fn mend_thinking(
         let Some(message) = message.as_object_mut() else {
             continue;
         };
-        let own = reply.filter(|it| it.is_own && !it.is_masked);
-        let signed = own.and_then(|it| it.reply.get(THINKING_BLOCKS));
+        let own = reply.filter(|reply| reply.is_own && !reply.is_masked);
+        let signed = own.and_then(|reply| reply.reply.get(THINKING_BLOCKS));
         let is_foreign =
-            reply.is_some_and(|it| !it.is_own) || own.is_none() && demands.own_thinking;
+            reply.is_some_and(|reply| !reply.is_own) || own.is_none() && demands.own_thinking;
         if is_foreign {
             mended.taken_out += usize::from(message.shift_remove(THINKING_BLOCKS).is_some());
         } else if let (Some(signed), false) = (signed, message.contains_key(THINKING_BLOCKS)) {
@@ -123,7 +123,7 @@ fn has_calls(message: &Value) -> bool {
 }
 
 fn is_said(text: Option<&Value>) -> bool {
-    text.is_some_and(|it| !it.is_null() && it != "")
+    text.is_some_and(|text| !text.is_null() && text != "")
 }
 
 /// Returns the call in the log for a call of the history: the one at the same index.
@@ -144,7 +144,7 @@ fn put_back(
 ) {
     let wanted = |name: &&str| *name != "reasoning_content" || demands.reasoning;
     for name in REASONING.into_iter().filter(wanted) {
-        let kept = reply.reply.get(name).filter(|it| is_said(Some(it)));
+        let kept = reply.reply.get(name).filter(|value| is_said(Some(value)));
         if let (Some(kept), false) = (kept, is_said(message.get(name))) {
             message.insert(name.to_owned(), kept.clone());
             mended.put_back += 1;
@@ -215,7 +215,7 @@ fn sign(message: &mut Map<String, Value>, mended: &mut Mended) {
     };
     let signature = call
         .get("extra_content")
-        .map(|it| &it["google"]["thought_signature"]);
+        .map(|extra| &extra["google"]["thought_signature"]);
     if !is_said(signature) {
         let google = json!({ "google": { "thought_signature": NO_SIGNATURE } });
         call.insert("extra_content".to_owned(), google);

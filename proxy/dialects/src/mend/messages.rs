@@ -35,12 +35,12 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
         let reply = has_calls(blocks).then(|| found.next()).flatten().flatten();
         let n_taken = take_out(blocks, reply, past, demands);
         mended.taken_out += n_taken;
-        *lacks |= n_taken > 0 || reply.is_some_and(|it| !it.is_own || it.is_masked);
+        *lacks |= n_taken > 0 || reply.is_some_and(|reply| !reply.is_own || reply.is_masked);
         if thinks || demands.thinking {
             put_back(blocks, reply, &mut mended);
         }
         if is_reply && demands.thinking && !blocks.iter().any(is_thinking) {
-            let known = reply.and_then(|it| it.reply.get("reasoning_content")?.as_str());
+            let known = reply.and_then(|reply| reply.reply.get("reasoning_content")?.as_str());
             let thinking = known.filter(|text| !text.is_empty()).unwrap_or(" ");
             let block = json!({ "type": "thinking", "thinking": thinking, "signature": "" });
             blocks.insert(0, block);
@@ -109,7 +109,7 @@ fn is_signed(block: &Value) -> bool {
     } else {
         "data"
     };
-    block[name].as_str().is_some_and(|it| !it.is_empty())
+    block[name].as_str().is_some_and(|text| !text.is_empty())
 }
 
 /// Removes another upstream's thinking, and unsigned thinking if this upstream signs its own. Returns the number of
@@ -120,9 +120,9 @@ fn take_out(
     past: &[PastReply<'_>],
     demands: Demands,
 ) -> usize {
-    let is_foreign = reply.is_some_and(|it| !it.is_own);
-    let own = past.iter().filter(|it| it.is_own);
-    let known: Vec<&Value> = own.flat_map(|it| thinking(it.reply)).collect();
+    let is_foreign = reply.is_some_and(|reply| !reply.is_own);
+    let own = past.iter().filter(|reply| reply.is_own);
+    let known: Vec<&Value> = own.flat_map(|reply| thinking(reply.reply)).collect();
     let signs = known.iter().any(|block| is_signed(block));
     let n_before = blocks.len();
     blocks.retain(|block| {
@@ -139,7 +139,7 @@ fn take_out(
 
 /// Puts back the upstream's own thinking that the client lost.
 fn put_back(blocks: &mut Vec<Value>, reply: Option<&PastReply<'_>>, mended: &mut Mended) {
-    let own = reply.filter(|it| it.is_own && !it.is_masked);
+    let own = reply.filter(|reply| reply.is_own && !reply.is_masked);
     let Some(own) = own.filter(|_| !blocks.iter().any(is_thinking)) else {
         return;
     };

@@ -21,8 +21,8 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
         return mended;
     };
     let is_of = |item: &Value, is_own: bool| {
-        let mut replies = past.iter().filter(|it| it.is_own == is_own);
-        replies.any(|it| sealed(it.reply).any(|text| *text == item["encrypted_content"]))
+        let mut replies = past.iter().filter(|reply| reply.is_own == is_own);
+        replies.any(|reply| sealed(reply.reply).any(|text| *text == item["encrypted_content"]))
     };
     let n_before = input.len();
     input.retain(|item| {
@@ -46,7 +46,7 @@ fn sealed(reply: &Message) -> impl Iterator<Item = &Value> {
         .into_iter()
         .flatten()
         .map(|item| &item["encrypted_content"]);
-    sealed.filter(|it| it.is_string())
+    sealed.filter(|seal| seal.is_string())
 }
 
 /// Removes an item's id, because OpenAI looks up an item with an id, and requires the reasoning that belongs to it.

@@ -1,4 +1,3 @@
-use metaclaw_chat::{Message, ToolCall};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -17,23 +16,12 @@ fn read(stream: &str) -> Reply {
     Api::Messages.read_sse(stream.as_bytes())
 }
 
-fn said(items: &Value) -> String {
-    let items = items.as_array().unwrap();
-    let messages = items
-        .iter()
-        .flat_map(|item| Api::Messages.item(item).unwrap());
-    lines(&messages.collect::<Vec<Message>>())
-}
-
 #[test]
 fn a_streamed_text_is_the_text_read_whole() {
     let reply = read(TEXT);
     insta::assert_snapshot!(shown(&reply), @r#"
     {"id":"msg_01XFDUDYJgAACzvnptvVoYEL","model":"claude-sonnet-4-5-20250929","finish_reason":"stop","usage":"25 (0 cached) + 15","ended":true,"error":null,"n_skipped":0}
-    {
-      "role": "assistant",
-      "content": "Hello, \"Zoë\"!"
-    }
+    {"role":"assistant","content":"Hello, \"Zoë\"!"}
     "#);
     let whole = json!({ "id": "msg_01XFDUDYJgAACzvnptvVoYEL", "type": "message", "role": "assistant",
         "model": "claude-sonnet-4-5-20250929", "content": [{ "type": "text", "text": "Hello, \"Zoë\"!" }],
@@ -53,59 +41,11 @@ fn thinking_and_calls_are_as_chat_has_them() {
     let reply = read(TOOLS);
     insta::assert_snapshot!(shown(&reply), @r#"
     {"id":"msg_014p7gG3wDgGV9EUtLvnow3U","model":"claude-opus-4-6","finish_reason":"tool_calls","usage":"12154 (11840 cached) + 89","ended":true,"error":null,"n_skipped":0}
-    {
-      "role": "assistant",
-      "content": "Checking both.",
-      "reasoning_content": "The user wants the weather in two cities.",
-      "thinking_blocks": [
-        {
-          "type": "thinking",
-          "thinking": "The user wants the weather in two cities.",
-          "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk="
-        },
-        {
-          "type": "redacted_thinking",
-          "data": "EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwxtE3rAFBa8cr3qpP"
-        }
-      ],
-      "tool_calls": [
-        {
-          "id": "toolu_01T1x1fJ34qAmk2tNTrN7Up6",
-          "type": "function",
-          "function": {
-            "name": "get_weather",
-            "arguments": "{\"location\": \"San Francisco, CA\"}"
-          }
-        },
-        {
-          "id": "toolu_01A09q90qw90lq917835lq9",
-          "type": "function",
-          "function": {
-            "name": "list_cities",
-            "arguments": "{}"
-          }
-        }
-      ]
-    }
+    {"role":"assistant","content":"Checking both.","reasoning_content":"The user wants the weather in two cities.","thinking_blocks":[{"type":"thinking","thinking":"The user wants the weather in two cities.","signature":"EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk="},{"type":"redacted_thinking","data":"EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwxtE3rAFBa8cr3qpP"}],"tool_calls":[{"id":"toolu_01T1x1fJ34qAmk2tNTrN7Up6","type":"function","function":{"name":"get_weather","arguments":"{\"location\": \"San Francisco, CA\"}"}},{"id":"toolu_01A09q90qw90lq917835lq9","type":"function","function":{"name":"list_cities","arguments":"{}"}}]}
     "#);
-    let call = |id: &str, name: &str, arguments: &str| ToolCall {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        arguments: arguments.to_owned(),
-    };
     let message = reply.message.unwrap();
     assert_eq!(message.text(), "Checking both.");
-    assert_eq!(
-        message.tool_calls(),
-        [
-            call(
-                "toolu_01T1x1fJ34qAmk2tNTrN7Up6",
-                "get_weather",
-                r#"{"location": "San Francisco, CA"}"#
-            ),
-            call("toolu_01A09q90qw90lq917835lq9", "list_cities", "{}"),
-        ]
-    );
+    assert_eq!(message.tool_calls().len(), 2);
 }
 
 #[test]
@@ -113,36 +53,7 @@ fn the_providers_own_tools_stay_among_the_content_and_cited_text_is_one_text() {
     let reply = read(SEARCH);
     insta::assert_snapshot!(shown(&reply), @r#"
     {"id":"msg_01G","model":"claude-sonnet-4-5","finish_reason":"stop","usage":"10682 (0 cached) + 510","ended":true,"error":null,"n_skipped":0}
-    {
-      "role": "assistant",
-      "content": [
-        {
-          "type": "server_tool_use",
-          "id": "srvtoolu_014h",
-          "name": "web_search",
-          "input": {
-            "query": "weather NYC"
-          }
-        },
-        {
-          "type": "web_search_tool_result",
-          "tool_use_id": "srvtoolu_014h",
-          "content": [
-            {
-              "type": "web_search_result",
-              "title": "Weather",
-              "url": "https://example.com",
-              "encrypted_content": "Ev0DCio",
-              "page_age": null
-            }
-          ]
-        },
-        {
-          "type": "text",
-          "text": "It is 14 degrees."
-        }
-      ]
-    }
+    {"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_014h","name":"web_search","input":{"query":"weather NYC"}},{"type":"web_search_tool_result","tool_use_id":"srvtoolu_014h","content":[{"type":"web_search_result","title":"Weather","url":"https://example.com","encrypted_content":"Ev0DCio","page_age":null}]},{"type":"text","text":"It is 14 degrees."}]}
     "#);
     let message = reply.message.unwrap();
     assert_eq!(
@@ -221,34 +132,6 @@ fn every_stop_reason_has_its_word() {
 }
 
 #[test]
-fn a_conversation_is_read_in_chat_shape() {
-    let items = json!([
-        { "role": "user", "content": "Weather in Paris?" },
-        { "role": "assistant", "content": [
-            { "type": "thinking", "thinking": "Ask the tool.", "signature": "EqQB" },
-            { "type": "text", "text": "Looking." },
-            { "type": "tool_use", "id": "toolu_1", "name": "weather", "input": { "city": "Paris" } },
-            { "type": "tool_use", "id": "toolu_2", "name": "time", "input": {} },
-        ] },
-        { "role": "user", "content": [
-            { "type": "tool_result", "tool_use_id": "toolu_1", "content": "14 C", "cache_control": { "type": "ephemeral" } },
-            { "type": "tool_result", "tool_use_id": "toolu_2", "is_error": true,
-              "content": [{ "type": "text", "text": "no clock" }] },
-            { "type": "text", "text": "And in Rome?", "cache_control": { "type": "ephemeral" } },
-        ] },
-        { "role": "assistant", "content": "One moment." },
-    ]);
-    insta::assert_snapshot!(said(&items), @r#"
-    {"role":"user","content":"Weather in Paris?"}
-    {"role":"assistant","content":"Looking.","reasoning_content":"Ask the tool.","thinking_blocks":[{"type":"thinking","thinking":"Ask the tool.","signature":"EqQB"}],"tool_calls":[{"id":"toolu_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Paris\"}"}},{"id":"toolu_2","type":"function","function":{"name":"time","arguments":"{}"}}]}
-    {"role":"tool","tool_call_id":"toolu_1","content":"14 C"}
-    {"role":"tool","tool_call_id":"toolu_2","content":"no clock","is_error":true}
-    {"role":"user","content":"And in Rome?"}
-    {"role":"assistant","content":"One moment."}
-    "#);
-}
-
-#[test]
 fn a_replayed_turn_is_the_turn_that_was_read() {
     let content = json!([
         { "type": "thinking", "thinking": "hm", "signature": "Eq" },
@@ -262,60 +145,10 @@ fn a_replayed_turn_is_the_turn_that_was_read() {
 }
 
 #[test]
-fn images_and_documents_stay_parts() {
-    let items = json!([
-        { "role": "user", "content": [
-            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBOR" } },
-            { "type": "image", "source": { "type": "url", "url": "https://example.com/a.png" }, "cache_control": {} },
-            { "type": "image", "source": { "type": "file", "file_id": "file_1" } },
-            { "type": "document", "title": "Bill", "source": { "type": "base64", "media_type": "application/pdf", "data": "JVBE" } },
-            { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "a bill" } },
-            { "type": "text", "text": "What is this?" },
-        ] },
-        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "content": [
-            { "type": "text", "text": "a screen" },
-            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBOR" } },
-        ] }] },
-        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t" }] },
-    ]);
-    insta::assert_snapshot!(said(&items), @r#"
-    {"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBOR"}},{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},{"type":"image","source":{"type":"file","file_id":"file_1"}},{"type":"file","file":{"filename":"Bill","file_data":"data:application/pdf;base64,JVBE"}},{"type":"document","source":{"type":"text","media_type":"text/plain","data":"a bill"}},{"type":"text","text":"What is this?"}]}
-    {"role":"tool","tool_call_id":"t","content":[{"type":"text","text":"a screen"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBOR"}}]}
-    {"role":"tool","tool_call_id":"t","content":""}
-    "#);
-    let message = &Api::Messages.item(&items[0]).unwrap()[0];
-    assert_eq!(message.text(), "What is this?");
-}
-
-#[test]
 fn what_is_no_message_is_refused_in_words() {
     let refused = |item: &Value| Api::Messages.item(item).unwrap_err().to_string();
     insta::assert_snapshot!(refused(&json!("hi")), @"a message must be a JSON object, this one is a string");
     insta::assert_snapshot!(refused(&json!({ "content": [] })), @r#"a message must have a "role" that is a string"#);
-    assert_eq!(
-        said(&json!([{ "role": "user", "content": [] }])),
-        r#"{"role":"user","content":[]}"#
-    );
-    assert_eq!(said(&json!([{ "role": "user" }])), r#"{"role":"user"}"#);
-}
-
-#[test]
-fn the_system_text_and_the_tools_are_read() {
-    let system = |value: Value| {
-        Api::Messages
-            .system(&value)
-            .map(|message| lines(&[message]))
-    };
-    insta::assert_snapshot!(system(json!("Be brief.")).unwrap(), @r#"{"role":"system","content":"Be brief."}"#);
-    let blocks = json!([{ "type": "text", "text": "a" }, { "type": "text", "text": "b", "cache_control": { "type": "ephemeral" } }]);
-    insta::assert_snapshot!(system(blocks).unwrap(), @r#"{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#);
-    assert_eq!((system(json!([])), system(Value::Null)), (None, None));
-    let tools = json!([
-        { "name": "weather", "description": "d", "input_schema": { "type": "object" }, "cache_control": {} },
-        { "type": "custom", "name": "time", "input_schema": { "type": "object" } },
-        { "type": "web_search_20250305", "name": "web_search" },
-    ]);
-    insta::assert_snapshot!(Api::Messages.tools(&tools), @r#"[{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object"}}},{"type":"function","function":{"name":"time","parameters":{"type":"object"}}},{"type":"web_search_20250305","name":"web_search"}]"#);
 }
 
 #[test]
@@ -330,35 +163,25 @@ fn the_end_of_a_stream_is_known_by_its_bytes() {
     );
 }
 
-fn ends(tail: &str) -> bool {
-    Api::Messages.is_done(tail.as_bytes())
-}
-
 #[test]
 fn the_last_event_is_known_by_its_name_or_by_its_type() {
-    assert!(ends(
-        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
-    ));
-    assert!(ends("event:message_stop\r\ndata:{\"a\":1}\r\n\r\n"));
-    assert!(ends("data: { \"type\" : \"message_stop\", \"a\": {} }\n\n"));
-    assert!(ends(
-        "event: ping\ndata: {}\n\ndata: {\"type\":\"message_stop\"}\r\r"
-    ));
-}
-
-#[test]
-fn what_only_looks_like_the_end_is_not_it() {
-    for tail in [
-        "",
-        "\n\n",
-        "event: message_stop\n",
-        "event: message_stop\ndata: {\"type\":\"message_stop\"}",
-        "event: message_stop\ndata: {\"type\":\n",
-        "event: message_stop\ndata: {}\n\nevent: ping\ndata: {}\n\n",
-        "data: {\"text\":\"\\\"type\\\":\\\"message_stop\\\"\"}\n\n",
-        "message_stop\"}\n\n",
-    ] {
-        assert!(!ends(tail), "{tail:?}");
+    #[rustfmt::skip]
+    let cases = [
+        (true, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"),
+        (true, "event:message_stop\r\ndata:{\"a\":1}\r\n\r\n"),
+        (true, "data: { \"type\" : \"message_stop\", \"a\": {} }\n\n"),
+        (true, "event: ping\ndata: {}\n\ndata: {\"type\":\"message_stop\"}\r\r"),
+        (false, ""),
+        (false, "\n\n"),
+        (false, "event: message_stop\n"),
+        (false, "event: message_stop\ndata: {\"type\":\"message_stop\"}"),
+        (false, "event: message_stop\ndata: {\"type\":\n"),
+        (false, "event: message_stop\ndata: {}\n\nevent: ping\ndata: {}\n\n"),
+        (false, "data: {\"text\":\"\\\"type\\\":\\\"message_stop\\\"\"}\n\n"),
+        (false, "message_stop\"}\n\n"),
+    ];
+    for (is_end, tail) in cases {
+        assert_eq!(Api::Messages.is_done(tail.as_bytes()), is_end, "{tail:?}");
     }
 }
 

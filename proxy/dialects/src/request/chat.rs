@@ -43,8 +43,7 @@ impl ChatRequest {
     /// Fails if the body is not a JSON object, or has no conversation of messages. A Responses request may have no
     /// conversation, because it may continue one that the upstream stores. The upstream decides about that.
     pub fn parse(api: Api, raw: Bytes) -> Result<Self, RequestError> {
-        let text = ByteString::try_from(raw);
-        let text = text.map_err(|error| RequestError::NotUtf8 {
+        let text = ByteString::try_from(raw).map_err(|error| RequestError::NotUtf8 {
             at: error.valid_up_to(),
         })?;
         let layout = Layout::parse(api, &text)?;
@@ -125,7 +124,7 @@ impl ChatRequest {
     /// the model wrote in the user's role is left out.
     pub fn utterances(&self) -> impl Iterator<Item = Utterance<'_>> {
         let utterances = self.messages().rev().filter_map(|it| it.utterance());
-        utterances.filter(|it| it.speaker != Speaker::Client)
+        utterances.filter(|said| said.speaker != Speaker::Client)
     }
 
     /// Returns whether the model has answered before.
@@ -180,10 +179,10 @@ impl ChatRequest {
                     before.note_typed(content.utterance(self.text(&content.span)));
                 }
                 (Role::Assistant, _) => {
-                    let next = all.get(at + 1).and_then(|it| it.item);
+                    let next = all.get(at + 1).and_then(|element| element.item);
                     let items = all[at].item.zip(next).map(|(from, to)| from..to);
                     self.models(items.unwrap_or_default())
-                        .for_each(|it| before.note_calls(&it));
+                        .for_each(|output| before.note_calls(&output));
                 }
                 _ => {}
             }

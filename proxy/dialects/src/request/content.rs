@@ -105,8 +105,7 @@ impl Content {
     /// Returns whether a part is not text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {
-            let kind = JsonFields::parse(part.get())?;
-            let kind = kind.text("type")?;
+            let kind = JsonFields::parse(part.get())?.text("type")?;
             Some(MEDIA.contains(&&*kind))
         };
         let mut parts = self.parts(json).into_iter();

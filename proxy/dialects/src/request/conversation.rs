@@ -82,7 +82,7 @@ impl Conversation {
             reader.item(index, item).map_err(bad)?;
         }
         if api == Api::Responses
-            && let Some(input) = value("input").filter(|it| text[it.start..].starts_with('"'))
+            && let Some(input) = value("input").filter(|span| text[span.start..].starts_with('"'))
         {
             reader.push(Role::User, Some(Content::new(input.clone())), None);
         }
@@ -160,7 +160,7 @@ impl<'a> ConversationReader<'a> {
         let mut n_results = 0;
         for part in parts.into_iter().filter(|part| is_result(part)) {
             let content = JsonFields::parse(part.get()).and_then(|part| part.last("content"));
-            let content = content.map(|it| self.content(it));
+            let content = content.map(|content| self.content(content));
             self.push(Role::Tool, content, Some(index));
             n_results += 1;
         }
@@ -180,13 +180,13 @@ impl<'a> ConversationReader<'a> {
         let kind = item.last("type");
         let is_output = || {
             kind.and_then(text)
-                .is_some_and(|it| it.ends_with("_output"))
+                .is_some_and(|kind| kind.ends_with("_output"))
         };
         match role {
             Some(Role::Assistant) => self.assistant(index),
             Some(role) => self.message(index, role, item.last("content")),
             None if is_output() => {
-                let output = item.last("output").map(|it| self.content(it));
+                let output = item.last("output").map(|content| self.content(content));
                 self.push(Role::Tool, output, Some(index));
             }
             None if kind.is_some() => self.assistant(index),

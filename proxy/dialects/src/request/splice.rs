@@ -174,7 +174,7 @@ fn typed_messages<'a>(
     let conversation = &request.conversation;
     let is_dropped = |item| dropped.iter().any(|run| run.contains(&item));
     let said = conversation.messages.iter();
-    let said = said.filter(move |it| it.is_said && !it.item.is_some_and(is_dropped));
+    let said = said.filter(move |message| message.is_said && !message.item.is_some_and(is_dropped));
     said.filter_map(|message| {
         let utterance = |content: &Content| {
             let utterance = content.utterance(request.text(&content.span));

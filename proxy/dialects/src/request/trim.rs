@@ -75,7 +75,7 @@ impl ChatRequest {
         let parts = self.parts(limit.user_bytes);
         let beside = BESIDE.iter().filter_map(|name| self.field_json(name));
         let beside = beside.map(n_bytes).sum::<usize>() + limit.system_bytes;
-        let mut n_bytes = beside + parts.iter().map(|it| it.n_bytes).sum::<usize>();
+        let mut n_bytes = beside + parts.iter().map(|part| part.n_bytes).sum::<usize>();
         let n_tokens = estimate::tokens(n_bytes, n_items);
         let is_kept = kept(&parts);
         let mut trimmed = TrimmedPrompt {
@@ -150,11 +150,11 @@ impl ChatRequest {
 /// Returns for each part whether it is never dropped.
 fn kept(parts: &[PromptSegment]) -> impl Iterator<Item = bool> + '_ {
     let last = parts.len().checked_sub(1);
-    let said = parts.iter().rposition(|it| it.is_said);
+    let said = parts.iter().rposition(|part| part.is_said);
     // The part with the last user's words may begin with the calls to which they were added.
     let before = said.and_then(|said| {
         let mut parts = parts.iter().take(said + 1);
-        parts.rposition(|it| it.first == SegmentKind::User)
+        parts.rposition(|part| part.first == SegmentKind::User)
     });
     parts.iter().enumerate().map(move |(index, part)| {
         part.first == SegmentKind::System || [last, said, before].contains(&Some(index))

@@ -117,7 +117,7 @@ fn role_message(fields: &Map<String, Value>) -> Map<String, Value> {
     // They say that a user message is somebody else's.
     let is_users = message.get("role").is_some_and(|role| role == "user");
     let of_another = |name: &str| is_users && OF_ANOTHER.contains(&name);
-    let kept = fields.iter().filter(|it| of_another(it.0));
+    let kept = fields.iter().filter(|field| of_another(field.0));
     message.extend(kept.map(|(name, value)| (name.clone(), value.clone())));
     let given = fields.get("content").cloned().unwrap_or_default();
     let is_models = message.get("role").is_some_and(|role| role == "assistant");

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// Converts a list of parts to chat content: a string for a single text, else a list. A model's text is not a user's, so
 /// its part stays unchanged.
 pub(super) fn content(parts: &[Value]) -> Value {
-    let is_models = |it: &Value| it["type"] == "output_text";
+    let is_models = |item: &Value| item["type"] == "output_text";
     match parts {
         [one] if is_text(one) && !is_models(one) => one["text"].clone(),
         parts => {

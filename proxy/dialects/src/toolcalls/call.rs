@@ -96,8 +96,7 @@ pub(super) fn mended_kimi(text: &str, id: String, options: &ToolCallOptions) -> 
 
 /// Returns the fields of a call that are neither its name nor its type, as one object.
 fn beside_the_name(text: &str) -> String {
-    let fields = serde_json::from_str::<Map<String, Value>>(text.trim());
-    let mut fields = fields.unwrap_or_default();
+    let mut fields = serde_json::from_str::<Map<String, Value>>(text.trim()).unwrap_or_default();
     fields
         .retain(|key, _| !["name", "tool_name", "function", "id", "type"].contains(&key.as_str()));
     Value::Object(fields).to_string()

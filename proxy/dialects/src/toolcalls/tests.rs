@@ -11,6 +11,7 @@ use super::{
     split::{SplitPiece, Splitter},
     *,
 };
+use crate::testing;
 
 /// Returns the content of a text: thinking, text, and calls as `id name arguments`.
 fn split(options: &ToolCallOptions, pieces: &[&str]) -> (String, String, Vec<String>) {
@@ -50,127 +51,40 @@ fn read(options: &ToolCallOptions, text: &str) -> String {
     json!([thinking, text, calls]).to_string()
 }
 
+/// Checks the rows of a table: a text of the model, the text that is left, and the calls in it.
+fn read_as_listed(table: &str, options: &ToolCallOptions) {
+    for (text, said, calls) in testing::rows::<(String, String, Vec<String>)>(table) {
+        let (_, left, found): (String, String, Vec<String>) =
+            serde_json::from_str(&read(options, &text)).unwrap();
+        let found = found.iter().map(|call| call.split_once(' ').unwrap().1);
+        assert_eq!(
+            (left, found.collect::<Vec<_>>()),
+            (said, calls.iter().map(String::as_str).collect()),
+            "{text}"
+        );
+    }
+}
+
 fn plain(text: &str) -> String {
     read(&ToolCallOptions::default(), text)
 }
 
+/// Each row has a text of Qwen's or Kimi's form, and the thinking, the text and the calls in it. What is no call, or is
+/// hidden by a string that never ends, stays text.
 #[test]
-fn qwens_calls_and_thinking_are_taken_out() {
-    insta::assert_snapshot!(plain("<think>\nI should look.\n\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"exec\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"é\"}}\n</tool_call>"), @r#"["I should look.","I look.\n",["call_xml_0 exec {\"command\": \"ls\"}","call_xml_1 read {\"path\": \"é\"}"]]"#);
-    insta::assert_snapshot!(plain("\n<tool_call>{\"function\":{\"name\":\"exec\",\"arguments\":\"{\\\"command\\\":1.0}\"}}</tool_call>\n"), @r#"["","",["call_xml_0 exec {\"command\":1.0}"]]"#);
-    insta::assert_snapshot!(plain("<tool_call>{\"tool_name\":\"now\"}</tool_call> done"), @r#"["","done",["call_xml_0 now {}"]]"#);
-    insta::assert_snapshot!(plain("<tool_call>{\"function\":\"now\",\"parameters\":{}}</tool_call>"), @r#"["","",["call_xml_0 now {}"]]"#);
+fn calls_and_thinking_of_any_tool_are_taken_out() {
+    for (text, expected) in testing::rows::<(String, Value)>("calls_of_any_tool") {
+        assert_eq!(plain(&text), expected.to_string());
+    }
 }
 
 #[test]
 fn calls_of_offered_tools_are_read_with_the_slips_of_their_json() {
     let tools = json!({ "tools": [{ "function": { "name": "glob" } }, { "function": { "name": "write" } }] });
-    let options = ToolCallOptions::for_request(&tools, false);
-    let glob = r#"glob {"pattern": "a"}"#;
-    for (text, calls) in [
-        (
-            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a",},}</tool_call>"#,
-            vec![glob],
-        ),
-        (
-            "<tool_call>\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}\n</tool_call>",
-            vec![glob],
-        ),
-        (
-            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}}</tool_call>"#,
-            vec![glob],
-        ),
-        (
-            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}</tool_calls>"#,
-            vec![glob],
-        ),
-        (
-            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}</function>"#,
-            vec![glob],
-        ),
-        (
-            r#"<tool_call>{"name": "glob", "pattern": "a"}</tool_call>"#,
-            vec![r#"glob {"pattern":"a"}"#],
-        ),
-        (
-            "<tool_call>\n```json\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}}\n```\n</tool_call>",
-            vec![glob],
-        ),
-        (
-            "<tool_call>{\"name\": \"write\", \"arguments\": {\"text\": \"a\nb\"}}</tool_call>",
-            vec![r#"write {"text": "a\nb"}"#],
-        ),
-        (
-            "<tool_call>\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}}\n{\"name\": \"glob\", \"arguments\": {}}\n</tool_call>",
-            vec![glob, "glob {}"],
-        ),
-        (
-            r#"<tool_call>[{"name": "glob", "arguments": {"pattern": "a"}}, {"name": "glob"}]</tool_call>"#,
-            vec![glob, "glob {}"],
-        ),
-        (
-            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}<tool_call>{"name": "glob"}</tool_call>"#,
-            vec![glob, "glob {}"],
-        ),
-        (
-            r#"<|tool_call_begin|>glob:0<|tool_call_argument_begin|>{"pattern": "a"<|tool_call_end|>"#,
-            vec![glob],
-        ),
-        (
-            r#"<|tool_call_begin|>glob:0<|tool_call_argument_begin|>{"pattern": "a"}<|tool_call_begin|>glob:1<|tool_call_argument_begin|>{}<|tool_call_end|>"#,
-            vec![glob, "glob {}"],
-        ),
-    ] {
-        let (_, said, found) = split(&options, &[text]);
-        read(&options, text);
-        let found: Vec<&str> = found
-            .iter()
-            .map(|call| call.split_once(' ').unwrap().1)
-            .collect();
-        assert_eq!((said.as_str(), found), ("", calls), "{text}");
-    }
-    for text in [
-        r#"<tool_call>{"name": "other", "arguments": {"pattern": "a",}}</tool_call>"#,
-        r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}} text</tool_call>"#,
-        r#"<tool_call>{"name": "glob", "arguments": {"pattern": [1}}</tool_call>"#,
-        "<tool_call>{'name': 'glob', 'arguments': {'pattern': 'a'}}</tool_call>",
-        r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a", "n": 1"#,
-        "<tool_call>[1, 2]</tool_call>",
-        "<tool_call>```\ncode\n```</tool_call>",
-    ] {
-        assert_eq!(read(&options, text), json!(["", text, []]).to_string());
-    }
-}
-
-#[test]
-fn kimis_calls_are_taken_out() {
-    insta::assert_snapshot!(plain("I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.exec:0<|tool_call_argument_begin|>{\"command\": \"ls\"}<|tool_call_end|> <|tool_call_begin|> functions.read:1 <|tool_call_argument_begin|> {\"file_path\": \"a\"} <|tool_call_end|><|tool_calls_section_end|>\n"), @r#"["","I look.",["call_kimi_0 exec {\"command\": \"ls\"}","call_kimi_1 read {\"file_path\": \"a\"}"]]"#);
-}
-
-#[test]
-fn a_call_that_its_model_did_not_close_is_one_all_the_same() {
-    insta::assert_snapshot!(plain("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n"), @r#"["","",["call_xml_0 now {}"]]"#);
-}
-
-#[test]
-fn a_closing_marker_in_a_string_closes_nothing() {
-    insta::assert_snapshot!(plain("<tool_call>{\"name\":\"write\",\"arguments\":{\"content\":\"\\\"</tool_call>\"}}</tool_call>"), @r#"["","",["call_xml_0 write {\"content\":\"\\\"</tool_call>\"}"]]"#);
-}
-
-#[test]
-fn what_is_no_call_stays_text() {
-    let same = |text: &str| assert_eq!(plain(text), json!(["", text, []]).to_string());
-    same("a < b, <tool and <tool_call> as such");
-    same("<tool_call>{\"name\": \"x\", \"arguments\": {oops}}</tool_call>\nmore");
-    same("<tool_call>{\"arguments\": {}}</tool_call>");
-    same("<tool_call>{\"name\": \"x\", \"arguments\": [1]}</tool_call>");
-    same("<|tool_call_begin|>exec<|tool_call_end|>");
-    same("say <think> and </think>");
-    same(" \n ");
-    same("  <thin");
-    same("text</think>");
-    // A string that never ends hides every end. The text after it is read once that is certain.
-    insta::assert_snapshot!(plain("<tool_call>{\"a: 1}</tool_call> and <tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>{\"a: 1}</tool_call> and ",["call_xml_0 x {}"]]"#);
+    read_as_listed(
+        "calls_in_json",
+        &ToolCallOptions::for_request(&tools, false),
+    );
 }
 
 #[test]
@@ -188,25 +102,10 @@ fn thinking_may_be_open_from_the_start_and_need_not_end() {
 #[test]
 fn names_are_the_tools_that_were_meant() {
     let tools = ["get_v2".to_owned(), "sha256".to_owned(), "a.b".to_owned()];
-    let name = |written, arguments| names::normalised(written, arguments, &tools);
-    let names = [
-        name("get_v2", "{}"),
-        name("functions.sha256:0", "{}"),
-        name("a.b", "{}"),
-        name("functions.exec:12", "{}"),
-        name("functions_read", "{}"),
-        name("exec.3", "{}"),
-        name("default_api.write_7", "{}"),
-        name("call_kimi_3", "{\"command\":\"ls\"}"),
-        name("call_xml_0", "{\"sessionId\":1}"),
-        name("call_kimi_1", "{\"file_path\":\"a\",\"content\":\"b\"}"),
-        name("call_kimi_1", "{\"file_path\":\"a\"}"),
-        name("call_kimi_read_1", "{}"),
-        name("call_xml_write", "{}"),
-        name("", "{}"),
-        name("7", "[]"),
-    ];
-    insta::assert_snapshot!(names.join(" "), @r#"get_v2 sha256 a.b exec read exec write exec process write read read write unknown_tool unknown_tool"#);
+    for (written, arguments, name) in testing::rows::<(String, String, String)>("names_of_tools") {
+        let normalised = names::normalised(&written, &arguments, &tools);
+        assert_eq!(normalised, name, "{written}");
+    }
 }
 
 #[test]
@@ -220,31 +119,26 @@ fn a_tool_that_the_request_names_keeps_its_name() {
 
 #[test]
 fn a_whole_reply_is_put_right_and_others_are_left_alone() {
-    let of = |text: &str, more: Value| {
+    let put_right = |text: &str, more: Value| {
         let mut message = json!({ "role": "assistant", "content": text });
-        for (name, value) in more.as_object().unwrap() {
-            message[name] = value.clone();
-        }
+        let fields = more.as_object().unwrap().clone();
+        message.as_object_mut().unwrap().extend(fields);
         let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
         let out = reply(&ToolCallOptions::default(), body.to_string().as_bytes());
-        out.map_or_else(
-            || "as it was".to_owned(),
-            |out| String::from_utf8(out).unwrap(),
-        )
+        out.map(|out| String::from_utf8(out).unwrap())
     };
-    insta::assert_snapshot!(of("<tool_call>{\"name\":\"x\"}</tool_call>", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_xml_r_0","type":"function","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#);
-    insta::assert_snapshot!(of("I think.\n</think>\n\nYes.", json!({})), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":"Yes.","reasoning_content":"I think."},"finish_reason":"stop"}]}"#);
-    assert_eq!(of("Write </think> after it.", json!({})), "as it was");
-    assert_eq!(of("Yes.", json!({})), "as it was");
-    assert_eq!(
-        of("<think>x</think>y", json!({ "reasoning_content": "z" })),
-        "as it was"
-    );
+    let call = "<tool_call>{\"name\":\"x\"}</tool_call>";
+    insta::assert_snapshot!(put_right(call, json!({})).unwrap(), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_xml_r_0","type":"function","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#);
+    insta::assert_snapshot!(put_right("I think.\n</think>\n\nYes.", json!({})).unwrap(), @r#"{"id":"r","choices":[{"index":0,"message":{"role":"assistant","content":"Yes.","reasoning_content":"I think."},"finish_reason":"stop"}]}"#);
     let calls = json!({ "tool_calls": [{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }] });
-    assert_eq!(
-        of("<tool_call>{\"name\":\"x\"}</tool_call>", calls),
-        "as it was"
-    );
+    for (text, more) in [
+        ("Write </think> after it.", json!({})),
+        ("Yes.", json!({})),
+        ("<think>x</think>y", json!({ "reasoning_content": "z" })),
+        (call, calls),
+    ] {
+        assert_eq!(put_right(text, more), None, "{text}");
+    }
     assert_eq!(reply(&ToolCallOptions::default(), b"<html>"), None);
     assert_eq!(reply(&ToolCallOptions::default(), b"{\"choices\":7}"), None);
 }

@@ -146,8 +146,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
             self.count(&choice["usage"]);
             self.begin(chunk, out);
             // Some servers send a whole message instead of a delta.
-            let delta = given(&choice["delta"]);
-            let delta = delta.unwrap_or_else(|| &choice["message"]);
+            let delta = given(&choice["delta"]).unwrap_or_else(|| &choice["message"]);
             self.delta(delta, out);
             if let Some(reason) = filled(&choice["finish_reason"]) {
                 self.finish_reason = Some(reason.to_owned());

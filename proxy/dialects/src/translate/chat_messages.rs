@@ -44,7 +44,7 @@ pub(super) fn add_user(messages: &mut Vec<Value>, mut parts: Vec<Value>, join: J
 /// text in it.
 pub(super) fn tool_message(id: &str, parts: Vec<Value>, images: &mut Vec<Value>) -> Value {
     let (texts, others): (Vec<_>, Vec<_>) =
-        parts.into_iter().partition(|it| it["text"].is_string());
+        parts.into_iter().partition(|part| part["text"].is_string());
     images.extend(others);
     let texts: Vec<&str> = texts.iter().filter_map(|it| it["text"].as_str()).collect();
     json!({ "role": "tool", "tool_call_id": names::chat_id(id), "content": texts.join("\n") })

@@ -15,11 +15,10 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     if !content.is_array() {
         return Err(content.invalid("a list of blocks"));
     }
-    let blocks = content.list()?.iter();
-    let blocks = blocks.filter(|block| {
+    let blocks = content.list()?.iter().filter(|block| {
         block["type"]
             .as_str()
-            .is_none_or(|it| SAYABLE.contains(&it))
+            .is_none_or(|word| SAYABLE.contains(&word))
     });
     let mut message = assistant(&content.with(&blocks.cloned().collect()))?;
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);

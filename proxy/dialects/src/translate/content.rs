@@ -56,8 +56,8 @@ fn readable(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter();
-            let fields = fields.filter(|(name, _)| !OPAQUE.contains(&name.as_str()));
             let fields: Map<_, _> = fields
+                .filter(|(name, _)| !OPAQUE.contains(&name.as_str()))
                 .map(|(name, value)| (name.clone(), readable(value)))
                 .collect();
             fields.into()
@@ -230,7 +230,7 @@ fn data_url(url: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut params = given.split(';');
     let given = params.next().unwrap_or_default();
     // Other parameters, as in `image/png;charset=utf-8`, do not affect the bytes.
-    let is_base64 = params.any(|it| it.trim().eq_ignore_ascii_case("base64"));
+    let is_base64 = params.any(|param| param.trim().eq_ignore_ascii_case("base64"));
     let kind = media_type(given, data);
     (is_base64 && !kind.is_empty()).then_some((kind, data))
 }

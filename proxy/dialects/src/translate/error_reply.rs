@@ -43,8 +43,8 @@ pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) 
 pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     let is_too_long = text.failure(status) == Some(Failure::ContextLength);
     // A number is a status, or has a meaning only for its server.
-    let code = Some(text.code.as_str());
-    let code = code.filter(|code| code.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let code =
+        Some(text.code.as_str()).filter(|code| code.starts_with(|c: char| c.is_ascii_alphabetic()));
     let of_status = anthropic_type(status.unwrap_or_else(|| text.own_status()));
     openai(&OwnError {
         status: 0,

@@ -53,11 +53,11 @@ pub(super) fn fit(request: &mut Map<String, Value>) {
         schemas.for_each(schema::of_tool);
     }
     let format = request.get_mut("output_config");
-    if let Some(format) = format.and_then(|it| it.get_mut("format")) {
+    if let Some(format) = format.and_then(|config| config.get_mut("format")) {
         schema::of_reply(&mut format["schema"]);
     }
     limit_cache_marks(request);
-    let user_id = request.get("metadata").map(|it| &it["user_id"]);
+    let user_id = request.get("metadata").map(|metadata| &metadata["user_id"]);
     let n_chars = user_id.and_then(Value::as_str).map(|id| id.chars().count());
     if n_chars.is_some_and(|n| n > MAX_USER_ID) {
         request.shift_remove("metadata");
@@ -120,7 +120,7 @@ fn thinking(request: &mut Map<String, Value>, is_adaptive: bool) {
         }
         return;
     }
-    let choice = request.get("tool_choice").map(|it| &it["type"]);
+    let choice = request.get("tool_choice").map(|choice| &choice["type"]);
     let is_forced = choice.is_some_and(|kind| *kind == "any" || *kind == "tool");
     let messages = request.get("messages").and_then(Value::as_array);
     if is_forced || messages.is_some_and(|it| conversation::is_mid_call_without_thinking(it)) {
@@ -133,7 +133,7 @@ fn thinking(request: &mut Map<String, Value>, is_adaptive: bool) {
     }
     let Some(budget) = request
         .get("thinking")
-        .and_then(|it| it["budget_tokens"].as_u64())
+        .and_then(|thinking| thinking["budget_tokens"].as_u64())
     else {
         return;
     };
@@ -149,7 +149,7 @@ fn thinking(request: &mut Map<String, Value>, is_adaptive: bool) {
 
 fn thinks(request: &Map<String, Value>) -> bool {
     let thinking = request.get("thinking");
-    thinking.is_some_and(|it| it["type"] != "disabled")
+    thinking.is_some_and(|thinking| thinking["type"] != "disabled")
 }
 
 /// Keeps those of `temperature`, `top_p` and `top_k` that the model accepts. If it does not accept two together, keeps
@@ -208,7 +208,7 @@ fn unmark(value: &mut Value, n_over: &mut usize) {
         return;
     }
     match value {
-        Value::Array(list) => list.iter_mut().for_each(|it| unmark(it, n_over)),
+        Value::Array(list) => list.iter_mut().for_each(|item| unmark(item, n_over)),
         Value::Object(block) => {
             // The content of a block is cached before the block's end.
             if let Some(content) = block.get_mut("content") {

@@ -106,7 +106,7 @@ fn stops_to_messages(
         stop.with(one).string()?;
     }
     // The proxy watches for the others.
-    let stops = stops.iter().filter(|it| stops::suits_messages(it));
+    let stops = stops.iter().filter(|stop| stops::suits_messages(stop));
     let stops: Vec<Value> = stops.cloned().collect();
     if !stops.is_empty() {
         out.insert("stop_sequences".into(), stops.into());
@@ -130,8 +130,7 @@ fn format_to_messages(
         None if format.is_null() => {}
         Some("text") => {}
         Some("json_schema") => {
-            let schema = format.field("json_schema").field("schema");
-            let schema = schema.object()?;
+            let schema = format.field("json_schema").field("schema").object()?;
             let format = json!({ "type": "json_schema", "schema": schema });
             out.insert("output_config".into(), json!({ "format": format }));
         }

@@ -75,7 +75,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     } else {
         let items: Vec<PathValue<'_>> = input.items()?.collect();
         conversation.results = Results::of_items(&items);
-        let last_reply = items.iter().rposition(|it| is_models(it));
+        let last_reply = items.iter().rposition(|item| is_models(item));
         for (n, item) in items.iter().enumerate() {
             let place = match last_reply {
                 Some(last) if n <= last => Place::History,
@@ -290,7 +290,7 @@ fn parts(content: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateE
     match content.value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) => Ok(vec![text_part(text)]),
-        Value::Array(_) => content.items()?.map(|it| part(&it, place)).collect(),
+        Value::Array(_) => content.items()?.map(|item| part(&item, place)).collect(),
         // What else a tool may return.
         _ if place == Place::History => Ok(vec![text_part(&as_text(content))]),
         _ => Err(content.invalid("a string or a list of parts")),

@@ -82,7 +82,7 @@ fn lists(body: &Value) -> Result<Vec<PathValue<'_>>, TranslateError> {
     let input = PathValue::top(body, "input");
     if input.is_array() {
         let more = input.items()?.filter(|it| it["type"] == "additional_tools");
-        lists.extend(more.map(|it| it.field("tools")));
+        lists.extend(more.map(|tools| tools.field("tools")));
     }
     Ok(lists)
 }
@@ -173,8 +173,8 @@ fn choice(choice: &PathValue<'_>, tools: &mut Vec<Value>) -> Result<Option<Value
             ))
         }
         Some("allowed_tools") => {
-            let names = choice.field("tools");
-            let names = names.items()?.filter_map(|tool| {
+            let named = choice.field("tools");
+            let names = named.items()?.filter_map(|tool| {
                 Some(sent_name(
                     tool["namespace"].as_str(),
                     tool["name"].as_str()?,

@@ -54,7 +54,10 @@ pub enum DataPolicy {
 impl OpenRouterConfig {
     /// Returns whether a host is OpenRouter's.
     pub fn is_host(host: &str) -> bool {
-        host == HOST || host.strip_suffix(HOST).is_some_and(|it| it.ends_with('.'))
+        host == HOST
+            || host
+                .strip_suffix(HOST)
+                .is_some_and(|above| above.ends_with('.'))
     }
 
     /// Returns the fields to set in a request that has these fields and asks for `model`. What a client set itself is
@@ -69,8 +72,8 @@ impl OpenRouterConfig {
             fields.push(("provider", Value::Object(provider).to_string()));
         }
         let mut models: Vec<&str> = model.into_iter().collect();
-        let more = self.fallback_models.iter().map(|it| it.trim());
-        models.extend(more.filter(|it| !it.is_empty() && Some(*it) != model));
+        let more = self.fallback_models.iter().map(|name| name.trim());
+        models.extend(more.filter(|name| !name.is_empty() && Some(*name) != model));
         if models.len() > 1 && field("models").is_none() {
             fields.push(("models", Value::from(models).to_string()));
         }

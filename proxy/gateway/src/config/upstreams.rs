@@ -132,7 +132,7 @@ impl UpstreamConfig {
             ("first_byte", self.first_byte),
             ("idle", self.idle),
         ];
-        let is_zero = |given: Option<Span>| given.is_some_and(|it| it.0.is_zero());
+        let is_zero = |given: Option<Span>| given.is_some_and(|span| span.0.is_zero());
         let zero = deadlines.into_iter().find(|(_, given)| is_zero(*given));
         zero.map(|(name, _)| name)
     }

@@ -195,8 +195,7 @@ pub(super) fn text<'a>(
         return Ok(None);
     };
     // Headers are bytes, and names in other scripts come as UTF-8.
-    let text = std::str::from_utf8(value.as_bytes());
-    let text = text
+    let text = std::str::from_utf8(value.as_bytes())
         .map_err(|_| IdentityError::HeaderText { field: name })?
         .trim();
     Ok(Some(text).filter(|text| !text.is_empty()))

@@ -338,62 +338,39 @@ mod tests {
         let body = r#"{"input":"hi"}"#;
         let chat = ChatRequest::parse(Api::Responses, body.into()).unwrap();
         let mut headers = HeaderMap::new();
-        headers.insert(
-            HeaderName::from_static(name),
-            HeaderValue::from_static(value),
-        );
+        headers.insert(name, HeaderValue::from_static(value));
         ErrandMark::read(&headers, &chat)
     }
 
     #[test]
     fn clients_say_in_their_headers_what_is_no_turn_with_the_owner() {
-        for (name, value) in [
-            ("x-claude-code-agent-id", "a1b2"),
-            ("x-claude-code-request-class", "subagent"),
-            ("x-parent-session-id", "ses_1"),
-            ("x-codex-parent-thread-id", "0f0e"),
-            ("x-openai-subagent", "review"),
-            (
-                METADATA,
-                r#"{"request_kind":"turn","thread_source":"subagent"}"#,
-            ),
-            ("x-new-client-subagent-id", "7"),
+        const SUB_AGENT: Option<ErrandMark> = Some(ErrandMark::SubAgent);
+        const ERRAND: Option<ErrandMark> = Some(ErrandMark::Errand);
+        let delegated = r#"{"request_kind":"turn","thread_source":"subagent"}"#;
+        let compaction = r#"{"request_kind":"compaction","thread_source":"user"}"#;
+        let owners = r#"{"request_kind":"turn","thread_source":"user","turn_id":"t"}"#;
+        for (name, value, expected) in [
+            ("x-claude-code-agent-id", "a1b2", SUB_AGENT),
+            ("x-claude-code-request-class", "subagent", SUB_AGENT),
+            ("x-parent-session-id", "ses_1", SUB_AGENT),
+            ("x-codex-parent-thread-id", "0f0e", SUB_AGENT),
+            ("x-openai-subagent", "review", SUB_AGENT),
+            (METADATA, delegated, SUB_AGENT),
+            ("x-new-client-subagent-id", "7", SUB_AGENT),
+            ("x-claude-code-request-class", "compaction", ERRAND),
+            ("x-claude-code-auxiliary-type", "memory_save", ERRAND),
+            ("x-openai-memgen-request", "true", ERRAND),
+            (METADATA, compaction, ERRAND),
+            ("x-claude-code-request-class", "main", None),
+            (METADATA, owners, None),
+            (METADATA, "no JSON", None),
+            ("x-openai-subagent", "", None),
+            ("x-openai-memgen-request", "false", None),
+            ("x-agent-id", "codex", None),
+            ("x-session-id", "ses_1", None),
+            ("x-datadog-parent-id", "7", None),
         ] {
-            assert_eq!(
-                mark(name, value),
-                Some(ErrandMark::SubAgent),
-                "{name}: {value}"
-            );
-        }
-        for (name, value) in [
-            ("x-claude-code-request-class", "compaction"),
-            ("x-claude-code-auxiliary-type", "memory_save"),
-            ("x-openai-memgen-request", "true"),
-            (
-                METADATA,
-                r#"{"request_kind":"compaction","thread_source":"user"}"#,
-            ),
-        ] {
-            assert_eq!(
-                mark(name, value),
-                Some(ErrandMark::Errand),
-                "{name}: {value}"
-            );
-        }
-        for (name, value) in [
-            ("x-claude-code-request-class", "main"),
-            (
-                METADATA,
-                r#"{"request_kind":"turn","thread_source":"user","turn_id":"t"}"#,
-            ),
-            (METADATA, "no JSON"),
-            ("x-openai-subagent", ""),
-            ("x-openai-memgen-request", "false"),
-            ("x-agent-id", "codex"),
-            ("x-session-id", "ses_1"),
-            ("x-datadog-parent-id", "7"),
-        ] {
-            assert_eq!(mark(name, value), None, "{name}: {value}");
+            assert_eq!(mark(name, value), expected, "{name}: {value}");
         }
     }
 
@@ -408,86 +385,54 @@ mod tests {
     const A: &str = "0f0e0d0c-1111-4222-8333-444455556666";
     const B: &str = "aaaabbbb-1111-4222-8333-444455556666";
 
-    fn named(headers: &[(&'static str, &str)], fields: &Value) -> Option<(String, Naming)> {
-        let map = headers.iter().map(|(name, value)| {
-            let value = HeaderValue::from_str(value).unwrap();
-            (HeaderName::from_static(name), value)
-        });
-        let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
-        let fields = fields.as_object().unwrap().clone();
-        body.as_object_mut().unwrap().extend(fields);
-        let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
-        let map: HeaderMap = map.collect();
-        let named = NamedSession::of_client(&map, &chat, ErrandMark::read(&map, &chat))?;
-        Some((named.session.to_string(), named.naming))
-    }
+    /// Headers and fields of requests, in which A and B are sessions, and the session that each names.
+    const NAMES: &str = r#"
+x-claude-code-session-id: A | {"metadata":{"user_id":"user_0a1b_account__session_B"}} | Unique A
+ | {"metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"A\"}"}} | Unique A
+ | {"metadata":{"user_id":"user_0a1b_account__session_A"}} | Unique A
+ | {"metadata":{"user_id":"somebody"}} |
+session-id: A, thread-id: A | {"prompt_cache_key":"A"} | Unique A
+session-id: A, thread-id: B | {} | Unique B
+session-id: A, thread-id: B, x-codex-turn-metadata: {"thread_source":"subagent"} | {} | Unique A
+x-session-affinity: ses_0123abcdEF | {} | Unique ses_0123abcdEF
+x-session-affinity: A:0 | {} | Reused A
+x-session-affinity: e5ee61e5ee61e5ee61e5ee61e5ee61e5 | {} |
+x-session-affinity: A | {} |
+session_id: other | {} | Reused other
+ | {"prompt_cache_key":"B:2"} | Reused B
+ | {"prompt_cache_key":"my-app:1"} |"#;
 
     #[test]
     fn each_clients_name_is_known() {
-        let none = json!({});
-        let claude = |id: Value| json!({"metadata": {"user_id": id}});
-        let json_id = json!({"device_id": "d", "session_id": A}).to_string();
-        let older = format!("user_0a1b_account__session_{A}");
-        let subagent = r#"{"thread_source":"subagent"}"#;
-        let unique = |name: &str| Some((name.to_owned(), Naming::Unique));
-        let reused = |name: &str| Some((name.to_owned(), Naming::Reused));
-        for (headers, fields, expected) in [
-            (
-                vec![("x-claude-code-session-id", A)],
-                claude(json!(older.replace(A, B))),
-                unique(A),
-            ),
-            (vec![], claude(json!(json_id)), unique(A)),
-            (vec![], claude(json!(older)), unique(A)),
-            (vec![], claude(json!("somebody")), None),
-            (
-                vec![("session-id", A), ("thread-id", A)],
-                json!({"prompt_cache_key": A}),
-                unique(A),
-            ),
-            (
-                vec![("session-id", A), ("thread-id", B)],
-                none.clone(),
-                unique(B),
-            ),
-            (
-                vec![
-                    ("session-id", A),
-                    ("thread-id", B),
-                    ("x-codex-turn-metadata", subagent),
-                ],
-                none.clone(),
-                unique(A),
-            ),
-            (
-                vec![("x-session-affinity", "ses_0123abcdEF")],
-                none.clone(),
-                unique("ses_0123abcdEF"),
-            ),
-            (
-                vec![("x-session-affinity", &format!("{A}:0"))],
-                none.clone(),
-                reused(A),
-            ),
-            (
-                vec![("x-session-affinity", "e5ee61e5ee61e5ee61e5ee61e5ee61e5")],
-                none.clone(),
-                None,
-            ),
-            (vec![("x-session-affinity", A)], none.clone(), None),
-            (vec![("session_id", "other")], none.clone(), reused("other")),
-            (
-                vec![],
-                json!({"prompt_cache_key": format!("{B}:2")}),
-                reused(B),
-            ),
-            (vec![], json!({"prompt_cache_key": "my-app:1"}), None),
-        ] {
-            assert_eq!(
-                named(&headers, &fields),
-                expected,
-                "{headers:?} {fields} {expected:?}"
-            );
+        let is_id = |c: char| c == 'A' || c == 'B';
+        for line in NAMES.trim_start().lines() {
+            let parts = line
+                .split_inclusive(is_id)
+                .map(|part| match part.strip_suffix(is_id) {
+                    Some(before) if part.ends_with('A') => format!("{before}{A}"),
+                    Some(before) => format!("{before}{B}"),
+                    None => part.to_owned(),
+                });
+            let whole: String = parts.collect();
+            let [headers, fields, expected] =
+                whole.split('|').map(str::trim).collect::<Vec<_>>()[..]
+            else {
+                panic!("{line}");
+            };
+            let pairs = headers
+                .split(", ")
+                .filter_map(|header| header.split_once(": "));
+            let headers: HeaderMap = pairs
+                .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
+                .collect();
+            let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+            let fields: serde_json::Map<_, _> = serde_json::from_str(fields).unwrap();
+            body.as_object_mut().unwrap().extend(fields);
+            let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
+            let mark = ErrandMark::read(&headers, &chat);
+            let named = NamedSession::of_client(&headers, &chat, mark);
+            let named = named.map(|named| format!("{:?} {}", named.naming, named.session));
+            assert_eq!(named.unwrap_or_default(), expected, "{line}");
         }
     }
 
@@ -499,10 +444,8 @@ mod tests {
         let system = |messages: &[Message]| Runtime::in_system(&request(messages));
         let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
-        assert_eq!(
-            first.session.unwrap().as_str(),
-            "0b3c9a52-0000-4000-8000-000000000001"
-        );
+        let session = first.session.unwrap();
+        assert_eq!(session.as_str(), "0b3c9a52-0000-4000-8000-000000000001");
         assert!(system(&[Message::system(TEXT)]).session.is_some());
         assert_eq!(user(&[Message::system(TEXT)]), Runtime::default());
         assert_eq!(system(&[Message::user(TEXT)]), Runtime::default());
@@ -510,12 +453,10 @@ mod tests {
         assert_eq!(user(&later), Runtime::default());
         let tools = [Message::user("hi"), Message::new("tool", TEXT)];
         assert_eq!(user(&tools), Runtime::default());
+        // A text that is passed on has no say: OpenClaw's own line comes last.
         let quoted = format!("Runtime: agent=other | sessionId=theirs\n\n{TEXT}");
-        assert_eq!(
-            user(&[Message::user(quoted)]).agent.unwrap().as_str(),
-            "main",
-            "a text that is passed on has no say: OpenClaw's own line comes last"
-        );
+        let agent = user(&[Message::user(quoted)]).agent;
+        assert_eq!(agent.unwrap().as_str(), "main");
         for none in ["Runtime: agent=../x | host=y", "no Runtime: agent=main"] {
             assert_eq!(user(&[Message::user(none)]), Runtime::default());
         }

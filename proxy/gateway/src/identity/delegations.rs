@@ -340,19 +340,16 @@ mod tests {
     #[test]
     fn a_call_counts_for_an_hour_and_what_it_began_goes_on() {
         let delegations = Delegations::new(&[]);
-        note(&delegations, "a", "Count the words of the letters.", 0);
-        note(&delegations, "b", "Look for the key in the garden.", 0);
-        let late = RECENT_MS + 1;
-        let began = session(
-            &delegations,
-            "Count the words of the letters.",
-            RECENT_MS - 1,
-        );
-        assert_eq!(began.as_deref(), Some("a"));
-        let goes_on = session(&delegations, "Count the words of the letters.", late);
-        assert_eq!(goes_on.as_deref(), Some("a"));
-        let begins = session(&delegations, "Look for the key in the garden.", late);
-        assert_eq!(begins, None);
+        let count = "Count the words of the letters.";
+        let look = "Look for the key in the garden.";
+        note(&delegations, "a", count, 0);
+        note(&delegations, "b", look, 0);
+        // It begins in time, and goes on.
+        for at_ms in [RECENT_MS - 1, RECENT_MS + 1] {
+            let session = session(&delegations, count, at_ms);
+            assert_eq!(session.as_deref(), Some("a"));
+        }
+        assert_eq!(session(&delegations, look, RECENT_MS + 1), None);
     }
 
     #[test]

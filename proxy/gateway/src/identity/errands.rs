@@ -18,10 +18,9 @@ use metaclaw_dialects::{
     request::{ChatRequest, MessageRef},
 };
 use regex::{Regex, RegexSet};
-use serde_json::Value;
 
 use super::clients::CLIENTS;
-use crate::{config::ConfigError, lock::lock};
+use crate::{config::ConfigError, lock::lock, session_key::SessionKey};
 
 /// How much of a text is looked at, in bytes. Such requests say what they are in their first words.
 const USER_HEAD: usize = 1_000;
@@ -68,7 +67,7 @@ pub(super) struct Shape {
 /// The shape of the owner's last turn of each session.
 #[derive(Debug)]
 pub(super) struct Shapes {
-    known: Mutex<LruCache<(AgentId, SessionId), Shape>>,
+    known: Mutex<LruCache<SessionKey, Shape>>,
 }
 
 // === impl SidePatterns ===
@@ -90,10 +89,11 @@ impl SidePatterns {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |said: Utterance<'_>| said.speaker != Speaker::Client;
             let has_words = || message.utterance().is_some_and(is_typed);
-            message
-                .heads(USER_HEAD)
+            let asks_again = |head: &str| self.asks_again.is_match(head) && !has_words();
+            let heads = message.heads(USER_HEAD);
+            heads
                 .iter()
-                .any(|head| self.is_errand(head) || self.asks_again.is_match(head) && !has_words())
+                .any(|head| self.is_errand(head) || asks_again(head))
         };
         chat.last_said().is_some_and(is_errand) || is_of_system(chat)
     }
@@ -112,12 +112,10 @@ impl SidePatterns {
 
 impl Shape {
     pub(super) fn read(chat: &ChatRequest) -> Self {
-        let opening = chat
-            .messages()
-            .take_while(|message| message.role() == Role::System);
-        let heads: Vec<_> = opening
-            .flat_map(|message| message.heads(SHAPE_HEAD))
-            .collect();
+        let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
+        let opening = chat.messages().take_while(is_opening);
+        let heads = opening.flat_map(|message| message.heads(SHAPE_HEAD));
+        let heads: Vec<_> = heads.collect();
         let lines = heads.iter().flat_map(|head| head.lines());
         let tools = chat
             .field_json("tools")
@@ -147,10 +145,8 @@ impl Shape {
     }
 
     fn is_other_system(&self, owners: &Self) -> bool {
-        let n_same = self
-            .system
-            .iter()
-            .filter(|line| owners.system.contains(line));
+        let lines = self.system.iter();
+        let n_same = lines.filter(|line| owners.system.contains(line));
         let n_lines = self.system.len().min(owners.system.len());
         n_same.count() * SAME < n_lines || self.system.is_empty() && !owners.system.is_empty()
     }
@@ -168,13 +164,13 @@ impl Shapes {
     /// Returns whether a request is a side turn, compared with the turns of its session.
     pub(super) fn is_errand(&self, agent: &AgentId, session: &SessionId, shape: &Shape) -> bool {
         let mut known = lock(&self.known);
-        let owners = known.get(&(agent.clone(), session.clone()));
+        let owners = known.get(&SessionKey::new(agent, session));
         owners.is_some_and(|owners| shape.is_errand_among(owners))
     }
 
     /// Remembers a turn of the owner.
     pub(super) fn note(&self, agent: &AgentId, session: &SessionId, shape: Shape) {
-        lock(&self.known).put((agent.clone(), session.clone()), shape);
+        lock(&self.known).put(SessionKey::new(agent, session), shape);
     }
 }
 
@@ -182,18 +178,10 @@ impl Shapes {
 fn is_of_system(chat: &ChatRequest) -> bool {
     let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
     let mut opening = chat.messages().take_while(is_opening);
-    let is_errands = |head: &str| {
-        CLIENTS
-            .systems
-            .iter()
-            .any(|phrase| begins_with(head, phrase))
-    };
-    let is_sub_agents = |line: &str| {
-        CLIENTS
-            .sub_agent_lines
-            .iter()
-            .any(|phrase| line.starts_with(phrase))
-    };
+    let phrases = CLIENTS.systems.iter();
+    let is_errands = |head: &str| phrases.clone().any(|phrase| begins_with(head, phrase));
+    let lines = CLIENTS.sub_agent_lines.iter();
+    let is_sub_agents = |line: &str| lines.clone().any(|phrase| line.starts_with(phrase));
     opening.any(|message| {
         let heads = message.heads(SYSTEM_HEAD);
         heads.iter().any(|head| is_errands(head))
@@ -221,29 +209,29 @@ pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
 }
 
 /// Returns whether a request begins a conversation: it contains no reply and continues none.
-pub(super) fn begins(chat: &ChatRequest) -> bool {
+pub(crate) fn begins(chat: &ChatRequest) -> bool {
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
     !chat.has_reply() && !goes_on("previous_response_id") && !goes_on("conversation")
 }
 
 /// Returns whether the reply must follow a schema.
 fn has_schema(chat: &ChatRequest) -> bool {
-    let is_schema = |format: &Value| format["type"] == "json_schema";
-    match chat.api() {
-        Api::Chat => chat
-            .field("response_format")
-            .is_some_and(|format| is_schema(&format)),
-        Api::Responses => chat
-            .field("text")
-            .is_some_and(|field| is_schema(&field["format"])),
-        Api::Messages => {
-            let config = chat.field("output_config");
-            config.is_some_and(|field| is_schema(&field["format"]))
-                || chat
-                    .field("output_format")
-                    .is_some_and(|format| is_schema(&format))
-        }
-    }
+    let places: &[(&str, &str)] = match chat.api() {
+        Api::Chat => &[("response_format", "/type")],
+        Api::Responses => &[("text", "/format/type")],
+        Api::Messages => &[
+            ("output_config", "/format/type"),
+            ("output_format", "/type"),
+        ],
+    };
+    places.iter().any(|(field, place)| {
+        let value = chat.field(field);
+        value.is_some_and(|value| {
+            value
+                .pointer(place)
+                .is_some_and(|kind| kind == "json_schema")
+        })
+    })
 }
 
 /// Returns the hash of a line without digits, because times and versions change.
@@ -261,7 +249,7 @@ mod openclaw;
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::Message;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::identity::testing::request;
@@ -270,35 +258,31 @@ mod tests {
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
         let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
-        let is_side_text = |text: &str| is_side(&[Message::user(text)]);
-        assert!(is_side_text(
-            "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context)."
-        ));
-        assert!(is_side_text(
-            "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool"
-        ));
-        assert!(is_side_text(
-            "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea"
-        ));
-        assert!(!is_side_text("A scheduled reminder would be nice"));
-        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
-        assert!(is_side_text(again));
         let stamp = "[Fri 2026-11-20 05:31 UTC]";
-        assert!(is_side_text(&format!("{stamp} {again}")));
-        assert!(!is_side_text(&format!("{again}\n\n{stamp} And now?")));
-        assert!(!is_side_text(&format!(
-            "{stamp} {again}\n\n{stamp} And now?"
-        )));
-        assert!(!is_side_text("Reply with OK."));
-        assert!(is_side_text(
-            "### Task:\nGenerate a concise, 3-5 word title"
-        ));
-        assert!(is_side_text("ping"));
-        assert!(!is_side_text("Generate a title for my essay"));
-        assert!(!is_side_text("Summarize the conversation so far, please"));
-        assert!(!is_side_text(
-            "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists."
-        ));
+        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
+        let stamped = format!("{stamp} {again}");
+        for text in [
+            "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context).",
+            "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool",
+            "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea",
+            again,
+            &stamped,
+            "### Task:\nGenerate a concise, 3-5 word title",
+            "ping",
+        ] {
+            assert!(is_side(&[Message::user(text)]), "{text}");
+        }
+        for text in [
+            "A scheduled reminder would be nice",
+            &format!("{again}\n\n{stamp} And now?"),
+            &format!("{stamped}\n\n{stamp} And now?"),
+            "Reply with OK.",
+            "Generate a title for my essay",
+            "Summarize the conversation so far, please",
+            "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists.",
+        ] {
+            assert!(!is_side(&[Message::user(text)]), "{text}");
+        }
         let system = Message::system("You are a context summarization assistant. …");
         assert!(is_side(&[system, Message::user("x")]));
     }
@@ -338,22 +322,15 @@ mod tests {
             "[Fri 2026-11-20 05:31 UTC] Skill review. Distill new durable learning from the full retained conversation.",
             "[cron:0b3c digest] Say good morning.",
         ] {
-            let messages = [
-                Message::user("hi"),
-                Message::assistant("hello"),
-                Message::user(user),
-            ];
+            let before = [Message::user("hi"), Message::assistant("hello")];
+            let messages = [&before[..], &[Message::user(user)]].concat();
             assert!(is_side(&messages), "{user}");
         }
         // Not the first words: Hermes tells a sub-agent 4 KB down, Claude Code puts reminders beside its prompt.
-        let deep = format!(
-            "You are Hermes.\n{}\n\nYou are a focused subagent working on a specific delegated task.",
-            "Be kind to all that live.\n".repeat(200)
-        );
-        assert!(is_side(&[
-            Message::system(deep),
-            Message::user("Look around.")
-        ]));
+        let kind = "Be kind to all that live.\n".repeat(200);
+        let end = "You are a focused subagent working on a specific delegated task.";
+        let deep = Message::system(format!("You are Hermes.\n{kind}\n\n{end}"));
+        assert!(is_side(&[deep, Message::user("Look around.")]));
         let parts = serde_json::json!({"role": "user", "content": [
             {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
             {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."},
@@ -392,43 +369,36 @@ mod tests {
     #[test]
     fn a_pattern_that_is_none_is_refused_in_words() {
         let error = SidePatterns::new(&["(".into()]).unwrap_err().to_string();
-        assert!(
-            error.starts_with("compat.side_patterns: ") && error.contains("unclosed group"),
-            "{error}"
-        );
+        assert!(error.starts_with("compat.side_patterns: "), "{error}");
+        assert!(error.contains("unclosed group"), "{error}");
     }
 
     #[test]
     fn a_phrase_is_known_however_its_blanks_are_written_and_only_as_a_whole() {
         let phrase = "# Subagent You are a subagent";
-        assert!(begins_with(
-            "\n# Subagent\n\nyou are a subagent, spawned",
-            phrase
-        ));
-        assert!(!begins_with("# Subagents You are a subagent", phrase));
-        assert!(!begins_with("# Subagent You are", phrase));
-        assert!(!begins_with("a", "é"));
-        assert!(begins_with("使用四到五个字", "使用"));
+        for (text, phrase, begins) in [
+            ("\n# Subagent\n\nyou are a subagent, spawned", phrase, true),
+            ("# Subagents You are a subagent", phrase, false),
+            ("# Subagent You are", phrase, false),
+            ("a", "é", false),
+            ("使用四到五个字", "使用", true),
+        ] {
+            assert_eq!(begins_with(text, phrase), begins, "{text}");
+        }
     }
 
     const AGENT: &str = "You are a helpful agent of the house.\nToday is 2026-11-25, a Wednesday.\nBe brief and to the point.\nUse your tools.";
 
-    fn shape(body: &Value) -> Shape {
-        Shape::read(&ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap())
-    }
-
     fn turn(system: &str, said: &[&str], more: &Value) -> Shape {
         let roles = ["user", "assistant"].into_iter().cycle();
-        let said = said
-            .iter()
-            .zip(roles)
-            .map(|(text, role)| json!({"role": role, "content": text}));
+        let said = said.iter().zip(roles);
+        let said = said.map(|(text, role)| json!({"role": role, "content": text}));
         let system = json!({"role": "system", "content": system});
         let messages: Vec<Value> = [system].into_iter().chain(said).collect();
         let mut body = json!({ "messages": messages });
         let more = more.as_object().unwrap().clone();
         body.as_object_mut().unwrap().extend(more);
-        shape(&body)
+        Shape::read(&ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap())
     }
 
     fn tools(n: usize) -> Value {
@@ -440,12 +410,13 @@ mod tests {
         let owners = turn(AGENT, &["hi", "hello", "go on"], &tools(9));
         let title = "Give the conversation a name of three words at most.";
         let schema = json!({"stream": true, "response_format": {"type": "json_schema"}});
+        let said = ["hi", "hello", "sum it up"];
         for (what, errand) in [
             ("a title", turn(title, &["hi"], &json!({"stream": true}))),
             ("a schema for it", turn(AGENT, &["hi"], &schema)),
             (
                 "a summary that nobody watches",
-                turn(AGENT, &["hi", "hello", "sum it up"], &json!({})),
+                turn(AGENT, &said, &json!({})),
             ),
             ("a sub-agent", turn(title, &["look around"], &tools(4))),
         ] {
@@ -458,35 +429,22 @@ mod tests {
         let owners = turn(AGENT, &["hi"], &tools(9));
         let tomorrow = AGENT.replace("25, a Wednesday", "26, a Thursday");
         let said = ["hi", "hello", "go on"];
-        for (what, turn) in [
+        let plan = "You plan, and change nothing at all.";
+        let streamed = json!({"stream": true});
+        #[rustfmt::skip]
+        let cases = [
             ("goes on", turn(AGENT, &said, &tools(9))),
-            (
-                "begins again the day after",
-                turn(&tomorrow, &["hi"], &tools(8)),
-            ),
-            (
-                "turned the tools off",
-                turn(AGENT, &said, &json!({"stream": true})),
-            ),
-            (
-                "chose another mode",
-                turn("You plan, and change nothing at all.", &said, &tools(4)),
-            ),
-            (
-                "got more tools",
-                turn("Now you are another agent.", &["hi"], &tools(12)),
-            ),
-        ] {
+            ("begins again the day after", turn(&tomorrow, &["hi"], &tools(8))),
+            ("turned the tools off", turn(AGENT, &said, &streamed)),
+            ("chose another mode", turn(plan, &said, &tools(4))),
+            ("got more tools", turn("Now you are another agent.", &["hi"], &tools(12))),
+        ];
+        for (what, turn) in cases {
             assert!(!turn.is_errand_among(&owners), "{what}");
         }
-        let plain = turn(
-            "You answer in rhymes, whatever is asked.",
-            &["hi"],
-            &json!({}),
-        );
-        assert!(
-            !turn(AGENT, &["hi"], &json!({})).is_errand_among(&plain),
-            "no tools anywhere"
-        );
+        let rhymes = "You answer in rhymes, whatever is asked.";
+        let plain = turn(rhymes, &["hi"], &json!({}));
+        let bare = turn(AGENT, &["hi"], &json!({}));
+        assert!(!bare.is_errand_among(&plain), "no tools anywhere");
     }
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use http::HeaderMap;
 use metaclaw_chat::Message;
@@ -10,9 +10,8 @@ const IDLE: Duration = Duration::from_secs(600);
 
 fn said(texts: &[&str]) -> Vec<Message> {
     let roles = ["user", "assistant"].into_iter().cycle();
+    let texts = texts.iter().zip(roles);
     texts
-        .iter()
-        .zip(roles)
         .map(|(text, role)| Message::new(role, *text))
         .collect()
 }
@@ -51,11 +50,8 @@ async fn conversations_that_begin_alike_are_one_only_while_the_first_is_fresh() 
     let on = said(&["hi", "hello", "more"]);
     assert_eq!(session(&lineage, &agent, &on), second);
     advance(IDLE).await;
-    assert_eq!(
-        session(&lineage, &agent, &on),
-        second,
-        "the turn before is known"
-    );
+    // The turn before is known.
+    assert_eq!(session(&lineage, &agent, &on), second);
 }
 
 #[tokio::test]
@@ -76,18 +72,14 @@ async fn a_canned_greeting_or_system_text_makes_no_two_conversations_one() {
     let agent = AgentId::default_agent();
     let lineage = Lineage::new(IDLE, Vec::new());
     let greeting = Message::assistant("How can I help?");
-    let mut sessions: Vec<_> = ["a", "b"]
+    let system = [Message::system("x")];
+    let greeted = ["a", "b"].map(|text| [greeting.clone(), Message::user(text)]);
+    let all = [&greeted[0][..], &greeted[1], &system, &[], &system, &[]];
+    let sessions: BTreeSet<_> = all
         .iter()
-        .map(|text| session(&lineage, &agent, &[greeting.clone(), Message::user(*text)]))
+        .map(|said| session(&lineage, &agent, said))
         .collect();
-    for _ in 0..2 {
-        sessions.push(session(&lineage, &agent, &[Message::system("x")]));
-        sessions.push(session(&lineage, &agent, &[]));
-    }
-    let n_sessions = sessions.len();
-    sessions.sort_unstable();
-    sessions.dedup();
-    assert_eq!(sessions.len(), n_sessions);
+    assert_eq!(sessions.len(), all.len());
 }
 
 #[tokio::test(start_paused = true)]

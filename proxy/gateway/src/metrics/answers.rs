@@ -41,8 +41,8 @@ struct Known {
 
 impl Answers {
     pub(crate) fn good(&self, upstream: &str) {
-        let mut known = lock(&self.0);
-        let known = known.entry(upstream.to_owned()).or_default();
+        let mut all = lock(&self.0);
+        let known = all.entry(upstream.to_owned()).or_default();
         known.unable_since = None;
         known.answers.n_good += 1;
         known.answers.last_good_ms = Some(now_ms());
@@ -50,8 +50,8 @@ impl Answers {
 
     /// Records a failure. `is_unable` means that any request would fail.
     pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
-        let mut known = lock(&self.0);
-        let known = known.entry(upstream.to_owned()).or_default();
+        let mut all = lock(&self.0);
+        let known = all.entry(upstream.to_owned()).or_default();
         known.unable_since = is_unable.then(Instant::now);
         known.answers.n_failed += 1;
         known.answers.last_failed_ms = Some(now_ms());
@@ -60,20 +60,18 @@ impl Answers {
 
     /// Returns an upstream's failure, if it has just failed in a way that would fail any request.
     pub(crate) fn unable(&self, upstream: &str) -> Option<String> {
-        let known = lock(&self.0);
-        let known = known.get(upstream)?;
-        let is_unable = known
-            .unable_since
-            .is_some_and(|since| since.elapsed() < FAILING);
+        let all = lock(&self.0);
+        let known = all.get(upstream)?;
+        let since = known.unable_since;
+        let is_unable = since.is_some_and(|since| since.elapsed() < FAILING);
         known.answers.last_failure.clone().filter(|_| is_unable)
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, UpstreamAnswers> {
         let known = lock(&self.0);
-        let all = known
-            .iter()
-            .map(|(name, it)| (name.clone(), it.answers.clone()));
-        all.collect()
+        let all = known.iter();
+        all.map(|(name, known)| (name.clone(), known.answers.clone()))
+            .collect()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::{borrow::Cow, fmt, sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
-    encoding::text::encode,
+    encoding::{EncodeMetric, text::encode},
     metrics::{
+        TypedMetric,
         counter::{ConstCounter, Counter},
         family::Family,
         gauge::{ConstGauge, Gauge},
@@ -42,6 +43,7 @@ pub enum SeriesValue {
 }
 
 type LabelPairs = Vec<(&'static str, String)>;
+type Measured = Gauge<f64, AtomicU64>;
 
 /// Writes the metrics. `unflushed` is the age of the oldest turn that the log has not flushed. Series of the same
 /// metric are adjacent in `others`.
@@ -71,46 +73,44 @@ pub(crate) fn text(
 /// Adds one metric of another crate with all its series.
 fn other(registry: &mut Registry, metric: &[Series]) {
     let Some(first) = metric.first() else { return };
-    let (name, help) = (first.name, first.help);
     if first.label.is_none() {
         return alone(registry, first);
     }
-    let labels = |series: &Series| -> LabelPairs {
-        let label = series.label.clone();
-        label
-            .map(|(name, value)| (name, value.into_owned()))
-            .into_iter()
-            .collect()
-    };
     match first.value {
-        SeriesValue::Counter(_) => {
-            let family = Family::<LabelPairs, Counter>::default();
-            for series in metric {
-                if let SeriesValue::Counter(value) = series.value {
-                    family.get_or_create(&labels(series)).inc_by(value);
-                }
+        SeriesValue::Counter(_) => labelled(registry, metric, |counter: &Counter, value| {
+            if let SeriesValue::Counter(n) = value {
+                counter.inc_by(n);
             }
-            registry.register(name, help, family);
-        }
-        SeriesValue::Gauge(_) => {
-            let family = Family::<LabelPairs, Gauge>::default();
-            for series in metric {
-                if let SeriesValue::Gauge(value) = series.value {
-                    let value = i64::try_from(value).unwrap_or(i64::MAX);
-                    family.get_or_create(&labels(series)).set(value);
-                }
+        }),
+        SeriesValue::Gauge(_) => labelled(registry, metric, |gauge: &Gauge, value| {
+            if let SeriesValue::Gauge(n) = value {
+                gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
             }
-            registry.register(name, help, family);
-        }
-        SeriesValue::Measure(_) => {
-            let family = Family::<LabelPairs, Gauge<f64, AtomicU64>>::default();
-            for series in metric {
-                if let SeriesValue::Measure(value) = series.value {
-                    family.get_or_create(&labels(series)).set(value);
-                }
+        }),
+        SeriesValue::Measure(_) => labelled(registry, metric, |gauge: &Measured, value| {
+            if let SeriesValue::Measure(measured) = value {
+                gauge.set(measured);
             }
-            registry.register(name, help, family);
-        }
+        }),
+    }
+}
+
+/// Adds a metric with a label, each of whose series `set` puts into a number of its own.
+fn labelled<M>(registry: &mut Registry, metric: &[Series], set: impl Fn(&M, SeriesValue))
+where
+    M: EncodeMetric + TypedMetric + fmt::Debug + Default + Send + Sync + 'static,
+{
+    let family = Family::<LabelPairs, M>::default();
+    for series in metric {
+        let label = series.label.clone();
+        let labels = label.map(|(name, value)| (name, value.into_owned()));
+        set(
+            &family.get_or_create(&labels.into_iter().collect()),
+            series.value,
+        );
+    }
+    if let Some(first) = metric.first() {
+        registry.register(first.name, first.help, family);
     }
 }
 
@@ -135,23 +135,13 @@ fn traffic(registry: &mut Registry, metrics: &Metrics) {
         "Requests that were answered; status none: the agent hung up before",
         traffic.requests.clone(),
     );
-    for (name, help, seconds) in [
-        (
-            "time_to_first_byte",
-            "From a request's headers to the first byte of its reply",
-            &traffic.first_byte,
-        ),
-        (
-            "added_latency",
-            "Our own part of the time from a request's last byte to its reply's headers",
-            &traffic.added,
-        ),
-        (
-            "stream_duration",
-            "From a request's headers to the end of its reply",
-            &traffic.stream,
-        ),
-    ] {
+    #[rustfmt::skip]
+    let durations = [
+        ("time_to_first_byte", "From a request's headers to the first byte of its reply", &traffic.first_byte),
+        ("added_latency", "Our own part of the time from a request's last byte to its reply's headers", &traffic.added),
+        ("stream_duration", "From a request's headers to the end of its reply", &traffic.stream),
+    ];
+    for (name, help, seconds) in durations {
         registry.register_with_unit(name, help, Unit::Seconds, seconds.clone());
     }
 }
@@ -183,53 +173,19 @@ fn gauges(registry: &mut Registry, counts: &Counts, unflushed: Option<Duration>)
 }
 
 fn counters(registry: &mut Registry, counts: &Counts) {
-    for (name, help, n) in [
-        (
-            "refused_requests",
-            "Requests that were answered with an error of our own",
-            counts.refused,
-        ),
-        (
-            "recorded_turns",
-            "Turns that the log has acknowledged",
-            counts.recorded,
-        ),
-        (
-            "prompt_cache_breaks",
-            "Sessions whose lessons were chosen again after a pause",
-            counts.cache_breaks,
-        ),
-        (
-            "prompt_tokens",
-            "Tokens of recorded prompts, cached ones included, as upstreams count them",
-            counts.prompt_tokens,
-        ),
-        (
-            "cached_prompt_tokens",
-            "Tokens of recorded prompts that came from a provider's cache",
-            counts.cached_prompt_tokens,
-        ),
-        (
-            "trimmed_messages",
-            "Messages that were dropped from prompts longer than max_context_tokens",
-            counts.trimmed_messages,
-        ),
-        (
-            "relayed_only_turns",
-            "Chats that were only relayed, while metaclaw off was in force",
-            counts.relayed_only,
-        ),
-        (
-            "off_record_turns",
-            "Chats of which nothing was kept, as a header or their owner wanted it",
-            counts.off_record,
-        ),
-        (
-            "other_agents",
-            "Requests without a key whose agent counted as _others, because there were too many names",
-            counts.other_agents,
-        ),
-    ] {
+    #[rustfmt::skip]
+    let counters = [
+        ("refused_requests", "Requests that were answered with an error of our own", counts.refused),
+        ("recorded_turns", "Turns that the log has acknowledged", counts.recorded),
+        ("prompt_cache_breaks", "Sessions whose lessons were chosen again after a pause", counts.cache_breaks),
+        ("prompt_tokens", "Tokens of recorded prompts, cached ones included, as upstreams count them", counts.prompt_tokens),
+        ("cached_prompt_tokens", "Tokens of recorded prompts that came from a provider's cache", counts.cached_prompt_tokens),
+        ("trimmed_messages", "Messages that were dropped from prompts longer than max_context_tokens", counts.trimmed_messages),
+        ("relayed_only_turns", "Chats that were only relayed, while metaclaw off was in force", counts.relayed_only),
+        ("off_record_turns", "Chats of which nothing was kept, as a header or their owner wanted it", counts.off_record),
+        ("other_agents", "Requests without a key whose agent counted as _others, because there were too many names", counts.other_agents),
+    ];
+    for (name, help, n) in counters {
         registry.register(name, help, ConstCounter::new(n));
     }
     let lost = Family::<LabelPairs, Counter>::default();

@@ -33,7 +33,7 @@ impl PassedRequests {
 fn name(method: &Method, path: &str) -> String {
     let mut segments = path.split('/').skip(2);
     let is_word =
-        |it: &&str| it.len() < 32 && it.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        |word: &&str| word.len() < 32 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let first = segments.next().filter(is_word).unwrap_or("*");
     let below = if segments.next().is_some() { "/.." } else { "" };
     let method = method.as_str();

@@ -37,7 +37,10 @@ impl Phrases {
         let Some(phrases) = &self.0 else {
             return false;
         };
-        let users = || chat.messages().filter(|it| it.role() == Role::User);
+        let users = || {
+            chat.messages()
+                .filter(|message| message.role() == Role::User)
+        };
         let is_errand = kind == TurnKind::Side && users().nth(1).is_none();
         users().any(|message| {
             let text = message.text();
@@ -49,7 +52,7 @@ impl Phrases {
                 return phrases.is_match(&Utterance::in_errand(&text));
             }
             let utterance = message.utterance().filter(Utterance::is_owners);
-            utterance.is_some_and(|it| phrases.is_match(&it.text))
+            utterance.is_some_and(|said| phrases.is_match(&said.text))
         })
     }
 }
@@ -120,10 +123,10 @@ mod tests {
         let chat = request(&[Message::user(reminder)]);
         assert!(!phrases.are_in(&chat, TurnKind::Side));
         // One that ends a conversation has it before it, message by message.
+        let instructions =
+            "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>\noff the record\n</INSTRUCTIONS>";
         let messages = [
-            Message::user(
-                "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>\noff the record\n</INSTRUCTIONS>",
-            ),
+            Message::user(instructions),
             Message::user("Fix the tests."),
             Message::assistant("Done."),
             Message::user("You are performing a CONTEXT CHECKPOINT COMPACTION."),

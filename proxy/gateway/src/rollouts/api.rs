@@ -86,12 +86,8 @@ pub(crate) async fn serve_rollouts(
         let nothing = json!({"adapter": null, "held_out": 0});
         let wanted = match services.wanted {
             Some(wanted) => {
-                wanted
-                    .call(Call {
-                        agent,
-                        body: Value::Null,
-                    })
-                    .await?
+                let body = Value::Null;
+                wanted.call(Call { agent, body }).await?
             }
             None => nothing,
         };
@@ -199,14 +195,14 @@ fn shown(rollout: &Rollout) -> Result<Value, RolloutError> {
 
 /// Adds the addresses at which the agent's program is to talk, under the name by which the proxy was asked.
 fn addresses(answer: &mut Value, id: &RolloutId, host: Option<&str>, headers: &HeaderMap) {
-    let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     // HTTP/2 has the name in the address, HTTP/1 in a header.
     let host = host
         .or_else(|| text(header::HOST.as_str()))
         .unwrap_or("127.0.0.1");
     // A proxy in front of this one may speak TLS.
     let scheme = text("x-forwarded-proto")
-        .filter(|it| *it == "https")
+        .filter(|scheme| *scheme == "https")
         .unwrap_or("http");
     let address = format!("{scheme}://{host}/rollout/{id}");
     answer["base_url"] = json!(format!("{address}/v1"));

@@ -120,34 +120,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_by_field_value_and_what_is_allowed() {
-        for (body, said) in [
+        #[rustfmt::skip]
+        let cases = [
             (json!({"rollout": ID}), "neither score nor failed"),
-            (
-                json!({"rollout": ID, "score": 1, "failed": "x"}),
-                "exclude each other",
-            ),
-            (
-                json!({"rollout": ID, "score": 2}),
-                "score 2 is not allowed: -1 to 1",
-            ),
-            (
-                json!({"rollout": ID, "score": 1, "steps": [0, -3]}),
-                "steps[1] -3 is not allowed",
-            ),
+            (json!({"rollout": ID, "score": 1, "failed": "x"}), "exclude each other"),
+            (json!({"rollout": ID, "score": 2}), "score 2 is not allowed: -1 to 1"),
+            (json!({"rollout": ID, "score": 1, "steps": [0, -3]}), "steps[1] -3 is not allowed"),
             (json!({"rollout": ID, "score": "good"}), "invalid type"),
-            (
-                json!({"rollout": "x", "score": 1}),
-                "rollout id \"x\" is not allowed",
-            ),
-            (
-                json!({"rollout": ID, "score": 1, "text": "t"}),
-                "unknown field `text`",
-            ),
-            (
-                json!({"rollout": ID, "score": 1, ("x".repeat(1 << 20)): 1}),
-                "unknown field `xxx",
-            ),
-        ] {
+            (json!({"rollout": "x", "score": 1}), "rollout id \"x\" is not allowed"),
+            (json!({"rollout": ID, "score": 1, "text": "t"}), "unknown field `text`"),
+            (json!({"rollout": ID, "score": 1, ("x".repeat(1 << 20)): 1}), "unknown field `xxx"),
+        ];
+        for (body, said) in cases {
             let why = read(body.clone()).unwrap_err();
             assert!(why.contains(said) && why.len() < 400, "{body}: {why}");
         }

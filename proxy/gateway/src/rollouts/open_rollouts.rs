@@ -74,7 +74,7 @@ impl Rollouts {
             };
             let open = log.rollouts(filter).await?.into_iter();
             let now_ms = now_ms();
-            let open = open.map(|it| (it.id.clone(), until_its_end(it, now_ms)));
+            let open = open.map(|rollout| (rollout.id.clone(), until_its_end(rollout, now_ms)));
             let open = open.collect();
             Ok(Arc::new(Self {
                 log,
@@ -121,7 +121,9 @@ impl Rollouts {
     /// Counts a rollout as open before the log has it, so that requests at the same time do not exceed the limits.
     fn take_place(&self, rollout: &Rollout) -> Result<(), RolloutError> {
         let mut open = lock(&self.open);
-        let keys = open.values().filter_map(|(it, _)| it.opened_by.as_ref());
+        let keys = open
+            .values()
+            .filter_map(|(rollout, _)| rollout.opened_by.as_ref());
         let own = keys
             .clone()
             .filter(|key| rollout.opened_by.as_ref() == Some(key));
@@ -178,13 +180,13 @@ impl Rollouts {
 
     fn next_deadline(&self) -> Option<Duration> {
         let deadlines = lock(&self.open);
-        let next = deadlines.values().map(|it| it.1).min()?;
+        let next = deadlines.values().map(|(_, end)| *end).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     async fn end_due(&self) -> Result<(), LogError> {
         let now = Instant::now();
-        let due = |(it, end): &(_, _)| (*end <= now).then(|| Arc::clone(it));
+        let due = |(rollout, end): &(_, _)| (*end <= now).then(|| Arc::clone(rollout));
         let due: Vec<_> = lock(&self.open).values().filter_map(due).collect();
         for rollout in due {
             tracing::info!(rollout = %rollout.id, task = %rollout.task, "nobody closed this rollout in time: it is unfinished, and is not trained on");

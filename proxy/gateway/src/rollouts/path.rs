@@ -66,30 +66,19 @@ mod tests {
     #[test]
     fn only_the_address_of_a_rollout_is_shortened() {
         let rollout = |id: &str| Some(id.to_owned());
-        for (given, path, id) in [
+        #[rustfmt::skip]
+        let cases = [
             ("/rollout/ab/v1/models?x=1", "/v1/models?x=1", rollout("ab")),
-            (
-                "http://h:1/rollout/ab/v1/messages",
-                "http://h:1/v1/messages",
-                rollout("ab"),
-            ),
+            ("http://h:1/rollout/ab/v1/messages", "http://h:1/v1/messages", rollout("ab")),
             ("/rollout//v1/messages", "/v1/messages", rollout("")),
             ("/rollout/ab/v1", "/rollout/ab/v1", None),
             ("/rollout/ab/v2/x", "/rollout/ab/v2/x", None),
             ("/rollout/ab", "/rollout/ab", None),
             ("/v1/rollout/ab/v1/x", "/v1/rollout/ab/v1/x", None),
             // A route of ours in another spelling.
-            (
-                "/rollout/ab//v1//messages/?b=1",
-                "/v1/messages?b=1",
-                rollout("ab"),
-            ),
+            ("/rollout/ab//v1//messages/?b=1", "/v1/messages?b=1", rollout("ab")),
             ("//rollout/ab/v1/v1/Messages", "/v1/messages", rollout("ab")),
-            (
-                "/rollout/ab/v1/chat%2Fcompletions",
-                "/v1/chat/completions",
-                rollout("ab"),
-            ),
+            ("/rollout/ab/v1/chat%2Fcompletions", "/v1/chat/completions", rollout("ab")),
             ("/rollout/ab/v1//feedback", "/v1/feedback", rollout("ab")),
             ("/v1/models/", "/v1/models", None),
             ("/v1//models?limit=1", "/v1/models?limit=1", None),
@@ -104,7 +93,8 @@ mod tests {
             ("/v1/memorys", "/v1/memorys", None),
             ("/v1/x/../messages", "/v1/x/../messages", None),
             ("/messages", "/messages", None),
-        ] {
+        ];
+        for (given, path, id) in cases {
             assert_eq!(stripped(given), (path.to_owned(), id), "{given}");
         }
     }

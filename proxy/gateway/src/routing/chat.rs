@@ -73,7 +73,9 @@ impl RoutedChat<'_> {
     /// Returns the requirements that this upstream has stated so far, for this history and for others.
     pub(super) fn demands(&self, upstream: &Upstream) -> Demands {
         let repeated = self.repeated.as_ref();
-        repeated.map(|it| it.demands(upstream)).unwrap_or_default()
+        repeated
+            .map(|repeated| repeated.demands(upstream))
+            .unwrap_or_default()
     }
 
     /// Remembers the requirements with which this upstream accepted the history.
@@ -93,7 +95,7 @@ impl RoutedChat<'_> {
         let has_it = |previous: &&Previous<'_>| {
             target == Some(Api::Responses) && !is_translated_reply_id(&previous.id)
         };
-        let Some(previous) = self.previous.as_ref().filter(|it| !has_it(it)) else {
+        let Some(previous) = self.previous.as_ref().filter(|previous| !has_it(previous)) else {
             return Ok(None);
         };
         match previous.conversation().await {

@@ -60,9 +60,9 @@ impl Upstreams {
         let mut named = BTreeMap::new();
         let (fail_over, environment) = (&config.routing.fail_over, &config.environment);
         for (name, own) in config.upstreams.iter().filter(|(name, _)| *name != POLICY) {
-            let upstream = Upstream::new(name, own, fail_over, environment, roots)?;
-            let upstream = upstream.with_openrouter(&config.openrouter);
-            let upstream = upstream.with_credentials(&config.aws);
+            let upstream = Upstream::new(name, own, fail_over, environment, roots)?
+                .with_openrouter(&config.openrouter)
+                .with_credentials(&config.aws);
             named.insert(name.clone(), Arc::new(upstream));
         }
         Ok(Self {

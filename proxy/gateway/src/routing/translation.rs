@@ -182,7 +182,7 @@ impl Translation {
         }
         let read = reply.body_mut().read_whole(MAX_REPLY, upstream.idle);
         let read = read.await.map_err(|why| unreadable(upstream, why))?;
-        let status = error_status(&read).and_then(|it| StatusCode::from_u16(it).ok());
+        let status = error_status(&read).and_then(|status| StatusCode::from_u16(status).ok());
         if let Some(status) = status {
             *reply.status_mut() = status;
         }
@@ -345,8 +345,8 @@ impl Translation {
         }
         let mut said = recovered.as_deref().unwrap_or(given).to_vec();
         while let Some((direction, asked)) = back.next() {
-            let translated = translate::reply(*direction, asked, &said);
-            let translated = translated.map_err(|error| unreadable(upstream, error.to_string()))?;
+            let translated = translate::reply(*direction, asked, &said)
+                .map_err(|error| unreadable(upstream, error.to_string()))?;
             let status = translated.error.map(StatusCode::from_u16);
             if let Some(Ok(status)) = status {
                 let error = error_along(back, status.as_u16(), translated.body);
@@ -371,7 +371,7 @@ fn error_along<'a>(
 
 /// Returns a chat completion, or the error that came instead.
 fn said_with_status(whole: Vec<u8>) -> Said {
-    let status = error_status(&whole).and_then(|it| StatusCode::from_u16(it).ok());
+    let status = error_status(&whole).and_then(|status| StatusCode::from_u16(status).ok());
     match status {
         Some(status) => Said::Error(status, whole),
         None => Said::Whole(whole),
@@ -457,8 +457,7 @@ fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
 /// Asks for token ids in a request that is translated anyway.
 fn ask_for_ids(request: &mut Value) {
     if let Some(request) = request.as_object_mut() {
-        let wanted = vllm::WANTED.iter();
-        let wanted = wanted.filter_map(|(key, value)| {
+        let wanted = vllm::WANTED.iter().filter_map(|(key, value)| {
             let value = serde_json::from_str(value).ok()?;
             Some(((*key).to_owned(), value))
         });

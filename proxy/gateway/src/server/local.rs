@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::{TryFutureExt, future::BoxFuture};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -53,18 +53,15 @@ where
         let accepting = accepting.run(&mut connections, |stream| {
             let this = Arc::new(LocalConnection::default());
             let mut others = lock(&all);
-            others.retain(|it: &Weak<LocalConnection>| it.strong_count() > 0);
+            others.retain(|other: &Weak<LocalConnection>| other.strong_count() > 0);
             others.push(Arc::downgrade(&this));
             drop(others);
             let (given_up, inner) = (this.given_up.clone(), service.clone());
             let service = service_fn(move |request| {
                 let running = Arc::clone(&this.requests);
                 let reply = inner.clone().call(request);
-                async move {
-                    let reply = reply.await?;
-                    // The closure owns the running request, which ends with the body.
-                    Ok(reply.map(|body| body.inspect_frame(move |_| _ = &running)))
-                }
+                // The closure owns the running request, which ends with the body.
+                reply.map_ok(|reply| reply.map(|body| body.inspect_frame(move |_| _ = &running)))
             });
             let stop = stop.clone();
             async move {
@@ -81,11 +78,11 @@ where
 /// Returns whether there was a connection without a request.
 fn give_up_oldest(all: &Mutex<Vec<Weak<LocalConnection>>>) -> bool {
     let all = lock(all);
-    let is_idle = |it: &Arc<LocalConnection>| {
-        Arc::strong_count(&it.requests) == 1 && !it.given_up.is_cancelled()
+    let is_idle = |connection: &Arc<LocalConnection>| {
+        Arc::strong_count(&connection.requests) == 1 && !connection.given_up.is_cancelled()
     };
     let oldest = all.iter().filter_map(Weak::upgrade).find(is_idle);
-    oldest.inspect(|it| it.given_up.cancel()).is_some()
+    oldest.inspect(|oldest| oldest.given_up.cancel()).is_some()
 }
 
 #[cfg(test)]
@@ -123,12 +120,12 @@ mod tests {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut seen = Vec::new();
-        let end: &[u8] = if path == "/stream" {
-            b"\r\n\r\n"
+        let end = if path == "/stream" {
+            "\r\n\r\n"
         } else {
-            b"here"
+            "here"
         };
-        while !seen.ends_with(end) {
+        while !seen.ends_with(end.as_bytes()) {
             let n = timeout(SOON, stream.read_buf(&mut seen)).await;
             assert_ne!(n.expect("an answer").unwrap(), 0, "closed after {seen:?}");
         }
@@ -144,23 +141,16 @@ mod tests {
         let serving = serve_local(listener, service_fn(reply), 4, stop.clone());
         let clients = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            assert!(
-                answer(&mut stream, "/stream")
-                    .await
-                    .starts_with("HTTP/1.1 200")
-            );
+            let begun = answer(&mut stream, "/stream").await;
+            assert!(begun.starts_with("HTTP/1.1 200"), "{begun}");
             let mut held = Vec::new();
             for n in 0..300 {
                 let mut other = TcpStream::connect(address).await.unwrap();
-                match n % 4 {
-                    0 => {}
-                    1 => other.write_all(b"G").await.unwrap(),
-                    2 => other
-                        .write_all(b"GET /status HTTP/1.1\r\nhost: l")
-                        .await
-                        .unwrap(),
+                let half = ["", "G", "GET /status HTTP/1.1\r\nhost: l"].get(n % 4);
+                match half {
+                    Some(half) => other.write_all(half.as_bytes()).await.unwrap(),
                     // It was answered once, and then keeps its place.
-                    _ => drop(answer(&mut other, "/").await),
+                    None => drop(answer(&mut other, "/").await),
                 }
                 held.push(other);
             }
@@ -169,11 +159,8 @@ mod tests {
                 assert!(answer(&mut late, "/").await.starts_with("HTTP/1.1 200"));
             }
             // The running reply was not given up: its connection is still open.
-            let mut more = [0];
-            assert_eq!(
-                stream.try_read(&mut more).unwrap_err().kind(),
-                std::io::ErrorKind::WouldBlock
-            );
+            let more = stream.try_read(&mut [0]).unwrap_err();
+            assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
             drop((stream, held));
             stop.cancel();
         };
@@ -189,10 +176,8 @@ mod tests {
         let serving = serve_local(listener, service_fn(reply), 4, CancellationToken::new());
         let half = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            stream
-                .write_all(b"GET / HTTP/1.1\r\nhost: l")
-                .await
-                .unwrap();
+            let half = b"GET / HTTP/1.1\r\nhost: l";
+            stream.write_all(half).await.unwrap();
             let mut seen = Vec::new();
             timeout(2 * HEADER_TIMEOUT, stream.read_to_end(&mut seen)).await
         };

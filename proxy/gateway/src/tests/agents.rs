@@ -2,31 +2,26 @@
 
 use tokio_util::task::TaskTracker;
 
-use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post};
-use crate::{Endpoint, Failure};
+use super::harness::{CHAT, CHATS, Harness, SetUp, Upstream, get, post, reply, says};
+use crate::Failure;
 
 /// `work` has its own upstream and learns. `home` has none, and does not.
 async fn with_agents(agents: &str) -> (Harness, Upstream, Upstream) {
-    let tasks = TaskTracker::new();
-    let own = Upstream::start(&tasks).await;
-    let policy = Upstream::start(&tasks).await;
+    let own = Upstream::start(&TaskTracker::new()).await;
     let mut set_up = SetUp::default();
-    let url = format!("http://{}/v1", own.address);
-    set_up.config.upstreams.entry("own".into()).or_default().url = url;
+    let upstreams = &mut set_up.config.upstreams;
+    upstreams.entry("own".into()).or_default().url = own.url();
     set_up.config.agents = serde_json::from_str(agents).unwrap();
     set_up.config.routing.fail_over = vec![Failure::Server];
     let harness = Harness::with(set_up).await;
-    let endpoint = Endpoint::new(&format!("http://{}", policy.address), None, "base");
-    harness.serving.set_policy(Some(endpoint.unwrap()));
+    let policy = harness.policy(|endpoint| endpoint).await;
     (harness, own, policy)
 }
 
 async fn answered_by(harness: &Harness, agent: &str, by: &mut Upstream, reply: &str) -> u16 {
     let headers = format!("x-agent-id: {agent}\r\n");
-    let mut client = harness
-        .sent(&post("/v1/chat/completions", &headers, CHAT))
-        .await;
-    by.next().await.send(reply.as_bytes()).await;
+    let mut client = harness.sent(&post(CHATS, &headers, CHAT)).await;
+    by.answer(reply).await;
     client.read().await.status()
 }
 
@@ -35,46 +30,36 @@ async fn each_agent_is_answered_by_its_own_upstream() {
     let agents =
         r#"{"work":{"upstream":["own"],"mode":"skills_only"},"home":{"mode":"skills_only"}}"#;
     let (mut harness, mut own, mut policy) = with_agents(agents).await;
-    let ok = json_reply(&completion("x"));
+    let ok = says("x");
     assert_eq!(answered_by(&harness, "work", &mut own, &ok).await, 200);
-    let broken = "HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    let status = answered_by(&harness, "work", &mut own, broken).await;
-    assert_eq!(
-        status, 500,
-        "an upstream that is not this agent's is no fall-back"
-    );
+    // An upstream that is not this agent's is no fall-back.
+    let broken = reply("500 No", "", "");
+    let status = answered_by(&harness, "work", &mut own, &broken).await;
+    assert_eq!(status, 500);
     assert!(harness.upstream.is_unasked() && policy.is_unasked());
     let mut llm = std::mem::replace(&mut harness.upstream, own);
     assert_eq!(answered_by(&harness, "home", &mut llm, &ok).await, 200);
     assert!(harness.upstream.is_unasked() && policy.is_unasked());
     assert_eq!(answered_by(&harness, "other", &mut policy, &ok).await, 200);
-    let turns = harness.log.wait(4).await;
-    let served = turns
-        .iter()
-        .map(|turn| (turn.agent.as_str(), turn.served.upstream.as_str()));
-    let expected = [
-        ("work", "own"),
-        ("work", "own"),
-        ("home", "llm"),
-        ("other", "policy"),
-    ];
-    assert_eq!(served.collect::<Vec<_>>(), expected);
+    let served = harness.turns(4, |turn| {
+        let upstream = turn.served.upstream;
+        format!("{} {upstream}", turn.agent)
+    });
+    let expected = ["work own", "work own", "home llm", "other policy"];
+    assert_eq!(served.await, expected);
 }
 
 #[tokio::test]
 async fn an_agent_may_have_the_policy_model_alone_or_after_another() {
     let agents = r#"{"own":{"upstream":["policy"]},"last":{"upstream":["own","policy"]}}"#;
     let (mut harness, mut own, mut policy) = with_agents(agents).await;
-    let ok = json_reply(&completion("x"));
+    let ok = says("x");
     assert_eq!(answered_by(&harness, "own", &mut policy, &ok).await, 200);
     assert_eq!(answered_by(&harness, "last", &mut own, &ok).await, 200);
     harness.serving.set_policy(None);
-    let request = post("/v1/chat/completions", "x-agent-id: own\r\n", CHAT);
+    let request = post(CHATS, "x-agent-id: own\r\n", CHAT);
     let seen = harness.refused(&request).await;
-    assert_eq!(
-        (seen.status(), seen.header("retry-after").as_deref()),
-        (503, Some("5"))
-    );
+    assert_eq!(seen.retry(), (503, Some("5")));
     assert!(harness.upstream.is_unasked());
 }
 
@@ -82,9 +67,8 @@ async fn an_agent_may_have_the_policy_model_alone_or_after_another() {
 async fn other_routes_go_where_the_agents_chats_go() {
     let (mut harness, mut own, _policy) =
         with_agents(r#"{"work":{"upstream":["own"],"mode":"skills_only"}}"#).await;
-    let mut client = harness.client().await;
-    let get = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-agent-id: work\r\n\r\n";
-    client.send(get.as_bytes()).await;
+    let models = get("/v1/models", "x-agent-id: work\r\n");
+    let mut client = harness.sent(&models).await;
     own.next().await.answer("{}").await;
     assert_eq!(client.read().await.text(), "{}");
     assert!(harness.upstream.is_unasked());
@@ -103,7 +87,7 @@ fn chat(system: &str, user: &str) -> String {
 #[tokio::test]
 async fn nobody_is_all_agents() {
     let mut harness = Harness::start().await;
-    let named = post("/v1/chat/completions", "x-agent-id: _shared\r\n", CHAT);
+    let named = post(CHATS, "x-agent-id: _shared\r\n", CHAT);
     let refused = harness.refused(&named).await;
     insta::assert_snapshot!(format!("{} {}", refused.status(), refused.text()), @r#"400 {"error":{"message":"X-Agent-Id: _shared stands for all agents and is none: choose another name","type":"invalid_request_error","param":"X-Agent-Id","code":null}}"#);
     let line = r"Runtime: agent=_shared | host=h";
@@ -119,7 +103,7 @@ const MAIN: &str = r"Fwd: see below\n\nRuntime: agent=main | host=h";
 async fn a_users_text_takes_no_chat_to_another_upstream() {
     let agents = r#"{"office":{"upstream":["own"],"mode":"skills_only"},"_default":{"mode":"skills_only"},"main":{"mode":"skills_only"}}"#;
     let (mut harness, mut own, mut policy) = with_agents(agents).await;
-    let ok = json_reply(&completion("x"));
+    let ok = says("x");
     let by_header = "x-agent-id: office\r\nx-session-id: a\r\n";
     for (headers, body) in [
         ("x-session-id: b\r\n", chat(OFFICE, MAIN)),
@@ -127,15 +111,13 @@ async fn a_users_text_takes_no_chat_to_another_upstream() {
         // The system prompt at the beginning of a session decides, whatever a user's text says later.
         ("x-session-id: b\r\n", chat("", MAIN)),
     ] {
-        let mut client = harness.client().await;
-        let request = post("/v1/chat/completions", headers, &body);
-        client.send(&request).await;
-        own.next().await.send(ok.as_bytes()).await;
+        let mut client = harness.sent(&post(CHATS, headers, &body)).await;
+        own.answer(&ok).await;
         assert_eq!(client.read().await.status(), 200);
     }
     let by_text = chat("", OFFICE);
     let headers = "x-session-id: c\r\n";
-    let refused = post("/v1/chat/completions", headers, &by_text);
+    let refused = post(CHATS, headers, &by_text);
     let refused = harness.refused(&refused).await;
     insta::assert_snapshot!(format!("{} {}", refused.status(), refused.text()), @r#"403 {"error":{"message":"this conversation is agent office's by a line in the user's message alone, and office is answered by other upstreams: name the agent in the header X-Agent-Id, by a key of its own, or in the system text","type":"permission_error","param":"X-Agent-Id","code":"agent_by_text_alone"}}"#);
     // A session that a user's text names does not identify an agent either.
@@ -143,8 +125,7 @@ async fn a_users_text_takes_no_chat_to_another_upstream() {
     harness.chat("", &chat("", session), "x").await;
     harness.chat("", &chat("", MAIN), "x").await;
     assert!(harness.upstream.is_unasked() && policy.is_unasked());
-    let turns = harness.log.wait(5).await;
-    let agents = turns.iter().map(|turn| turn.agent.as_str());
+    let agents = harness.turns(5, |turn| turn.agent.to_string()).await;
     let expected = ["office", "office", "office", "_default", "main"];
-    assert_eq!(agents.collect::<Vec<_>>(), expected);
+    assert_eq!(agents, expected);
 }

@@ -1,39 +1,46 @@
 //! Tests that compressed requests and replies are read like any other, within the limits of a body.
 
-use std::io::Write;
+use std::io::Read;
 
 use flate2::{
     Compression,
-    write::{DeflateEncoder, GzEncoder, ZlibEncoder},
+    read::{DeflateEncoder, GzEncoder, ZlibEncoder},
 };
 use metaclaw_chat::Size;
+use metaclaw_test_kit::has;
 
 use super::{
-    harness::{CHAT, Harness, SetUp, completion, delta, json_reply, post, post_chat},
-    unread::{MESSAGES, RESPONSES, before_chat_alone, refusal},
+    harness::{
+        CHAT, CHATS, DONE, END, Harness, MESSAGES, RESPONSES, SetUp, completion, delta, post,
+        post_chat, says,
+    },
+    unread::before_chat_alone,
 };
+
+/// The encodings that are read.
+const KNOWN: &str = "gzip, deflate, br, zstd";
 
 /// `CHAT` by Brotli, made by Python's brotli 1.1.
 const BROTLI: &[u8] = b"\x1bb\x00\x00\x1c\x07v\x8c\xe3\xc5#\x08\xf6\xe7\xb5\xc8\xde\xd6\xcf\xeck\xeb*\x16\x1d\xc78p\x99\x97\xed\x1ad\x1eh\xf0\x14\x9f\x13*\xd9\x14\xddjt\x91\xfb\x13n}\xb0\xad\xe4\xc0 \xba\x9e\xf3\xdd\x81\xd1\x11";
 
 type Packer = fn(&[u8]) -> Vec<u8>;
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    read(&mut GzEncoder::new(bytes, Compression::fast()))
 }
 
 fn zlib(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
+    read(&mut ZlibEncoder::new(bytes, Compression::fast()))
 }
 
 fn deflate(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = DeflateEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
+    read(&mut DeflateEncoder::new(bytes, Compression::fast()))
+}
+
+fn read(packer: &mut impl Read) -> Vec<u8> {
+    let mut packed = Vec::new();
+    packer.read_to_end(&mut packed).unwrap();
+    packed
 }
 
 fn zstd(bytes: &[u8]) -> Vec<u8> {
@@ -43,7 +50,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 /// Makes a request with any bytes as its body, announced or in pieces of so many bytes.
 fn packed(path: &str, encoding: &str, body: &[u8], piece: Option<usize>) -> Vec<u8> {
     let encodings = encoding.split('|');
-    let encodings = encodings.map(|it| format!("content-encoding: {it}\r\n"));
+    let encodings = encodings.map(|name| format!("content-encoding: {name}\r\n"));
     let encodings: String = encodings.collect();
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{encodings}");
     let Some(piece) = piece else {
@@ -61,7 +68,7 @@ fn chunked(head: String, body: &[u8], piece: usize) -> Vec<u8> {
         message.extend(format!("{:x}\r\n", piece.len()).bytes());
         message.extend([piece, b"\r\n"].concat());
     }
-    message.extend(b"0\r\n\r\n");
+    message.extend(END.bytes());
     message
 }
 
@@ -82,15 +89,12 @@ async fn a_compressed_chat_is_read_like_any_other() {
         ("gzip|identity|deflate", zlib(&gzip(chat))),
     ] {
         for piece in [None, Some(7), Some(1)] {
-            let request = packed("/v1/chat/completions", encoding, &body, piece);
-            let reply = json_reply(&completion("x"));
-            let (exchange, seen) = harness.exchange(&request, &reply).await;
+            let request = packed(CHATS, encoding, &body, piece);
+            let (exchange, seen) = harness.exchange(&request, &says("x")).await;
             assert_eq!(seen.status(), 200, "{encoding}");
-            let sent = exchange.body();
-            assert!(sent.contains("capital of France"), "{encoding}: {sent}");
-            assert!(sent.contains("Answer in French."), "{encoding}: {sent}");
+            has(exchange.body(), ["capital of France", "Answer in French."]);
             let named = exchange.header("content-encoding");
-            assert!(named.is_none_or(|it| it == "identity"), "{encoding}");
+            assert!(named.is_none_or(|name| name == "identity"), "{encoding}");
             let length = exchange.header("content-length").unwrap();
             assert_eq!(length, exchange.body.len().to_string(), "{encoding}");
             assert_eq!(exchange.header("transfer-encoding"), None);
@@ -101,18 +105,12 @@ async fn a_compressed_chat_is_read_like_any_other() {
     // The other two APIs are translated, and tokens are counted.
     for (path, body) in [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)] {
         let request = packed(path, "zstd", &zstd(body.as_bytes()), None);
-        let (exchange, seen) = harness
-            .exchange(&request, &json_reply(&completion("x")))
-            .await;
+        let (exchange, seen) = harness.exchange(&request, &says("x")).await;
         assert_eq!(seen.status(), 200, "{path}");
         assert!(exchange.body().contains("Answer in French."), "{path}");
     }
-    let counted = packed(
-        "/v1/messages/count_tokens",
-        "gzip",
-        &gzip(MESSAGES.as_bytes()),
-        None,
-    );
+    let body = gzip(MESSAGES.as_bytes());
+    let counted = packed("/v1/messages/count_tokens", "gzip", &body, None);
     let counted = harness.refused(&counted).await;
     assert_eq!(counted.status(), 200, "{}", counted.text());
     assert!(harness.metrics.passed().is_empty());
@@ -123,45 +121,35 @@ async fn a_body_that_is_not_what_its_encoding_says_is_refused_in_words() {
     let harness = before_chat_alone().await;
     let chat = CHAT.as_bytes();
     let whole = gzip(chat);
-    let whole_zstd = zstd(chat);
-    let (chats, cut) = ("/v1/chat/completions", |bytes: &[u8]| {
-        bytes[..bytes.len() - 3].to_vec()
-    });
+    let cut = |bytes: &[u8]| bytes[..bytes.len() - 3].to_vec();
     for (path, encoding, body, status) in [
-        (chats, "zstd", b"\x28\xb5\x2f\xfdgarbage".to_vec(), 400),
-        (chats, "gzip", chat.to_vec(), 400),
-        (chats, "deflate", b"\x78\x9cnothing".to_vec(), 400),
-        (chats, "br", b"plain".to_vec(), 400),
-        (chats, "br", [BROTLI, b"more"].concat(), 400),
-        (chats, "gzip", cut(&whole), 400),
-        (chats, "deflate", cut(&zlib(chat)), 400),
-        (chats, "zstd", cut(&whole_zstd), 400),
-        (chats, "gzip, zstd", whole_zstd, 400),
-        (chats, "gzip", Vec::new(), 400),
-        (chats, "lzma", chat.to_vec(), 415),
+        (CHATS, "zstd", b"\x28\xb5\x2f\xfdgarbage".to_vec(), 400),
+        (CHATS, "gzip", chat.to_vec(), 400),
+        (CHATS, "deflate", b"\x78\x9cnothing".to_vec(), 400),
+        (CHATS, "br", b"plain".to_vec(), 400),
+        (CHATS, "br", [BROTLI, b"more"].concat(), 400),
+        (CHATS, "gzip", cut(&whole), 400),
+        (CHATS, "deflate", cut(&zlib(chat)), 400),
+        (CHATS, "zstd", cut(&zstd(chat)), 400),
+        (CHATS, "gzip, zstd", zstd(chat), 400),
+        (CHATS, "gzip", Vec::new(), 400),
+        (CHATS, "lzma", chat.to_vec(), 415),
         ("/v1/messages", "compress", chat.to_vec(), 415),
         ("/v1/responses", "gzip|aws-chunked", whole, 415),
-        (chats, "br,br,br,br", chat.to_vec(), 415),
+        (CHATS, "br,br,br,br", chat.to_vec(), 415),
     ] {
         for piece in [None, Some(5)] {
             let seen = harness.refused(&packed(path, encoding, &body, piece)).await;
-            let (given, message) = refusal(&seen);
+            let (given, message) = seen.refusal();
             assert_eq!(given, status, "{encoding}: {message}");
-            assert!(message.contains("gzip, deflate, br, zstd"), "{message}");
-            assert!(message.contains(encoding.split(['|', ',']).next().unwrap()));
-            let names = seen.header("accept-encoding");
-            assert_eq!(names.as_deref(), Some("gzip, deflate, br, zstd"));
+            let first = encoding.split(['|', ',']).next().unwrap();
+            has(message, [KNOWN, first]);
+            assert_eq!(seen.header("accept-encoding"), Some(KNOWN));
         }
     }
-    let own = harness
-        .refused(&packed("/v1/feedback", "gzip", &gzip(b"{}"), None))
-        .await;
-    assert_eq!(
-        own.status(),
-        503,
-        "our own routes read them too: {}",
-        own.text()
-    );
+    // Our own routes read them too.
+    let own = packed("/v1/feedback", "gzip", &gzip(b"{}"), None);
+    assert_eq!(harness.refused(&own).await.status(), 503);
 }
 
 #[tokio::test]
@@ -179,23 +167,19 @@ async fn a_bomb_is_refused_when_it_is_too_long() {
         ("gzip, zstd", zstd(&empty)),
     ] {
         assert!(bomb.len() < 1 << 20, "{encoding}: {}", bomb.len());
-        let request = packed("/v1/chat/completions", encoding, &bomb, None);
-        let (status, message) = refusal(&harness.refused(&request).await);
+        let request = packed(CHATS, encoding, &bomb, None);
+        let (status, message) = harness.refused(&request).await.refusal();
         assert_eq!(status, 413, "{encoding}: {message}");
-        assert!(message.contains("proxy.max_body, 1 MiB"), "{message}");
+        has(&message, ["proxy.max_body, 1 MiB"]);
     }
     // Bytes that decompress to nothing are bounded too, and what fits is read.
-    let nothing = packed("/v1/chat/completions", "gzip", &empty, Some(60_000));
+    let nothing = packed(CHATS, "gzip", &empty, Some(60_000));
     assert_eq!(harness.refused(&nothing).await.status(), 413);
     let fits = format!("{CHAT}{}", " ".repeat((1 << 20) - CHAT.len()));
-    let request = packed("/v1/chat/completions", "gzip", &gzip(fits.as_bytes()), None);
-    let (_, seen) = harness
-        .exchange(&request, &json_reply(&completion("x")))
-        .await;
+    let request = packed(CHATS, "gzip", &gzip(fits.as_bytes()), None);
+    let (_, seen) = harness.exchange(&request, &says("x")).await;
     assert_eq!(seen.status(), 200);
-    while harness.metrics.counts().body_bytes > 0 {
-        tokio::task::yield_now().await;
-    }
+    harness.until(|counts| counts.body_bytes == 0).await;
 }
 
 /// Makes a reply with an encoding, in pieces of so many bytes.
@@ -210,7 +194,7 @@ fn encoded(kind: &str, encoding: &str, body: &[u8], piece: usize) -> Vec<u8> {
 async fn a_compressed_reply_that_was_not_asked_for_is_translated() {
     let mut harness = before_chat_alone().await;
     let whole = completion("bonjour");
-    let stream = format!("{}{}data: [DONE]\n\n", delta("bon"), delta("jour"));
+    let stream = format!("{}{}{DONE}", delta("bon"), delta("jour"));
     let streamed = MESSAGES.replacen('{', r#"{"stream":true,"#, 1);
     let packers: [(&str, Packer); 5] = [
         ("gzip", gzip),
@@ -227,10 +211,9 @@ async fn a_compressed_reply_that_was_not_asked_for_is_translated() {
                 (&streamed, "text/event-stream", &stream),
                 (&streamed, "application/json", &whole),
             ] {
-                let (mut client, mut exchange) = harness.ask(&post("/v1/messages", "", body)).await;
                 let reply = encoded(kind, encoding, &pack(reply.as_bytes()), piece);
-                exchange.send(&reply).await;
-                let seen = client.read().await;
+                let request = post("/v1/messages", "", body);
+                let (_, seen) = harness.exchange(&request, &reply).await;
                 assert_eq!((seen.status(), seen.is_whole), (200, true), "{encoding}");
                 assert_eq!(seen.header("content-encoding"), None);
                 let text = seen.text();
@@ -240,44 +223,34 @@ async fn a_compressed_reply_that_was_not_asked_for_is_translated() {
             }
         }
     }
-    let turns = harness.log.wait(n_turns).await;
-    assert!(
-        turns
-            .iter()
-            .all(|turn| turn.reply.as_ref().unwrap().text() == "bonjour")
-    );
+    for turn in harness.log.wait(n_turns).await {
+        assert_eq!(turn.reply.unwrap().text(), "bonjour");
+    }
     for (encoding, body, why) in [
         ("x-own", &b"?"[..], "x-own"),
         ("gzip", b"not gzip at all", "gzip header"),
     ] {
-        let (mut client, mut exchange) = harness.ask(&post("/v1/messages", "", MESSAGES)).await;
-        exchange
-            .send(&encoded("application/json", encoding, body, 9))
-            .await;
-        let (status, message) = refusal(&client.read().await);
+        let reply = encoded("application/json", encoding, body, 9);
+        let request = post("/v1/messages", "", MESSAGES);
+        let (_, seen) = harness.exchange(&request, &reply).await;
+        let (status, message) = seen.refusal();
         assert_eq!(status, 502, "{message}");
-        assert!(message.contains(why), "{message}");
+        has(message, [why]);
     }
 }
 
 #[tokio::test]
 async fn an_error_that_came_compressed_is_understood() {
     let mut set_up = SetUp::default();
-    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.keys = vec!["k1".into(), "k2".into()];
+    set_up.llm().keys = vec!["k1".into(), "k2".into()];
     set_up.config.routing.fail_over = vec![crate::Failure::Billing];
     let mut harness = Harness::with(set_up).await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
-    let error = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
-    let reply = encoded("application/json", "gzip", &gzip(error.as_bytes()), 4_096);
-    let reply = String::from_utf8_lossy(&reply[..15])
-        .replace("200 OK", "429 No")
-        .into_bytes()
-        .into_iter()
-        .chain(reply[15..].iter().copied());
-    first.send(&reply.collect::<Vec<u8>>()).await;
-    let mut second = harness.upstream.next().await;
-    assert_eq!(second.header("authorization").as_deref(), Some("Bearer k2"));
-    second.say("x").await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
+    let error = br#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+    let refusal = encoded("application/json", "gzip", &gzip(error), 4_096);
+    let refusal = [b"HTTP/1.1 429 No", &refusal["HTTP/1.1 200 OK".len()..]].concat();
+    harness.upstream.answer(&refusal).await;
+    let second = harness.upstream.answer(&says("x")).await;
+    assert_eq!(second.header("authorization"), Some("Bearer k2"));
     assert_eq!(client.read().await.status(), 200);
 }

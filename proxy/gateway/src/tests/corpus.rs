@@ -6,17 +6,18 @@ mod recorded;
 
 use recorded::{Answer, Case, cases, differs};
 
-use super::harness::{Harness, SetUp, post};
-use crate::Provider;
+use super::harness::{Harness, post, reply};
+use crate::{Provider, UpstreamConfig};
 
 async fn before(case: &Case) -> Harness {
-    let mut set_up = SetUp::default();
-    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.speaks = Some(vec![case.upstream]);
+    let mut llm = UpstreamConfig {
+        speaks: Some(vec![case.upstream]),
+        ..UpstreamConfig::default()
+    };
     if case.is_anthropic {
         llm.dialect = Provider::Anthropic;
     }
-    Harness::with(set_up).await
+    Harness::before(llm).await
 }
 
 fn request(case: &Case) -> Vec<u8> {
@@ -24,18 +25,16 @@ fn request(case: &Case) -> Vec<u8> {
 }
 
 /// The answer on the wire.
-fn reply(case: &Case, answer: &Answer) -> Vec<u8> {
+fn answer(case: &Case, answer: &Answer) -> Vec<u8> {
     let body = answer.bytes(case.upstream);
     let kind = if answer.is_events() {
         "text/event-stream"
     } else {
         "application/json"
     };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
-    );
-    [head.into_bytes(), body].concat()
+    let head = reply("200 OK", "", &" ".repeat(body.len()));
+    let head = head.trim_end().replace("application/json", kind);
+    [head.as_bytes(), b"\r\n\r\n", &body].concat()
 }
 
 #[tokio::test]
@@ -51,11 +50,11 @@ async fn every_recorded_case_goes_through_the_proxy_as_it_says() {
         for answer in &case.answers {
             let mut client = harness.sent(&request(&case)).await;
             let mut exchange = harness.upstream.next().await;
-            let sent = serde_json::from_slice(&exchange.body).unwrap();
+            let sent = exchange.json();
             let expected = case.sent.as_ref();
             let why = expected.and_then(|expected| differs(expected, &sent));
             assert_eq!(why, None, "{told}\n{sent:#}");
-            exchange.send(&reply(&case, answer)).await;
+            exchange.send(&self::answer(&case, answer)).await;
             drop(exchange);
             let seen = client.read().await;
             let kind = seen.header("content-type").unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Tests of counting a conversation's tokens, for upstreams with and without such a route.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::harness::{Harness, SetUp, Upstream, json_reply, post};
-use crate::{Api, Endpoint};
+use super::harness::{Harness, NO_ROUTE, Seen, SetUp, json_reply, post, reply};
+use crate::Api;
 
 const ROUTE: &str = "/v1/messages/count_tokens?beta=true";
 
@@ -12,43 +12,30 @@ fn conversation() -> String {
     json!({ "model": "m", "messages": messages }).to_string()
 }
 
-async fn chat_only(no_llm: bool) -> Harness {
-    let mut set_up = SetUp {
-        no_llm,
-        ..SetUp::default()
-    };
-    if !no_llm {
-        let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-        llm.speaks = Some(vec![Api::Chat]);
-    }
+async fn chat_only() -> Harness {
+    let mut set_up = SetUp::default();
+    set_up.llm().speaks = Some(vec![Api::Chat]);
     Harness::with(set_up).await
 }
 
-fn value(text: &str) -> Value {
-    serde_json::from_str(text).unwrap()
-}
-
-fn reply(status: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
+/// Returns the number of tokens, and who counted.
+fn counted(seen: &Seen) -> (u64, Option<&str>) {
+    let n_tokens = seen.json()["input_tokens"].as_u64().unwrap();
+    (n_tokens, seen.header("x-metaclaw-token-count"))
 }
 
 #[tokio::test]
 async fn a_server_that_has_no_such_route_gets_no_conversation() {
-    let mut harness = chat_only(false).await;
+    let mut harness = chat_only().await;
     let seen = harness.refused(&post(ROUTE, "", &conversation())).await;
     assert_eq!(seen.status(), 200);
-    let n_tokens = value(seen.text())["input_tokens"].as_u64().unwrap();
+    let (n_tokens, by) = counted(&seen);
     assert!((400..650).contains(&n_tokens), "{n_tokens}");
-    let by = seen.header("x-metaclaw-token-count");
-    assert_eq!(by.as_deref(), Some("estimate"));
-    let seen = harness
-        .refused(&post("/v1/messages/batches", "", "{}"))
-        .await;
+    assert_eq!(by, Some("estimate"));
+    let batches = post("/v1/messages/batches", "", "{}");
+    let seen = harness.refused(&batches).await;
     assert_eq!(seen.status(), 404);
-    assert_eq!(value(seen.text())["type"], "error", "{}", seen.text());
+    assert_eq!(seen.json()["type"], "error", "{}", seen.text());
     assert!(harness.upstream.is_unasked());
 }
 
@@ -56,16 +43,10 @@ async fn a_server_that_has_no_such_route_gets_no_conversation() {
 async fn a_server_that_turns_out_to_have_none_is_not_asked_again() {
     let mut harness = Harness::start().await;
     let request = post(ROUTE, "", &conversation());
-    let missing = reply("404 Not Found", r#"{"detail":"Not Found"}"#);
-    let (exchange, seen) = harness.exchange(&request, &missing).await;
-    assert!(
-        exchange
-            .head
-            .starts_with("POST /v1/messages/count_tokens?beta=true ")
-    );
-    assert!(value(seen.text())["input_tokens"].is_u64());
-    let seen = harness.refused(&request).await;
-    assert!(value(seen.text())["input_tokens"].is_u64());
+    let (exchange, seen) = harness.exchange(&request, NO_ROUTE).await;
+    assert_eq!(exchange.path(), ROUTE);
+    counted(&seen);
+    counted(&harness.refused(&request).await);
     assert!(harness.upstream.is_unasked());
 }
 
@@ -74,50 +55,43 @@ async fn what_an_upstream_says_of_its_count_or_of_the_model_passes() {
     let mut harness = Harness::start().await;
     let request = post(ROUTE, "", &conversation());
     let no_model = r#"{"type":"error","error":{"type":"not_found_error","message":"model: m"}}"#;
-    let (_, seen) = harness
-        .exchange(&request, &reply("404 Not Found", no_model))
-        .await;
+    let missing = reply("404 Not Found", "", no_model);
+    let (_, seen) = harness.exchange(&request, &missing).await;
     assert_eq!((seen.status(), seen.text()), (404, no_model));
-    let counted = json_reply(r#"{"input_tokens":7}"#);
-    let (exchange, seen) = harness.exchange(&request, &counted).await;
+    let seven = json_reply(r#"{"input_tokens":7}"#);
+    let (exchange, seen) = harness.exchange(&request, &seven).await;
     assert_eq!(exchange.body(), conversation());
-    assert_eq!(seen.text(), r#"{"input_tokens":7}"#);
-    assert_eq!(seen.header("x-metaclaw-token-count"), None);
+    assert_eq!(counted(&seen), (7, None));
 }
 
 #[tokio::test]
 async fn the_policys_tokenizer_counts_where_the_policy_answers() {
-    let harness = chat_only(true).await;
-    let mut policy = Upstream::start(&harness.tasks).await;
-    let url = format!("http://{}", policy.address);
-    let endpoint = Endpoint::new(&url, None, "base").unwrap();
-    harness.serving.set_policy(Some(endpoint));
+    let harness = Harness::with(SetUp::without_llm()).await;
+    let mut policy = harness.policy(|endpoint| endpoint).await;
     let mut ask = async |answer: &str| {
         let mut client = harness.sent(&post(ROUTE, "", &conversation())).await;
-        let mut exchange = policy.next().await;
-        exchange.send(answer.as_bytes()).await;
-        let seen = client.read().await;
-        let by = seen.header("x-metaclaw-token-count").unwrap();
-        let n_tokens = value(seen.text())["input_tokens"].as_u64().unwrap();
-        (exchange, n_tokens, by)
+        let exchange = policy.answer(answer).await;
+        (exchange, client.read().await)
     };
-    let counted = json_reply(r#"{"count":407,"max_model_len":8192,"tokens":[1]}"#);
-    let (exchange, n_tokens, by) = ask(&counted).await;
-    assert_eq!((n_tokens, by.as_str()), (407, "policy"));
-    assert!(exchange.head.starts_with("POST /tokenize HTTP/1.1\r\n"));
-    assert_eq!(value(exchange.body())["messages"][0]["role"], "user");
+    let answer = json_reply(r#"{"count":407,"max_model_len":8192,"tokens":[1]}"#);
+    let (exchange, seen) = ask(&answer).await;
+    assert_eq!(counted(&seen), (407, Some("policy")));
+    assert_eq!(exchange.line(), "POST /tokenize HTTP/1.1");
+    assert_eq!(exchange.json()["messages"][0]["role"], "user");
     // If a template refuses, or a server is broken, the count is an estimate.
-    let (_, n_tokens, by) = ask(&reply("400 Bad Request", "{}")).await;
-    assert!(n_tokens > 400 && by == "estimate", "{n_tokens} {by}");
+    let (_, seen) = ask(&reply("400 Bad Request", "", "{}")).await;
+    let (n_tokens, by) = counted(&seen);
+    assert!(n_tokens > 400, "{n_tokens}");
+    assert_eq!(by, Some("estimate"));
 }
 
 #[tokio::test]
 async fn what_is_no_conversation_is_refused_in_anthropics_words() {
-    let harness = chat_only(false).await;
+    let harness = chat_only().await;
     for body in ["{}", "no", "[1]", r#"{"messages":"hi"}"#] {
         let seen = harness.refused(&post(ROUTE, "", body)).await;
         assert_eq!(seen.status(), 400, "{body}");
-        let error = value(seen.text());
+        let error = seen.json();
         assert_eq!(error["type"], "error", "{error}");
         assert_eq!(error["error"]["type"], "invalid_request_error", "{error}");
     }
@@ -129,11 +103,10 @@ async fn memory_routes_are_answered_here_and_never_passed_on() {
     for path in ["/v1/memory/ingest", "/v1/memory/maintenance", "/v1/memory"] {
         let seen = harness.refused(&post(path, "", "{}")).await;
         assert_eq!(seen.status(), 503, "{path}");
-        assert_eq!(value(seen.text())["detail"], "memory not enabled", "{path}");
+        assert_eq!(seen.json()["detail"], "memory not enabled", "{path}");
     }
     assert!(harness.upstream.is_unasked());
-    let (exchange, _) = harness
-        .exchange(&post("/v1/memory_stores", "", "{}"), &json_reply("{}"))
-        .await;
-    assert!(exchange.head.starts_with("POST /v1/memory_stores "));
+    let stores = post("/v1/memory_stores", "", "{}");
+    let (exchange, _) = harness.exchange(&stores, &json_reply("{}")).await;
+    assert_eq!(exchange.path(), "/v1/memory_stores");
 }

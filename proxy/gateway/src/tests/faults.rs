@@ -12,7 +12,7 @@ use metaclaw_chat::Message;
 use metaclaw_turns::{StreamEnd, Turn};
 use tokio::{runtime::Handle, time::timeout};
 
-use super::harness::{Harness, SOON};
+use super::harness::{Harness, SOON, SetUp};
 
 /// Memory that a test may add to its process, while 1 GB passes through.
 const MEMORY: u64 = 96 << 20;
@@ -20,7 +20,7 @@ const MEMORY: u64 = 96 << 20;
 /// A harness whose test ends with [`Scene::leaves_nothing`].
 struct Scene {
     harness: Harness,
-    /// The number of tasks of the test itself, those of the upstream.
+    /// The number of tasks of the test itself, among them that of the upstream.
     n_own: usize,
     memory: u64,
 }
@@ -28,16 +28,17 @@ struct Scene {
 // === impl Scene ===
 
 impl Scene {
-    fn of(harness: Harness) -> Self {
-        Self {
-            harness,
-            n_own: 1,
-            memory: peak_memory(),
-        }
+    async fn start() -> Self {
+        Self::with(SetUp::default()).await
     }
 
-    async fn start() -> Self {
-        Self::of(Harness::start().await)
+    async fn with(set_up: SetUp) -> Self {
+        let n_before = Handle::current().metrics().num_alive_tasks();
+        Self {
+            harness: Harness::with(set_up).await,
+            n_own: n_before + 1,
+            memory: peak_memory(),
+        }
     }
 
     /// Returns the only turn in the log: how it ended, and its text.

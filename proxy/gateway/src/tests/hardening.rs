@@ -7,11 +7,12 @@ use std::{
 };
 
 use metaclaw_chat::Size;
+use metaclaw_test_kit::has;
 use tokio::time::timeout;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::harness::{
-    CHAT, Harness, SOON, STREAM, SetUp, chunk, delta, json_reply, post, post_chat,
+    CHAT, CHATS, Harness, SOON, SetUp, bare, delta, get, post, post_chat, reply, says, streamed,
 };
 use crate::Secret;
 
@@ -21,28 +22,15 @@ async fn a_body_over_the_limit_is_refused_before_it_has_come() {
     set_up.config.proxy.max_body = Size(1 << 20);
     let harness = Harness::with(set_up).await;
     for expect in ["expect: 100-continue\r\n", ""] {
-        let mut client = harness.client().await;
-        let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{expect}\r\n",
-            2 << 20
-        );
-        client.send(head.as_bytes()).await;
+        let headers = format!("content-length: {}\r\n{expect}", 2 << 20);
+        let mut client = harness.sent(&bare("POST", CHATS, &headers)).await;
         // Nothing of it is sent, and no client is asked to send it.
         let seen = timeout(Duration::from_secs(2), client.read()).await;
-        let seen = seen.expect("an answer at once");
-        assert_eq!(seen.status(), 413, "{expect}");
+        assert_eq!(seen.expect("an answer at once").status(), 413, "{expect}");
     }
-}
-
-#[tokio::test]
-async fn what_comes_after_a_refusal_is_read_and_thrown_away() {
-    let mut set_up = SetUp::default();
-    set_up.config.proxy.max_body = Size(1 << 20);
-    let harness = Harness::with(set_up).await;
-    let body = "x".repeat(4 << 20);
-    let mut client = harness.sent(&post_chat(&body)).await;
+    // What comes after a refusal is read and thrown away, and the connection still works.
+    let mut client = harness.sent(&post_chat(&"x".repeat(4 << 20))).await;
     assert_eq!(client.read().await.status(), 413);
-    // The connection still works.
     client.send(&post("/healthz", "", "")).await;
     assert_eq!(client.read().await.status(), 200);
 }
@@ -50,17 +38,14 @@ async fn what_comes_after_a_refusal_is_read_and_thrown_away() {
 #[tokio::test]
 async fn an_upload_that_breaks_is_its_callers_fault() {
     let mut harness = Harness::start().await;
-    let head = "POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
-    let (mut client, _exchange) = harness
-        .ask(format!("{head}5\r\nhello\r\n").as_bytes())
-        .await;
-    client.send(b"no chunk\r\n").await;
+    let chunked = bare("POST", "/v1/files", "transfer-encoding: chunked\r\n");
+    let begun = [&chunked, &b"5\r\nhello\r\n"[..]].concat();
+    let (mut client, _exchange) = harness.ask(&begun).await;
+    client.send("no chunk\r\n").await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 400, "{}", seen.text());
 
-    let (mut client, _exchange) = harness
-        .ask(format!("{head}5\r\nhello\r\n").as_bytes())
-        .await;
+    let (mut client, _exchange) = harness.ask(&begun).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
@@ -80,11 +65,9 @@ async fn connections_beyond_the_bound_wait_and_those_that_are_there_are_served()
     // Both have been accepted once the first is answered after the second.
     first.send(&post("/healthz", "", "")).await;
     assert_eq!(first.read().await.status(), 200);
-    let mut waiting = harness.client().await;
-    waiting.send(&post("/healthz", "", "")).await;
+    let mut waiting = harness.sent(&post("/healthz", "", "")).await;
     first.send(&post_chat(CHAT)).await;
-    let mut exchange = harness.upstream.next().await;
-    exchange.say("Paris").await;
+    harness.upstream.answer(&says("Paris")).await;
     assert_eq!(first.read().await.status(), 200);
     assert!(waiting.is_silent().await, "no place yet");
     drop(idle);
@@ -119,26 +102,22 @@ async fn hosts_that_nobody_can_have_are_refused() {
 async fn why_it_is_not_ready_is_told_to_those_who_show_a_key() {
     let mut services = crate::Services::none(Secret::from("admin"));
     services.ready = Arc::new(|| Err("/home/me/checkpoints is locked".to_owned()));
-    let mut set_up = SetUp {
+    let harness = Harness::with(SetUp {
         services: Some(services),
         no_llm: true,
-        ..SetUp::default()
-    };
-    set_up.config.proxy.api_key = Some(Secret::from("sk-all"));
-    let harness = Harness::with(set_up).await;
+        ..SetUp::with_key("sk-all")
+    })
+    .await;
     let ready = async |headers: &str| {
-        let head = format!("GET /readyz HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
-        let seen = harness.refused(head.as_bytes()).await;
+        let seen = harness.refused(&get("/readyz", headers)).await;
         assert_eq!(seen.status(), 503);
         seen.text().to_owned()
     };
-    assert_eq!(ready("").await, r#"{"ready":false}"#);
-    assert_eq!(
-        ready("authorization: Bearer x\r\n").await,
-        r#"{"ready":false}"#
-    );
+    for headers in ["", "authorization: Bearer x\r\n"] {
+        assert_eq!(ready(headers).await, r#"{"ready":false}"#);
+    }
     let told = ready("authorization: Bearer sk-all\r\n").await;
-    assert!(told.contains("/home/me/checkpoints"), "{told}");
+    has(told, ["/home/me/checkpoints"]);
 }
 
 /// Captures the lines of the log.
@@ -174,65 +153,41 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
     // It applies to all threads, because another thread writes turns. The lines of other tests are removed below.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut set_up = SetUp::default();
-    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
-    llm.keys = vec![Secret::from("sk-upstream")];
+    set_up.llm().keys = vec!["sk-upstream".into()];
     let mut harness = Harness::with(set_up).await;
     let headers = "x-agent-id: lines\r\nx-session-id: s-lines\r\n";
-    let request = post("/v1/chat/completions", headers, CHAT);
+    let request = post(CHATS, headers, CHAT);
     // The upstream's module logs a line about this one, and the log's module about both.
-    let unknown = json_reply("{}").replace("200 OK", "401 Unauthorized");
+    let unknown = reply("401 Unauthorized", "", "{}");
     harness.exchange(&request, &unknown).await;
-    let stream = format!("{STREAM}{}0\r\n\r\n", chunk(&delta("Paris")));
-    harness.exchange(&request, &stream).await;
+    harness.exchange(&request, &streamed(&delta("Paris"))).await;
     harness.log.wait(2).await;
     // The gateway answers this one itself, once it knows the sender.
-    let mut without = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
+    let mut without = SetUp::without_llm();
     without.config.routing.order = vec!["llm".into()];
-    let other = Harness::with(without).await;
-    other.refused(&request).await;
+    Harness::with(without).await.refused(&request).await;
     let ours = || {
         let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        let is_ours = |line: &&str| line.contains("lines");
-        let ours: Vec<_> = written.lines().filter(is_ours).map(str::to_owned).collect();
-        ours
+        let ours = written.lines().filter(|line| line.contains("lines"));
+        ours.map(str::to_owned).collect::<Vec<_>>()
     };
-    let has_both = || {
-        ours()
-            .iter()
-            .filter(|line| line.contains("metaclaw::turn: turn "))
-            .count()
-            == 2
-    };
+    let turn = "metaclaw::turn: turn ";
+    let n_turns = || ours().iter().filter(|line| line.contains(turn)).count();
     let all = async {
-        while !has_both() {
+        while n_turns() != 2 {
             tokio::task::yield_now().await;
         }
     };
     timeout(SOON, all).await.expect("a line for each turn");
-    let ours = ours();
-    for said in [
-        "the upstream refused this key",
-        "metaclaw::turn: turn ",
-        "metaclaw::refused: refused ",
-    ] {
-        assert!(
-            ours.iter().any(|line| line.contains(said)),
-            "no {said:?} in {ours:?}"
-        );
-    }
-    for line in ours {
+    let refused = "metaclaw::refused: refused ";
+    has(
+        ours().concat(),
+        ["the upstream refused this key", turn, refused],
+    );
+    for line in ours() {
         // For the last one, no upstream could be used.
         let upstream = ["upstream=\"llm\"}", ""][usize::from(line.contains("refused"))];
-        for part in [
-            "request{api=\"chat\"",
-            "agent=lines",
-            "session=s-lines",
-            upstream,
-        ] {
-            assert!(line.contains(part), "no {part} in {line}");
-        }
+        let api = "request{api=\"chat\"";
+        has(line, [api, "agent=lines", "session=s-lines", upstream]);
     }
 }

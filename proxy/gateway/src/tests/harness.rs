@@ -22,13 +22,15 @@ pub(super) use self::{
     client::{Client, Seen},
     log::Log,
     messages::{
-        CHAT, SOON, STREAM, chunk, completion, conversation, delta, json_reply, post, post_chat,
+        BRIEF, CHAT, CHATS, DONE, END, MESSAGES, NO_ROUTE, RESPONSES, SOON, STREAM, bare, begun,
+        chunk, completion, conversation, delta, get, json_reply, post, post_chat, reply, request,
+        says, streamed,
     },
     upstream::{Exchange, Upstream},
 };
 use crate::{
-    Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Provider, Secret,
-    Services, Serving, gateway::QUEUE,
+    Endpoint, Failure, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy,
+    Provider, Secret, Services, Serving, UpstreamConfig, gateway::QUEUE, metrics::Counts,
 };
 
 /// A gateway, an upstream named `llm` behind it, and a log that keeps what it gets.
@@ -141,40 +143,142 @@ impl Harness {
         }
     }
 
+    /// Starts with this upstream.
+    pub(super) async fn before(llm: UpstreamConfig) -> Self {
+        Self::with(SetUp::before(llm)).await
+    }
+
+    /// Starts with these lessons.
+    pub(super) async fn taught(lessons: &[(&'static str, &'static str)]) -> Self {
+        Self::with(SetUp::taught(lessons)).await
+    }
+
+    /// Starts the server of a policy model.
+    pub(super) async fn policy(
+        &self,
+        as_configured: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Upstream {
+        let policy = Upstream::start(&self.tasks).await;
+        let url = format!("http://{}", policy.address);
+        let endpoint = Endpoint::new(&url, Some(Secret::from("sk-trainer")), "base").unwrap();
+        self.serving.set_policy(Some(as_configured(endpoint)));
+        policy
+    }
+
     pub(super) async fn client(&self) -> Client {
         Client::connect(self.address).await
     }
 
     /// Sends a request on a new connection.
-    pub(super) async fn sent(&self, request: &[u8]) -> Client {
+    pub(super) async fn sent(&self, request: &(impl AsRef<[u8]> + ?Sized)) -> Client {
         let mut client = self.client().await;
         client.send(request).await;
         client
     }
 
     /// Sends a request on a new connection. Returns the client, and the request as the upstream got it.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> (Client, Exchange) {
+    pub(super) async fn ask(
+        &mut self,
+        request: &(impl AsRef<[u8]> + ?Sized),
+    ) -> (Client, Exchange) {
         let client = self.sent(request).await;
         (client, self.upstream.next().await)
     }
 
+    /// Sends a chat, whose streamed reply has begun with this text.
+    pub(super) async fn stream(&mut self, text: &str) -> (Client, Exchange) {
+        let (mut client, mut exchange) = self.ask(&post_chat(CHAT)).await;
+        exchange.begin(text).await;
+        client.until(&delta(text)).await;
+        (client, exchange)
+    }
+
     /// Sends a request, lets the upstream answer `reply`, and returns what both sides got.
-    pub(super) async fn exchange(&mut self, request: &[u8], reply: &str) -> (Exchange, Seen) {
+    pub(super) async fn exchange(
+        &mut self,
+        request: &(impl AsRef<[u8]> + ?Sized),
+        reply: &(impl AsRef<[u8]> + ?Sized),
+    ) -> (Exchange, Seen) {
         let (mut client, mut exchange) = self.ask(request).await;
-        exchange.send(reply.as_bytes()).await;
+        exchange.send(reply).await;
         let seen = client.read().await;
         (exchange, seen)
     }
 
     /// Runs a whole chat turn, in which the upstream answers `text`.
     pub(super) async fn chat(&mut self, headers: &str, body: &str, text: &str) -> Exchange {
-        let request = post("/v1/chat/completions", headers, body);
-        let reply = json_reply(&completion(text));
-        self.exchange(&request, &reply).await.0
+        let request = post(CHATS, headers, body);
+        self.exchange(&request, &says(text)).await.0
+    }
+
+    /// Runs a whole chat turn with these messages, the user's and the assistant's in turn.
+    pub(super) async fn talk(&mut self, headers: &str, texts: &[&str]) -> Exchange {
+        self.chat(headers, &conversation(texts), "ok").await
     }
 
     /// Sends a request that reaches no upstream, and returns the gateway's own answer.
-    pub(super) async fn refused(&self, request: &[u8]) -> Seen {
+    pub(super) async fn refused(&self, request: &(impl AsRef<[u8]> + ?Sized)) -> Seen {
         self.sent(request).await.read().await
+    }
+
+    /// Returns what `read` reads from each turn in the log, once there are so many.
+    pub(super) async fn turns<T>(&self, n_turns: usize, read: impl Fn(Turn) -> T) -> Vec<T> {
+        let turns = self.log.wait(n_turns).await.into_iter();
+        turns.map(read).collect()
+    }
+
+    /// Waits until the counters are so.
+    pub(super) async fn until(&self, is_so: impl Fn(&Counts) -> bool) {
+        while !is_so(&self.metrics.counts()) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl SetUp {
+    /// With this upstream.
+    pub(super) fn before(llm: UpstreamConfig) -> Self {
+        let mut set_up = Self::default();
+        set_up.config.upstreams.insert("llm".into(), llm);
+        set_up
+    }
+
+    /// Without an upstream.
+    pub(super) fn without_llm() -> Self {
+        Self {
+            no_llm: true,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn taught(lessons: &[(&'static str, &'static str)]) -> Self {
+        Self {
+            lessons: lessons.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// With a key of the proxy for all agents.
+    pub(super) fn with_key(key: &str) -> Self {
+        let mut set_up = Self::default();
+        set_up.config.proxy.api_key = Some(Secret::from(key));
+        set_up
+    }
+
+    pub(super) fn llm(&mut self) -> &mut UpstreamConfig {
+        self.config.upstreams.entry("llm".into()).or_default()
+    }
+
+    /// Adds an upstream that is asked after the others for these failures.
+    pub(super) fn with_second(
+        &mut self,
+        second: &Upstream,
+        fail_over: &[Failure],
+    ) -> &mut UpstreamConfig {
+        self.config.routing.order = vec!["llm".into(), "second".into()];
+        self.config.routing.fail_over = fail_over.to_vec();
+        let config = self.config.upstreams.entry("second".into()).or_default();
+        config.url = second.url();
+        config
     }
 }

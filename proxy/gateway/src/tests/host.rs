@@ -3,9 +3,9 @@
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{HostLessons, HostReading};
 use metaclaw_test_kit::has;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::harness::{Harness, SetUp};
+use super::harness::Harness;
 
 const WEATHER: &str =
     "---\nname: weather\ndescription: The weather of tomorrow\n---\nLook it up.\n";
@@ -15,17 +15,12 @@ const HOST: &str = "You are an assistant.\n<available_skills>\n  <skill>\n    <n
 
 /// Makes a gateway whose agent's host has shown `HOST`.
 async fn harness() -> Harness {
-    let harness = Harness::with(SetUp {
-        lessons: vec![
-            ("weather/SKILL.md", WEATHER),
-            ("umbrellas/SKILL.md", UMBRELLAS),
-            (
-                "_default/WISHES.md",
-                "- Please always answer in one sentence.\n- Call me Max.\n",
-            ),
-        ],
-        ..SetUp::default()
-    })
+    let wishes = "- Please always answer in one sentence.\n- Call me Max.\n";
+    let harness = Harness::taught(&[
+        ("weather/SKILL.md", WEATHER),
+        ("umbrellas/SKILL.md", UMBRELLAS),
+        ("_default/WISHES.md", wishes),
+    ])
     .await;
     let reading = HostReading {
         session: "earlier".parse().unwrap(),
@@ -45,7 +40,7 @@ async fn served(harness: &mut Harness, session: &str, system: &str) -> String {
     ]});
     let head = format!("x-session-id: {session}\r\n");
     let exchange = harness.chat(&head, &body.to_string(), "x").await;
-    let body: Value = serde_json::from_str(exchange.body()).unwrap();
+    let body = exchange.json();
     body["messages"][0]["content"].as_str().unwrap().to_owned()
 }
 
@@ -56,9 +51,9 @@ async fn a_wish_that_stands_in_the_hosts_user_md_is_not_put_in_again_and_another
     assert!(served.starts_with(HOST), "{served}");
     let ours = &served[HOST.len()..];
     assert!(!ours.contains("one sentence"), "{ours}");
-    assert!(ours.contains("- Call me Max."), "{ours}");
+    has(&ours, ["- Call me Max."]);
     assert!(!ours.contains("### weather"), "{ours}");
-    assert!(ours.contains("### umbrellas"), "{ours}");
+    has(&ours, ["### umbrellas"]);
 }
 
 /// Another program may use the same agent name. Its notes are only in its own prompt.
@@ -68,5 +63,5 @@ async fn where_the_host_does_not_say_it_ours_stays() {
     let system = "You are another assistant.";
     let served = served(&mut harness, "b", system).await;
     has(&served, ["- Please always answer in one sentence."]);
-    assert!(served.contains("### weather"), "{served}");
+    has(&served, ["### weather"]);
 }

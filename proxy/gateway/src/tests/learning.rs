@@ -1,17 +1,15 @@
 //! Tests of the copy for the log: whatever happens to it, the agent's reply is the same.
 
-use metaclaw_chat::{Message, Size};
+use metaclaw_chat::Size;
 use metaclaw_turns::StreamEnd;
 
-use tokio::io::AsyncReadExt;
-
 use super::harness::{
-    CHAT, Harness, STREAM, SetUp, chunk, completion, delta, json_reply, post_chat,
+    CHAT, DONE, END, Harness, STREAM, SetUp, chunk, completion, delta, post_chat, says,
 };
 
 fn stream(texts: &[&str]) -> String {
     let chunks: String = texts.iter().map(|text| chunk(&delta(text))).collect();
-    format!("{STREAM}{chunks}{}0\r\n\r\n", chunk("data: [DONE]\n\n"))
+    format!("{STREAM}{chunks}{}{END}", chunk(DONE))
 }
 
 #[tokio::test]
@@ -36,14 +34,9 @@ async fn a_reply_too_long_to_keep_reaches_the_agent_whole() {
         .exchange(&post_chat(CHAT), &stream(&["Paris"]))
         .await;
     let turns = harness.log.wait(2).await;
-    assert_eq!(
-        turns[1].reply.as_ref().map(Message::text).as_deref(),
-        Some("Paris")
-    );
+    assert_eq!(turns[1].reply.as_ref().unwrap().text(), "Paris");
     assert_eq!(harness.metrics.counts().overflowed, 2);
-    while harness.metrics.counts().capture_bytes > 0 {
-        tokio::task::yield_now().await;
-    }
+    harness.until(|counts| counts.capture_bytes == 0).await;
 }
 
 #[tokio::test]
@@ -68,23 +61,19 @@ async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     .await;
     *harness.log.broken.lock().unwrap() = Some("disk full".into());
     harness.chat("", CHAT, "x").await;
-    while harness.metrics.counts().failed == 0 {
-        tokio::task::yield_now().await;
-    }
+    harness.until(|counts| counts.failed != 0).await;
     *harness.log.broken.lock().unwrap() = None;
     harness.log.hold();
     let mut client = harness.sent(&post_chat(CHAT)).await;
-    let mut exchange = harness.upstream.next().await;
     // All use one connection, because there are many.
-    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
-    exchange.send(reply.as_bytes()).await;
+    let reply = says("x").replace("connection: close\r\n", "");
+    let mut exchange = harness.upstream.answer(&reply).await;
     assert!(client.read().await.is_whole);
     // 64 wait for the log. The others are dropped and counted, and answered anyway.
     for _ in 0..160 {
         client.send(&post_chat(CHAT)).await;
-        let mut request = vec![0; 4_096];
-        assert_ne!(exchange.stream.read(&mut request).await.unwrap(), 0);
-        exchange.send(reply.as_bytes()).await;
+        exchange.read_more().await;
+        exchange.send(&reply).await;
         assert!(client.read().await.is_whole);
     }
     let counts = harness.metrics.counts();
@@ -100,27 +89,24 @@ async fn strict_holds_the_end_of_a_reply_until_the_log_has_it() {
     let mut harness = Harness::with(set_up).await;
     harness.log.hold();
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    exchange.send(stream(&["Par", "is"]).as_bytes()).await;
+    exchange.send(&stream(&["Par", "is"])).await;
     // Everything arrives except the mark with which clients recognise the end.
     client.until(&delta("is")).await;
     assert!(client.is_silent().await);
     harness.log.let_go(1);
     let seen = client.read().await;
-    assert!(seen.is_whole && seen.text().ends_with("data: [DONE]\n\n"));
+    assert!(seen.is_whole && seen.text().ends_with(DONE));
 
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    let reply = json_reply(&completion("Paris"));
+    let reply = says("Paris");
     let (most, rest) = reply.split_at(reply.len() - 5);
-    exchange.send(most.as_bytes()).await;
+    exchange.send(&most).await;
     client.until("prompt_tokens").await;
-    exchange.send(rest.as_bytes()).await;
+    exchange.send(&rest).await;
     assert!(client.is_silent().await);
     harness.log.let_go(1);
-    let seen = client.read().await;
-    assert_eq!(
-        (seen.text(), seen.is_whole),
-        (completion("Paris").as_str(), true)
-    );
+    let paris = completion("Paris");
+    assert_eq!(client.read().await.content(), (&*paris, true));
     assert_eq!(harness.log.turns().len(), 2);
 }
 

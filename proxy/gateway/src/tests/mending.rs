@@ -12,7 +12,7 @@ use self::providers::{
     Answers, SIGNATURE, assistants, calls, claude, completion, deepseek, gemini, refused, streamed,
     strict,
 };
-use super::harness::{Harness, Seen, SetUp, Upstream, post};
+use super::harness::{Harness, Seen, SetUp, Upstream, post, reply};
 use crate::{Api, Failure, Provider};
 
 /// Answers every request to a provider.
@@ -25,11 +25,10 @@ async fn serve(upstream: &mut Upstream, api: Api, answers: Answers) {
             (200, Some(true)) => ("text/event-stream", streamed(api, &body)),
             _ => ("application/json", body.to_string()),
         };
-        let length = body.len();
-        let head = format!(
-            "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
-        );
-        exchange.send(format!("{head}{body}").as_bytes()).await;
+        let whole = reply(&format!("{status} X"), "", &body);
+        exchange
+            .send(&whole.replace("application/json", kind))
+            .await;
     }
 }
 
@@ -51,12 +50,7 @@ impl Two {
     async fn start(providers: [(Api, Answers); 2], mends: bool) -> Self {
         let second = Upstream::start(&TaskTracker::new()).await;
         let mut set_up = SetUp::default();
-        set_up
-            .config
-            .upstreams
-            .entry("second".into())
-            .or_default()
-            .url = format!("http://{}/v1", second.address);
+        set_up.with_second(&second, &[Failure::Overloaded, Failure::Server]);
         for (name, (api, _)) in ["llm", "second"].into_iter().zip(providers) {
             let own = set_up.config.upstreams.entry(name.into()).or_default();
             own.speaks = Some(vec![api]);
@@ -64,14 +58,12 @@ impl Two {
                 own.dialect = Provider::Anthropic;
             }
         }
-        set_up.config.routing.order = vec!["llm".into(), "second".into()];
-        set_up.config.routing.fail_over = vec![Failure::Overloaded, Failure::Server];
         set_up.config.routing.mend_history = mends;
         Self {
             harness: Harness::with(set_up).await,
             second,
-            apis: providers.map(|it| it.0),
-            answers: providers.map(|it| it.1),
+            apis: providers.map(|(api, _)| api),
+            answers: providers.map(|(_, answers)| answers),
             n_turns: 0,
         }
     }
@@ -81,10 +73,8 @@ impl Two {
     }
 
     async fn ask_with(&mut self, head: &str, api: Api, request: &Value) -> Seen {
-        let mut client = self.harness.client().await;
-        client
-            .send(&post(api.path(), head, &request.to_string()))
-            .await;
+        let request = post(api.path(), head, &request.to_string());
+        let mut client = self.harness.sent(&request).await;
         let seen = tokio::select! {
             seen = client.read() => seen,
             () = serve(&mut self.harness.upstream, self.apis[0], self.answers[0]) => unreachable!(),
@@ -97,12 +87,22 @@ impl Two {
         seen
     }
 
+    /// Asks, and checks that the answer is no refusal.
+    async fn is_answered(&mut self, api: Api, request: &Value, case: &str) {
+        let seen = self.ask(api, request).await;
+        assert_eq!(seen.status(), 200, "{case}: {}", seen.text());
+    }
+
+    /// Starts with one provider.
+    async fn alone(api: Api, answers: Answers, mends: bool) -> Self {
+        Self::start([(api, answers), (api, away)], mends).await
+    }
+
     /// Plays a conversation with a tool call, with a client that keeps only what its API strictly defines of a reply.
     /// Returns the result of the second request, and its history.
     async fn talk(&mut self, api: Api, stream: bool, thinks: bool) -> (Seen, Value) {
         let mut request = question(api, stream, thinks);
-        let seen = self.ask(api, &request).await;
-        assert_eq!(seen.status(), 200, "{}", seen.text());
+        self.is_answered(api, &request, "the question").await;
         go_on(&mut request, &self.last_call(), api);
         (self.ask(api, &request).await, request)
     }
@@ -112,6 +112,13 @@ impl Two {
         let reply = turns.last().unwrap().reply.clone().unwrap();
         reply.tool_calls().remove(0)
     }
+}
+
+/// Adds what the model and the owner say.
+fn say(request: &mut Value, reply: &str, user: &str) {
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": reply}));
+    messages.push(json!({"role": "user", "content": user}));
 }
 
 fn question(api: Api, stream: bool, thinks: bool) -> Value {
@@ -158,7 +165,7 @@ async fn a_session_whose_client_loses_what_its_provider_wants_goes_on() {
         for api in [Api::Chat, Api::Messages] {
             for stream in [false, true] {
                 let told = format!("{name} {} stream {stream}", api.name());
-                let mut two = Two::start([(spoken, answers), (spoken, away)], true).await;
+                let mut two = Two::alone(spoken, answers, true).await;
                 let (seen, _) = two.talk(api, stream, thinks).await;
                 assert_eq!(seen.status(), 200, "{told}: {}", seen.text());
                 assert!(seen.text().contains("It rains."), "{told}: {}", seen.text());
@@ -170,7 +177,7 @@ async fn a_session_whose_client_loses_what_its_provider_wants_goes_on() {
 #[tokio::test]
 async fn the_same_session_is_dead_where_histories_pass_as_they_come() {
     for (name, spoken, answers, thinks) in PROVIDERS {
-        let mut two = Two::start([(spoken, answers), (spoken, away)], false).await;
+        let mut two = Two::alone(spoken, answers, false).await;
         let (seen, _) = two.talk(spoken, false, thinks).await;
         assert_eq!(seen.status(), 400, "{name}: {}", seen.text());
     }
@@ -181,33 +188,27 @@ async fn a_fail_over_and_the_way_back_end_no_session() {
     let strict_one: (&str, Api, Answers, bool) = ("strict", Api::Chat, strict, false);
     let providers = PROVIDERS.into_iter().chain([strict_one]);
     for (name, spoken, answers, thinks) in providers.clone() {
-        for (other, other_spoken, other_answers, _) in providers.clone().filter(|it| it.0 != name) {
+        for (other, other_spoken, other_answers, _) in providers.clone() {
+            if other == name {
+                continue;
+            }
             for api in [Api::Chat, Api::Messages] {
-                let told = format!("{name}, then {other}, then {name}, for {}", api.name());
-                let mut two =
-                    Two::start([(spoken, answers), (other_spoken, other_answers)], true).await;
+                let case = format!("{name}, then {other}, then {name}, for {}", api.name());
+                let both = [(spoken, answers), (other_spoken, other_answers)];
+                let mut two = Two::start(both, true).await;
                 let (seen, mut request) = two.talk(api, false, thinks).await;
-                assert_eq!(seen.status(), 200, "{told}: {}", seen.text());
+                assert_eq!(seen.status(), 200, "{case}: {}", seen.text());
                 // The first one is unavailable for a turn with a call, and for the answer to its result.
-                let messages = request["messages"].as_array_mut().unwrap();
-                messages.push(json!({"role": "assistant", "content": "It rains."}));
-                messages.push(json!({"role": "user", "content": "And in Basel?"}));
-                two.answers[0] = away;
-                let seen = two.ask(api, &request).await;
-                assert_eq!(seen.status(), 200, "{told}, away: {}", seen.text());
-                assert_eq!(
-                    two.harness.log.turns().last().unwrap().served.upstream,
-                    "second"
-                );
-                go_on(&mut request, &two.last_call(), api);
-                two.answers[0] = answers;
-                let seen = two.ask(api, &request).await;
-                assert_eq!(seen.status(), 200, "{told}, back: {}", seen.text());
-                assert_eq!(
-                    two.harness.log.turns().last().unwrap().served.upstream,
-                    "llm",
-                    "{told}"
-                );
+                say(&mut request, "It rains.", "And in Basel?");
+                for (first, served) in [(away as Answers, "second"), (answers, "llm")] {
+                    two.answers[0] = first;
+                    two.is_answered(api, &request, &case).await;
+                    let last = two.harness.log.turns().pop().unwrap();
+                    assert_eq!(last.served.upstream, served, "{case}");
+                    if served == "second" {
+                        go_on(&mut request, &two.last_call(), api);
+                    }
+                }
             }
         }
     }
@@ -217,7 +218,7 @@ async fn a_fail_over_and_the_way_back_end_no_session() {
 /// of that reply.
 fn numbered(request: &Value) -> (u16, Value) {
     for (n, message) in assistants(request)
-        .filter(|it| it.get("tool_calls").is_some())
+        .filter(|message| message.get("tool_calls").is_some())
         .enumerate()
     {
         if message["tool_calls"][0]["extra_content"] != json!({"n": n}) {
@@ -231,18 +232,14 @@ fn numbered(request: &Value) -> (u16, Value) {
 
 #[tokio::test]
 async fn calls_of_one_id_are_told_apart_by_their_place() {
-    let mut two = Two::start([(Api::Chat, numbered), (Api::Chat, away)], true).await;
+    let mut two = Two::alone(Api::Chat, numbered, true).await;
     let (seen, mut request) = two.talk(Api::Chat, false, false).await;
     assert_eq!(seen.status(), 200, "{}", seen.text());
-    for _ in 0..3 {
-        let messages = request["messages"].as_array_mut().unwrap();
-        messages.push(json!({"role": "assistant", "content": "It rains."}));
-        messages.push(json!({"role": "user", "content": "And now?"}));
-        let seen = two.ask(Api::Chat, &request).await;
-        assert_eq!(seen.status(), 200, "{}", seen.text());
+    for n in ["first", "second", "third"] {
+        say(&mut request, "It rains.", "And now?");
+        two.is_answered(Api::Chat, &request, n).await;
         go_on(&mut request, &two.last_call(), Api::Chat);
-        let seen = two.ask(Api::Chat, &request).await;
-        assert_eq!(seen.status(), 200, "{}", seen.text());
+        two.is_answered(Api::Chat, &request, n).await;
     }
 }
 
@@ -251,7 +248,7 @@ async fn a_history_that_lacks_nothing_passes_byte_for_byte() {
     fn never_mind(request: &Value) -> (u16, Value) {
         completion(request, &json!({}), &json!({}))
     }
-    let mut two = Two::start([(Api::Chat, never_mind), (Api::Chat, away)], true).await;
+    let mut two = Two::alone(Api::Chat, never_mind, true).await;
     let mut request = question(Api::Chat, false, false);
     two.ask(Api::Chat, &request).await;
     go_on(&mut request, &two.last_call(), Api::Chat);
@@ -279,25 +276,13 @@ fn deepseek_in_messages(request: &Value) -> (u16, Value) {
 
 #[tokio::test]
 async fn thinking_that_its_server_does_not_sign_is_put_back_too() {
-    for mends in [true, false] {
-        let providers = [
-            (Api::Messages, deepseek_in_messages as Answers),
-            (Api::Messages, away),
-        ];
-        let mut two = Two::start(providers, mends).await;
+    for (mends, status) in [(true, 200), (false, 400)] {
+        let mut two = Two::alone(Api::Messages, deepseek_in_messages, mends).await;
         let (seen, mut request) = two.talk(Api::Messages, true, false).await;
-        assert_eq!(
-            seen.status(),
-            if mends { 200 } else { 400 },
-            "{}",
-            seen.text()
-        );
+        assert_eq!(seen.status(), status, "{}", seen.text());
         if mends {
-            let messages = request["messages"].as_array_mut().unwrap();
-            messages.push(json!({"role": "assistant", "content": "It rains."}));
-            messages.push(json!({"role": "user", "content": "And in Basel?"}));
-            let seen = two.ask(Api::Messages, &request).await;
-            assert_eq!(seen.status(), 200, "{}", seen.text());
+            say(&mut request, "It rains.", "And in Basel?");
+            two.is_answered(Api::Messages, &request, "the next").await;
         }
     }
 }
@@ -322,11 +307,10 @@ async fn thinking_without_a_call_ends_no_session() {
     let servers: [(Api, Answers); 2] = [(Api::Messages, claude), (Api::Chat, strict)];
     for (api, answers) in servers {
         let request = unsigned(api);
-        let mut two = Two::start([(api, answers), (api, away)], false).await;
+        let mut two = Two::alone(api, answers, false).await;
         assert_eq!(two.ask(api, &request).await.status(), 400);
-        let mut two = Two::start([(api, answers), (api, away)], true).await;
-        let seen = two.ask(api, &request).await;
-        assert_eq!(seen.status(), 200, "{}", seen.text());
+        let mut two = Two::alone(api, answers, true).await;
+        two.is_answered(api, &request, "mended").await;
         // The next request of this session is mended before it could be refused.
         let head = "x-session-id: s1\r\n";
         let request = post(api.path(), head, &request.to_string());
@@ -344,7 +328,7 @@ async fn what_one_model_of_a_server_wants_is_not_given_to_another() {
             gemini(request)
         }
     }
-    let mut two = Two::start([(Api::Chat, by_model), (Api::Chat, away)], true).await;
+    let mut two = Two::alone(Api::Chat, by_model, true).await;
     let mut request = question(Api::Chat, false, false);
     let arguments = json!({"city": "Bern"}).to_string();
     let call = json!({"id": "c9", "type": "function", "function": {"name": "weather", "arguments": arguments}});
@@ -353,8 +337,7 @@ async fn what_one_model_of_a_server_wants_is_not_given_to_another() {
     messages.push(json!({"role": "tool", "tool_call_id": "c9", "content": "rain"}));
     for model in ["gemini", "strict", "gemini"] {
         request["model"] = model.into();
-        let seen = two.ask(Api::Chat, &request).await;
-        assert_eq!(seen.status(), 200, "{model}: {}", seen.text());
+        two.is_answered(Api::Chat, &request, model).await;
     }
 }
 
@@ -380,16 +363,10 @@ async fn reasoning_that_another_encrypted_ends_no_session() {
     let user = |text: &str| json!({"type": "message", "role": "user", "content": text});
     let said = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Where?"}]});
     let request = json!({"model": "m", "max_output_tokens": 99, "store": false, "input": [user("The weather?"), reasoning, said, user("In Bern.")]});
-    for mends in [true, false] {
-        let providers: [(Api, Answers); 2] = [(Api::Responses, openai), (Api::Responses, away)];
-        let mut two = Two::start(providers, mends).await;
+    for (mends, status) in [(true, 200), (false, 400)] {
+        let mut two = Two::alone(Api::Responses, openai, mends).await;
         let seen = two.ask(Api::Responses, &request).await;
-        assert_eq!(
-            seen.status(),
-            if mends { 200 } else { 400 },
-            "{}",
-            seen.text()
-        );
+        assert_eq!(seen.status(), status, "{}", seen.text());
     }
 }
 
@@ -398,24 +375,15 @@ async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
     fn never_mind(_: &Value) -> (u16, Value) {
         refused("answered below")
     }
-    let mut two = Two::start([(Api::Messages, never_mind), (Api::Messages, away)], true).await;
+    let mut two = Two::alone(Api::Messages, never_mind, true).await;
     let mut request = question(Api::Messages, false, false);
-    let messages = request["messages"].as_array_mut().unwrap();
-    messages.push(json!({"role": "assistant", "content": "Where?"}));
-    messages.push(json!({"role": "user", "content": "In Bern."}));
-    let request = post(
-        Api::Messages.path(),
-        "x-session-id: s1\r\n",
-        &request.to_string(),
-    );
-    let (mut client, mut exchange) = two.harness.ask(&request).await;
-    let body = refused("messages.1.content.0: Invalid `signature` in `thinking` block").1;
-    let body = body.to_string();
-    let length = body.len();
-    let reply = format!(
-        "HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    exchange.send(reply.as_bytes()).await;
+    say(&mut request, "Where?", "In Bern.");
+    let path = Api::Messages.path();
+    let request = post(path, "x-session-id: s1\r\n", &request.to_string());
+    let mut client = two.harness.sent(&request).await;
+    let (_, body) = refused("messages.1.content.0: Invalid `signature` in `thinking` block");
+    let refusal = reply("400 X", "", &body.to_string());
+    two.harness.upstream.answer(&refusal).await;
     tokio::select! {
         seen = client.read() => assert_eq!(seen.status(), 400),
         exchange = two.harness.upstream.next() => panic!("asked again: {}", exchange.body()),
@@ -426,7 +394,7 @@ async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
 #[tokio::test]
 async fn the_log_is_not_read_for_a_session_that_begins_with_another_ones_calls() {
     let n_read = |two: &Two| two.harness.log.n_replies_read.load(Ordering::Relaxed);
-    let mut two = Two::start([(Api::Chat, gemini), (Api::Chat, away)], true).await;
+    let mut two = Two::alone(Api::Chat, gemini, true).await;
     let mut request = question(Api::Chat, false, false);
     let call =
         json!({"id": "c1", "function": {"name": "weather", "arguments": "{}"}, "type": "function"});

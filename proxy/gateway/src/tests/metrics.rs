@@ -2,15 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::harness::{CHAT, Harness, SetUp, json_reply, post, post_chat};
-use crate::Secret;
-
-fn get(headers: &str) -> Vec<u8> {
-    format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").into_bytes()
-}
+use super::harness::{CHAT, Harness, SetUp, get, json_reply, post, post_chat};
 
 async fn metrics(harness: &Harness) -> String {
-    let seen = harness.refused(&get("")).await;
+    let seen = harness.refused(&get("/metrics", "")).await;
     assert_eq!(seen.status(), 200);
     let kind = seen.header("content-type").unwrap();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
@@ -87,7 +82,7 @@ async fn requests_are_told_apart_by_who_asked_and_who_answered() {
     harness.chat("x-agent-id: main\r\n", CHAT, "x").await;
     harness.chat("x-agent-id: main\r\n", CHAT, "x").await;
     harness.refused(&post_chat("{}")).await;
-    let models = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let models = &get("/v1/models", "");
     harness.exchange(models, &json_reply("{}")).await;
     harness.log.wait(2).await;
     let text = metrics(&harness).await;
@@ -129,9 +124,7 @@ async fn an_agent_that_hangs_up_early_is_counted_too() {
     let (client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     drop(client);
     assert!(exchange.is_closed().await);
-    while harness.metrics.counts().active_streams > 0 {
-        tokio::task::yield_now().await;
-    }
+    harness.until(|counts| counts.active_streams == 0).await;
     let text = metrics(&harness).await;
     let gone =
         r#"metaclaw_requests_total{agent="_default",api="chat",status="none",upstream="llm"}"#;
@@ -141,10 +134,7 @@ async fn an_agent_that_hangs_up_early_is_counted_too() {
 #[tokio::test]
 async fn names_that_clients_make_up_do_not_grow_without_end() {
     let mut harness = Harness::start().await;
-    let models = |n: usize| {
-        format!("GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-agent-id: a{n}\r\n\r\n")
-            .into_bytes()
-    };
+    let models = |n: usize| get("/v1/models", &format!("x-agent-id: a{n}\r\n"));
     for n in 0..70 {
         harness.exchange(&models(n), &json_reply("{}")).await;
     }
@@ -161,12 +151,11 @@ async fn names_that_clients_make_up_do_not_grow_without_end() {
 
 #[tokio::test]
 async fn where_keys_are_set_only_a_key_for_all_agents_shows_it() {
-    let mut set_up = SetUp::default();
-    set_up.config.proxy.api_key = Some(Secret::from("sk-all"));
+    let mut set_up = SetUp::with_key("sk-all");
     let keys = r#"{"phone":{"key":"sk-phone","agents":["main"]}}"#;
     set_up.config.proxy.keys = serde_json::from_str(keys).unwrap();
     let harness = Harness::with(set_up).await;
-    let status = async |headers: &str| harness.refused(&get(headers)).await.status();
+    let status = async |headers: &str| harness.refused(&get("/metrics", headers)).await.status();
     assert_eq!(status("").await, 401);
     assert_eq!(status("authorization: Bearer sk-phone\r\n").await, 403);
     assert_eq!(status("authorization: Bearer sk-all\r\n").await, 200);

@@ -3,7 +3,7 @@
 use metaclaw_skills::{Refresh, SkillsConfig};
 use metaclaw_test_kit::has;
 
-use super::harness::{Harness, SetUp, conversation};
+use super::harness::{BRIEF, Harness, SetUp, conversation};
 
 const INVOICES: &str =
     "---\nname: invoices\ndescription: Finding invoices\n---\nLook at October.\n";
@@ -15,7 +15,7 @@ async fn systems<const N: usize>(refresh: Refresh, requests: [&str; N]) -> [Stri
         lessons: vec![
             ("invoices/SKILL.md", INVOICES),
             ("sonnets/SKILL.md", SONNETS),
-            ("_default/WISHES.md", "- Be brief.\n"),
+            BRIEF,
         ],
         skills: SkillsConfig {
             refresh,
@@ -27,7 +27,7 @@ async fn systems<const N: usize>(refresh: Refresh, requests: [&str; N]) -> [Stri
     let mut systems = [const { String::new() }; N];
     for (system, request) in systems.iter_mut().zip(requests) {
         let exchange = harness.chat("x-session-id: s\r\n", request, "x").await;
-        let body: serde_json::Value = serde_json::from_str(exchange.body()).unwrap();
+        let body = exchange.json();
         let first = &body["messages"][0];
         if first["role"] == "system" {
             first["content"].as_str().unwrap().clone_into(system);
@@ -46,7 +46,7 @@ async fn skills_are_chosen_by_what_was_typed_and_not_by_what_stands_around_it() 
         {"role": "user", "content": "<environment_context>\n<cwd>/sonnets</cwd>\n</environment_context>"},
     ]});
     let [system] = systems(Refresh::Session, [&*request.to_string()]).await;
-    assert!(system.contains("Look at October."), "{system}");
+    has(&system, ["Look at October."]);
     assert!(!system.contains("Fourteen lines."), "{system}");
 }
 
@@ -54,29 +54,23 @@ const TOOL: &str = r#"{"model":"m","messages":[{"role":"user","content":"Which i
 
 #[tokio::test]
 async fn the_skills_of_a_session_stay_byte_for_byte_or_follow_each_instruction() {
-    let first = conversation(&["Which invoices are open?"]);
-    let second = conversation(&["Which invoices are open?", "x", "Now write sonnets."]);
-    let nothing = conversation(&[
+    let texts = [
         "Which invoices are open?",
         "x",
         "Now write sonnets.",
         "x",
         "Thanks.",
-    ]);
+    ];
+    let [first, second, nothing] = [1, 3, 5].map(|n| conversation(&texts[..n]));
     let requests = [&*first, &second, TOOL, &nothing];
     let [one, two, three, four] = systems(Refresh::Session, requests).await;
     has(&one, ["Look at October.", "- Be brief."]);
     assert_eq!((&two, &three, &four), (&one, &one, &one));
     let [one, two, three, four] = systems(Refresh::Turn, requests).await;
-    assert!(one.contains("Look at October."), "{one}");
-    assert!(
-        two.contains("Fourteen lines.") && !two.contains("October"),
-        "{two}"
-    );
-    assert!(two.contains("- Be brief."), "{two}");
+    has(&one, ["Look at October."]);
+    has(&two, ["Fourteen lines.", "- Be brief."]);
+    assert!(!two.contains("October"), "{two}");
     assert_eq!(three, two, "what a tool says is no instruction");
-    assert!(
-        !four.contains("lines") && four.contains("- Be brief."),
-        "{four}"
-    );
+    has(&four, ["- Be brief."]);
+    assert!(!four.contains("lines"), "{four}");
 }

@@ -1,7 +1,9 @@
 //! Tests of requests: what reaches the upstream, byte for byte.
 
-use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post, post_chat};
-use crate::{Secret, UpstreamConfig};
+use metaclaw_test_kit::has;
+
+use super::harness::{CHAT, Harness, SetUp, bare, get, json_reply, post, post_chat, says};
+use crate::UpstreamConfig;
 
 const WISH: (&str, &str) = ("_default/WISHES.md", "- Answer in one short sentence.\n");
 
@@ -11,9 +13,7 @@ async fn a_request_passes_as_it_is_but_for_what_is_ours() {
     let body = r#"{ "turn_type":"main", "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}],"session_done":false }"#;
     let headers = "authorization: Bearer sk-callers\r\nX-Session-Id: s1\r\nX-Agent-Id: main\r\nX-Turn-Type: main\r\nTraceparent: 00-1-2-01\r\nx-stainless-lang: js\r\nsession_id: z:0\r\nUser-Agent: OpenAI/JS 7.15.0\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\ncontent-type: application/json\r\n";
     let request = post("/v1/chat/completions?api-version=1%2F2", headers, body);
-    let (exchange, _) = harness
-        .exchange(&request, &json_reply(&completion("x")))
-        .await;
+    let (exchange, _) = harness.exchange(&request, &says("x")).await;
     let cut = r#"{ "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}] }"#;
     assert_eq!(exchange.body(), cut);
     let mut head: Vec<&str> = exchange.head.trim_end().lines().collect();
@@ -54,51 +54,33 @@ async fn a_request_nested_deeply_passes_as_it_came() {
 
 #[tokio::test]
 async fn lessons_stand_at_the_end_of_the_system_text_and_are_not_in_the_log_as_the_clients() {
-    let set_up = SetUp {
-        lessons: vec![WISH],
-        ..SetUp::default()
-    };
-    let mut harness = Harness::with(set_up).await;
+    let mut harness = Harness::taught(&[WISH]).await;
     let body = r#"{"messages":[{"role":"system","content":"You are OpenClaw."},{"role":"user","content":"hi"}]}"#;
     let exchange = harness.chat("", body, "hello").await;
     let sent = exchange.body();
-    assert!(
-        sent.starts_with(r#"{"messages":[{"role":"system","content":"You are OpenClaw.\n\n"#),
-        "{sent}"
-    );
-    assert!(sent.contains("Answer in one short sentence."), "{sent}");
-    assert!(
-        sent.ends_with(r#""},{"role":"user","content":"hi"}]}"#),
-        "{sent}"
-    );
+    let begin = r#"{"messages":[{"role":"system","content":"You are OpenClaw.\n\n"#;
+    assert!(sent.starts_with(begin), "{sent}");
+    has(sent, ["Answer in one short sentence."]);
+    let end = r#""},{"role":"user","content":"hi"}]}"#;
+    assert!(sent.ends_with(end), "{sent}");
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.request.messages[0].text(), "You are OpenClaw.");
     let block = turn.served.system_block.as_deref().unwrap();
-    assert!(block.contains("Answer in one short sentence."), "{block}");
+    has(&block, ["Answer in one short sentence."]);
     assert!(turn.served.wishes.is_some());
 }
 
 #[tokio::test]
 async fn a_configured_key_and_model_replace_the_callers() {
-    let mut set_up = SetUp::default();
-    let llm = UpstreamConfig {
-        keys: vec![Secret::from("sk-ours")],
+    let mut harness = Harness::before(UpstreamConfig {
+        keys: vec!["sk-ours".into()],
         model: Some("big-model".into()),
         ..UpstreamConfig::default()
-    };
-    set_up.config.upstreams.insert("llm".into(), llm);
-    let mut harness = Harness::with(set_up).await;
-    let exchange = harness
-        .chat(
-            "authorization: Bearer sk-callers\r\nx-api-key: sk-callers\r\n",
-            CHAT,
-            "x",
-        )
-        .await;
-    assert_eq!(
-        exchange.header("authorization").as_deref(),
-        Some("Bearer sk-ours")
-    );
+    })
+    .await;
+    let headers = "authorization: Bearer sk-callers\r\nx-api-key: sk-callers\r\n";
+    let exchange = harness.chat(headers, CHAT, "x").await;
+    assert_eq!(exchange.header("authorization"), Some("Bearer sk-ours"));
     assert_eq!(exchange.header("x-api-key"), None);
     assert_eq!(exchange.body(), CHAT.replace("\"m\"", "\"big-model\""));
     assert_eq!(harness.log.wait(1).await[0].served.model, "big-model");
@@ -106,12 +88,9 @@ async fn a_configured_key_and_model_replace_the_callers() {
 
 #[tokio::test]
 async fn a_key_of_ours_is_never_shown_to_an_upstream() {
-    let mut set_up = SetUp::default();
-    set_up.config.proxy.api_key = Some(Secret::from("sk-proxy"));
-    let mut harness = Harness::with(set_up).await;
-    let exchange = harness
-        .chat("authorization: Bearer sk-proxy\r\n", CHAT, "x")
-        .await;
+    let mut harness = Harness::with(SetUp::with_key("sk-proxy")).await;
+    let headers = "authorization: Bearer sk-proxy\r\n";
+    let exchange = harness.chat(headers, CHAT, "x").await;
     assert_eq!(exchange.header("authorization"), None);
     assert!(!exchange.head.contains("sk-proxy"));
 }
@@ -121,46 +100,24 @@ async fn other_routes_pass_unread_both_ways() {
     let mut harness = Harness::start().await;
     let body = "\u{0}not json\r\n";
     let reply = "HTTP/1.1 201 Created\r\ncontent-type: audio/mpeg\r\nconnection: close\r\ncontent-length: 3\r\nx-thing: y\r\n\r\n\x00\x01\x02";
-    let request = post(
-        "/v1/audio/speech?x=1",
-        "content-type: text/plain\r\nx-agent-id: me\r\n",
-        body,
-    );
+    let headers = "content-type: text/plain\r\nx-agent-id: me\r\n";
+    let request = post("/v1/audio/speech?x=1", headers, body);
     let (exchange, seen) = harness.exchange(&request, reply).await;
-    assert!(
-        exchange
-            .head
-            .starts_with("POST /v1/audio/speech?x=1 HTTP/1.1\r\n"),
-        "{}",
-        exchange.head
-    );
+    assert_eq!(exchange.line(), "POST /v1/audio/speech?x=1 HTTP/1.1");
     assert_eq!(exchange.body(), body);
-    assert_eq!(
-        (exchange.header("x-agent-id"), exchange.header("accept")),
-        (None, None)
-    );
-    assert_eq!(
-        (seen.status(), seen.body.as_slice()),
-        (201, &b"\x00\x01\x02"[..])
-    );
-    assert_eq!(seen.header("x-thing").as_deref(), Some("y"));
+    for name in ["x-agent-id", "accept"] {
+        assert_eq!(exchange.header(name), None);
+    }
+    assert_eq!(seen.status(), 201);
+    assert_eq!(seen.body, b"\x00\x01\x02");
+    assert_eq!(seen.header("x-thing"), Some("y"));
 
-    let request = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let (exchange, seen) = harness
-        .exchange(request, &json_reply(r#"{"data":[]}"#))
-        .await;
-    assert!(
-        exchange.head.starts_with("GET /v1/models HTTP/1.1\r\n"),
-        "{}",
-        exchange.head
-    );
-    assert_eq!(
-        (
-            exchange.header("transfer-encoding"),
-            exchange.header("content-length")
-        ),
-        (None, None)
-    );
+    let list = json_reply(r#"{"data":[]}"#);
+    let (exchange, seen) = harness.exchange(&get("/v1/models", ""), &list).await;
+    assert_eq!(exchange.line(), "GET /v1/models HTTP/1.1");
+    for name in ["transfer-encoding", "content-length"] {
+        assert_eq!(exchange.header(name), None);
+    }
     assert_eq!(seen.text(), r#"{"data":[]}"#);
     assert!(harness.log.turns().is_empty());
 }
@@ -169,34 +126,31 @@ async fn other_routes_pass_unread_both_ways() {
 async fn what_is_asked_of_a_chat_route_otherwise_than_by_post_is_no_chat() {
     let mut harness = Harness::start().await;
     // OpenAI lists stored completions in this way.
-    let list = b"GET /v1/chat/completions?limit=2 HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let (exchange, seen) = harness.exchange(list, &json_reply(r#"{"data":[]}"#)).await;
-    let line = "GET /v1/chat/completions?limit=2 HTTP/1.1\r\n";
-    assert!(exchange.head.starts_with(line), "{}", exchange.head);
+    let list = get("/v1/chat/completions?limit=2", "");
+    let reply = json_reply(r#"{"data":[]}"#);
+    let (exchange, seen) = harness.exchange(&list, &reply).await;
+    assert_eq!(exchange.line(), "GET /v1/chat/completions?limit=2 HTTP/1.1");
     assert_eq!(seen.text(), r#"{"data":[]}"#);
 }
 
 #[tokio::test]
 async fn replies_without_a_body_keep_their_heads() {
     let mut harness = Harness::start().await;
-    let ask = |method: &str| format!("{method} /v1/files/f HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for (method, status, kept) in [
         ("HEAD", "200 OK", "content-length: 9\r\n"),
         ("GET", "304 Not Modified", "etag: \"x\"\r\n"),
         ("DELETE", "204 No Content", "x-a: b\r\n"),
         ("OPTIONS", "200 OK", "content-length: 0\r\n"),
     ] {
-        let (mut client, mut exchange) = harness.ask(ask(method).as_bytes()).await;
-        let line = ask(method);
-        assert!(exchange.head.starts_with(line.lines().next().unwrap()));
+        let mut client = harness.sent(&bare(method, "/v1/files/f", "")).await;
         let reply = format!("HTTP/1.1 {status}\r\nconnection: close\r\n{kept}\r\n");
-        exchange.send(reply.as_bytes()).await;
+        let exchange = harness.upstream.answer(&reply).await;
+        assert_eq!(exchange.line(), format!("{method} /v1/files/f HTTP/1.1"));
         client.until(status).await;
         client.until(kept).await;
         // The connection continues without waiting for a body.
-        client.send(ask("GET").as_bytes()).await;
-        let mut exchange = harness.upstream.next().await;
-        exchange.answer("{}").await;
+        client.send(&get("/v1/files/f", "")).await;
+        harness.upstream.answer(&json_reply("{}")).await;
         client.until("{}").await;
     }
 }
@@ -205,16 +159,9 @@ async fn replies_without_a_body_keep_their_heads() {
 async fn a_request_that_can_only_be_passed_on_is_passed_on() {
     let mut harness = Harness::start().await;
     let body = r#"{"messages":[{"role":"user","content":"x","weight":1e999}],"turn_type":"main"}"#;
-    let (exchange, seen) = harness
-        .exchange(&post_chat(body), &json_reply(&completion("x")))
-        .await;
-    assert_eq!(
-        exchange.body(),
-        r#"{"messages":[{"role":"user","content":"x","weight":1e999}]}"#
-    );
+    let (exchange, seen) = harness.exchange(&post_chat(body), &says("x")).await;
+    assert_eq!(exchange.body(), body.replace(r#","turn_type":"main""#, ""));
     assert_eq!(seen.status(), 200);
-    while harness.metrics.counts().unread == 0 {
-        tokio::task::yield_now().await;
-    }
+    harness.until(|counts| counts.unread != 0).await;
     assert!(harness.log.turns().is_empty());
 }

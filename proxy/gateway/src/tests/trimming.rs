@@ -1,12 +1,11 @@
 //! Tests of `max_context_tokens`: what a long prompt is sent without.
 
-use super::harness::{Harness, SetUp, completion, json_reply, post};
+use metaclaw_test_kit::has;
+
+use super::harness::{BRIEF, Harness, SetUp, post, says};
 
 async fn harness(max_context_tokens: usize) -> Harness {
-    let mut set_up = SetUp {
-        lessons: vec![("_default/WISHES.md", "- Be brief.\n")],
-        ..SetUp::default()
-    };
+    let mut set_up = SetUp::taught(&[BRIEF]);
     set_up.config.max_context_tokens = max_context_tokens;
     Harness::with(set_up).await
 }
@@ -27,7 +26,7 @@ async fn a_long_prompt_is_sent_without_its_oldest_messages_and_logged_whole() {
     let end = r#"},{"role":"user","content":"caf\u00e9?"}]}"#;
     assert!(sent.ends_with(end), "{sent}");
     assert!(!sent.contains("one word") && !sent.contains("c1"), "{sent}");
-    assert!(sent.contains("Be brief."), "{sent}");
+    has(&sent, ["Be brief."]);
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.request.messages.len(), 6);
     assert!(turn.request.messages[1].text().starts_with("one word"));
@@ -54,21 +53,13 @@ async fn the_other_apis_are_cut_in_their_own_words() {
     let input = format!(
         r#"{{"model":"m","input":[{{"role":"user","content":"one {long}"}},{{"type":"function_call","call_id":"c","name":"look","arguments":"{{}}"}},{{"type":"function_call_output","call_id":"c","output":"x"}},{{"role":"user","content":"two"}}]}}"#
     );
+    let user = r#"[{"role":"user","content":"two"}]"#;
     for (path, body, kept) in [
-        (
-            "/v1/messages",
-            messages,
-            r#""messages":[{"role":"user","content":"two"}]"#,
-        ),
-        (
-            "/v1/responses",
-            input,
-            r#""input":[{"role":"user","content":"two"}]"#,
-        ),
+        ("/v1/messages", messages, "messages"),
+        ("/v1/responses", input, "input"),
     ] {
         let request = post(path, "", &body);
-        let reply = json_reply(&completion("x"));
-        let (exchange, _) = harness.exchange(&request, &reply).await;
-        assert!(exchange.body().contains(kept), "{}", exchange.body());
+        let (exchange, _) = harness.exchange(&request, &says("x")).await;
+        has(exchange.body(), [format!("\"{kept}\":{user}")]);
     }
 }

@@ -1,11 +1,12 @@
 //! Tests of an upstream with `dialect: vllm`: which fields are added to a chat, and who sees the results.
 
+use metaclaw_test_kit::has;
 use metaclaw_turns::{StreamEnd, Tokens, Turn};
-
 use tokio_util::task::TaskTracker;
 
 use super::harness::{
-    CHAT, Exchange, Harness, STREAM, SetUp, Upstream, chunk, json_reply, post, post_chat,
+    CHAT, CHATS, DONE, END, Harness, STREAM, SetUp, Upstream, chunk, json_reply, post, post_chat,
+    reply, streamed,
 };
 use crate::{Api, Failure, Provider, UpstreamConfig};
 
@@ -35,13 +36,11 @@ const UNASKED: [&str; 5] = [
 const WHOLE: &str = r#"{"id":"chatcmpl-a1","object":"chat.completion","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"message":{"role":"assistant","content":"Par<is","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":null},"logprobs":<L>,"finish_reason":"stop","stop_reason":null,"token_ids":<I>}],"service_tier":null,"system_fingerprint":null,"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":<P>,"kv_transfer_params":null}"#;
 
 async fn before(llm: UpstreamConfig) -> Harness {
-    let mut set_up = SetUp::default();
-    let llm = UpstreamConfig {
+    Harness::before(UpstreamConfig {
         dialect: Provider::Vllm,
         ..llm
-    };
-    set_up.config.upstreams.insert("llm".into(), llm);
-    Harness::with(set_up).await
+    })
+    .await
 }
 
 async fn before_vllm() -> Harness {
@@ -70,15 +69,20 @@ fn asked_whole() -> String {
     )
 }
 
-fn streamed(body: &str) -> String {
-    format!("{STREAM}{}0\r\n\r\n", chunk(body))
+/// Makes vLLM's reply with token ids, and without them.
+fn with_ids() -> String {
+    streamed(&events(&ASKED))
+}
+
+fn without_ids() -> String {
+    streamed(&events(&UNASKED))
 }
 
 fn refused(message: &str) -> String {
     let body = format!(
         r#"{{"object":"error","message":"{message}","type":"BadRequestError","param":null,"code":400}}"#
     );
-    json_reply(&body).replace("200 OK", "400 Bad Request")
+    reply("400 Bad Request", "", &body)
 }
 
 fn sampled(model: &str) -> Tokens {
@@ -95,16 +99,11 @@ async fn turn(harness: &Harness) -> Turn {
     harness.log.wait(1).await.remove(0)
 }
 
-fn asked(exchange: &Exchange) -> &str {
-    exchange.body()
-}
-
 #[tokio::test]
 async fn the_log_has_the_ids_and_the_agent_sees_what_it_would_have_seen() {
     let mut harness = before_vllm().await;
-    let reply = streamed(&events(&ASKED));
-    let (exchange, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
-    assert_eq!(asked(&exchange), CHAT.replacen('{', ASKING, 1));
+    let (exchange, seen) = harness.exchange(&post_chat(CHAT), &with_ids()).await;
+    assert_eq!(exchange.body(), CHAT.replacen('{', ASKING, 1));
     assert_eq!(seen.text(), events(&UNASKED));
     assert!(seen.is_whole);
     let turn = turn(&harness).await;
@@ -117,11 +116,10 @@ async fn the_log_has_the_ids_and_the_agent_sees_what_it_would_have_seen() {
 async fn an_adapters_turn_is_known_as_an_adapters() {
     let mut harness = before_vllm().await;
     let chat = CHAT.replace(r#""model":"m""#, r#""model":"px""#);
-    let reply = streamed(&events(&ASKED));
     let mut kept = None;
     // A reply that ends before the list of models has arrived counts as a base model's.
     for n in 1..100 {
-        let (_, seen) = harness.exchange(&post_chat(&chat), &reply).await;
+        let (_, seen) = harness.exchange(&post_chat(&chat), &with_ids()).await;
         assert_eq!(seen.text(), events(&UNASKED));
         let turn = harness.log.wait(n).await.remove(n - 1);
         let has_adapter = |tokens: &Tokens| tokens.adapter.is_some();
@@ -144,16 +142,16 @@ async fn a_stream_goes_on_as_it_comes_wherever_it_is_split() {
     let all = events(&ASKED);
     let mut harness = before_vllm().await;
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    exchange.send(STREAM.as_bytes()).await;
+    exchange.send(STREAM).await;
     // The first event has arrived completely, so nobody waits for the second.
     let first = all.find("\n\n").unwrap() + 2;
-    exchange.send(chunk(&all[..first + 9]).as_bytes()).await;
+    exchange.send(&chunk(&all[..first + 9])).await;
     client.until("\"prompt_token_ids\":null}").await;
     for piece in all.as_bytes()[first + 9..].chunks(7) {
         let piece = std::str::from_utf8(piece).unwrap();
-        exchange.send(chunk(piece).as_bytes()).await;
+        exchange.send(&chunk(piece)).await;
     }
-    exchange.send(b"0\r\n\r\n").await;
+    exchange.send(END).await;
     assert_eq!(client.read().await.text(), events(&UNASKED));
     assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
 }
@@ -164,11 +162,11 @@ async fn an_unstreamed_reply_has_its_ids_taken_out_too() {
     let chat = CHAT.replace(r#""stream":true,"#, "");
     let reply = json_reply(&asked_whole());
     let (exchange, seen) = harness.exchange(&post_chat(&chat), &reply).await;
-    assert_eq!(asked(&exchange), chat.replacen('{', ASKING, 1));
+    assert_eq!(exchange.body(), chat.replacen('{', ASKING, 1));
     let unasked = whole("null", "null", "null");
     assert_eq!(seen.text(), unasked);
     let length = unasked.len().to_string();
-    assert_eq!(seen.header("content-length"), Some(length));
+    assert_eq!(seen.header("content-length"), Some(&*length));
     assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
 }
 
@@ -176,35 +174,30 @@ async fn an_unstreamed_reply_has_its_ids_taken_out_too() {
 async fn what_the_caller_asked_for_itself_it_gets() {
     let mut harness = before_vllm().await;
     let chat = CHAT.replacen('{', r#"{"return_token_ids":true, "logprobs":true,"#, 1);
-    let request = post("/v1/chat/completions", "accept-encoding: br\r\n", &chat);
-    let reply = streamed(&events(&ASKED));
-    let (exchange, seen) = harness.exchange(&request, &reply).await;
-    assert_eq!(asked(&exchange), chat);
-    assert_eq!(exchange.header("accept-encoding").as_deref(), Some("br"));
+    let request = post(CHATS, "accept-encoding: br\r\n", &chat);
+    let (exchange, seen) = harness.exchange(&request, &with_ids()).await;
+    assert_eq!(exchange.body(), chat);
+    assert_eq!(exchange.header("accept-encoding"), Some("br"));
     assert_eq!(seen.text(), events(&ASKED));
     assert_eq!(turn(&harness).await.tokens, Some(sampled("m")));
 
     let chat = CHAT.replacen('{', r#"{"logprobs": false,"#, 1);
-    let (exchange, seen) = harness.exchange(&post_chat(&chat), &reply).await;
+    let (exchange, seen) = harness.exchange(&post_chat(&chat), &with_ids()).await;
     let gives_way = CHAT.replacen('{', r#"{"return_token_ids":true,"logprobs": true,"#, 1);
-    assert_eq!(asked(&exchange), gives_way);
+    assert_eq!(exchange.body(), gives_way);
     assert_eq!(seen.text(), events(&UNASKED));
 }
 
 #[tokio::test]
 async fn a_cut_goes_on_as_a_cut_and_has_no_ids() {
     let mut harness = before_vllm().await;
-    let cut = events(&ASKED[..4]).replace("data: [DONE]\n\n", "");
-    let reply = format!("{STREAM}{}", chunk(&cut));
+    let cut = events(&ASKED[..4]).replace(DONE, "");
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    exchange.send(reply.as_bytes()).await;
+    exchange.send(&format!("{STREAM}{}", chunk(&cut))).await;
     drop(exchange);
     let seen = client.read().await;
-    assert!(!seen.is_whole);
-    assert_eq!(
-        seen.text(),
-        events(&UNASKED[..3]).replace("data: [DONE]\n\n", "")
-    );
+    let begun = events(&UNASKED[..3]).replace(DONE, "");
+    assert_eq!(seen.content(), (&*begun, false));
     let turn = turn(&harness).await;
     assert_eq!((turn.meta.end, turn.tokens), (StreamEnd::Cut, None));
 
@@ -226,16 +219,13 @@ async fn what_cannot_be_read_goes_on_as_it_came() {
         let reply = json_reply(body).replace("application/json", kind);
         let (_, seen) = harness.exchange(&post_chat(CHAT), &reply).await;
         assert_eq!((seen.text(), seen.is_whole), (body, true));
-        assert_eq!(seen.header("content-type").as_deref(), Some(kind));
+        assert_eq!(seen.header("content-type"), Some(kind));
     }
     let packed = json_reply("\u{1f}packed").replace("type:", "encoding: zstd\r\nx-type:");
     let (exchange, seen) = harness.exchange(&post_chat(CHAT), &packed).await;
-    assert_eq!(
-        exchange.header("accept-encoding").as_deref(),
-        Some("identity")
-    );
+    assert_eq!(exchange.header("accept-encoding"), Some("identity"));
     assert_eq!(seen.text(), "\u{1f}packed");
-    assert_eq!(seen.header("content-encoding").as_deref(), Some("zstd"));
+    assert_eq!(seen.header("content-encoding"), Some("zstd"));
     let turns = harness.log.wait(3).await;
     assert!(turns.iter().all(|turn| turn.tokens.is_none()));
 }
@@ -256,37 +246,35 @@ async fn ids_without_their_end_are_no_ids() {
 async fn a_server_that_refuses_the_fields_is_asked_without_them_for_an_hour() {
     const FORBIDDEN: &str = "[{'type': 'extra_forbidden', 'loc': ('body', 'return_token_ids'), 'msg': 'Extra inputs are not permitted', 'input': True}]";
     let mut harness = before_vllm().await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
-    assert!(asked(&first).starts_with(ASKING));
-    first.send(refused(FORBIDDEN).as_bytes()).await;
-    let mut second = harness.upstream.next().await;
-    assert_eq!(asked(&second), CHAT);
-    let reply = streamed(&events(&UNASKED));
-    second.send(reply.as_bytes()).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
+    let first = harness.upstream.answer(&refused(FORBIDDEN)).await;
+    assert!(first.body().starts_with(ASKING));
+    let second = harness.upstream.answer(&without_ids()).await;
+    assert_eq!(second.body(), CHAT);
     let seen = client.read().await;
     assert_eq!((seen.status(), seen.text()), (200, &*events(&UNASKED)));
     assert_eq!(turn(&harness).await.tokens, None);
-    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
-    assert_eq!(asked(&later), CHAT);
+    let (later, _) = harness.exchange(&post_chat(CHAT), &without_ids()).await;
+    assert_eq!(later.body(), CHAT);
+}
+
+/// Checks that the next chat is asked for ids.
+async fn is_asked_for_ids(harness: &mut Harness) {
+    let (later, _) = harness.exchange(&post_chat(CHAT), &with_ids()).await;
+    assert!(later.body().starts_with(ASKING));
 }
 
 #[tokio::test]
 async fn what_is_refused_without_the_fields_too_was_not_refused_for_them() {
     let mut harness = before_vllm().await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
-    first
-        .send(refused("logprobs: messages is a bad list").as_bytes())
-        .await;
-    let mut second = harness.upstream.next().await;
-    second
-        .send(refused("messages is a bad list").as_bytes())
-        .await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
+    for message in ["logprobs: messages is a bad list", "messages is a bad list"] {
+        harness.upstream.answer(&refused(message)).await;
+    }
     let seen = client.read().await;
     assert_eq!(seen.status(), 400);
-    assert!(seen.text().contains("\"messages is a bad list"));
-    let reply = streamed(&events(&ASKED));
-    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
-    assert!(asked(&later).starts_with(ASKING));
+    has(seen.text(), ["\"messages is a bad list"]);
+    is_asked_for_ids(&mut harness).await;
     // An error that names neither field is for the agent, and is passed on at once.
     let too_long = refused("This model's maximum context length is 4096 tokens.");
     let (_, seen) = harness.exchange(&post_chat(CHAT), &too_long).await;
@@ -297,34 +285,28 @@ async fn what_is_refused_without_the_fields_too_was_not_refused_for_them() {
 #[tokio::test]
 async fn where_the_second_asking_finds_nobody_the_first_answer_stays() {
     let mut harness = before_vllm().await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
     let no = refused("logprobs: messages is a bad list");
-    first.send(no.as_bytes()).await;
+    harness.upstream.answer(&no).await;
     drop(harness.upstream.next().await);
     let seen = client.read().await;
     assert_eq!(seen.status(), 400);
     assert!(no.ends_with(seen.text()) && !seen.text().is_empty());
     // It is not known to lack anything.
-    let reply = streamed(&events(&ASKED));
-    let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
-    assert!(asked(&later).starts_with(ASKING));
+    is_asked_for_ids(&mut harness).await;
 }
 
 #[tokio::test]
 async fn where_the_second_asking_finds_nobody_the_next_upstream_is_asked_if_settings_say_so() {
     let mut second = Upstream::start(&TaskTracker::new()).await;
     let mut set_up = SetUp::default();
-    let upstreams = &mut set_up.config.upstreams;
-    upstreams.entry("second".into()).or_default().url = format!("http://{}/v1", second.address);
-    upstreams.entry("llm".into()).or_default().dialect = Provider::Vllm;
-    set_up.config.routing.order = vec!["llm".into(), "second".into()];
-    set_up.config.routing.fail_over = vec![Failure::Unreachable];
+    set_up.with_second(&second, &[Failure::Unreachable]);
+    set_up.llm().dialect = Provider::Vllm;
     let mut harness = Harness::with(set_up).await;
-    let (mut client, mut first) = harness.ask(&post_chat(CHAT)).await;
-    first.send(refused("no logprobs here").as_bytes()).await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
+    harness.upstream.answer(&refused("no logprobs here")).await;
     drop(harness.upstream.next().await);
-    let mut exchange = second.next().await;
-    exchange.answer("{}").await;
+    second.answer(&json_reply("{}")).await;
     assert_eq!(client.read().await.status(), 200);
 }
 
@@ -338,17 +320,16 @@ async fn what_vllm_refuses_is_not_made_right_by_our_fields() {
     ] {
         let chat = CHAT.replacen('{', fields, 1);
         let (exchange, seen) = harness.exchange(&post_chat(&chat), &no).await;
-        assert_eq!((asked(&exchange), seen.status()), (&*chat, 400));
+        assert_eq!((exchange.body(), seen.status()), (&*chat, 400));
         assert!(harness.upstream.is_unasked());
     }
-    let reply = streamed(&events(&ASKED));
     for fields in [
         r#"{"top_logprobs":null,"#,
         r#"{"logprobs":true,"top_logprobs":2,"#,
     ] {
         let chat = CHAT.replacen('{', fields, 1);
-        let (exchange, _) = harness.exchange(&post_chat(&chat), &reply).await;
-        assert!(asked(&exchange).contains(r#""return_token_ids":true"#));
+        let (exchange, _) = harness.exchange(&post_chat(&chat), &with_ids()).await;
+        assert!(exchange.body().contains(r#""return_token_ids":true"#));
     }
 }
 
@@ -374,33 +355,28 @@ async fn a_reply_that_is_rewritten_announces_no_fields_behind_it() {
     let text = STREAM.replace("text/event-stream", "text/plain");
     let text = with_trailer(&format!("{text}{}{end}", chunk("no completion")));
     let (_, seen) = harness.exchange(&post_chat(CHAT), &text).await;
-    assert_eq!(seen.header("trailer").as_deref(), Some("x-sum"));
+    assert_eq!(seen.header("trailer"), Some("x-sum"));
 }
 
 #[tokio::test]
 async fn who_is_not_learned_from_is_not_asked_for_ids() {
     let mut harness = before_vllm().await;
-    let reply = streamed(&events(&UNASKED));
-    let side = post("/v1/chat/completions", "x-turn-type: side\r\n", CHAT);
-    let (exchange, _) = harness.exchange(&side, &reply).await;
-    assert_eq!(asked(&exchange), CHAT);
+    let side = post(CHATS, "x-turn-type: side\r\n", CHAT);
+    let (exchange, _) = harness.exchange(&side, &without_ids()).await;
+    assert_eq!(exchange.body(), CHAT);
 
     let mut set_up = SetUp::default();
-    let llm = UpstreamConfig {
-        dialect: Provider::Vllm,
-        ..UpstreamConfig::default()
-    };
-    set_up.config.upstreams.insert("llm".into(), llm);
+    set_up.llm().dialect = Provider::Vllm;
     set_up.config.unrecorded = true;
     let mut unrecorded = Harness::with(set_up).await;
-    let (exchange, _) = unrecorded.exchange(&post_chat(CHAT), &reply).await;
-    assert_eq!(asked(&exchange), CHAT);
+    let (exchange, _) = unrecorded.exchange(&post_chat(CHAT), &without_ids()).await;
+    assert_eq!(exchange.body(), CHAT);
 
     let responses = r#"{"model":"m","input":"Hi"}"#;
     let request = post("/v1/responses", "", responses);
     let reply = json_reply(r#"{"id":"resp_1","object":"response","output":[]}"#);
     let (exchange, _) = harness.exchange(&request, &reply).await;
-    assert_eq!(asked(&exchange), responses);
+    assert_eq!(exchange.body(), responses);
 }
 
 #[tokio::test]
@@ -418,11 +394,8 @@ async fn a_chat_that_is_translated_is_asked_for_ids_as_well() {
         r#""content":"<tool_call>{\"name\":\"look\",\"arguments\":{}}</tool_call>""#,
     );
     let (exchange, seen) = harness.exchange(&request, &streamed(&called)).await;
-    let sent: serde_json::Value = serde_json::from_slice(&exchange.body).unwrap();
-    assert_eq!(
-        (&sent["logprobs"], &sent["return_token_ids"]),
-        (&true.into(), &true.into())
-    );
+    let sent = exchange.json();
+    assert_eq!([&sent["logprobs"], &sent["return_token_ids"]], [true; 2]);
     let text = seen.text();
     assert!(text.contains("tool_use") && text.ends_with("data: {\"type\":\"message_stop\"}\n\n"));
     assert!(

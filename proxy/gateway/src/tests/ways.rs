@@ -32,8 +32,10 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::TaskTracker;
 
-use super::harness::{CHAT, Harness, SOON, SetUp, Upstream, completion, json_reply, post_chat};
-use crate::{Provider, Secret, UpstreamConfig};
+use super::harness::{
+    CHAT, Harness, SOON, Seen, SetUp, Upstream, bare, completion, post_chat, says,
+};
+use crate::{Provider, UpstreamConfig};
 
 /// A server behind TLS. The file `ca` has the certificate of its authority.
 struct Encrypted {
@@ -56,14 +58,13 @@ impl Encrypted {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority =
-            CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let mut ca = CertificateParams::new(Vec::new()).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = certificate.signed_by(&key, &authority).unwrap();
-        Self::showing(tasks, certificate, &key, &authority.pem(), alpn, serve).await
+        let own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let own = own.signed_by(&key, &ca).unwrap();
+        Self::showing(tasks, own, &key, &ca.pem(), alpn, serve).await
     }
 
     /// Shows a certificate that is trusted by `ca`.
@@ -78,12 +79,11 @@ impl Encrypted {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider);
-        let config = config.with_safe_default_protocol_versions().unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = config.with_no_client_auth();
-        let mut config = config
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
             .with_single_cert(vec![certificate.into()], key)
             .unwrap();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -104,17 +104,31 @@ impl Encrypted {
         Self { address, ca }
     }
 
-    fn url(&self) -> String {
-        format!("https://localhost:{}/v1", self.address.port())
-    }
-
     fn trusted(&self) -> UpstreamConfig {
         UpstreamConfig {
-            url: self.url(),
             ca: Some(self.ca.path().to_owned()),
-            ..UpstreamConfig::default()
+            ..at(format!("https://localhost:{}/v1", self.address.port()))
         }
     }
+}
+
+fn at(url: impl Into<String>) -> UpstreamConfig {
+    UpstreamConfig {
+        url: url.into(),
+        ..UpstreamConfig::default()
+    }
+}
+
+/// Listens on a port, and returns its address for settings.
+async fn listen() -> (TcpListener, UpstreamConfig) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, at(format!("http://{address}/v1")))
+}
+
+/// A reply whose connection stays open.
+fn kept_alive() -> String {
+    says("x").replace("connection: close\r\n", "")
 }
 
 async fn serve(stream: TlsStream<TcpStream>) {
@@ -134,12 +148,15 @@ async fn version(request: Request<Incoming>) -> Result<Response<Full<bytes::Byte
 
 /// Makes a gateway with one upstream of this configuration.
 async fn before(llm: UpstreamConfig) -> Harness {
-    let mut set_up = SetUp {
+    Harness::with(SetUp {
         no_llm: true,
-        ..SetUp::default()
-    };
-    set_up.config.upstreams.insert("llm".into(), llm);
-    Harness::with(set_up).await
+        ..SetUp::before(llm)
+    })
+    .await
+}
+
+async fn chat(harness: &Harness) -> Seen {
+    harness.refused(&post_chat(CHAT)).await
 }
 
 #[tokio::test]
@@ -149,10 +166,7 @@ async fn an_authority_of_its_own_is_trusted_where_it_is_configured_and_nowhere_e
         let server = Encrypted::start(&tasks, alpn).await;
         let harness = before(server.trusted()).await;
         for _ in 0..2 {
-            assert_eq!(
-                harness.refused(&post_chat(CHAT)).await.text(),
-                completion(version)
-            );
+            assert_eq!(chat(&harness).await.text(), completion(version));
         }
     }
     let server = Encrypted::start(&tasks, &["h2"]).await;
@@ -160,37 +174,32 @@ async fn an_authority_of_its_own_is_trusted_where_it_is_configured_and_nowhere_e
         ca: None,
         ..server.trusted()
     };
-    let seen = before(llm).await.refused(&post_chat(CHAT)).await;
+    let seen = chat(&before(llm).await).await;
     assert_eq!(seen.status(), 502);
-    assert!(seen.text().contains("certificate"), "{}", seen.text());
+    has(seen.text(), ["certificate"]);
+}
+
+/// Makes a configuration that is reached by this proxy.
+fn by_proxy(llm: UpstreamConfig, proxy: String) -> UpstreamConfig {
+    UpstreamConfig {
+        proxy: Some(proxy.into()),
+        ..llm
+    }
 }
 
 #[tokio::test]
 async fn a_proxy_forwards_what_is_in_the_clear() {
     let mut proxy = Upstream::start(&TaskTracker::new()).await;
-    let llm = UpstreamConfig {
-        url: "http://model.example:8080/v1".into(),
-        proxy: Some(Secret::from(format!(
-            "http://me:secret%21@{}",
-            proxy.address
-        ))),
-        ..UpstreamConfig::default()
-    };
+    let with_password = format!("http://me:secret%21@{}", proxy.address);
+    let llm = by_proxy(at("http://model.example:8080/v1"), with_password);
     let harness = before(llm).await;
     let mut client = harness.sent(&post_chat(CHAT)).await;
-    let mut exchange = proxy.next().await;
-    let line = exchange.head.lines().next().unwrap();
-    assert_eq!(
-        line,
-        "POST http://model.example:8080/v1/chat/completions HTTP/1.1"
-    );
-    assert_eq!(
-        exchange.header("host").as_deref(),
-        Some("model.example:8080")
-    );
+    let exchange = proxy.answer(&says("x")).await;
+    let line = "POST http://model.example:8080/v1/chat/completions HTTP/1.1";
+    assert_eq!(exchange.line(), line);
+    assert_eq!(exchange.header("host"), Some("model.example:8080"));
     let shown = exchange.header("proxy-authorization");
-    assert_eq!(shown.as_deref(), Some("Basic bWU6c2VjcmV0IQ=="));
-    exchange.say("x").await;
+    assert_eq!(shown, Some("Basic bWU6c2VjcmV0IQ=="));
     assert_eq!(client.read().await.text(), completion("x"));
 }
 
@@ -199,17 +208,14 @@ async fn a_proxy_opens_a_tunnel_for_what_is_encrypted() {
     let tasks = TaskTracker::new();
     let mut proxy = Upstream::start(&tasks).await;
     let server = Encrypted::start(&tasks, &["h2"]).await;
-    let llm = UpstreamConfig {
-        proxy: Some(Secret::from(format!("http://me:secret@{}", proxy.address))),
-        ..server.trusted()
-    };
-    let harness = before(llm).await;
+    let with_password = format!("http://me:secret@{}", proxy.address);
+    let harness = before(by_proxy(server.trusted(), with_password)).await;
     let mut client = harness.sent(&post_chat(CHAT)).await;
-    let mut exchange = proxy.next().await;
-    let asked = format!("CONNECT localhost:{} HTTP/1.1", server.address.port());
-    assert_eq!(exchange.head.lines().next(), Some(asked.as_str()));
+    let connected = "HTTP/1.1 200 Connected\r\n\r\n";
+    let mut exchange = proxy.answer(connected).await;
+    let line = format!("CONNECT localhost:{} HTTP/1.1", server.address.port());
+    assert_eq!(exchange.line(), line);
     assert!(exchange.header("proxy-authorization").is_some());
-    exchange.send(b"HTTP/1.1 200 Connected\r\n\r\n").await;
     tasks.spawn(async move {
         let mut onward = TcpStream::connect(server.address).await.unwrap();
         copy_bidirectional(&mut exchange.stream, &mut onward)
@@ -221,16 +227,9 @@ async fn a_proxy_opens_a_tunnel_for_what_is_encrypted() {
 
 #[tokio::test]
 async fn a_socks_proxy_looks_the_name_up() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let llm = UpstreamConfig {
-        url: "http://model.example/v1".into(),
-        proxy: Some(Secret::from(format!(
-            "socks5://{}",
-            listener.local_addr().unwrap()
-        ))),
-        ..UpstreamConfig::default()
-    };
-    let harness = before(llm).await;
+    let (listener, _) = listen().await;
+    let socks = format!("socks5://{}", listener.local_addr().unwrap());
+    let harness = before(by_proxy(at("http://model.example/v1"), socks)).await;
     let mut client = harness.sent(&post_chat(CHAT)).await;
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut greeting = [0; 2];
@@ -241,60 +240,43 @@ async fn a_socks_proxy_looks_the_name_up() {
     let mut asked = [0; 5 + "model.example".len() + 2];
     stream.read_exact(&mut asked).await.unwrap();
     assert_eq!(&asked[5..18], b"model.example");
-    stream
-        .write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])
-        .await
-        .unwrap();
+    let granted = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    stream.write_all(&granted).await.unwrap();
     let mut head = vec![0; 4];
     stream.read_exact(&mut head).await.unwrap();
     assert_eq!(head, b"POST");
-    stream
-        .write_all(json_reply(&completion("x")).as_bytes())
-        .await
-        .unwrap();
+    stream.write_all(says("x").as_bytes()).await.unwrap();
     assert_eq!(client.read().await.text(), completion("x"));
 }
 
 #[tokio::test]
 async fn the_deadline_of_a_connection_counts_its_greetings() {
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (silent, _) = listen().await;
+    let port = silent.local_addr().unwrap().port();
     let llm = UpstreamConfig {
-        url: format!(
-            "https://localhost:{}/v1",
-            silent.local_addr().unwrap().port()
-        ),
         connect: Span::millis(200),
-        ..UpstreamConfig::default()
+        ..at(format!("https://localhost:{port}/v1"))
     };
-    let seen = before(llm).await.refused(&post_chat(CHAT)).await;
+    let seen = chat(&before(llm).await).await;
     assert_eq!(seen.status(), 502);
     has(seen.text(), ["no connection within 200ms"]);
 }
 
 #[tokio::test]
 async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
-    let mut proxy = Upstream::start(&TaskTracker::new()).await;
-    let llm = UpstreamConfig {
-        url: "http://x.openai.azure.com".into(),
+    let mut harness = Harness::before(UpstreamConfig {
         dialect: Provider::Azure,
         api_version: Some("2024-10-21".into()),
-        keys: vec![Secret::from("k")],
-        proxy: Some(Secret::from(format!("http://{}", proxy.address))),
-        ..UpstreamConfig::default()
-    };
-    let harness = before(llm).await;
-    let mut client = harness.sent(&post_chat(CHAT)).await;
-    let mut exchange = proxy.next().await;
-    let line = exchange.head.lines().next().unwrap();
-    assert_eq!(
-        line,
-        "POST http://x.openai.azure.com/openai/deployments/m/chat/completions?api-version=2024-10-21 HTTP/1.1"
-    );
-    assert_eq!(exchange.header("api-key").as_deref(), Some("k"));
+        keys: vec!["k".into()],
+        ..at("http://x.openai.azure.com")
+    })
+    .await;
+    let exchange = harness.chat("", CHAT, "x").await;
+    let line = "POST http://x.openai.azure.com/openai/deployments/m/chat/completions?api-version=2024-10-21 HTTP/1.1";
+    assert_eq!(exchange.line(), line);
+    assert_eq!(exchange.header("api-key"), Some("k"));
     assert_eq!(exchange.header("authorization"), None);
     assert_eq!(exchange.body(), CHAT);
-    exchange.say("x").await;
-    assert_eq!(client.read().await.status(), 200);
 }
 
 /// A server that closes each connection as a second request comes on it.
@@ -329,22 +311,17 @@ impl Closing {
     }
 
     async fn in_the_clear(self) -> UpstreamConfig {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (listener, llm) = listen().await;
         TaskTracker::new().spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if self.resets {
-                    SockRef::from(&stream)
-                        .set_linger(Some(Duration::ZERO))
-                        .unwrap();
+                    let linger = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                    linger.unwrap();
                 }
                 TaskTracker::new().spawn(self.clone().serve(stream));
             }
         });
-        UpstreamConfig {
-            url,
-            ..UpstreamConfig::default()
-        }
+        llm
     }
 
     /// Checks that all chats are answered, every second one at the second try.
@@ -352,7 +329,7 @@ impl Closing {
         const CHATS: usize = 20;
         let harness = before(llm).await;
         for n in 0..CHATS {
-            let seen = harness.refused(&post_chat(CHAT)).await;
+            let seen = chat(&harness).await;
             assert_eq!(seen.status(), 200, "chat {n}: {}", seen.text());
         }
         let n_requests = self.n_requests.load(Ordering::Relaxed);
@@ -383,11 +360,10 @@ async fn a_connection_that_closes_as_the_next_request_comes_is_replaced() {
 #[tokio::test]
 async fn servers_that_close_what_lies_idle_are_asked_without_a_failure() {
     const IDLE: Duration = Duration::from_millis(3);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (listener, llm) = listen().await;
     let tasks = TaskTracker::new();
     let connections = tasks.clone();
-    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
+    let reply = kept_alive();
     tasks.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let reply = reply.clone();
@@ -399,13 +375,9 @@ async fn servers_that_close_what_lies_idle_are_asked_without_a_failure() {
             });
         }
     });
-    let harness = before(UpstreamConfig {
-        url,
-        ..UpstreamConfig::default()
-    })
-    .await;
+    let harness = before(llm).await;
     for n in 0..300u64 {
-        let seen = harness.refused(&post_chat(CHAT)).await;
+        let seen = chat(&harness).await;
         assert_eq!(seen.status(), 200, "chat {n}: {}", seen.text());
         // The pause is what is tried: around what the server allows.
         sleep(IDLE * 2 / 3 + Duration::from_micros(n * 7)).await;
@@ -415,12 +387,11 @@ async fn servers_that_close_what_lies_idle_are_asked_without_a_failure() {
 #[tokio::test]
 async fn idle_connections_are_closed_before_their_server_does() {
     let mut set_up = SetUp::default();
-    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
+    let llm = set_up.llm();
     assert_eq!(llm.pool_idle, Span::secs(4), "uvicorn and Node: 5 s");
     llm.pool_idle = Span::millis(100);
     let mut harness = Harness::with(set_up).await;
-    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
-    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &kept_alive()).await;
     assert!(exchange.is_closed().await);
 }
 
@@ -431,15 +402,13 @@ async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
     drop(harness.upstream.next().await);
     let seen = client.read().await;
     assert_eq!(seen.status(), 502);
-    assert!(seen.text().contains("sent no reply"), "{}", seen.text());
+    has(seen.text(), ["sent no reply"]);
     assert!(harness.upstream.is_unasked());
     // One that has answered before, and breaks off within its second reply.
-    let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
-    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &reply).await;
+    let (mut exchange, _) = harness.exchange(&post_chat(CHAT), &kept_alive()).await;
     client.send(&post_chat(CHAT)).await;
-    let mut asked = [0; 4 << 10];
-    assert_ne!(exchange.stream.read(&mut asked).await.unwrap(), 0);
-    exchange.send(b"HTTP/1.1 200 O").await;
+    exchange.read_more().await;
+    exchange.send("HTTP/1.1 200 O").await;
     drop(exchange);
     assert_eq!(client.read().await.status(), 502);
     assert!(harness.upstream.is_unasked());
@@ -449,8 +418,7 @@ async fn what_was_begun_or_asked_on_a_new_connection_is_not_asked_again() {
 #[tokio::test]
 async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
     const SIZE: usize = 30 << 20;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (listener, llm) = listen().await;
     // Not the harness's upstream: that one has read a request to its end before it answers.
     TaskTracker::new().spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -464,15 +432,10 @@ async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
         let reading = async { copy(&mut asked, &mut sink()).await };
         tokio::join!(answering, reading)
     });
-    let harness = before(UpstreamConfig {
-        url,
-        ..UpstreamConfig::default()
-    })
-    .await;
-    let mut client = harness.client().await;
-    let head =
-        format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {SIZE}\r\n\r\n");
-    client.send(head.as_bytes()).await;
+    let harness = before(llm).await;
+    let length = format!("content-length: {SIZE}\r\n");
+    let head = bare("POST", "/v1/files", &length);
+    let mut client = harness.sent(&head).await;
     // It reads nothing before all has gone up.
     let body = vec![b'u'; SIZE];
     let uploaded = timeout(SOON, client.stream.write_all(&body)).await;
@@ -483,15 +446,17 @@ async fn a_server_that_answers_while_it_is_asked_is_read_meanwhile() {
 #[tokio::test]
 async fn a_fault_is_told_as_that_of_whoever_made_it() {
     let mut harness = Harness::start().await;
-    let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
-    exchange.send(b"+OK POP3 server ready\r\n\r\n").await;
+    let mut client = harness.sent(&post_chat(CHAT)).await;
+    harness
+        .upstream
+        .answer("+OK POP3 server ready\r\n\r\n")
+        .await;
     let seen = client.read().await;
     assert_eq!(seen.status(), 502);
     has(seen.text(), ["something that is not HTTP"]);
-    let broken =
-        b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n";
-    let mut client = harness.sent(broken).await;
-    let seen = client.read().await;
+    let chunked = bare("POST", "/v1/files", "transfer-encoding: chunked\r\n");
+    let broken = [&chunked, &b"xyz\r\n"[..]].concat();
+    let seen = harness.refused(&broken).await;
     assert_eq!(seen.status(), 400, "{}", seen.text());
 }
 
@@ -506,16 +471,8 @@ async fn a_server_that_signed_its_own_certificate_is_trusted_or_told_what_to_do(
         let own = own.self_signed(&key).unwrap();
         let (pem, tasks) = (own.pem(), TaskTracker::new());
         let server = Encrypted::showing(&tasks, own, &key, &pem, &["h2"], serve).await;
-        let seen = before(server.trusted())
-            .await
-            .refused(&post_chat(CHAT))
-            .await;
-        assert_eq!(seen.status(), status, "{}", seen.text());
-        assert_eq!(
-            seen.text().contains("CA:FALSE"),
-            status == 502,
-            "{}",
-            seen.text()
-        );
+        let seen = chat(&before(server.trusted()).await).await;
+        let is_told = seen.text().contains("CA:FALSE");
+        assert_eq!((seen.status(), is_told), (status, status == 502));
     }
 }

@@ -1,13 +1,13 @@
 //! What an upstream supports.
 
-use std::{num::NonZeroUsize, sync::Mutex};
+use std::{num::NonZeroUsize, sync::Mutex, time::Duration};
 
 use http::uri::PathAndQuery;
 use lru::LruCache;
 use metaclaw_aws::BedrockEndpoint;
 use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
+use tokio::time::Instant;
 
-use super::negative_cache::NegativeCache;
 use crate::{
     LONGEST_NAME,
     address::UpstreamAddress,
@@ -27,6 +27,8 @@ const STRICT: [&str; 6] = [
     "api.cerebras.ai",
 ];
 
+/// How long it is remembered that a server lacks something, because the server may be replaced or updated.
+const FORGET: Duration = Duration::from_secs(3_600);
 /// Number of models of one server whose requirements for a history are remembered.
 const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
@@ -76,6 +78,24 @@ pub(crate) struct Variant {
     pub ids: bool,
     /// Whether the API is only guessed.
     pub guess: bool,
+}
+
+/// Whether a server lacks something, as far as is known.
+#[derive(Debug, Default)]
+struct NegativeCache(Mutex<Option<Instant>>);
+
+// === impl NegativeCache ===
+
+impl NegativeCache {
+    /// Returns whether it was found to lack it within the last hour.
+    fn is_known(&self) -> bool {
+        lock(&self.0).is_some_and(|since| since.elapsed() < FORGET)
+    }
+
+    /// Records that it lacks it.
+    fn set(&self) {
+        *lock(&self.0) = Some(Instant::now());
+    }
 }
 
 // === impl UpstreamCapabilities ===
@@ -145,8 +165,8 @@ impl UpstreamCapabilities {
     pub(crate) fn variant(&self, api: Api) -> Variant {
         let lacked = self.lacked(api);
         Variant {
-            ids: self.lacks_ids.as_ref().is_some_and(|it| !it.is_known()),
-            guess: lacked.is_some_and(|it| !it.is_known()),
+            ids: self.lacks_ids.as_ref().is_some_and(|lack| !lack.is_known()),
+            guess: lacked.is_some_and(|lack| !lack.is_known()),
         }
     }
 
@@ -218,7 +238,7 @@ impl UpstreamCapabilities {
 mod tests {
     use tokio::time::advance;
 
-    use super::{super::negative_cache::FORGET, *};
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn that_an_upstream_does_not_speak_an_api_is_forgotten_in_time() {

@@ -180,12 +180,13 @@ impl Proxy {
 
     /// Returns host and port, for messages.
     pub(super) fn host(&self) -> &str {
-        self.0.uri().authority().map_or("", |it| it.as_str())
+        let authority = self.0.uri().authority();
+        authority.map_or("", |authority| authority.as_str())
     }
 }
 
 fn matcher(environment: &EnvironmentProxies) -> Matcher {
-    let text = |it: &Option<_>| it.as_ref().map_or("", Secret::expose).to_owned();
+    let text = |url: &Option<_>| url.as_ref().map_or("", Secret::expose).to_owned();
     Matcher::builder()
         .http(text(&environment.http))
         .https(text(&environment.https))

@@ -219,22 +219,24 @@ mod tests {
 
     #[test]
     fn each_class_rests_for_its_own_time() {
-        let secs = |failure, n, wait: Option<u64>| {
-            rest(failure, n, wait.map(Duration::from_secs)).map(|it| it.as_secs())
-        };
-        assert_eq!(secs(Failure::RateLimit, 1, None), Some(10));
-        assert_eq!(secs(Failure::RateLimit, 1, Some(90)), Some(90));
-        assert_eq!(secs(Failure::RateLimit, 99, None), Some(600));
-        assert_eq!(
-            secs(Failure::RateLimit, 1, Some(u64::MAX)),
-            Some(24 * 3_600)
-        );
-        assert_eq!(secs(Failure::Billing, 1, None), Some(5 * 3_600));
-        assert_eq!(secs(Failure::Billing, 9, None), Some(24 * 3_600));
-        assert_eq!(secs(Failure::Auth, 2, None), Some(300));
-        assert_eq!(secs(Failure::Auth, 99, None), Some(3_600));
-        assert_eq!(secs(Failure::AuthPermanent, 1, None), Some(600));
-        assert_eq!(secs(Failure::AuthPermanent, 99, None), Some(3_600));
-        assert_eq!(secs(Failure::Server, 1, Some(5)), None);
+        use Failure::{Auth, AuthPermanent, Billing, RateLimit, Server};
+        const HOUR: u64 = 3_600;
+        for (failure, n, wait, rests) in [
+            (RateLimit, 1, None, Some(10)),
+            (RateLimit, 1, Some(90), Some(90)),
+            (RateLimit, 99, None, Some(600)),
+            (RateLimit, 1, Some(u64::MAX), Some(24 * HOUR)),
+            (Billing, 1, None, Some(5 * HOUR)),
+            (Billing, 9, None, Some(24 * HOUR)),
+            (Auth, 2, None, Some(300)),
+            (Auth, 99, None, Some(HOUR)),
+            (AuthPermanent, 1, None, Some(600)),
+            (AuthPermanent, 99, None, Some(HOUR)),
+            (Server, 1, Some(5), None),
+        ] {
+            let seconds =
+                rest(failure, n, wait.map(Duration::from_secs)).map(|rest| rest.as_secs());
+            assert_eq!(seconds, rests, "{failure:?} {n}");
+        }
     }
 }

@@ -12,8 +12,8 @@ use rustls::{
 /// Adds the certificates of a PEM file.
 fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
     let read = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
-    let certificates = CertificateDer::pem_file_iter(regular(ca).map_err(|error| read(&error))?);
-    let certificates = certificates.map_err(|error| read(&error))?;
+    let certificates = CertificateDer::pem_file_iter(regular(ca).map_err(|error| read(&error))?)
+        .map_err(|error| read(&error))?;
     let mut n_added = 0;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| read(&error))?;
@@ -35,9 +35,9 @@ pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientCo
         Some(ca) => with_ca(roots, ca)?,
         None => roots,
     };
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

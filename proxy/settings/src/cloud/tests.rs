@@ -3,39 +3,24 @@
 use std::path::Path;
 
 use super::{super::*, *};
-
-fn pairs<const N: usize>(variables: [(&str, &str); N]) -> Vec<(String, String)> {
-    variables
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
-}
+use crate::tests::sources;
 
 /// Reads the settings from a file of this text below `folder`, with these environment variables.
-fn loaded<const N: usize>(folder: &Path, text: &str, variables: [(&str, &str); N]) -> Loaded {
-    let file = folder.join("config.yaml");
-    std::fs::write(&file, text).unwrap();
-    load(Sources {
-        file,
-        file_asked: true,
-        variables: pairs(variables),
-        flags: Vec::new(),
-        profiles: folder.join("auth-profiles.json"),
-    })
-    .unwrap()
+fn loaded(folder: &Path, text: &str, variables: &[(&str, &str)]) -> Loaded {
+    let sources = sources(folder, variables);
+    std::fs::write(&sources.file, text).unwrap();
+    load(sources).unwrap()
 }
 
 /// Returns the policy model that a start would use.
-fn policy<const N: usize>(
-    text: &str,
-    variables: [(&str, &str); N],
-) -> Result<Policy, policy::PolicyError> {
+fn policy(text: &str, variables: &[(&str, &str)]) -> Result<Policy, policy::PolicyError> {
     let folder = tempfile::tempdir().unwrap();
     let loaded = loaded(folder.path(), text, variables);
     Policy::from_config(&loaded.config, folder.path())
 }
 
 /// Returns the service that a start would use: its name, its address and its key.
-fn chosen<const N: usize>(rl: &str, variables: [(&str, &str); N]) -> (Service, String, String) {
+fn chosen(rl: &str, variables: &[(&str, &str)]) -> (Service, String, String) {
     let text = format!("mode: rl\nrl: {{model: Qwen/Qwen3-8B, {rl}}}\n");
     match policy(&text, variables).unwrap() {
         Policy::Cloud(cloud) => (cloud.service, cloud.url, cloud.key.expose().to_owned()),
@@ -62,42 +47,30 @@ fn each_service_has_its_own_address_and_its_own_variables() {
         ("mint", Service::Mint, "https://mint.example", "sk-mint-1"),
         ("weaver", Service::Weaver, "https://mint.example", "sk-w-1"),
     ] {
-        let found = chosen(&format!("backend: {word}"), variables);
+        let found = chosen(&format!("backend: {word}"), &variables);
         assert_eq!(found, (service, url.to_owned(), key.to_owned()));
     }
     for service in Service::ALL {
-        let found = chosen(
-            &format!("backend: {}, tinker_api_key: k", service.word()),
-            [],
-        );
-        assert_eq!(
-            found,
-            (service, service.address().to_owned(), "k".to_owned())
-        );
+        let rl = format!("backend: {}, tinker_api_key: k", service.word());
+        let expected = (service, service.address().to_owned(), "k".to_owned());
+        assert_eq!(chosen(&rl, &[]), expected);
     }
 }
 
 #[test]
 fn auto_tells_services_apart_by_key_and_address() {
-    for (rl, service) in [
+    #[rustfmt::skip]
+    let cases = [
         ("tinker_api_key: tml-1", Service::Tinker),
         ("tinker_api_key: sk-mint-1", Service::Mint),
-        (
-            "tinker_api_key: k, tinker_base_url: 'https://mint.example'",
-            Service::Mint,
-        ),
-        (
-            "tinker_api_key: k, tinker_base_url: 'https://weaver.example'",
-            Service::Weaver,
-        ),
-        (
-            "tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:8000'",
-            Service::Tinker,
-        ),
+        ("tinker_api_key: k, tinker_base_url: 'https://mint.example'", Service::Mint),
+        ("tinker_api_key: k, tinker_base_url: 'https://weaver.example'", Service::Weaver),
+        ("tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:8000'", Service::Tinker),
         // These are the names in the Python original.
         ("api_key: sk-mint-1", Service::Mint),
-    ] {
-        assert_eq!(chosen(rl, []).0, service, "{rl}");
+    ];
+    for (rl, service) in cases {
+        assert_eq!(chosen(rl, &[]).0, service, "{rl}");
     }
 }
 
@@ -108,46 +81,37 @@ fn what_the_settings_say_stands_above_the_environment() {
         ("TINKER_BASE_URL", "https://environment.example"),
     ];
     let own = "backend: tinker, tinker_api_key: own, tinker_base_url: 'https://own.example'";
-    let (_, url, key) = chosen(own, variables);
+    let (_, url, key) = chosen(own, &variables);
     assert_eq!((url.as_str(), key.as_str()), ("https://own.example", "own"));
-    let (_, url, key) = chosen("backend: tinker", variables);
-    assert_eq!(
-        (url.as_str(), key.as_str()),
-        ("https://environment.example", "of-environment")
-    );
+    let (_, url, key) = chosen("backend: tinker", &variables);
+    assert_eq!(url, "https://environment.example");
+    assert_eq!(key, "of-environment");
 }
 
 #[test]
 fn variables_alone_choose_no_service() {
     let llm = "llm: {api_base: 'https://a.example/v1'}\n";
-    for text in [
-        llm.to_owned(),
-        format!("{llm}rl: {{model: Qwen/Qwen3-8B}}\n"),
-    ] {
-        let found = policy(&text, [("TINKER_API_KEY", "tml-1")]);
-        assert_eq!(found, Ok(Policy::None), "{text}");
+    for rl in ["", "rl: {model: Qwen/Qwen3-8B}\n"] {
+        let found = policy(&format!("{llm}{rl}"), &[("TINKER_API_KEY", "tml-1")]);
+        assert_eq!(found, Ok(Policy::None), "{rl}");
     }
 }
 
 #[test]
 fn without_key_or_model_the_refusal_says_what_to_set() {
-    let refused = |text: &str| policy(text, []).unwrap_err().to_string();
-    let told = refused("mode: rl\nrl: {backend: mint, model: Qwen/Qwen3-8B}\n");
-    assert_eq!(
-        told,
-        "MinT needs a key: set rl.tinker_api_key, or the variable MINT_API_KEY (docs/training/tinker.md)"
-    );
-    let told = refused("mode: rl\nrl: {backend: tinker, tinker_api_key: k}\n");
-    assert!(
-        told.starts_with("Tinker needs the name of a model that it offers: set rl.model"),
-        "{told}"
-    );
-    let own =
-        "mode: rl\nrl: {backend: tinker, model: m, tinker_base_url: 'http://10.0.0.5:8000'}\n";
-    assert_eq!(
-        refused(own),
-        "the training server at 10.0.0.5:8000 needs a key: set rl.tinker_api_key, or the variable TINKER_API_KEY (docs/training/tinker.md); if it asks for none, set tml-none"
-    );
+    #[rustfmt::skip]
+    let cases = [
+        ("backend: mint, model: Qwen/Qwen3-8B", "MinT needs a key: set rl.tinker_api_key, or the variable MINT_API_KEY (docs/training/tinker.md)"),
+        ("backend: tinker, tinker_api_key: k", "Tinker needs the name of a model that it offers: set rl.model"),
+        (
+            "backend: tinker, model: m, tinker_base_url: 'http://10.0.0.5:8000'",
+            "the training server at 10.0.0.5:8000 needs a key: set rl.tinker_api_key, or the variable TINKER_API_KEY (docs/training/tinker.md); if it asks for none, set tml-none",
+        ),
+    ];
+    for (rl, said) in cases {
+        let refused = policy(&format!("mode: rl\nrl: {{{rl}}}\n"), &[]).unwrap_err();
+        assert!(refused.to_string().starts_with(said), "{refused}");
+    }
 }
 
 #[test]
@@ -181,7 +145,7 @@ fn tokenizer_of(rl: &str) -> Result<String, String> {
         std::fs::write(folder.path().join(file), "x").unwrap();
     }
     let text = format!("mode: rl\nrl: {{backend: tinker, tinker_api_key: k, {rl}}}\n");
-    let loaded = loaded(folder.path(), &text, []);
+    let loaded = loaded(folder.path(), &text, &[]);
     let neutral = |text: String| text.replace(&*folder.path().to_string_lossy(), "FOLDER");
     match Policy::from_config(&loaded.config, folder.path()) {
         Ok(Policy::Cloud(cloud)) => Ok(neutral(cloud.tokenizer.display().to_string())),

@@ -2,6 +2,7 @@ use super::*;
 use crate::{
     Loaded,
     auth_profiles::{Method, Profile},
+    tests::cases,
 };
 
 /// Returns the key in force with these settings, if a token of Anthropic's and a key of `mine` are kept.
@@ -24,17 +25,20 @@ fn key(text: &str) -> (Option<String>, Option<String>) {
 
 #[test]
 fn a_profile_is_used_where_llm_has_no_key() {
-    let used = |text: &str| key(text).0;
-    let token = Some("sk-ant-oat01-t");
-    assert_eq!(used("llm: {provider: anthropic}\n").as_deref(), token);
-    let base = "llm: {api_base: 'https://api.anthropic.com/v1'}\n";
-    assert_eq!(used(base).as_deref(), token);
-    let own = "llm: {provider: anthropic, api_key: own}\n";
-    assert_eq!(used(own).as_deref(), Some("own"));
-    let meant = "llm: {provider: anthropic, api_key: own, auth_method: oauth_token}\n";
-    assert_eq!(used(meant).as_deref(), token);
-    let named = "llm: {provider: mine, api_base: 'http://h/v1'}\n";
-    assert_eq!(used(named).as_deref(), Some("k-mine"));
+    let token = "sk-ant-oat01-t";
+    for (llm, expected) in [
+        ("provider: anthropic", token),
+        ("api_base: 'https://api.anthropic.com/v1'", token),
+        ("provider: anthropic, api_key: own", "own"),
+        (
+            "provider: anthropic, api_key: own, auth_method: oauth_token",
+            token,
+        ),
+        ("provider: mine, api_base: 'http://h/v1'", "k-mine"),
+    ] {
+        let used = key(&format!("llm: {{{llm}}}\n")).0;
+        assert_eq!(used.as_deref(), Some(expected), "{llm}");
+    }
 }
 
 #[test]
@@ -62,39 +66,20 @@ fn file(text: &str) -> Layer {
 
 #[test]
 fn a_provider_stands_for_its_address_where_none_is_given() {
-    let qwen = "https://dashscope.aliyuncs.com/compatible-mode/v1";
-    let bedrock = "https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic/v1";
-    for (text, key, address) in [
-        ("llm: {provider: qwen}", "llm.api_base", Some(qwen)),
-        (
-            "llm: {provider: qwen, api_base: 'http://h/v1'}",
-            "llm.api_base",
-            None,
-        ),
-        ("llm: {provider: custom}", "llm.api_base", None),
-        ("judge: {provider: qwen, key: k}", "judge.url", Some(qwen)),
-        (
-            "rl: {prm_provider: openai, prm_api_key: ''}",
-            "judge.url",
-            None,
-        ),
-        // The address of Bedrock is made of the region and the model.
-        (
-            "llm: {provider: bedrock, model_id: us.anthropic.claude-sonnet-4-6, bedrock_region: eu-west-1}",
-            "llm.api_base",
-            Some(bedrock),
-        ),
-        (
-            "rl: {prm_provider: bedrock, prm_model: qwen.qwen3-32b}",
-            "judge.url",
-            Some("https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1"),
-        ),
-    ] {
-        assert_eq!(
-            self::text(&[addresses(&[file(text)])], key),
-            address,
-            "{text}"
-        );
+    for (text, address) in cases(
+        "
+        llm: {provider: qwen} => https://dashscope.aliyuncs.com/compatible-mode/v1
+        llm: {provider: qwen, api_base: 'http://h/v1'} => none
+        llm: {provider: custom} => none
+        judge: {provider: qwen, key: k} => https://dashscope.aliyuncs.com/compatible-mode/v1
+        rl: {prm_provider: openai, prm_api_key: ''} => none
+        llm: {provider: bedrock, model_id: us.anthropic.claude-sonnet-4-6, bedrock_region: eu-west-1} => https://bedrock-runtime.eu-west-1.amazonaws.com/anthropic/v1
+        rl: {prm_provider: bedrock, prm_model: qwen.qwen3-32b} => https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1
+        ",
+    ) {
+        let key = if text.starts_with("llm") { "llm.api_base" } else { "judge.url" };
+        let found = addresses(&[file(text)]);
+        assert_eq!(self::text(&[found], key).unwrap_or("none"), address, "{text}");
     }
 }
 
@@ -113,27 +98,20 @@ fn variables_of_bedrock_count_if_it_is_the_provider() {
 
 #[test]
 fn two_older_keys_stand_for_a_mode_where_none_is_set() {
-    for (text, said) in [
-        (
-            "{rl: {enabled: false}, scheduler: {enabled: true}}",
-            Some("skills_only"),
-        ),
-        (
-            "{rl: {enabled: true}, scheduler: {enabled: true}}",
-            Some("auto"),
-        ),
-        (
-            "{rl: {enabled: true}, scheduler: {enabled: false}}",
-            Some("rl"),
-        ),
-        ("rl: {enabled: false}", Some("skills_only")),
-        ("rl: {enabled: true}", None),
-        ("{mode: rl, rl: {enabled: false}}", None),
-    ] {
+    for (text, said) in cases(
+        "
+        {rl: {enabled: false}, scheduler: {enabled: true}} => skills_only
+        {rl: {enabled: true}, scheduler: {enabled: true}} => auto
+        {rl: {enabled: true}, scheduler: {enabled: false}} => rl
+        rl: {enabled: false} => skills_only
+        rl: {enabled: true} => none
+        {mode: rl, rl: {enabled: false}} => none
+        ",
+    ) {
         let layer = mode(&[file(text)]);
         let mode = layer
             .as_ref()
             .and_then(|layer| layer.values()["mode"].as_str());
-        assert_eq!(mode, said, "{text}");
+        assert_eq!(mode.unwrap_or("none"), said, "{text}");
     }
 }

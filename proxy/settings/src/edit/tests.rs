@@ -1,20 +1,23 @@
 use std::fs;
 
 use super::*;
+use crate::tests::lines;
 
 const FILE: &str = "# mine\nmode: auto   # for now\n\nrl:\n  # small batches\n  batch_size: 4\n  prm_url: 'https://judge.example'\nllm: {api_base: 'https://a.example', api_key: sk-1}\n";
+
+/// A file with this text, in a folder of its own.
+fn written(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    fs::write(&path, text).unwrap();
+    (dir, path)
+}
 
 #[test]
 fn one_value_changes_and_every_comment_stays() {
     let (after, edited) = set(FILE, "rl.batch_size", "8").unwrap();
     assert_eq!(after, FILE.replace("batch_size: 4", "batch_size: 8"));
-    assert_eq!(
-        edited,
-        Edited {
-            key: "rl.batch_size",
-            note: None
-        }
-    );
+    assert_eq!((edited.key, edited.note), ("rl.batch_size", None));
 }
 
 #[test]
@@ -31,12 +34,8 @@ fn new_keys_find_their_section() {
 
 #[test]
 fn trees_and_texts_come_back_as_given() {
-    let (after, _) = set(
-        FILE,
-        "judge.rules",
-        "[{on: reply, max_words: 40, score: 1}]",
-    )
-    .unwrap();
+    let rules = "[{on: reply, max_words: 40, score: 1}]";
+    let (after, _) = set(FILE, "judge.rules", rules).unwrap();
     assert!(values(&after).unwrap()["judge.rules"].is_array(), "{after}");
     let (after, _) = set(FILE, "llm.model_id", "yes: #no").unwrap();
     assert_eq!(
@@ -79,25 +78,17 @@ fn times_and_older_names_are_written_as_they_are_meant() {
 
 #[test]
 fn what_is_not_allowed_is_not_written() {
-    for (key, given, said) in [
-        (
-            "rl.batchsize",
-            "8",
-            "unknown key rl.batchsize: did you mean rl.batch_size?",
-        ),
-        (
-            "rl.batch_size",
-            "many",
-            "rl.batch_size: \"many\" is not allowed: a whole number, 1 or more",
-        ),
-        (
-            "judge.kind",
-            "council",
-            "judge.kind: \"council\" is not allowed: llm, rules, http, base, off",
-        ),
-    ] {
-        assert_eq!(set(FILE, key, given).unwrap_err().to_string(), said);
-    }
+    let asked = [
+        ("rl.batchsize", "8"),
+        ("rl.batch_size", "many"),
+        ("judge.kind", "council"),
+    ];
+    let said = asked.map(|(key, given)| set(FILE, key, given).unwrap_err());
+    insta::assert_snapshot!(lines(&said), @r#"
+    unknown key rl.batchsize: did you mean rl.batch_size?
+    rl.batch_size: "many" is not allowed: a whole number, 1 or more
+    judge.kind: "council" is not allowed: llm, rules, http, base, off
+    "#);
 }
 
 #[test]
@@ -109,49 +100,39 @@ fn the_file_is_its_owners_alone_and_whole() {
     set_in_file(&path, "mode", "madmax").unwrap();
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text, "proxy:\n  port: 31000\nmode: auto\n");
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
-    assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
-        1,
-        "nothing left beside it"
-    );
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let n_files = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(n_files, 1, "nothing left beside it");
 }
 
 #[test]
 fn a_key_goes_and_its_default_stands_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("config.yaml");
-    fs::write(&path, FILE).unwrap();
+    let (_dir, path) = written(FILE);
     assert!(unset_in_file(&path, "rl.batch_size").unwrap());
     assert!(unset_in_file(&path, "rl.prm_url").unwrap());
     assert!(!unset_in_file(&path, "rl.lora_rank").unwrap());
     let text = fs::read_to_string(&path).unwrap();
+    let is_left = |line: &str| text.contains(line);
     assert!(
-        !text.contains("batch_size: 4") && !text.contains("judge.example"),
+        !is_left("batch_size: 4") && !is_left("judge.example"),
         "{text}"
     );
-    assert!(text.contains("mode: auto   # for now"), "{text}");
+    assert!(is_left("mode: auto   # for now"), "{text}");
     assert!(
-        text.contains("llm: {api_base: 'https://a.example', api_key: sk-1}"),
+        is_left("llm: {api_base: 'https://a.example', api_key: sk-1}"),
         "{text}"
     );
 }
 
 #[test]
 fn what_a_start_would_refuse_is_not_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("config.yaml");
-    fs::write(&path, FILE).unwrap();
+    let (_dir, path) = written(FILE);
     let error = set_in_file(&path, "judge.rules", "[{on: nxt, score: 1}]").unwrap_err();
     insta::assert_snapshot!(error, @r#"judge.rules.0.on in config.yaml: "nxt" is not allowed: reply, next"#);
     let error = set_in_file(&path, "agents.work.upstream", "[nobody]").unwrap_err();
-    assert!(
-        error.to_string().contains("\"nobody\" is no upstream"),
-        "{error}"
-    );
+    let said = error.to_string();
+    assert!(said.contains("\"nobody\" is no upstream"), "{said}");
     assert_eq!(fs::read_to_string(&path).unwrap(), FILE);
     // A file that would not start is repaired line by line.
     fs::write(&path, "mode: fast\nproxy: {port: 70000}\n").unwrap();

@@ -1,16 +1,16 @@
 use super::*;
+use crate::tests::lines;
 
-fn layer(text: &str) -> Layer {
+fn read(text: &str) -> Layer {
     Layer::text(PathBuf::from("/etc/it/config.yaml"), text).unwrap()
 }
 
 #[test]
 fn unknown_keys_are_collected_with_their_neighbours() {
-    let layer = layer(
+    let layer = read(
         "rl:\n  batchsize: 8\n  lora_rank: 16\nwhatever: {a: 1}\nllmm: {api_key: k}\nupstream: {}\n",
     );
-    let told: Vec<String> = layer.unknown.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(lines(&layer.unknown), @r#"
     unknown key llmm in /etc/it/config.yaml: did you mean llm?
     unknown key rl.batchsize in /etc/it/config.yaml: did you mean rl.batch_size?
     unknown key upstream in /etc/it/config.yaml: did you mean upstreams?
@@ -21,12 +21,11 @@ fn unknown_keys_are_collected_with_their_neighbours() {
 
 #[test]
 fn bad_values_name_key_file_value_and_what_is_allowed() {
-    let layer = layer(
+    let layer = read(
         "mode: fast\nproxy: {port: 70000}\nturns: {cache: 5 MB}\nrl: 7\njudge: {votes: 0}\n\
          llm: {api_base: localhost}\nscheduler: {sleep_start: 25:00, idle_minutes: 30m}\n",
     );
-    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(lines(&layer.problems), @r#"
     judge.votes in /etc/it/config.yaml: "0" is not allowed: a whole number from 1 to 15
     llm.api_base in /etc/it/config.yaml: "localhost" is not allowed: an address that begins with http:// or https://
     mode in /etc/it/config.yaml: "fast" is not allowed: auto, rl, skills_only
@@ -40,59 +39,54 @@ fn bad_values_name_key_file_value_and_what_is_allowed() {
 
 #[test]
 fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
-    let layer = layer(
+    let layer = read(
         "upstreams: {mine: {url: 'http://h', speaks: [], keys: []}}\nrouting: {order: [], fail_over: []}\n\
          agents: {work: {upstream: []}}\nproxy: {keys: {phone: {key: k, agents: []}}}\n\
          compat: {side_patterns: []}\n",
     );
-    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(lines(&layer.problems), @r#"
     agents.work.upstream in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
     proxy.keys.phone.agents in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
     routing.order in /etc/it/config.yaml: "[]" is not allowed: a list of one or more texts
     upstreams.mine.speaks in /etc/it/config.yaml: "[]" is not allowed: a list of one or more of chat, responses, messages
     "#);
-    let layer = self::layer("upstreams: {mine: {url: 'http://h', speaks: [chat, mail]}}\n");
+    let layer = read("upstreams: {mine: {url: 'http://h', speaks: [chat, mail]}}\n");
     insta::assert_snapshot!(layer.problems[0], @r#"upstreams.mine.speaks in /etc/it/config.yaml: "[chat, mail]" is not allowed: a list of one or more of chat, responses, messages"#);
 }
 
 #[test]
 fn what_is_not_built_is_refused_or_named() {
-    let layer = layer("memory: {use_embeddings: true}\nskills: {retrieval_mode: template}\n");
-    let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(inert.join("\n"), @r"
+    let layer = read("memory: {use_embeddings: true}\nskills: {retrieval_mode: template}\n");
+    insta::assert_snapshot!(lines(&layer.inert), @r"
     memory.use_embeddings: not built: memories are found by words
     skills.retrieval_mode: sample requests and keywords have taken the place of templates
     ");
-    let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
+    let of_python = read("skills: {retrieval_mode: embedding}\n");
     assert!(of_python.problems.is_empty(), "such a file starts");
     insta::assert_snapshot!(of_python.inert[0], @"skills.retrieval_mode: embeddings are not built: sample requests and keywords are used");
-    let refused = self::layer("skills: {retrieval_mode: hybrid}\n");
+    let refused = read("skills: {retrieval_mode: hybrid}\n");
     insta::assert_snapshot!(refused.problems[0], @r#"skills.retrieval_mode in /etc/it/config.yaml: "hybrid" is not allowed: embeddings are not built: use bm25"#);
 }
 
 #[test]
 fn older_names_give_way_to_the_key_itself() {
-    let layer = layer(
+    let layer = read(
         "mode: madmax\nrl: {prm_url: 'https://old.example', prm_model: old}\njudge: {model: new}\n",
     );
-    let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
-    let model = self::layer("llm: {model: big-1}\n");
-    assert_eq!(model.values()["llm.model_id"].as_str(), Some("big-1"));
-    assert_eq!(text("mode"), "auto");
-    assert_eq!(text("judge.url"), "https://old.example");
-    assert_eq!(text("judge.model"), "new");
+    let model = read("llm: {model: big-1}\n");
+    assert_eq!(model.values()["llm.model_id"], "big-1");
+    assert_eq!(layer.values()["mode"], "auto");
+    assert_eq!(layer.values()["judge.url"], "https://old.example");
+    assert_eq!(layer.values()["judge.model"], "new");
 }
 
 #[test]
 fn the_environment_is_read_by_the_same_table() {
+    const RULES: &str = "[{on: reply, max_words: 40, score: 1}]";
     let variables = [
         ("METACLAW__RL__BATCH_SIZE", "8"),
         ("METACLAW__LLM__API_KEY", "12345"),
-        (
-            "METACLAW__JUDGE__RULES",
-            "[{on: reply, max_words: 40, score: 1}]",
-        ),
+        ("METACLAW__JUDGE__RULES", RULES),
         ("METACLAW__RL__BATCHSIZE", "8"),
         ("METACLAW_HOME", "/somewhere"),
         ("PATH", "/bin"),
@@ -101,115 +95,109 @@ fn the_environment_is_read_by_the_same_table() {
     let layer = Layer::environment(owned.into_iter());
     assert!(layer.problems.is_empty(), "{:?}", layer.problems);
     assert_eq!(layer.values()["rl.batch_size"].as_u64(), Some(8));
-    assert_eq!(layer.values()["llm.api_key"].as_str(), Some("12345"));
+    assert_eq!(layer.values()["llm.api_key"], "12345");
     assert!(matches!(layer.values()["judge.rules"], Value::Array(..)));
-    assert_eq!(
-        layer.unknown[0].to_string(),
-        "unknown key rl.batchsize in the environment: did you mean rl.batch_size?"
-    );
+    insta::assert_snapshot!(layer.unknown[0], @"unknown key rl.batchsize in the environment: did you mean rl.batch_size?");
 }
 
 #[test]
 fn a_path_stands_beside_the_file_that_names_it() {
-    let layer = layer("skills: {dir: mine}\ntrainer: {model: demo}\nrl: {model: /abs/model}\n");
-    assert_eq!(layer.values()["skills.dir"].as_str(), Some("/etc/it/mine"));
-    assert_eq!(layer.values()["trainer.model"].as_str(), Some("demo"));
-    assert_eq!(layer.values()["rl.model"].as_str(), Some("/abs/model"));
+    let layer = read("skills: {dir: mine}\ntrainer: {model: demo}\nrl: {model: /abs/model}\n");
+    assert_eq!(layer.values()["skills.dir"], "/etc/it/mine");
+    assert_eq!(layer.values()["trainer.model"], "demo");
+    assert_eq!(layer.values()["rl.model"], "/abs/model");
 }
 
 #[test]
 fn nothing_said_is_nothing_set() {
-    let layer = layer("rl:\n  remote_url: ''\n  resume_from_ckpt: ''\nllm:\n  api_key:\nproxy:\n");
+    let layer = read("rl:\n  remote_url: ''\n  resume_from_ckpt: ''\nllm:\n  api_key:\nproxy:\n");
     assert!(layer.values().is_empty(), "{:?}", layer.values());
     assert!(layer.problems.is_empty(), "{:?}", layer.problems);
 }
 
 #[test]
 fn a_secret_is_masked_even_where_it_is_wrong() {
-    let layer = layer("llm: {api_key: {deep: sk-0123456789abcdef}}\n");
+    let layer = read("llm: {api_key: {deep: sk-0123456789abcdef}}\n");
     let told = layer.problems[0].to_string();
     assert!(!told.contains("0123456789"), "{told}");
 }
 
 #[test]
 fn a_key_is_the_text_that_was_written() {
-    let layer = layer(
+    let layer = read(
         "llm: {api_key: 0123}\nproxy:\n  api_key: 1.10\n  keys: {a: {key: 0x10, agents: [7]}, b: {key: 'yes'}}\n\
          upstreams: {u: {keys: [1e5, 123456789012345678901234567890, True]}}\nrl: {batch_size: 0x10}\n",
     );
     assert!(layer.problems.is_empty(), "{:?}", layer.problems);
-    let text = |path: &str| layer.values()[path].as_str().unwrap().to_owned();
-    assert_eq!(text("llm.api_key"), "0123");
-    assert_eq!(text("proxy.api_key"), "1.10");
-    assert_eq!(text("proxy.keys.a.key"), "0x10");
-    assert_eq!(text("proxy.keys.b.key"), "yes");
-    let keys = layer.values()["upstreams.u.keys"].as_array().unwrap();
-    let keys: Vec<_> = keys.iter().filter_map(Value::as_str).collect();
-    assert_eq!(keys, ["1e5", "123456789012345678901234567890", "True"]);
+    for (path, text) in [
+        ("llm.api_key", "0123"),
+        ("proxy.api_key", "1.10"),
+        ("proxy.keys.a.key", "0x10"),
+        ("proxy.keys.b.key", "yes"),
+    ] {
+        assert_eq!(layer.values()[path], text);
+    }
+    let keys = ["1e5", "123456789012345678901234567890", "True"];
+    assert_eq!(layer.values()["upstreams.u.keys"], serde_json::json!(keys));
     assert_eq!(layer.values()["rl.batch_size"].as_u64(), Some(16));
 }
 
 #[test]
 fn a_key_that_can_never_match_is_refused() {
-    let layer = layer(
+    let layer = read(
         "llm: {api_key: a b c d e f g}\nproxy: {keys: {a: {key: '', agents: [b]}}}\nupstreams: {u: {keys: [schlüssel]}}\n",
     );
-    let told: Vec<String> = layer.problems.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(lines(&layer.problems), @r#"
     llm.api_key in /etc/it/config.yaml: "… f g" is not allowed: ASCII text without spaces, or ${NAME} for a variable of the environment
     proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, or ${NAME} for a variable of the environment, not empty: leave it out for none
     upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces, or of ${NAME} for variables of the environment
     "#);
     // The file is as version 0.3.3 wrote it, without a key, and causes a warning.
-    let layer = self::layer("proxy: {api_key: ''}\n");
+    let layer = read("proxy: {api_key: ''}\n");
     assert!(layer.problems.is_empty() && layer.values().is_empty());
     assert_eq!(layer.inert[0].key, "proxy.api_key");
     // An empty variable is none, as Docker sets each of a list.
-    for (name, blank) in [
+    let blanks = [
         ("PROXY__API_KEY", " "),
         ("PROXY__PORT", ""),
         ("MODE", ""),
         ("LLM__PROVIDER", "\t"),
-    ] {
-        let variable = (format!("{ENV_PREFIX}{name}"), blank.to_owned());
-        let layer = Layer::environment([variable].into_iter());
-        assert!(
-            layer.problems.is_empty() && layer.values().is_empty(),
-            "{name}"
-        );
-    }
+    ];
+    let owned = blanks.map(|(name, blank)| (format!("{ENV_PREFIX}{name}"), blank.to_owned()));
+    let layer = Layer::environment(owned.into_iter());
+    assert!(layer.problems.is_empty() && layer.values().is_empty());
 }
 
 #[test]
 fn a_file_that_is_no_yaml_says_where() {
-    let error = Layer::text(PathBuf::from("config.yaml"), "rl:\n  a: [1\nb: 2\n").unwrap_err();
-    insta::assert_snapshot!(error.to_string(), @r#"config.yaml is not YAML: line 3 column 2: illegal placement of ':' indicator"#);
-    let twice = Layer::text(PathBuf::from("config.yaml"), "mode: rl\nmode: auto\n").unwrap_err();
-    insta::assert_snapshot!(twice.to_string(), @r#"config.yaml is not YAML: line 2 column 1: duplicate mapping key: mode"#);
+    let error = |text: &str| {
+        Layer::text("config.yaml".into(), text)
+            .unwrap_err()
+            .to_string()
+    };
+    insta::assert_snapshot!(error("rl:\n  a: [1\nb: 2\n"), @r#"config.yaml is not YAML: line 3 column 2: illegal placement of ':' indicator"#);
+    insta::assert_snapshot!(error("mode: rl\nmode: auto\n"), @r#"config.yaml is not YAML: line 2 column 1: duplicate mapping key: mode"#);
 }
 
 #[test]
 fn what_is_off_and_not_built_is_not_worth_a_word() {
-    let layer = layer("memory: {use_embeddings: false}\nwechat: {enabled: true}\n");
-    let told: Vec<&str> = layer.inert.iter().map(|it| it.key.as_str()).collect();
-    assert_eq!(told, ["wechat.enabled"]);
+    let layer = read("memory: {use_embeddings: false}\nwechat: {enabled: true}\n");
+    let [inert] = &layer.inert[..] else { panic!() };
+    assert_eq!(inert.key, "wechat.enabled");
 }
 
 #[test]
 fn a_model_of_one_word_is_a_name_unless_it_lies_beside_the_file() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("here"), "").unwrap();
-    let model = |text: &str| {
-        let layer = Layer::text(dir.path().join("config.yaml"), text).unwrap();
-        layer.values()["rl.model"].as_str().unwrap().to_owned()
-    };
-    assert_eq!(model("rl: {model: Qwen3-8B}\n"), "Qwen3-8B");
-    assert_eq!(
-        model("rl: {model: here}\n"),
-        dir.path().join("here").to_string_lossy()
-    );
-    assert_eq!(
-        model("rl: {model: small.gguf}\n"),
-        dir.path().join("small.gguf").to_string_lossy()
-    );
+    let beside = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    for (given, model) in [
+        ("Qwen3-8B", "Qwen3-8B".to_owned()),
+        ("here", beside("here")),
+        ("small.gguf", beside("small.gguf")),
+    ] {
+        let text = format!("rl: {{model: {given}}}\n");
+        let layer = Layer::text(dir.path().join("config.yaml"), &text).unwrap();
+        assert_eq!(layer.values()["rl.model"], model);
+    }
 }

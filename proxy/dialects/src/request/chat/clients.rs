@@ -307,15 +307,15 @@ fn the_owners_words_are_found_in_what_each_agent_sends() {
         let request = ChatRequest::parse(api, Bytes::from(body.to_string())).unwrap();
         let typed = request.utterances().find(Utterance::is_owners);
         assert_eq!(
-            typed.as_ref().map(|it| &*it.text),
+            typed.as_ref().map(|said| &*said.text),
             expected,
             "{name} by {api:?}"
         );
         // The log stores messages, and finds the same text in them.
         let messages = request.to_messages().unwrap();
         let logged = owners_words(&messages).next();
-        assert_eq!(logged.map(|(_, it)| it), typed, "{name} by {api:?}");
-        let shown = utterances(&messages).next().map(|(_, it)| it);
+        assert_eq!(logged.map(|(_, said)| said), typed, "{name} by {api:?}");
+        let shown = utterances(&messages).next().map(|(_, said)| said);
         assert_eq!(shown, request.utterances().next(), "{name} by {api:?}");
     }
     let one = ChatRequest::parse(

@@ -1,5 +1,5 @@
 use metaclaw_chat::{AgentId, typed_at};
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;
@@ -48,36 +48,27 @@ fn what_no_value_can_hold_is_no_reason_to_refuse() {
     assert_eq!(chat.to_messages(), None);
 }
 
-fn owners(request: &ChatRequest) -> Vec<bool> {
-    let messages = request.messages();
-    let is_owners = |it: MessageRef<'_>| it.utterance().is_some_and(|it| it.is_owners());
-    messages.map(is_owners).collect()
-}
-
-/// Returns role and text of each message.
-fn said(api: Api, raw: &str) -> Vec<(Role, String)> {
-    let request = read(api, raw);
-    let each = request.messages();
-    each.map(|message| (message.role(), message.text().into_owned()))
-        .collect()
+/// Each message on a line: its role, `*` if it is the owner's, and its text.
+fn said(request: &ChatRequest) -> String {
+    let line = |message: MessageRef<'_>| {
+        let is_owners = message.utterance().is_some_and(|said| said.is_owners());
+        let mark = if is_owners { "*" } else { "" };
+        format!("{:?}{mark} {:?}\n", message.role(), message.text())
+    };
+    request.messages().map(line).collect()
 }
 
 #[test]
 fn a_chat_is_read_where_it_stands() {
     let raw = r#"{"messages":[{"role":"developer","content":"a"},{"role":"user","content":[{"type":"text","text":"b\n"},{"type":"image_url","image_url":{"url":"x"}},"c"]},{"role":"assistant","content":"d"},{"role":"toolResult","content":"e"},{"role":"user","content":[{"type":"text","text":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}]}"#;
-    let texts = [
-        (Role::System, "a"),
-        (Role::User, "b\n\nc"),
-        (Role::Assistant, ""),
-        (Role::Tool, "e"),
-        (Role::User, "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"),
-    ];
-    assert_eq!(
-        said(Api::Chat, raw),
-        texts.map(|(role, text)| (role, text.to_owned()))
-    );
     let request = read(Api::Chat, raw);
-    assert_eq!(owners(&request), [false, true, false, false, false]);
+    insta::assert_snapshot!(said(&request), @r#"
+    System "a"
+    User* "b\n\nc"
+    Assistant ""
+    Tool "e"
+    User "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"
+    "#);
     let last = request.messages().nth(1).unwrap();
     assert_eq!(
         (last.head(2), last.head(4)),
@@ -89,44 +80,38 @@ fn a_chat_is_read_where_it_stands() {
 #[test]
 fn anthropics_tools_speak_for_themselves() {
     let raw = r#"{"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"messages":[{"role":"user","content":"c"},{"role":"assistant","content":[{"type":"text","text":"d"}]},{"role":"user","content":[{"type":"text","text":"and"},{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"e"}]},{"type":"tool_result","content":"f"}]},{"role":"user","content":[{"type":"tool_result","content":"g"}]}]}"#;
-    let texts = [
-        (Role::System, "a\nb"),
-        (Role::User, "c"),
-        (Role::Assistant, ""),
-        (Role::Tool, "e"),
-        (Role::Tool, "f"),
-        (Role::User, "and"),
-        (Role::Tool, "g"),
-    ];
-    assert_eq!(
-        said(Api::Messages, raw),
-        texts.map(|(role, text)| (role, text.to_owned()))
-    );
-    assert_eq!(
-        owners(&read(Api::Messages, raw)),
-        [false, true, false, false, false, true, false]
-    );
+    insta::assert_snapshot!(said(&read(Api::Messages, raw)), @r#"
+    System "a\nb"
+    User* "c"
+    Assistant ""
+    Tool "e"
+    Tool "f"
+    User* "and"
+    Tool "g"
+    "#);
+    // The fuzz target of identity found this. No client writes it, and the log reads it in this way.
+    let beside = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","text":"its"},{"type":"text","text":"go on"}]}]}"#;
+    insta::assert_snapshot!(said(&read(Api::Messages, beside)), @r#"
+    Tool ""
+    User* "go on"
+    "#);
 }
 
 #[test]
 fn what_a_model_did_in_one_response_is_one_turn() {
     let raw = r#"{"instructions":"a","input":[{"role":"user","content":[{"type":"input_text","text":"b"}]},{"type":"reasoning","summary":[]},{"type":"function_call","call_id":"1","name":"x","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"c"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"d"}]},{"type":"item_reference","id":"i"},{"role":"user","content":"e"}]}"#;
-    let texts = [
-        (Role::System, "a"),
-        (Role::User, "b"),
-        (Role::Assistant, ""),
-        (Role::Tool, "c"),
-        (Role::Assistant, ""),
-        (Role::User, "e"),
-    ];
-    assert_eq!(
-        said(Api::Responses, raw),
-        texts.map(|(role, text)| (role, text.to_owned()))
-    );
+    insta::assert_snapshot!(said(&read(Api::Responses, raw)), @r#"
+    System "a"
+    User* "b"
+    Assistant ""
+    Tool "c"
+    Assistant ""
+    User* "e"
+    "#);
     let one = read(Api::Responses, r#"{"input":"hi"}"#);
-    assert_eq!(owners(&one), [true]);
+    insta::assert_snapshot!(said(&one), @r#"User* "hi""#);
     let none = read(Api::Responses, r#"{"previous_response_id":"r"}"#);
-    assert_eq!(none.messages().count(), 0);
+    assert_eq!(said(&none), "");
 }
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -137,14 +122,19 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A text, some of these parts, or nothing.
+fn any_content(part: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any_text().prop_map(Value::from),
+        vec(part, 0..4).prop_map(Value::from),
+        Just(Value::Null),
+    ]
+}
+
 fn any_part() -> impl Strategy<Value = Value> {
     let text = any_text().prop_map(|text| json!({ "type": "text", "text": text }));
     let text = text.boxed();
-    let result = prop_oneof![
-        any_text().prop_map(Value::from),
-        vec(text.clone(), 0..3).prop_map(Value::from),
-        Just(Value::Null),
-    ];
+    let result = any_content(text.clone());
     prop_oneof![
         text,
         result.prop_map(
@@ -157,33 +147,20 @@ fn any_part() -> impl Strategy<Value = Value> {
 }
 
 fn any_message() -> impl Strategy<Value = Value> {
-    let content = prop_oneof![
-        any_text().prop_map(Value::from),
-        vec(any_part(), 0..4).prop_map(Value::from),
-        Just(Value::Null),
-    ];
-    let role = prop_oneof![
-        Just("user"),
-        Just("assistant"),
-        Just("tool"),
-        Just("system")
-    ];
+    let content = any_content(any_part().boxed());
+    let role = select(vec!["user", "assistant", "tool", "system"]);
     (role, content).prop_map(|(role, content)| json!({ "role": role, "content": content }))
 }
 
 fn any_item() -> impl Strategy<Value = Value> {
     let text = any_text().prop_map(|text| json!({ "type": "input_text", "text": text }));
-    let output = prop_oneof![
-        any_text().prop_map(Value::from),
-        vec(text.boxed(), 0..3).prop_map(Value::from),
-        Just(Value::Null),
-    ];
-    let model = prop_oneof![
-        Just(json!({ "type": "reasoning", "summary": [] })),
-        Just(json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" })),
-        Just(json!({ "type": "web_search_call", "id": "w" })),
-        Just(json!({ "type": "item_reference", "id": "i" })),
-    ];
+    let output = any_content(text.boxed());
+    let model = select(vec![
+        json!({ "type": "reasoning", "summary": [] }),
+        json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" }),
+        json!({ "type": "web_search_call", "id": "w" }),
+        json!({ "type": "item_reference", "id": "i" }),
+    ]);
     prop_oneof![
         2 => any_message(),
         1 => output.prop_map(|output| json!({ "type": "function_call_output", "call_id": "c", "output": output })),
@@ -226,17 +203,6 @@ proptest! {
         let chains = request.chains(ChainHash::start(&agent));
         prop_assert_eq!(&chains[1..], ChainHash::chain(&agent, &expected));
     }
-}
-
-/// The fuzz target of identity found this. No client writes it, and the log reads it in this way.
-#[test]
-fn a_text_beside_what_a_tool_returned_is_not_the_owners() {
-    let raw = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","text":"its"},{"type":"text","text":"go on"}]}]}"#;
-    let expected = [
-        (Role::Tool, String::new()),
-        (Role::User, "go on".to_owned()),
-    ];
-    assert_eq!(said(Api::Messages, raw), expected);
 }
 
 #[test]

@@ -55,8 +55,8 @@ fn markers_without_end_cost_their_length() {
     assert_eq!((said.len(), calls.len()), (text.len(), 0));
 }
 
-/// Returns the calls that are read from a text if two tools are offered, and the remaining text.
-fn slips(text: &str) -> String {
+#[test]
+fn calls_of_offered_tools_may_lack_tags_and_quoted_markup_is_text() {
     let glob =
         json!({ "pattern": { "type": "string" }, "limit": { "type": "integer" }, "path": {} });
     let write = json!({ "path": { "type": "string" }, "text": { "type": "string" } });
@@ -64,145 +64,15 @@ fn slips(text: &str) -> String {
         json!({ "function": { "name": name, "parameters": { "properties": properties } } })
     });
     let options = ToolCallOptions::for_request(&json!({ "tools": tools }), false);
-    let said = read(&options, text);
-    let said: (String, String, Vec<String>) = serde_json::from_str(&said).unwrap();
-    let calls = said.2.iter().map(|call| call.split_once(' ').unwrap().1);
-    let calls: Vec<&str> = calls.collect();
-    format!("{:?} {}", said.1, calls.join("; "))
+    read_as_listed("calls_in_xml", &options);
 }
 
 #[test]
-fn calls_of_offered_tools_may_lack_tags() {
-    let ls = r#"glob {"pattern": "*.md"}"#;
-    let both = r#"glob {"pattern": "*.md", "limit": 5}"#;
-    for (text, said, calls) in [
-        (
-            "I look.\n\n<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>\n</tool_call>",
-            "I look.\n\n",
-            ls,
-        ),
-        (
-            "<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>",
-            "",
-            ls,
-        ),
-        (
-            "<function=glob><parameter=pattern>*.md</parameter></function> and so on",
-            "and so on",
-            ls,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</function>\n</tool_call>",
-            "",
-            ls,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</function>\n</tool_call>\nDone.",
-            "Done.",
-            ls,
-        ),
-        (
-            "<function=glob>\n<parameter=pattern>\n*.md\n</function>",
-            "",
-            ls,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n<parameter=limit>\n5\n</parameter>\n</function>\n</tool_call>",
-            "",
-            both,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n<parameter=limit>\n5\n</function>\n</tool_call>",
-            "",
-            both,
-        ),
-        (
-            "<tool_call><function=glob><parameter=pattern>*.md<parameter=limit>5</parameter></function></tool_call>",
-            "",
-            both,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=limit>\n5\n<parameter=path>\na\n<parameter=pattern>\nb\n</function>\n</tool_call>",
-            "",
-            r#"glob {"limit": 5, "path": "a", "pattern": "b"}"#,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n</function>\n<function=write>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
-            "",
-            r#"glob {}; write {"path": "a"}"#,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\na\n</function>\n</tool_call>\n<tool_call>\n<function=glob>\n<parameter=pattern>\nb\n</parameter>\n</function>\n</tool_call>",
-            "",
-            r#"glob {"pattern": "a"}; glob {"pattern": "b"}"#,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\na\n</function>\n</tool_call>\nAnd:\n<tool_call>\n<function=glob>\n<parameter=pattern>\nb\n</parameter>\n</function>\n</tool_call>",
-            "And:\n",
-            r#"glob {"pattern": "a"}; glob {"pattern": "b"}"#,
-        ),
-        (
-            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>\n</tools>",
-            "</tools>",
-            ls,
-        ),
-    ] {
-        assert_eq!(slips(text), format!("{said:?} {calls}"), "{text}");
-    }
-}
-
-#[test]
-fn an_offered_tool_is_known_behind_its_namespace() {
-    let text = "<function=functions.glob>\n<parameter=limit>\n5\n</parameter>\n</function>";
-    assert_eq!(slips(text), r#""" glob {"limit": 5}"#);
-}
-
-#[test]
-fn a_value_that_quotes_the_markup_is_a_value() {
-    for (value, expected) in [
-        (
-            "Call\n<parameter=path>\nx\n</parameter>\nso.",
-            r"Call\n<parameter=path>\nx\n</parameter>\nso.",
-        ),
-        ("say <parameter=path> first", "say <parameter=path> first"),
-        (
-            "see\n<parameter=other>\nhere",
-            r"see\n<parameter=other>\nhere",
-        ),
-        (
-            "end with </function>\n</tool_call> too",
-            r"end with </function>\n</tool_call> too",
-        ),
-        (
-            "<function=glob>\n</function> is a call",
-            r"<function=glob>\n</function> is a call",
-        ),
-    ] {
-        let text = format!(
-            "<tool_call>\n<function=write>\n<parameter=text>\n{value}\n</parameter>\n</function>\n</tool_call>"
-        );
-        assert_eq!(
-            slips(&text),
-            format!(r#""" write {{"text": "{expected}"}}"#),
-            "{text}"
-        );
-    }
-}
-
-#[test]
-fn what_only_quotes_the_markup_stays_text() {
-    for text in [
-        "Write it so:\n```\n<function=foo>\n<parameter=x>\n1\n</parameter>\n</function>\n```",
-        "<function=foo>\n</function>\n</tool_call>",
-        "a <function=glob of tools",
-        "<function=glob>",
-        "<function=glob>\n<parameter=pattern>\n*.md\n",
-        "<function=glob>\n<parameter=pattern>\na</parameter> b\n</function>",
-        "`<function=...>` begins it",
-        "</tool_call>",
-    ] {
-        assert_eq!(slips(text), format!("{text:?} "), "{text}");
-        assert_eq!(plain(text), json!(["", text, []]).to_string());
+fn what_only_quotes_the_markup_stays_text_without_tools_too() {
+    for (text, _, calls) in testing::rows::<(String, String, Vec<String>)>("calls_in_xml") {
+        if calls.is_empty() {
+            assert_eq!(plain(&text), json!(["", text, []]).to_string());
+        }
     }
 }
 

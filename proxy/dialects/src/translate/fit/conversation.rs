@@ -103,11 +103,11 @@ pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
     let Value::Array(content) = &mut last["content"] else {
         return;
     };
-    if let Some(Value::String(text)) = content.last_mut().and_then(|it| it.get_mut("text")) {
+    if let Some(Value::String(text)) = content.last_mut().and_then(|block| block.get_mut("text")) {
         text.truncate(text.trim_end().len());
     }
     // Thinking cannot be continued.
-    let can_end = content.last().is_some_and(|it| it["type"] == "text");
+    let can_end = content.last().is_some_and(|block| block["type"] == "text");
     if !can_end {
         messages.push(user(CONTINUE));
     }

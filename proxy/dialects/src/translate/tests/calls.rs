@@ -30,10 +30,8 @@ fn piece(index: usize, is_first: bool, arguments: &str) -> String {
 fn blocks(stream: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();
     let mut is_open = false;
-    for data in stream
-        .lines()
-        .filter_map(|line| line.strip_prefix("data: "))
-    {
+    let lines = stream.lines();
+    for data in lines.filter_map(|line| line.strip_prefix("data: ")) {
         let data: Value = serde_json::from_str(data).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         match data["type"].as_str().unwrap() {
@@ -70,15 +68,9 @@ fn calls_whose_pieces_come_mixed_are_blocks_one_after_the_other() {
         piece(0, false, "\"b\":[{}]"),
     ];
     let first = streamed(MessagesToChat, &stream.concat());
-    assert!(
-        first.contains("f0") && !first.contains("f1"),
-        "it waits for the first: {first}"
-    );
-    let rest = [
-        piece(0, false, "} "),
-        piece(1, false, "\"}"),
-        DONE.to_owned(),
-    ];
+    let waits = first.contains("f0") && !first.contains("f1");
+    assert!(waits, "it waits for the first: {first}");
+    let rest = [piece(0, false, "} "), piece(1, false, "\"}"), DONE.into()];
     let out = streamed(MessagesToChat, &(stream.concat() + &rest.concat()));
     assert_eq!(blocks(&out), ["f0{\"b\":[{}]} ", "f1{\"a\":\"}\"}", "f2{}"]);
 }
@@ -92,11 +84,8 @@ fn a_call_begins_at_once_where_the_one_before_is_whole() {
         piece(0, false, " \n"),
     ];
     let out = streamed(MessagesToChat, &stream.concat());
-    assert!(
-        out.contains("f1")
-            && out.ends_with("{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"b\"}}\n\n"),
-        "{out}"
-    );
+    let end = "{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"b\"}}\n\n";
+    assert!(out.contains("f1") && out.ends_with(end), "{out}");
 }
 
 #[test]
@@ -105,8 +94,8 @@ fn what_waits_comes_before_the_text_that_follows() {
     let stream = [
         piece(0, true, ""),
         piece(1, true, "{}"),
-        text.to_owned(),
-        DONE.to_owned(),
+        text.into(),
+        DONE.into(),
     ];
     let out = streamed(MessagesToChat, &stream.concat());
     assert_eq!(blocks(&out), ["f0", "f1{}", "so"]);
@@ -114,12 +103,8 @@ fn what_waits_comes_before_the_text_that_follows() {
 
 #[test]
 fn more_of_a_call_after_its_end_is_refused_and_not_garbled() {
-    let stream = [
-        piece(0, true, "{}"),
-        piece(1, true, "{}"),
-        piece(0, false, "x"),
-    ];
-    let out = streamed(MessagesToChat, &(stream.concat() + DONE));
+    let stream = piece(0, true, "{}") + &piece(1, true, "{}") + &piece(0, false, "x");
+    let out = streamed(MessagesToChat, &(stream + DONE));
     let (_, last) = out.split_once("event: error").unwrap();
     insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: more arguments of the call of f0 came after its end"}}"#);
 }
@@ -168,7 +153,7 @@ fn a_call_waits_for_its_name_and_gets_an_id() {
         call(r#"{"index":0,"function":{"name":"x","arguments":":1}"}}"#),
         call(r#"{"function":{"name":"y","arguments":{"b":2}},"id":""}"#),
         call(r#"{"index":7}"#),
-        "data: [DONE]\n\n".to_owned(),
+        DONE.to_owned(),
     ];
     let out = streamed(MessagesToChat, &stream.concat());
     let (_, blocks) = out.split_once("event: content_block_start").unwrap();
@@ -182,45 +167,37 @@ fn the_ids_of_calls_without_are_unlike_those_of_other_replies() {
         let chunk = format!(
             "data: {{\"id\":\"{reply}\",\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n"
         );
-        let out = streamed(MessagesToChat, &(chunk + "data: [DONE]\n\n"));
+        let out = streamed(MessagesToChat, &(chunk + DONE));
         let reply = Api::Messages.read_sse(out.as_bytes());
         reply.message.unwrap().tool_calls()[0].id.clone()
     };
-    assert_eq!(
-        [id("r-1"), id("r-2"), id("")],
-        ["call_r1_0", "call_r2_0", "call_msg1763600000_0"]
-    );
+    let ids = [id("r-1"), id("r-2"), id("")];
+    assert_eq!(ids, ["call_r1_0", "call_r2_0", "call_msg1763600000_0"]);
 }
 
 #[test]
 fn parallel_calls_that_all_have_index_0_become_blocks_of_their_own() {
-    let call = |id: &str| {
-        format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"{id}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
-        )
+    let whole = |id: &str| {
+        call(&format!(
+            r#"{{"index":0,"id":"{id}","function":{{"name":"f","arguments":"{{}}"}}}}"#
+        ))
     };
-    let out = streamed(
-        MessagesToChat,
-        &(call("a") + &call("b") + "data: [DONE]\n\n"),
-    );
-    let calls = Api::Messages
-        .read_sse(out.as_bytes())
-        .message
-        .unwrap()
-        .tool_calls();
+    let out = streamed(MessagesToChat, &(whole("a") + &whole("b") + DONE));
+    let reply = Api::Messages.read_sse(out.as_bytes());
+    let calls = reply.message.unwrap().tool_calls();
     let calls: Vec<_> = calls
         .iter()
-        .map(|c| (c.id.as_str(), c.arguments.as_str()))
+        .map(|call| (&*call.id, &*call.arguments))
         .collect();
     assert_eq!(calls, [("a", "{}"), ("b", "{}")]);
 }
 
 #[test]
 fn arguments_without_a_name_are_not_kept_without_limit() {
-    let piece = "x".repeat(1 << 18);
-    let piece = format!(
-        "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"
-    );
+    let long = "x".repeat(1 << 18);
+    let piece = call(&format!(
+        r#"{{"index":0,"function":{{"arguments":"{long}"}}}}"#
+    ));
     let out = streamed(MessagesToChat, &piece.repeat(5));
     let (_, last) = out.split_once("event: error").unwrap();
     insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: a call's arguments came, but no name"}}"#);

@@ -34,34 +34,24 @@ fn a_whole_completion_becomes_a_message() {
 
 #[test]
 fn every_reason_to_stop_has_its_word() {
-    let finish = |reason: &str| {
+    for (reason, word) in [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("tool_use", "stop"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "stop"),
+    ] {
         let body = json!({ "content": [{ "type": "text", "text": "x" }], "stop_reason": reason, "usage": {} });
-        replied(ChatToMessages, &body)["choices"][0]["finish_reason"].clone()
-    };
-    let reasons = [
-        "end_turn",
-        "stop_sequence",
-        "max_tokens",
-        "model_context_window_exceeded",
-        "tool_use",
-        "refusal",
-        "pause_turn",
-    ];
-    let words = reasons.map(finish);
-    assert_eq!(
-        words,
-        [
-            "stop",
-            "stop",
-            "length",
-            "length",
-            "stop",
-            "content_filter",
-            "stop"
-        ]
-    );
-
-    let stop = |reason: &str| {
+        let choice = &replied(ChatToMessages, &body)["choices"][0];
+        assert_eq!(choice["finish_reason"], word, "{reason}");
+    }
+    for (reason, stop, sequence) in [
+        ("stop", "stop_sequence", Some("END")),
+        ("length", "max_tokens", None),
+        ("content_filter", "refusal", None),
+    ] {
         let message = json!({ "role": "assistant", "content": "x" });
         let body = json!({ "choices": [{ "message": message, "finish_reason": reason, "stop_reason": "END" }] });
         let asked = ReplyContext {
@@ -70,15 +60,9 @@ fn every_reason_to_stop_has_its_word() {
         };
         let out = reply(MessagesToChat, &asked, body.to_string().as_bytes()).unwrap();
         let out: Value = serde_json::from_slice(&out.body).unwrap();
-        format!("{} {}", out["stop_reason"], out["stop_sequence"])
-    };
-    let words = ["stop", "length", "content_filter"].map(stop);
-    assert_eq!(
-        words,
-        [
-            "\"stop_sequence\" \"END\"",
-            "\"max_tokens\" null",
-            "\"refusal\" null"
-        ]
-    );
+        assert_eq!(
+            [&out["stop_reason"], &out["stop_sequence"]],
+            [&json!(stop), &json!(sequence)]
+        );
+    }
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::testing;
 
 fn refused(direction: Direction, body: &Value) -> String {
     let error = request(direction, body).unwrap_err();
@@ -84,19 +85,13 @@ fn every_tool_choice_has_its_word() {
         let back = request(MessagesToChat, &there).unwrap();
         assert_eq!(back["tool_choice"], choice, "{there}");
     }
-    let alone = json!({ "messages": [{ "role": "user", "content": "x" }], "tool_choice": "auto", "parallel_tool_calls": false });
-    let there = request(ChatToMessages, &alone).unwrap();
-    assert_eq!(there.get("tool_choice"), None, "{there}");
 }
 
 #[test]
 fn the_limit_on_tokens_is_always_said() {
     let user = json!([{ "role": "user", "content": "x" }]);
-    let there = request(
-        ChatToMessages,
-        &json!({ "messages": user, "max_tokens": null }),
-    )
-    .unwrap();
+    let unlimited = json!({ "messages": user, "max_tokens": null });
+    let there = request(ChatToMessages, &unlimited).unwrap();
     assert_eq!(there["max_tokens"], DEFAULT_MAX_TOKENS);
     let limit = |model: &str| {
         let body = json!({ "model": model, "max_tokens": 9, "messages": user });
@@ -109,126 +104,64 @@ fn the_limit_on_tokens_is_always_said() {
     assert!(!limit("gpt-4.1") && !limit("o1lama") && !limit("qwen3"));
 }
 
+/// Each row has the direction, a request, and fields of the translated one, or the error. `*` stands for all fields.
 #[test]
-fn what_signed_thinking_there_is_goes_back_to_its_maker() {
-    let signed = json!({ "type": "thinking", "thinking": "hm", "signature": "EqQB" });
-    let redacted = json!({ "type": "redacted_thinking", "data": "Eo8B" });
-    let unsigned = json!({ "type": "thinking", "thinking": "hm", "signature": "" });
-    let body = json!({ "messages": [
-        { "role": "user", "content": "x" },
-        { "role": "assistant", "content": "y", "reasoning_content": "hm", "thinking_blocks": [signed, unsigned, redacted] },
-    ] });
-    let there = request(ChatToMessages, &body).unwrap();
-    let said = json!([signed, redacted, { "type": "text", "text": "y" }]);
-    assert_eq!(there["messages"][1]["content"], said);
+fn every_request_of_the_table_is_translated_as_it_says() {
+    for (why, direction, body, expected) in
+        testing::rows::<(String, String, Value, Value)>("requests")
+    {
+        let direction = match &*direction {
+            "chat_to_messages" => ChatToMessages,
+            "messages_to_chat" => MessagesToChat,
+            _ => ResponsesToChat,
+        };
+        let sent = request(direction, &body);
+        match (sent, expected) {
+            (Err(error), Value::String(said)) => assert_eq!(error.to_string(), said, "{why}"),
+            (Ok(sent), Value::Object(fields)) => {
+                for (name, expected) in fields {
+                    let given = if name == "*" {
+                        Some(&sent)
+                    } else {
+                        sent.get(&name)
+                    };
+                    let expected = Some(&expected).filter(|expected| !expected.is_null());
+                    assert_eq!(given, expected, "{why}: {name}");
+                }
+            }
+            (sent, _) => panic!("{why}: {sent:?}"),
+        }
+    }
+}
+
+/// Returns why each field of a table is refused.
+fn refused_rows(direction: Direction, table: &str) -> Vec<String> {
+    let refuse = |(field, value): (String, Value)| {
+        let mut body = json!({ "messages": [{ "role": "user", "content": "x" }] });
+        body[field] = value;
+        refused(direction, &body)
+    };
+    testing::rows(table).into_iter().map(refuse).collect()
 }
 
 #[test]
 fn what_anthropic_has_not_is_refused_by_name() {
-    let with = |field: &str, value: Value| {
-        let mut body = json!({ "messages": [{ "role": "user", "content": "x" }] });
-        body[field] = value;
-        refused(ChatToMessages, &body)
-    };
-    let said = [
-        with("n", json!(2)),
-        with("logprobs", json!(true)),
-        with("presence_penalty", json!(0.5)),
-        with("logit_bias", json!({ "50256": -100 })),
-        with("response_format", json!({ "type": "json_object" })),
-        with("functions", json!([{ "name": "f" }])),
-        with(
-            "tools",
-            json!([{ "type": "custom", "custom": { "name": "f" } }]),
-        ),
-        with("tools", json!({})),
-        with("tool_choice", json!({ "type": "allowed_tools" })),
-        with("stop", json!(["a", 7])),
-        with("messages", json!([{ "role": "user", "content": " " }])),
-        with("messages", json!([{ "role": "critic", "content": "x" }])),
-        with("messages", json!([{ "role": "user", "content": 7 }])),
-        with(
-            "messages",
-            json!([{ "role": "user", "content": [{ "type": "input_audio", "input_audio": {} }] }]),
-        ),
-        with(
-            "messages",
-            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "file:///x" } }] }]),
-        ),
-        with(
-            "messages",
-            json!([{ "role": "user", "content": [{ "type": "file", "file": { "file_id": "file-1" } }] }]),
-        ),
-    ];
+    let said = refused_rows(ChatToMessages, "refused_for_anthropic");
     insta::assert_snapshot!(said.join("\n"));
 }
 
 #[test]
 fn what_chat_has_not_is_refused_by_name() {
-    let with = |field: &str, value: Value| {
-        let mut body = json!({ "messages": [{ "role": "user", "content": "x" }] });
-        body[field] = value;
-        refused(MessagesToChat, &body)
-    };
-    let content = |block: Value| with("messages", json!([{ "role": "user", "content": [block] }]));
-    let said = [
-        with(
-            "tools",
-            json!([{ "type": "web_search_20250305", "name": "web_search" }]),
-        ),
-        with(
-            "mcp_servers",
-            json!([{ "type": "url", "url": "https://example.com" }]),
-        ),
-        with("output_config", json!({ "format": { "type": "grammar" } })),
-        with("stop_sequences", json!("x")),
-        with("system", json!([{ "type": "image" }])),
-        with("messages", json!([{ "role": "tool", "content": "x" }])),
-        content(json!({ "type": "container_upload", "file_id": "f" })),
-        content(json!({ "type": "image", "source": { "type": "file", "file_id": "f" } })),
-        content(
-            json!({ "type": "document", "source": { "type": "url", "url": "https://example.com/a.pdf" } }),
-        ),
-        content(json!({ "type": "tool_result", "content": "x" })),
-        content(json!({ "text": "x" })),
-        refused(MessagesToChat, &json!([])),
-    ];
+    let mut said = refused_rows(MessagesToChat, "refused_for_chat");
+    said.push(refused(MessagesToChat, &json!([])));
     insta::assert_snapshot!(said.join("\n"));
 }
 
 #[test]
-fn a_message_of_nothing_does_not_stand_between_two_of_one_side() {
-    let body = json!({ "messages": [{ "role": "user", "content": "a" }, { "role": "assistant", "content": " \n" },
-        { "role": "assistant", "content": null, "tool_calls": [] }, { "role": "user", "content": "b" }] });
-    let there = request(ChatToMessages, &body).unwrap();
-    let said = json!([{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }]);
-    assert_eq!(there["messages"], said);
-}
-
-#[test]
-fn a_user_that_the_other_side_refuses_is_left_out() {
-    let user = json!([{ "role": "user", "content": "x" }]);
-    let there = request(
-        ChatToMessages,
-        &json!({ "messages": user, "user": "a@b.example" }),
-    );
-    assert_eq!(there.unwrap().get("metadata"), None);
-    let long = json!({ "messages": user, "metadata": { "user_id": "u".repeat(65) } });
-    assert_eq!(request(MessagesToChat, &long).unwrap().get("user"), None);
-}
-
-#[test]
-fn a_schema_that_does_not_say_that_it_is_an_objects_is_told_to() {
-    let schema = |parameters: Value| {
-        let function = json!({ "name": "f", "parameters": parameters });
-        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }],
-            "tools": [{ "type": "function", "function": function }] });
-        let out = request(ChatToMessages, &body);
-        out.map(|out| out["tools"][0]["input_schema"].to_string())
-    };
-    assert_eq!(schema(json!({})).unwrap(), r#"{"type":"object"}"#);
-    let given = schema(json!({ "properties": { "a": {} } })).unwrap();
-    assert_eq!(given, r#"{"properties":{"a":{}},"type":"object"}"#);
-    let error = schema(json!([])).unwrap_err();
+fn a_schema_that_is_no_object_is_refused() {
+    let function = json!({ "name": "f", "parameters": [] });
+    let tools = [json!({ "type": "function", "function": function })];
+    let body = json!({ "messages": [{ "role": "user", "content": "x" }], "tools": tools });
+    let error = request(ChatToMessages, &body).unwrap_err();
     assert_eq!(error.field(), Some("tools[0].function.parameters"));
 }

@@ -29,13 +29,12 @@ fn events(chunks: &[Value]) -> (Vec<Value>, Value) {
     let stream = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
     let stream = stream.collect::<String>() + "data: [DONE]\n\n";
     let context = ReplyContext::for_request(ResponsesToChat, &codex(&json!("hi")), 7);
-    let out = rewritten(
-        super::stream(ResponsesToChat, &context),
-        [stream.as_bytes()],
-    );
-    let out = String::from_utf8(out).unwrap();
+    let rewrite = super::stream(ResponsesToChat, &context);
+    let out = String::from_utf8(rewritten(rewrite, [stream.as_bytes()])).unwrap();
     let data = out.lines().filter_map(|line| line.strip_prefix("data: "));
-    let events: Vec<Value> = data.map(|it| serde_json::from_str(it).unwrap()).collect();
+    let events: Vec<Value> = data
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
     let last = events[events.len() - 1]["response"].clone();
     (events, last)
 }
@@ -49,55 +48,16 @@ fn ends(reason: &str) -> Value {
 }
 
 fn kinds(events: &[Value]) -> Vec<&str> {
-    let kinds = events.iter().map(|it| it["type"].as_str().unwrap());
-    kinds
-        .map(|kind| kind.strip_prefix("response.").unwrap())
-        .collect()
-}
-
-#[test]
-fn a_conversation_of_codex_is_one_that_chat_servers_take() {
-    let text = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
-    let chat = asked(&json!([
-        text("developer", "You are Codex."), text("developer", "Skills."),
-        text("user", "<environment_context/>"), text("user", "List the files."),
-        { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "Let me look." }], "encrypted_content": "gAAA" },
-        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Looking." }] },
-        { "type": "function_call", "call_id": "a", "name": "exec", "arguments": "{\"cmd\":\"ls\"}" },
-        { "type": "function_call", "call_id": "b", "name": "spawn", "namespace": "agents", "arguments": "" },
-        { "type": "function_call_output", "call_id": "b", "output": [{ "type": "input_text", "text": "seen" }, { "type": "input_image", "image_url": "data:image/png;base64,iV" }] },
-        { "type": "function_call_output", "call_id": "a", "output": "notes.txt" },
-        { "type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin" },
-        { "type": "custom_tool_call_output", "call_id": "c", "output": "done" },
-        text("developer", "You may write now."), text("user", "Go on."),
-    ]));
-    let user = "You may write now.\n\nGo on.";
-    assert_eq!(
-        chat["messages"],
-        json!([
-            { "role": "system", "content": "You are Codex.\n\nSkills." },
-            { "role": "user", "content": "<environment_context/>\n\nList the files." },
-            { "role": "assistant", "content": "Looking.", "reasoning_content": "Let me look.", "tool_calls": [
-                { "id": "a", "type": "function", "function": { "name": "exec", "arguments": "{\"cmd\":\"ls\"}" } },
-                { "id": "b", "type": "function", "function": { "name": "agents__spawn", "arguments": "{}" } },
-            ] },
-            { "role": "tool", "tool_call_id": "a", "content": "notes.txt" },
-            { "role": "tool", "tool_call_id": "b", "content": "seen" },
-            { "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "data:image/png;base64,iV" } }] },
-            { "role": "assistant", "content": null, "tool_calls": [
-                { "id": "c", "type": "function", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Begin\"}" } },
-            ] },
-            { "role": "tool", "tool_call_id": "c", "content": "done" },
-            { "role": "user", "content": user },
-        ])
-    );
+    let kinds = events.iter().map(|event| event["type"].as_str().unwrap());
+    let kinds = kinds.map(|kind| kind.strip_prefix("response.").unwrap());
+    kinds.collect()
 }
 
 #[test]
 fn tools_become_functions_and_those_of_the_provider_are_left_out() {
     let chat = asked(&json!("hi"));
     let names = chat["tools"].as_array().unwrap().iter();
-    let names: Vec<_> = names.map(|it| &it["function"]["name"]).collect();
+    let names: Vec<_> = names.map(|tool| &tool["function"]["name"]).collect();
     assert_eq!(names, ["exec", "apply_patch", "agents__spawn"]);
     let patch = &chat["tools"][1]["function"];
     assert_eq!(patch["parameters"]["required"], json!(["input"]));
@@ -108,128 +68,36 @@ fn tools_become_functions_and_those_of_the_provider_are_left_out() {
         "{description}"
     );
     assert_eq!(chat["tool_choice"], "auto");
-    let fields: Vec<&str> = chat
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
-    assert_eq!(
-        fields,
-        [
-            "model",
-            "messages",
-            "stream",
-            "stream_options",
-            "tools",
-            "tool_choice"
-        ]
-    );
-}
-
-#[test]
-fn what_steers_the_reply_goes_along() {
-    let body = json!({
-        "model": "m", "instructions": "Be brief.", "input": "hi", "max_output_tokens": 9, "temperature": 0.5,
-        "parallel_tool_calls": false, "safety_identifier": "u", "reasoning": { "effort": "low" },
-        "tools": [{ "type": "function", "name": "f" }, { "type": "function", "name": "g" }],
-        "tool_choice": { "type": "allowed_tools", "mode": "required", "tools": [{ "type": "function", "name": "g" }] },
-        "text": { "format": { "type": "json_schema", "name": "n", "strict": true, "schema": { "type": "object" } } },
-    });
-    let chat = request(ResponsesToChat, &body).unwrap();
-    assert_eq!(
-        chat,
-        json!({
-            "model": "m",
-            "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "hi" }],
-            "max_tokens": 9, "temperature": 0.5, "user": "u",
-            "response_format": { "type": "json_schema", "json_schema": { "name": "n", "strict": true, "schema": { "type": "object" } } },
-            "tools": [{ "type": "function", "function": { "name": "g" } }],
-            "tool_choice": "required", "parallel_tool_calls": false,
-        })
-    );
-    let mut reasoning = body;
-    reasoning["model"] = "gpt-5".into();
-    let chat = request(ResponsesToChat, &reasoning).unwrap();
-    assert_eq!(chat["reasoning_effort"], "low");
-    assert_eq!(chat["max_completion_tokens"], 9);
-    assert_eq!(chat["temperature"], Value::Null);
-}
-
-#[test]
-fn what_would_change_the_reply_is_refused_by_name() {
-    let refused = |more: &Value| {
-        let mut body = json!({ "model": "m", "input": "hi" });
-        let more = more.as_object().unwrap().clone();
-        body.as_object_mut().unwrap().extend(more);
-        request(ResponsesToChat, &body).unwrap_err().to_string()
-    };
-    let said = [
-        json!({ "background": true }),
-        json!({ "conversation": "conv_1" }),
-        json!({ "tool_choice": { "type": "web_search" } }),
-        json!({ "tool_choice": "required" }),
-        json!({ "input": [{ "role": "user", "content": [{ "type": "input_file", "file_id": "f" }] }] }),
-        json!({ "input": [{ "type": "item_reference", "id": "msg_1" }] }),
-        json!({ "input": [] }),
-    ];
-    insta::assert_snapshot!(said.map(|more| refused(&more)).join("\n"), @r#"
-    background is true, which cannot be said in chat completions; allowed: false
-    conversation is "conv_1", which cannot be said in chat completions; allowed: the items themselves in "input"
-    tool_choice is {"type":"web_search"}, which cannot be said in chat completions; allowed: "auto", "none", "required", and functions and custom tools that the request offers
-    tool_choice is "required", which cannot be said in chat completions; allowed: "auto", "none", "required", and functions and custom tools that the request offers
-    input[0].content[0].file_id is "f", which cannot be said in chat completions; allowed: the file itself as "file_data"
-    input[0].type is "item_reference", which cannot be said in chat completions; allowed: the item itself, as upstream keeps none
-    input is [], but must be a text, or at least one item that says something
-    "#);
+    let fields: Vec<String> = chat.as_object().unwrap().keys().cloned().collect();
+    let expected = "model messages stream stream_options tools tool_choice";
+    assert_eq!(fields.join(" "), expected);
 }
 
 #[test]
 fn a_reply_comes_item_by_item() {
+    let call = |call: Value| chunk(&json!({ "tool_calls": [call] }));
     let (events, last) = events(&[
         chunk(&json!({ "role": "assistant", "content": "" })),
         chunk(&json!({ "reasoning_content": "Hm." })),
         chunk(&json!({ "content": "Look" })),
         chunk(&json!({ "content": "ing." })),
-        chunk(
-            &json!({ "tool_calls": [{ "index": 0, "id": "a", "function": { "name": "agents__spawn", "arguments": "" } }] }),
+        call(
+            json!({ "index": 0, "id": "a", "function": { "name": "agents__spawn", "arguments": "" } }),
         ),
-        chunk(
-            &json!({ "tool_calls": [{ "index": 1, "id": "b", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Be" } }] }),
+        call(
+            json!({ "index": 1, "id": "b", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Be" } }),
         ),
-        chunk(&json!({ "tool_calls": [{ "index": 1, "function": { "arguments": "gin\"}" } }] })),
+        call(json!({ "index": 1, "function": { "arguments": "gin\"}" } })),
         ends("tool_calls"),
         json!({ "choices": [], "usage": { "prompt_tokens": 20, "completion_tokens": 3, "prompt_tokens_details": { "cached_tokens": 8 }, "completion_tokens_details": { "reasoning_tokens": 1 } } }),
     ]);
-    assert_eq!(
-        kinds(&events),
-        [
-            "created",
-            "in_progress",
-            "output_item.added",
-            "reasoning_summary_part.added",
-            "reasoning_summary_text.delta",
-            "reasoning_summary_text.done",
-            "reasoning_summary_part.done",
-            "output_item.done",
-            "output_item.added",
-            "content_part.added",
-            "output_text.delta",
-            "output_text.delta",
-            "output_text.done",
-            "content_part.done",
-            "output_item.done",
-            "output_item.added",
-            "function_call_arguments.delta",
-            "function_call_arguments.done",
-            "output_item.done",
-            "output_item.added",
-            "custom_tool_call_input.delta",
-            "custom_tool_call_input.done",
-            "output_item.done",
-            "completed",
-        ]
-    );
+    insta::assert_snapshot!(kinds(&events).join(" ").replace(" output_item.added", "\noutput_item.added"), @"
+    created in_progress
+    output_item.added reasoning_summary_part.added reasoning_summary_text.delta reasoning_summary_text.done reasoning_summary_part.done output_item.done
+    output_item.added content_part.added output_text.delta output_text.delta output_text.done content_part.done output_item.done
+    output_item.added function_call_arguments.delta function_call_arguments.done output_item.done
+    output_item.added custom_tool_call_input.delta custom_tool_call_input.done output_item.done completed
+    ");
     assert_eq!(
         last["output"],
         json!([

@@ -8,61 +8,21 @@ const TABLE: &str = include_str!("../../../../chat/src/words.tsv");
 
 /// What a kind of word becomes without and beside a call in a chat completion and in Anthropic's messages, and in a
 /// response.
-const KINDS: [(&str, [&str; 2], [&str; 2], &str); 7] = [
-    (
-        "done",
-        ["stop", "tool_calls"],
-        ["end_turn", "tool_use"],
-        "completed",
-    ),
-    (
-        "called",
-        ["stop", "tool_calls"],
-        ["end_turn", "tool_use"],
-        "completed",
-    ),
-    (
-        "paused",
-        ["stop", "tool_calls"],
-        ["end_turn", "tool_use"],
-        "completed",
-    ),
-    (
-        "length",
-        ["length"; 2],
-        ["max_tokens"; 2],
-        "max_output_tokens",
-    ),
-    (
-        "window",
-        ["length"; 2],
-        ["model_context_window_exceeded"; 2],
-        "max_output_tokens",
-    ),
-    (
-        "filtered",
-        ["content_filter"; 2],
-        ["refusal"; 2],
-        "content_filter",
-    ),
-    ("broken", ["error"; 2], ["error"; 2], "error"),
-];
+const KINDS: &str = "\
+done      stop tool_calls   end_turn tool_use   completed
+called    stop tool_calls   end_turn tool_use   completed
+paused    stop tool_calls   end_turn tool_use   completed
+length    length length   max_tokens max_tokens   max_output_tokens
+window    length length   model_context_window_exceeded model_context_window_exceeded   max_output_tokens
+filtered  content_filter content_filter   refusal refusal   content_filter
+broken    error error   error error   error";
 
 /// The arguments of a reply's call, or `None` for a text.
 const SAID: [Option<&str>; 3] = [None, Some("{\"x\":1}"), Some("{\"x\":")];
 
 fn events(events: &[Value]) -> String {
-    let lines: Vec<String> = events
-        .iter()
-        .map(|data| {
-            format!(
-                "data: {data}
-
-"
-            )
-        })
-        .collect();
-    lines.concat()
+    let lines = events.iter().map(|data| format!("data: {data}\n\n"));
+    lines.collect()
 }
 
 fn chat(arguments: Option<&str>, word: &str, is_stream: bool) -> String {
@@ -92,7 +52,10 @@ fn messages(arguments: Option<&str>, word: impl Into<Value>, is_stream: bool) ->
     if !is_stream {
         // What is not JSON cannot be in a whole message.
         let input = arguments.map(|text| serde_json::from_str(text).unwrap_or(json!({})));
-        let block = input.map_or_else(|| json!({ "type": "text", "text": "x" }), |it| call(&it));
+        let block = input.map_or_else(
+            || json!({ "type": "text", "text": "x" }),
+            |input| call(&input),
+        );
         return message(&json!([block]), &word).to_string();
     }
     let (block, delta) = match arguments {
@@ -126,10 +89,13 @@ fn reason(reply: &[u8], is_stream: bool) -> String {
     };
     let events: Vec<Value> = lines
         .iter()
-        .flat_map(|it| serde_json::from_str(it))
+        .flat_map(|line| serde_json::from_str(line))
         .collect();
-    let is_error = |it: &Value| {
-        it["type"] == "error" || it["type"] == "response.failed" || it["error"].is_object()
+    let is_error = |event: &Value| {
+        ["error", "response.failed"]
+            .map(Value::from)
+            .contains(&event["type"])
+            || event["error"].is_object()
     };
     if events.iter().any(is_error) {
         return "error".to_owned();
@@ -147,7 +113,7 @@ fn reason(reply: &[u8], is_stream: bool) -> String {
         events
             .iter()
             .rev()
-            .find_map(|it| it.pointer(place)?.as_str())
+            .find_map(|event| event.pointer(place)?.as_str())
     };
     places.iter().find_map(last).unwrap_or_default().to_owned()
 }
@@ -172,10 +138,11 @@ fn every_word_is_understood_between_all_apis() {
     let mut n_words = 0;
     for line in TABLE.lines() {
         let mut columns = line.split('\t');
-        let Some((_, of_chat, of_messages, of_responses)) = columns
-            .next()
-            .and_then(|kind| KINDS.into_iter().find(|it| it.0 == kind))
-        else {
+        let named = columns.next();
+        let mut kinds = KINDS
+            .lines()
+            .map(|kind| kind.split_whitespace().collect::<Vec<_>>());
+        let Some(kind) = kinds.find(|kind| named == Some(kind[0])) else {
             continue;
         };
         let word = columns.next().unwrap();
@@ -185,10 +152,10 @@ fn every_word_is_understood_between_all_apis() {
             for (n, arguments) in SAID.into_iter().enumerate() {
                 let has_call = usize::from(n > 0);
                 for (path, expected) in [
-                    (&[ChatToMessages][..], of_chat[has_call]),
-                    (&[MessagesToChat], of_messages[has_call]),
-                    (&[ResponsesToChat], of_responses),
-                    (&[ResponsesToChat, ChatToMessages], of_responses),
+                    (&[ChatToMessages][..], kind[1 + has_call]),
+                    (&[MessagesToChat], kind[3 + has_call]),
+                    (&[ResponsesToChat], kind[5]),
+                    (&[ResponsesToChat, ChatToMessages], kind[5]),
                 ] {
                     for is_stream in [false, true] {
                         let answer = match path.last().unwrap().upstream() {

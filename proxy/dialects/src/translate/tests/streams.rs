@@ -2,88 +2,9 @@ use serde_json::json;
 
 use super::*;
 
-const ANTHROPIC: &str = r#"event: message_start
-data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":12,"cache_creation_input_tokens":0,"cache_read_input_tokens":100,"output_tokens":1}}}
+const ANTHROPIC: &str = include_str!("anthropic.sse");
 
-event: content_block_start
-data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
-
-event: ping
-data: {"type": "ping"}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"The weather, "}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"then."}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQBCgIYAhIM"}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":0}
-
-event: content_block_start
-data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Let me \"check\"."}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":1}
-
-event: content_block_start
-data: {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_01","name":"get_weather","input":{}}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":""}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"location\":"}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":" \"Paris\"}"}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":2}
-
-event: content_block_start
-data: {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_02","name":"now","input":{}}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":3}
-
-event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":89}}
-
-event: message_stop
-data: {"type":"message_stop"}
-
-"#;
-
-const CHAT: &str = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
-
-: keep-alive
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"content":"I "},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"content":"look."},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"exec","arguments":""}}]},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"command\":"}}]},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"ls\"}"}},{"index":1,"id":"call_2","type":"function","function":{"name":"now","arguments":"{}"}}]},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
-
-data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"qwen3","choices":[],"usage":{"prompt_tokens":110,"completion_tokens":9,"total_tokens":119,"prompt_tokens_details":{"cached_tokens":100}}}
-
-data: [DONE]
-
-"#;
+const CHAT: &str = include_str!("chat.sse");
 
 #[test]
 fn anthropics_stream_becomes_chunks() {
@@ -120,10 +41,8 @@ fn an_emoji_torn_between_two_events_does_not_end_the_reply() {
     let chunk = |text: &str| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };
-    let out = streamed(
-        MessagesToChat,
-        &(chunk("a\\ud83d") + &chunk("\\ude00b") + "data: [DONE]\n\n"),
-    );
+    let torn = chunk("a\\ud83d") + &chunk("\\ude00b") + "data: [DONE]\n\n";
+    let out = streamed(MessagesToChat, &torn);
     let reply = Api::Messages.read_sse(out.as_bytes());
     assert!(reply.ended && reply.error.is_none(), "{out}");
     assert_eq!(reply.message.unwrap().text(), "a\u{fffd}\u{fffd}b");
@@ -133,16 +52,10 @@ fn an_emoji_torn_between_two_events_does_not_end_the_reply() {
 fn what_keeps_a_silent_stream_alive_does_so_here() {
     let (begun, _) = CHAT.split_once(": keep-alive").unwrap();
     let alive = format!(": early\n\n{begun}: a\n\n: b\r\n\r\n\n\n");
-    assert_eq!(
-        streamed(MessagesToChat, &alive)
-            .matches("event: ping")
-            .count(),
-        3
-    );
-    assert!(
-        streamed(MessagesToChat, &alive).starts_with(": ping\n\nevent: message_start"),
-        "before their first word servers are silent longest"
-    );
+    let out = streamed(MessagesToChat, &alive);
+    assert_eq!(out.matches("event: ping").count(), 3);
+    // Servers are silent longest before their first word.
+    assert!(out.starts_with(": ping\n\nevent: message_start"), "{out}");
     let alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n: a\n\n";
     let (out, _) = cut_off(ChatToMessages, alive);
     assert_eq!(out, ": ping\n\n: ping\n\n");
@@ -150,38 +63,30 @@ fn what_keeps_a_silent_stream_alive_does_so_here() {
 
 #[test]
 fn a_cut_stream_stays_cut_wherever_it_is_cut() {
-    for (direction, stream, ends) in [
-        (
-            ChatToMessages,
-            ANTHROPIC,
-            ["\"finish_reason\":\"", "[DONE]"],
-        ),
-        (MessagesToChat, CHAT, ["message_stop", "\"stop_reason\":\""]),
+    let [finish, stop] = ["finish_reason\":\"", "stop_reason\":\""];
+    for (direction, stream, last_words, ends) in [
+        (ChatToMessages, ANTHROPIC, stop, [finish, "[DONE]"]),
+        (MessagesToChat, CHAT, finish, ["message_stop", stop]),
     ] {
-        let last_words = stream
-            .find("stop_reason\":\"")
-            .or_else(|| stream.find("finish_reason\":\""));
-        for at in 0..last_words.unwrap() {
+        for at in 0..stream.find(last_words).unwrap() {
             let (out, end) = cut_off(direction, &stream[..at]);
             let whole = out + &end;
-            assert!(
-                !ends.iter().any(|mark| whole.contains(mark)),
-                "cut at {at}: {whole}"
-            );
+            let has_ended = ends.iter().any(|mark| whole.contains(mark));
+            assert!(!has_ended, "cut at {at}: {whole}");
         }
     }
 }
 
 #[test]
 fn every_piece_goes_out_when_it_comes() {
-    for (direction, stream) in [(ChatToMessages, ANTHROPIC), (MessagesToChat, CHAT)] {
-        let at = stream
-            .find("look.")
-            .or_else(|| stream.find("check"))
-            .unwrap();
+    for (direction, stream, word) in [
+        (ChatToMessages, ANTHROPIC, "check"),
+        (MessagesToChat, CHAT, "look."),
+    ] {
+        let at = stream.find(word).unwrap();
         let end = at + stream[at..].find("\n\n").unwrap() + 2;
         let (out, _) = cut_off(direction, &stream[..end]);
-        assert!(out.contains("look.") || out.contains("check"), "{out}");
+        assert!(out.contains(word), "{out}");
     }
 }
 
@@ -230,24 +135,15 @@ fn a_done_without_a_reason_is_an_end_too() {
 
 #[test]
 fn a_reply_that_its_server_broke_off_does_not_look_ended() {
-    for reason in [
-        "abort",
-        "error",
-        "insufficient_system_resource",
-        "network_error",
-    ] {
-        let stream = CHAT.replace(
-            "\"finish_reason\":\"tool_calls\"",
-            &format!("\"finish_reason\":\"{reason}\""),
-        );
+    let reasons = "abort error insufficient_system_resource network_error";
+    for reason in reasons.split(' ') {
+        let stream = CHAT.replace("reason\":\"tool_calls\"", &format!("reason\":\"{reason}\""));
         assert!(!Api::Chat.read_sse(stream.as_bytes()).is_whole());
         let (without_done, _) = stream.split_once("data: [DONE]").unwrap();
         for stream in [&stream, without_done] {
             let out = streamed(MessagesToChat, stream);
-            assert!(
-                out.contains("event: error") && !out.contains("message_stop"),
-                "{out}"
-            );
+            let is_broken = out.contains("event: error") && !out.contains("message_stop");
+            assert!(is_broken, "{out}");
         }
         let body =
             json!({ "choices": [{ "message": { "content": "x" }, "finish_reason": reason }] });
@@ -270,10 +166,8 @@ fn an_error_in_the_midst_is_the_last_word() {
 
     let (begun, rest) = ANTHROPIC.split_once("event: content_block_start").unwrap();
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
-    let out = streamed(
-        ChatToMessages,
-        &format!("{begun}{error}event: content_block_start{rest}"),
-    );
+    let stream = format!("{begun}{error}event: content_block_start{rest}");
+    let out = streamed(ChatToMessages, &stream);
     let (_, last) = out.split_once("data: {\"error").unwrap();
     insta::assert_snapshot!(last, @r#"":{"message":"Overloaded","type":"overloaded_error","param":null,"code":null}}"#);
 }
@@ -281,17 +175,13 @@ fn an_error_in_the_midst_is_the_last_word() {
 #[test]
 fn what_cannot_be_read_is_said_and_ends_the_reply() {
     let (begun, rest) = CHAT.split_once(": keep-alive").unwrap();
-    let out = streamed(
-        MessagesToChat,
-        &format!("{begun}data: {{\"choices\":[\n\n{rest}"),
-    );
+    let stream = format!("{begun}data: {{\"choices\":[\n\n{rest}");
+    let out = streamed(MessagesToChat, &stream);
     let (_, last) = out.split_once("event: error").unwrap();
     insta::assert_snapshot!(last, @r#"data: {"type":"error","error":{"type":"api_error","message":"an event of the upstream's reply cannot be translated: EOF while parsing a list at line 1 column 12"}}"#);
 
-    let long = format!(
-        "{begun}data: {}\n\n{rest}",
-        "x".repeat(crate::sse::MAX_EVENT)
-    );
+    let long = "x".repeat(crate::sse::MAX_EVENT);
+    let long = format!("{begun}data: {long}\n\n{rest}");
     for (direction, mark) in [
         (MessagesToChat, "event: error"),
         (ChatToMessages, "data: {\"error"),
@@ -307,14 +197,8 @@ fn moonshots_usage_is_found_in_its_choice() {
     let chunk = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":2,"cached_tokens":8}}]}"#;
     let out = streamed(MessagesToChat, &format!("{chunk}\n\ndata: [DONE]\n\n"));
     let usage = Api::Messages.read_sse(out.as_bytes()).usage.unwrap();
-    assert_eq!(
-        (
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.completion_tokens
-        ),
-        (9, 8, 2)
-    );
+    assert_eq!((usage.prompt_tokens, usage.cached_tokens), (9, 8));
+    assert_eq!(usage.completion_tokens, 2);
 }
 
 #[test]
@@ -323,12 +207,9 @@ fn mistrals_thinking_is_thinking() {
     let chunk = |content: &str| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{content}}}}}]}}\n\n")
     };
-    let stream = chunk("\"\"")
-        + &chunk(parts)
-        + &chunk(parts)
-        + &chunk("\"Y\"")
-        + &chunk(r#"[{"type":"text","text":"es"}]"#)
-        + "data: [DONE]\n\n";
+    let last = r#"[{"type":"text","text":"es"}]"#;
+    let chunks = ["\"\"", parts, parts, "\"Y\"", last].map(chunk);
+    let stream = chunks.concat() + "data: [DONE]\n\n";
     let out = streamed(MessagesToChat, &stream);
     for reply in [
         Api::Chat.read_sse(stream.as_bytes()),
@@ -350,24 +231,17 @@ fn mistrals_thinking_is_thinking() {
 #[test]
 fn a_block_that_is_too_long_to_go_out_once_more_does_not() {
     let thinking = |n: usize, m: usize| {
+        let delta = |kind: &str| {
+            let long = "s".repeat(1 << 16);
+            format!(
+                "data: {{\"type\":\"content_block_delta\",\"delta\":{{\"type\":\"{kind}_delta\",\"{kind}\":\"{long}\"}}}}\n\n"
+            )
+        };
         let start = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}"#;
-        let signature = format!(
-            "data: {{\"type\":\"content_block_delta\",\"delta\":{{\"type\":\"signature_delta\",\"signature\":\"{}\"}}}}",
-            "s".repeat(1 << 16)
-        );
-        let thinking = format!(
-            "data: {{\"type\":\"content_block_delta\",\"delta\":{{\"type\":\"thinking_delta\",\"thinking\":\"{}\"}}}}",
-            "t".repeat(1 << 16)
-        );
         let stop = r#"data: {"type":"content_block_stop","index":0}"#;
-        let mut events = vec![start];
-        events.extend(std::iter::repeat_n(thinking.as_str(), n));
-        events.extend(std::iter::repeat_n(signature.as_str(), m));
-        events.extend([stop, ""]);
-        streamed(ChatToMessages, &events.join("\n\n")).contains("thinking_blocks")
+        let deltas = delta("thinking").repeat(n) + &delta("signature").repeat(m);
+        let stream = format!("{start}\n\n{deltas}{stop}\n\n");
+        streamed(ChatToMessages, &stream).contains("thinking_blocks")
     };
-    assert_eq!(
-        [thinking(1, 1), thinking(20, 1), thinking(1, 20)],
-        [true, false, false]
-    );
+    assert!(thinking(1, 1) && !thinking(20, 1) && !thinking(1, 20));
 }

@@ -97,13 +97,12 @@ fn what_openclaw_writes_in_the_users_place_is_known() {
             .all(|text| patterns.is_side(&request(&[Message::user(text)])))
     };
     let block = behind(&scripts, HEARTBEATS);
-    let wordings = block
+    let wordings: Vec<String> = block
         .first()
         .expect("its heartbeats")
         .split_once("(?:")
         .unwrap()
-        .1;
-    let wordings: Vec<String> = wordings
+        .1
         .split(')')
         .next()
         .unwrap()

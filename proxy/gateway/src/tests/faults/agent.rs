@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_test_kit::has;
 use metaclaw_turns::StreamEnd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Scene;
-use crate::tests::harness::{CHAT, STREAM, chunk, delta, post_chat};
+use crate::tests::harness::{CHAT, DONE, STREAM, chunk, delta, post_chat};
 
 #[tokio::test]
 async fn hangs_up_before_the_first_byte() {
@@ -26,36 +27,24 @@ async fn hangs_up_before_the_first_byte() {
 }
 
 #[tokio::test]
-async fn hangs_up_within_the_reply() {
-    let mut scene = Scene::start().await;
-    let (mut client, mut exchange) = scene.harness.ask(&post_chat(CHAT)).await;
-    let event = chunk(&delta("Par"));
-    exchange.send(format!("{STREAM}{event}").as_bytes()).await;
-    client.until("Par").await;
-    drop(client);
-    assert!(exchange.is_closed().await, "the upstream is cancelled");
-    assert_eq!(
-        scene.turn().await,
-        (StreamEnd::ClientGone, Some("Par".into()))
-    );
-    scene.leaves_nothing().await;
-}
-
-#[tokio::test]
-async fn hangs_up_after_the_last_word() {
-    let mut scene = Scene::start().await;
-    let (mut client, mut exchange) = scene.harness.ask(&post_chat(CHAT)).await;
-    let done = chunk("data: [DONE]\n\n");
-    let events = format!("{STREAM}{}{done}", chunk(&delta("Paris")));
-    exchange.send(events.as_bytes()).await;
-    client.until("[DONE]").await;
-    drop(client);
-    assert_eq!(
-        scene.turn().await,
-        (StreamEnd::Complete, Some("Paris".into()))
-    );
-    assert!(exchange.is_closed().await);
-    scene.leaves_nothing().await;
+async fn hangs_up_within_the_reply_or_after_its_last_word() {
+    let stop = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+    for (said, event, end) in [
+        ("Par", "", StreamEnd::ClientGone),
+        ("Paris", stop, StreamEnd::Complete),
+        ("Paris", DONE, StreamEnd::Complete),
+    ] {
+        let mut scene = Scene::start().await;
+        let (mut client, mut exchange) = scene.harness.stream(said).await;
+        if !event.is_empty() {
+            exchange.send(&chunk(event)).await;
+            client.until(event).await;
+        }
+        drop(client);
+        assert!(exchange.is_closed().await, "the upstream is cancelled");
+        assert_eq!(scene.turn().await, (end, Some(said.into())));
+        scene.leaves_nothing().await;
+    }
 }
 
 /// Between an upstream that sends a gigabyte and an agent that reads a kilobyte now and then, there are only the
@@ -69,7 +58,7 @@ async fn reads_a_kilobyte_at_a_time() {
     let seen = Arc::clone(&read);
     let event = chunk(&delta(&"x".repeat(64 << 10)));
     let sending = async move {
-        exchange.send(STREAM.as_bytes()).await;
+        exchange.send(STREAM).await;
         let mut sent = 0;
         while exchange.stream.write_all(event.as_bytes()).await.is_ok() {
             sent += event.len() as u64;
@@ -100,10 +89,9 @@ async fn reads_a_kilobyte_at_a_time() {
 #[tokio::test]
 async fn pipelines() {
     let mut scene = Scene::start().await;
-    let mut client = scene.harness.client().await;
     let questions = ["France", "Spain", "Italy"].map(|country| CHAT.replace("France", country));
     let all: Vec<u8> = questions.iter().flat_map(|body| post_chat(body)).collect();
-    client.send(&all).await;
+    let mut client = scene.harness.sent(&all).await;
     for body in &questions {
         let mut exchange = scene.harness.upstream.next().await;
         assert_eq!(exchange.body(), body, "asked in order");
@@ -121,36 +109,30 @@ async fn pipelines() {
 }
 
 #[tokio::test]
-async fn sends_half_a_body_and_goes() {
-    let mut scene = Scene::start().await;
-    let mut client = scene.harness.client().await;
+async fn sends_half_a_body_and_goes_or_waits() {
     let request = post_chat(CHAT);
-    client.send(&request[..request.len() - 20]).await;
-    while scene.harness.metrics.counts().active_streams == 0 {
-        tokio::task::yield_now().await;
-    }
+    let half = &request[..request.len() - 20];
+    let mut scene = Scene::start().await;
+    let client = scene.harness.sent(half).await;
+    scene
+        .harness
+        .until(|counts| counts.active_streams > 0)
+        .await;
     drop(client);
     scene.is_at_rest().await;
     assert!(scene.harness.upstream.is_unasked());
     assert!(scene.harness.log.turns().is_empty());
     scene.leaves_nothing().await;
-}
 
-#[tokio::test]
-async fn sends_half_a_body_and_waits() {
     let mut scene = Scene::start().await;
-    let mut client = scene.harness.client().await;
-    let request = post_chat(CHAT);
-    client.send(&request[..request.len() - 20]).await;
-    while scene.harness.metrics.counts().body_bytes == 0 {
-        tokio::task::yield_now().await;
-    }
+    let mut client = scene.harness.sent(half).await;
+    scene.harness.until(|counts| counts.body_bytes > 0).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
     let seen = client.read().await;
     assert_eq!(seen.status(), 408);
-    assert!(seen.text().contains("for 1 min"), "{}", seen.text());
+    has(seen.text(), ["for 1 min"]);
     assert!(scene.harness.upstream.is_unasked());
     drop(client);
     scene.leaves_nothing().await;

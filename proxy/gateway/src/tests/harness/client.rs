@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -35,8 +36,8 @@ impl Client {
         }
     }
 
-    pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).await.unwrap();
+    pub(crate) async fn send(&mut self, bytes: &(impl AsRef<[u8]> + ?Sized)) {
+        self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// Reads until the text has arrived.
@@ -100,12 +101,33 @@ impl Seen {
         self.head.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
 
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// Returns the text, and whether it is whole.
+    pub(crate) fn content(&self) -> (&str, bool) {
+        (self.text(), self.is_whole)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Returns why a request was refused: the status and the message.
+    pub(crate) fn refusal(&self) -> (u16, String) {
+        let body = self.json();
+        let message = body["error"]["message"].as_str().unwrap();
+        (self.status(), message.to_owned())
+    }
+
+    /// Returns the status and the seconds after which the client is to come again.
+    pub(crate) fn retry(&self) -> (u16, Option<&str>) {
+        (self.status(), self.header("retry-after"))
     }
 }
 

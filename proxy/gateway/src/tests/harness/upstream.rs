@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -14,7 +15,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::messages::{SOON, completion, find, header, json_reply};
+use super::messages::{END, SOON, begun, chunk, find, header, json_reply, says};
 
 /// The models of a vLLM: a base model and an adapter.
 pub(crate) const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","root":"/m","parent":null},{"id":"px","object":"model","root":"/a/px","parent":"m"}]}"#;
@@ -52,7 +53,7 @@ impl Upstream {
                     && exchange.head.starts_with("GET /v1/models ")
                 {
                     let answer = json_reply(&models);
-                    exchange.send(answer.as_bytes()).await;
+                    exchange.send(&answer).await;
                     continue;
                 }
                 if let Ok(exchange) = exchange
@@ -74,6 +75,18 @@ impl Upstream {
             .await
             .expect("a request at the upstream")
             .unwrap()
+    }
+
+    /// Answers the next request with these bytes.
+    pub(crate) async fn answer(&mut self, reply: &(impl AsRef<[u8]> + ?Sized)) -> Exchange {
+        let mut exchange = self.next().await;
+        exchange.send(reply).await;
+        exchange
+    }
+
+    /// Returns the address as settings have it, with `/v1`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
     }
 
     pub(crate) fn is_unasked(&mut self) -> bool {
@@ -105,26 +118,55 @@ impl Exchange {
         Ok(Self { head, body, stream })
     }
 
-    pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).await.unwrap();
+    pub(crate) async fn send(&mut self, bytes: &(impl AsRef<[u8]> + ?Sized)) {
+        self.stream.write_all(bytes.as_ref()).await.unwrap();
         self.stream.flush().await.unwrap();
     }
 
     /// Answers with this whole body.
     pub(crate) async fn answer(&mut self, body: &str) {
-        self.send(json_reply(body).as_bytes()).await;
+        self.send(&json_reply(body)).await;
     }
 
     /// Answers with a completion that says this.
     pub(crate) async fn say(&mut self, text: &str) {
-        self.answer(&completion(text)).await;
+        self.send(&says(text)).await;
+    }
+
+    /// Begins a streamed answer that says this.
+    pub(crate) async fn begin(&mut self, text: &str) {
+        self.send(&begun(text)).await;
+    }
+
+    /// Ends a streamed answer with these events.
+    pub(crate) async fn end(&mut self, events: &str) {
+        self.send(&format!("{}{END}", chunk(events))).await;
+    }
+
+    /// Reads the next request on the same connection.
+    pub(crate) async fn read_more(&mut self) {
+        let mut asked = [0; 4 << 10];
+        assert_ne!(self.stream.read(&mut asked).await.unwrap(), 0);
     }
 
     pub(crate) fn body(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Returns the request line.
+    pub(crate) fn line(&self) -> &str {
+        self.head.lines().next().unwrap()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
 

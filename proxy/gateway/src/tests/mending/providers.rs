@@ -56,7 +56,7 @@ pub(super) fn gemini(request: &Value) -> (u16, Value) {
     let known = [SIGNATURE, "skip_thought_signature_validator"];
     let is_signed = |call: &&Value| {
         let signature = call["extra_content"]["google"]["thought_signature"].as_str();
-        signature.is_some_and(|it| known.contains(&it))
+        signature.is_some_and(|signature| known.contains(&signature))
     };
     if !calls(request).iter().all(is_signed) {
         return refused("Function call is missing a thought_signature in functionCall parts.");
@@ -69,7 +69,7 @@ pub(super) fn gemini(request: &Value) -> (u16, Value) {
 pub(super) fn deepseek(request: &Value) -> (u16, Value) {
     let has_thought = |message: &Value| {
         let thought = message["reasoning_content"].as_str();
-        thought.is_some_and(|it| !it.is_empty())
+        thought.is_some_and(|thought| !thought.is_empty())
     };
     if !assistants(request).all(has_thought) {
         return refused(
@@ -179,7 +179,12 @@ pub(super) fn streamed(api: Api, reply: &Value) -> String {
         }
         events.push(json!({"type": "message_delta", "delta": {"stop_reason": reply["stop_reason"]}, "usage": {"output_tokens": 1}}));
         events.push(json!({"type": "message_stop"}));
-        let event = |it: &Value| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap());
+        let event = |event: &Value| {
+            format!(
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap()
+            )
+        };
         return events.iter().map(event).collect();
     }
     let mut delta = reply["choices"][0]["message"].clone();

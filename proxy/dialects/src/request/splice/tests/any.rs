@@ -1,6 +1,6 @@
 //! Any request of any of the three APIs survives the splice with all else as it was.
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -17,15 +17,10 @@ fn any_json() -> impl Strategy<Value = String> {
             .replace('é', "\\u00E9")
             .replace('😀', "\\ud83d\\uDE00")
     });
-    let leaf = prop_oneof![
-        text.clone(),
-        Just("null".to_owned()),
-        Just("true".to_owned()),
-        Just("-0.10e+2".to_owned()),
-        Just("12345678901234567890".to_owned()),
-    ];
+    let bare = ["null", "true", "-0.10e+2", "12345678901234567890"].map(str::to_owned);
+    let leaf = prop_oneof![text.clone(), select(bare.to_vec())];
     let shallow = leaf.prop_recursive(5, 40, 4, move |inner| {
-        let space = prop_oneof![Just(""), Just(" "), Just("\n\t")];
+        let space = select(vec!["", " ", "\n\t"]);
         let member =
             (text.clone(), inner.clone()).prop_map(|(key, value)| format!("{key} : {value}"));
         prop_oneof![
@@ -42,60 +37,53 @@ fn any_json() -> impl Strategy<Value = String> {
 
 /// What a text can stand as.
 fn any_content() -> impl Strategy<Value = String> {
-    let part = prop_oneof![
-        Just(r#"{"type":"text","text":"x"}"#),
-        Just(r#"{"type":"text", "text":"\u0041","cache_control":{"type":"ephemeral"}}"#),
-        Just(r#"{"type":"tool_result","tool_use_id":"t","content":"y"}"#),
-    ];
+    let part = select(vec![
+        r#"{"type":"text","text":"x"}"#,
+        r#"{"type":"text", "text":"\u0041","cache_control":{"type":"ephemeral"}}"#,
+        r#"{"type":"tool_result","tool_use_id":"t","content":"y"}"#,
+    ]);
     prop_oneof![
         "[a-z é\"\\\\]{0,9}".prop_map(|text| json!(text).to_string()),
-        Just("null".to_owned()),
-        Just("[ ]".to_owned()),
-        Just("7".to_owned()),
+        select(["null", "[ ]", "7"].map(str::to_owned).to_vec()),
         vec(part, 1..3).prop_map(|parts| format!("[{}\n]", parts.join(" , "))),
     ]
 }
 
-fn any_api() -> impl Strategy<Value = Api> {
-    prop_oneof![Just(Api::Chat), Just(Api::Messages), Just(Api::Responses)]
-}
-
 /// A request of one of the APIs.
 fn any_request() -> impl Strategy<Value = (Api, String)> {
-    let role = prop_oneof![
-        Just("system"),
-        Just("user"),
-        Just("developer"),
-        Just("assistant")
-    ];
+    let role = select(vec!["system", "user", "developer", "assistant"]);
     let message = (role, any_content(), any_json(), any::<bool>());
     let message = message.prop_map(|(role, content, more, is_twice)| {
         let first = if is_twice { r#""content":0,"# } else { "" };
         format!(r#"{{"x": {more}, {first}"content": {content},"role":"{role}"}}"#)
     });
-    let name = prop_oneof![
-        Just("model".to_owned()),
-        Just("logprobs".to_owned()),
-        Just("session_id".to_owned()),
-        Just("turn\\u005ftype".to_owned()),
-        Just("user_id".to_owned()),
-        "[f-k]{1,3}",
+    let names = [
+        "model",
+        "logprobs",
+        "session_id",
+        "turn\\u005ftype",
+        "user_id",
     ];
-    let beside = prop_oneof![Just("system"), Just("instructions")];
+    let name = prop_oneof![5 => select(names.map(str::to_owned).to_vec()), 1 => "[f-k]{1,3}"];
+    let beside = select(vec!["system", "instructions"]);
     let parts = (
         vec(message, 1..6),
         vec((name, any_json()), 0..6),
         prop::option::of((beside, any_content())),
         0usize..7,
     );
-    (any_api(), parts).prop_map(|(api, (messages, fields, beside, first))| {
-        let member = |(key, value): (String, String)| format!("\"{key}\":{value}");
-        let mut members: Vec<String> = fields.into_iter().map(member).collect();
-        members.extend(beside.map(|(key, value)| member((key.to_owned(), value))));
-        let items = format!("\"{}\" : [{} ]", conversation(api), messages.join(" ,"));
-        members.insert(first.min(members.len()), items);
-        (api, format!("{{ {}}}\n", members.join(", ")))
-    })
+    (
+        select(vec![Api::Chat, Api::Messages, Api::Responses]),
+        parts,
+    )
+        .prop_map(|(api, (messages, fields, beside, first))| {
+            let member = |(key, value): (String, String)| format!("\"{key}\":{value}");
+            let mut members: Vec<String> = fields.into_iter().map(member).collect();
+            members.extend(beside.map(|(key, value)| member((key.to_owned(), value))));
+            let items = format!("\"{}\" : [{} ]", conversation(api), messages.join(" ,"));
+            members.insert(first.min(members.len()), items);
+            (api, format!("{{ {}}}\n", members.join(", ")))
+        })
 }
 
 /// What `splice` is to do, done on parsed values instead of bytes.
