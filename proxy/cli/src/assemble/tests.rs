@@ -13,6 +13,8 @@ use metaclaw_turns::{TurnLog, TurnsConfig};
 use super::*;
 use crate::{agent::AgentLink, banner::JudgedWith, environment::Environment, roots};
 
+mod golden;
+
 const LLM: &str = "llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: k}\n";
 
 /// What a start in the home `dir` with these settings begins with; OpenClaw's file may lie there.
