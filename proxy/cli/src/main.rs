@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod agent;
 mod agent_target;
+mod asked;
 mod assemble;
 mod banner;
 mod commands;
@@ -23,6 +24,7 @@ mod restarter;
 mod roots;
 mod sign_in;
 mod signals;
+mod site;
 mod supervise;
 mod terminal;
 #[cfg(test)]

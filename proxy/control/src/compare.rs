@@ -44,7 +44,7 @@ pub enum ComparedModel {
 }
 
 /// Where the policy model runs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PolicyAddress {
     /// The address of a training server that is already running.
     pub url: Option<String>,

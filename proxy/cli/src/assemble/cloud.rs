@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
-use metaclaw_settings::{Cloud, Service};
+use metaclaw_settings::{Cloud, Config, Service};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Endpoint, ErrorCode, RemoteBackend, RemoteConfig,
     TrainingBackend,
@@ -30,8 +30,11 @@ use metaclaw_trainer_text::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::plan::{StartPlan, random_token};
-use crate::{environment::Environment, model_context};
+use crate::{
+    environment::Environment,
+    model_context,
+    site::{Site, random_token},
+};
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -70,11 +73,9 @@ struct CloudText {
 
 impl CloudSide {
     /// Prepares both; nothing is sent yet.
-    pub(super) fn new(plan: &StartPlan, cloud: &Cloud) -> anyhow::Result<Self> {
-        let config = &plan.loaded.config;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener =
-            listener.context("no address of this machine for the policy model's chats")?;
+    pub(super) fn new(config: &Config, site: &Site, cloud: &Cloud) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .context("no address of this machine for the policy model's chats")?;
         listener.set_nonblocking(true)?;
         let address: SocketAddr = listener.local_addr()?;
         let (url, key) = (format!("http://{address}"), random_token());
@@ -95,7 +96,7 @@ impl CloudSide {
             address: url.clone(),
         });
         let backend = TinkerBackend::new(TinkerConfig {
-            client: http_client_with_brief_idle(&plan.roots)?,
+            client: http_client_with_brief_idle(&site.roots)?,
             url: cloud.url.clone(),
             key: ApiKey::new(cloud.key.expose()),
             project: cloud.project.clone(),
@@ -107,7 +108,7 @@ impl CloudSide {
             timeout: config.rl.timeout(),
             patience: PATIENCE,
             heartbeat: HEARTBEAT,
-            folder: Some(plan.home.learning().join("tinker")),
+            folder: Some(site.home.learning().join("tinker")),
             keep: config.trainer.keep,
             text: Arc::clone(&text) as Arc<dyn LocalText>,
         });
@@ -120,8 +121,8 @@ impl CloudSide {
             text,
             model: cloud.model.clone(),
             tokenizer: cloud.tokenizer.clone(),
-            environment: plan.environment.clone(),
-            client: http_client(&plan.roots)?,
+            environment: site.environment.clone(),
+            client: http_client(&site.roots)?,
         })
     }
 

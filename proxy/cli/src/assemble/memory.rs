@@ -1,11 +1,9 @@
-//! The store of memories, and the memory API, whose paths, bodies and answers are those of the Python original.
+//! The memory API, whose paths, bodies and answers are those of the Python original.
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_control::home::Home;
 use metaclaw_gateway::{Answering, MemoryCall, MemoryService, ServiceError};
 use metaclaw_learner::{IngestedSession, Learner};
-use metaclaw_settings::Loaded;
 use metaclaw_skills::{
     BufferedTurn, MemoryError, MemoryScope, MemoryStore, memory_json, search_json, stats_json,
     summary_json,
@@ -18,13 +16,6 @@ use tokio::task::spawn_blocking;
 const LIMIT: usize = 20;
 /// The most hits of one search.
 const MAX_LIMIT: usize = 1_000;
-
-/// The store of the settings. It is there even with `memory.enabled: false`, for commands.
-pub(crate) fn memory(loaded: &Loaded, home: &Home) -> MemoryStore {
-    let config = loaded.config.memory.clone();
-    let folder = config.dir.clone().unwrap_or_else(|| home.memory());
-    MemoryStore::open(folder, config)
-}
 
 /// Answers `/v1/memory/..`.
 pub(super) struct MemoryAnswers {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metaclaw_chat::Secret;
-use metaclaw_control::status::TrainerStatus;
+use metaclaw_control::{compare::PolicyAddress, status::TrainerStatus};
 use metaclaw_gateway::Endpoint;
 use metaclaw_trainer_api::{
     BackendError,
@@ -46,6 +46,15 @@ pub(super) struct RemoteFollower {
 // === impl RemoteFollower ===
 
 impl RemoteFollower {
+    /// Where the policy model is asked.
+    pub(super) fn policy_address(&self) -> PolicyAddress {
+        PolicyAddress {
+            url: Some(self.url.clone()),
+            trainer: None,
+            key: self.key.as_ref().map(|key| key.expose().to_owned()),
+        }
+    }
+
     /// Looks at it until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {

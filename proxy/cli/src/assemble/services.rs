@@ -13,47 +13,36 @@ use tokio::sync::watch;
 use super::{feedback::OwnersFeedback, memory::MemoryAnswers, metrics::MetricSources};
 use crate::traces;
 
-/// Whether requests are served as they will be; why not, otherwise.
-pub(super) type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
-/// The services of the gateway. `counted` are the parts whose counts `/metrics` shows.
+/// The services of the gateway. `counted` are the parts whose counts `/metrics` shows; `trainer` is our own trainer, for
+/// which chats wait.
 pub(super) fn services(
     counted: MetricSources,
     memory: Option<MemoryStore>,
-    ready: ReadyCheck,
+    trainer: Option<watch::Receiver<TrainerState>>,
+    serving: Arc<Serving>,
     token: &str,
 ) -> Services {
     let learner = counted.learner.clone();
-    let memory = memory.map(|memory| {
-        let (learner, log) = (learner.clone(), counted.log.clone());
+    let memory = memory.map(|memory| -> Arc<dyn MemoryService> {
         Arc::new(MemoryAnswers {
             memory,
-            learner,
-            log,
-        }) as Arc<dyn MemoryService>
+            learner: learner.clone(),
+            log: counted.log.clone(),
+        })
     });
     Services {
         feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),
         wanted: Some(Arc::new(WantedRolloutsService(learner.clone()))),
         memory,
         train_step: Some(Arc::new(TrainStepService(learner))),
-        ready,
+        ready: Arc::new(move || match &trainer {
+            Some(trainer) => is_ready(&trainer.borrow(), &serving),
+            None => Ok(()),
+        }),
         metrics: Arc::new(move || counted.series()),
         admin_token: token.into(),
         set_parent: traces::set_parent,
     }
-}
-
-/// Whether chats are answered by the policy model, where there is one to wait for.
-pub(super) fn ready(
-    trainer: Option<watch::Receiver<TrainerState>>,
-    serving: &Arc<Serving>,
-) -> ReadyCheck {
-    let serving = Arc::clone(serving);
-    Arc::new(move || match &trainer {
-        Some(trainer) => is_ready(&trainer.borrow(), &serving),
-        None => Ok(()),
-    })
 }
 
 fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
@@ -79,11 +68,12 @@ impl Service for TrainStepService {
     fn call(&self, call: Call) -> Answering<'_> {
         Box::pin(async move {
             let steps = self.0.train_now(Some(call.agent)).await;
-            let steps = steps.map_err(|error| ServiceError {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                message: error.to_string(),
-            })?;
-            Ok(original_reply(&steps))
+            steps
+                .map(|steps| original_reply(&steps))
+                .map_err(|error| ServiceError {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    message: error.to_string(),
+                })
         })
     }
 }
@@ -95,20 +85,18 @@ fn original_reply(steps: &[StepReport]) -> Value {
         let message = "no samples in queue";
         return json!({"status": "skipped", "message": message, "samples": 0, "steps": []});
     };
-    let samples: usize = steps.iter().map(|it| it.n_turns).sum();
+    let samples: usize = steps.iter().map(|step| step.n_turns).sum();
     let mean = |value: fn(&StepReport) -> f32| {
-        let sum: f64 = steps
-            .iter()
-            .map(|it| f64::from(value(it)) * it.n_turns as f64)
-            .sum();
+        let weighted = |step: &StepReport| f64::from(value(step)) * step.n_turns as f64;
+        let sum: f64 = steps.iter().map(weighted).sum();
         (sum / samples.max(1) as f64 * 10_000.0).round() / 10_000.0
     };
     json!({
         "status": "ok",
         "step": last.n,
         "samples": samples,
-        "mean_reward": mean(|it| it.mean_reward),
-        "success_rate": mean(|it| it.success_rate),
+        "mean_reward": mean(|step| step.mean_reward),
+        "success_rate": mean(|step| step.success_rate),
         "steps": steps,
     })
 }

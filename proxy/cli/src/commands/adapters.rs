@@ -1,7 +1,5 @@
 //! `metaclaw adapters`: the weights that were learned, and which of them serve.
 
-use std::process::ExitCode;
-
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
@@ -75,7 +73,7 @@ enum AdaptersCommand {
 
 impl AdaptersArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             AdaptersCommand::List { json } => list(context, json).await?,
             AdaptersCommand::Show { name, json } => {
@@ -105,7 +103,7 @@ impl AdaptersArgs {
                 }
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

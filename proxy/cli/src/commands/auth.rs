@@ -1,7 +1,5 @@
 //! `metaclaw auth`: keys and tokens of providers, in a file of their own and never shown in full.
 
-use std::process::ExitCode;
-
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
@@ -57,7 +55,7 @@ enum AuthCommand {
 
 impl AuthArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             AuthCommand::Login(args) => args.run(context).await?,
             AuthCommand::PasteToken { provider } => paste(context, &provider, Method::Token)?,
@@ -65,7 +63,7 @@ impl AuthArgs {
             AuthCommand::Status => status(context, self.json)?,
             AuthCommand::Remove { id } => remove(context, &id)?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

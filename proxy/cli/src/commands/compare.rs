@@ -1,7 +1,5 @@
 //! `metaclaw compare`: one's own questions, answered with and without what was learned, side by side.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
 use metaclaw_control::compare::{Compare, ComparedQuestion, Comparison, GivenLessons, MAX_ANSWER};
@@ -44,7 +42,7 @@ fn number(text: &str) -> Result<usize, String> {
 
 impl CompareArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "compare").await?;
         let agent = agent(context, self.agent.as_ref()).await?;
         let wanted = |questions, asks| Compare {
@@ -82,7 +80,7 @@ impl CompareArgs {
             out::json(&compared)?;
         }
         out::aside(after(&compared));
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `metaclaw config`: show, get, set; and the original's `config KEY` and `config KEY VALUE`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -64,7 +64,7 @@ enum ConfigCommand {
 
 impl ConfigArgs {
     /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let Self {
             what,
             key,
@@ -85,7 +85,7 @@ impl ConfigArgs {
             Some(ConfigCommand::Example) => out::line(example::example().trim_end())?,
             Some(ConfigCommand::Reference) => out::line(example::reference().trim())?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where a proxy runs it is asked, since the log and the policy server are its own; where none does, the files are opened
 //! and the policy server is started for as long as this takes.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, TurnId};
@@ -68,7 +68,7 @@ fn number(text: &str) -> Result<usize, String> {
 
 impl EvalArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         let wanted = EvalWanted {
             agent,
@@ -86,8 +86,7 @@ impl EvalArgs {
         let report = caller.call_within(wanted, deadline).await;
         caller.close().await;
         let report = report?;
-        out::answer(&report, self.json, text::text)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&report, self.json, text::text)?)
     }
 
     fn turns(&self) -> EvalTurns {

@@ -3,7 +3,7 @@
 //! A key stands in the file, in `proxy.keys`, and is told to the running process, so that it opens at
 //! once. It is shown in full when it is made, and never again.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
@@ -65,7 +65,7 @@ struct KeyView {
 
 impl KeysArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let Self { what, config, json } = self;
         let settings = context.settings(config.clone(), Vec::new())?;
         let settings = settings.config.gateway;
@@ -101,7 +101,7 @@ impl KeysArgs {
                 tell_of_agent(context);
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

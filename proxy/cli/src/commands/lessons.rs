@@ -1,6 +1,6 @@
 //! `metaclaw lessons`: what was learned here, beside what the agent has learned by itself.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::fmt::Write as _;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, excerpt, now_ms};
@@ -30,11 +30,10 @@ pub(crate) struct LessonsArgs {
 
 impl LessonsArgs {
     /// Shows them.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         let list = call(context, "lessons", ListLessons(agent)).await?;
-        out::answer(&list, self.json, |it| text(it, now_ms()))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&list, self.json, |it| text(it, now_ms()))?)
     }
 }
 

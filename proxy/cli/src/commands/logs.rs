@@ -1,6 +1,6 @@
 //! `metaclaw logs`: what the proxy in the background says of itself.
 
-use std::{io, path::Path, process::ExitCode, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use clap::Args;
 use tokio::time::{MissedTickBehavior, interval};
@@ -32,7 +32,7 @@ pub(crate) struct LogsArgs {
 
 impl LogsArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let path = context.home.log_file();
         anyhow::ensure!(
             path.exists(),
@@ -45,7 +45,7 @@ impl LogsArgs {
         if out::lines_are_read(&lines)? && self.follow {
             follow(&path, tail, filter).await?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

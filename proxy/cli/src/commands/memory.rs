@@ -1,7 +1,5 @@
 //! `metaclaw memory`: facts that the owner told.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::operations::memory::{ListMemories, MemoryChange};
@@ -63,7 +61,7 @@ enum MemoryCommand {
 
 impl MemoryArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let scope = self.scope.as_deref().map(MemoryScope::new);
         let mut wanted = ListMemories {
             agent: self.agent.clone(),
@@ -86,17 +84,15 @@ impl MemoryArgs {
             MemoryCommand::Forget { id } => MemoryChange::Forget { id },
         };
         let done = call(context, "memory", change).await?;
-        out::done(&done, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(&done, self.json)?)
     }
 }
 
-async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Result<()> {
     let is_search = wanted.query.is_some();
     let view = call(context, "memory", wanted).await?;
     if json {
-        out::json(&view.memories)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&view.memories)?);
     }
     if !view.is_enabled {
         out::line("memory is off (memory.enabled): no session gets any")?;
@@ -107,7 +103,7 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         } else {
             "there are no memories: `metaclaw memory add \"..\"` stores one"
         })?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let rows: Vec<Vec<String>> = view.memories.iter().map(row).collect();
     out::line(out::table(
@@ -132,7 +128,7 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
             memory.memory_id
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns a text as one word of a shell. A memory that waits for review may contain `$(..)`, which a shell would run.

@@ -1,6 +1,6 @@
 //! `metaclaw migrate`: a home of the Python MetaClaw into this one.
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use metaclaw_chat::AgentId;
@@ -34,7 +34,7 @@ pub(crate) struct MigrateArgs {
 // === impl MigrateArgs ===
 
 impl MigrateArgs {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let request = MigrationRequest {
             from: (self.dir).unwrap_or_else(|| user_folder().join(".metaclaw")),
             adapters: self.adapters,
@@ -46,8 +46,7 @@ impl MigrateArgs {
             Ok(checkpoint_dir(&loaded.config, &context.home))
         };
         let report = migrate(&request, &context.home, &checkpoints)?;
-        out::answer(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&report, self.json, text)?)
     }
 }
 

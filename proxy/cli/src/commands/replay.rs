@@ -3,8 +3,6 @@
 //! Where a proxy runs it does that beside its own training, since the log and the policy server are its own; where none does, the
 //! files are opened and the policy server is started for as long as this takes.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use clap::Args;
 use jiff::Zoned;
@@ -52,7 +50,7 @@ pub(crate) struct ReplayArgs {
 
 impl ReplayArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let json = self.json;
         let asked = self.asked(context).await?;
         let mut last = None;
@@ -70,7 +68,7 @@ impl ReplayArgs {
         caller.close().await;
         replayed?;
         match last {
-            Some(ReplayEvent::Ended(_)) => Ok(ExitCode::SUCCESS),
+            Some(ReplayEvent::Ended(_)) => Ok(()),
             Some(ReplayEvent::Failed { why }) => bail!("{why}"),
             Some(ReplayEvent::Began { .. } | ReplayEvent::Read { .. } | ReplayEvent::Step(_))
             | None => bail!("metaclaw ended before the replay did: what was made is there"),

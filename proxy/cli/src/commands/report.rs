@@ -1,7 +1,5 @@
 //! `metaclaw report`: what happened in a day, or in several.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use jiff::civil::Date;
 use metaclaw_chat::now_ms;
@@ -38,7 +36,7 @@ fn day(text: &str) -> Result<Date, String> {
 
 impl ReportArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let last = self.day.unwrap_or_else(|| date_of(now_ms()));
         let period = Period::until(last, self.days.unwrap_or(1));
         let report = call(context, "report", GetReport(period)).await?;
@@ -52,6 +50,6 @@ impl ReportArgs {
                 out::line(format!("Training server: {}.", spend.line()))?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! `metaclaw rollout`: runs of agents on tasks.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 
 use super::context::Context;
@@ -37,7 +35,7 @@ enum RolloutCommand {
 
 impl RolloutArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             RolloutCommand::Run(args) => args.run(context).await,
             RolloutCommand::Serve(args) => args.run(context).await,

@@ -1,7 +1,5 @@
 //! `metaclaw scheduler`: whether learning that costs something may run now, why not, and when next.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
 use metaclaw_control::operations::process::GetSchedule;
@@ -55,7 +53,7 @@ struct KnownJson<'a> {
 
 impl SchedulerArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let known = KnownSchedule::ask(context).await?;
         let now = now_ms();
         match self.command {
@@ -66,7 +64,7 @@ impl SchedulerArgs {
             SchedulerCommand::Status(_) => out::line(known.text(now))?,
             SchedulerCommand::NextWindow(_) => out::line(known.next(now))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

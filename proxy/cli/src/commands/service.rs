@@ -7,7 +7,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, bail};
@@ -52,7 +52,7 @@ enum ServiceCommand {
 
 impl ServiceArgs {
     /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             ServiceCommand::Install => install(context)?,
             ServiceCommand::Remove => {
@@ -64,7 +64,7 @@ impl ServiceArgs {
             }
             ServiceCommand::Status => out::line(status(&context.environment))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -198,8 +198,9 @@ fn install(context: &Context) -> anyhow::Result<()> {
         run(&["enable", "--now", UNIT])?;
         out::line("on, and started")?;
     }
-    out::line("`loginctl enable-linger` lets it run while you are not logged in")?;
-    Ok(())
+    Ok(out::line(
+        "`loginctl enable-linger` lets it run while you are not logged in",
+    )?)
 }
 
 /// `$XDG_CONFIG_HOME/systemd/user/metaclaw.service`.

@@ -6,7 +6,6 @@
 use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -77,7 +76,7 @@ pub(crate) struct SetupArgs {
 // === impl SetupArgs ===
 
 impl SetupArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         context.home.create()?;
         let file = self.config.clone().unwrap_or_else(|| context.home.config());
         let loaded = context
@@ -120,7 +119,7 @@ impl SetupArgs {
         } else {
             "next: metaclaw start"
         })?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// The keys that flags set.

@@ -1,6 +1,6 @@
 //! `metaclaw skills`: the skills that an agent may be given, and those that a model wrote from what went wrong.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -75,7 +75,7 @@ enum SkillsCommand {
 
 impl SkillsArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
             SkillsCommand::List => list(context, agent, json).await?,
@@ -95,7 +95,7 @@ impl SkillsArgs {
                 history::log(context, shown, file)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

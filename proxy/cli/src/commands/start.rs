@@ -13,11 +13,12 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
-    assemble::{self, StartPlan, of_a_day},
+    assemble::{self, Start, estimate_day},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},
-    out, roots,
+    out,
+    site::Site,
 };
 
 mod first;
@@ -107,21 +108,19 @@ impl StartArgs {
             &policy,
             !self.agent.no_wire,
         );
-        let plan = StartPlan {
+        let start = Start {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
-            home,
-            environment: context.environment.clone(),
+            site: Site::new(home, context.environment.clone()),
             loaded,
             policy,
             agent,
-            roots: roots::load(),
             listens_on_stdin: self.listen_on_stdin,
             dropped_lines,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::run(plan, move |ready| {
+        let ended = runtime.block_on(assemble::run(start, move |ready| {
             if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
@@ -228,9 +227,9 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
         .ok()?;
     runtime.block_on(async {
         let files = instance(context, "start", LogOpening::Unmoved);
-        let told = of_a_day(loaded, files.log().await.ok()?).await;
+        let day = estimate_day(&loaded.config, files.log().await.ok()?).await;
         files.close().await;
-        told
+        day
     })
 }
 

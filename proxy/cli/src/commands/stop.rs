@@ -1,6 +1,6 @@
 //! `metaclaw stop`: ends the running process, and waits until it has ended.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use metaclaw_control::{client::ControlClient, home::Home, operations::process::StopProcess};
@@ -30,7 +30,7 @@ pub(crate) struct StopArgs {
 
 impl StopArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let was_wired = wiring(&context.home).record().is_ok_and(|it| it.is_some());
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
         self.report(context, pid)?;
@@ -45,7 +45,7 @@ impl StopArgs {
                 out::line(said)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn report(&self, context: &Context, pid: Option<u32>) -> std::io::Result<()> {

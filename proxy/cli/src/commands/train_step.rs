@@ -1,6 +1,6 @@
 //! `metaclaw train-step`: trains one batch now, whatever the mode says about when; or says what that would be.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use metaclaw_chat::AgentId;
@@ -34,7 +34,7 @@ pub(crate) struct TrainStepArgs {
 
 impl TrainStepArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "train-step").await?;
         let deadline = Duration::from_secs(self.timeout);
         if self.dry_run {
@@ -47,7 +47,7 @@ impl TrainStepArgs {
     }
 }
 
-fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow::Result<ExitCode> {
+fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow::Result<()> {
     if json {
         out::json(&steps)?;
     } else if steps.is_empty() {
@@ -57,7 +57,7 @@ fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow
             out::line(text(step))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// One step in one line.

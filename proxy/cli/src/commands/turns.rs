@@ -3,7 +3,6 @@
 use std::{
     io::{self, Write as _},
     path::PathBuf,
-    process::ExitCode,
 };
 
 use clap::{Args, Subcommand};
@@ -107,7 +106,7 @@ fn state(text: &str) -> Result<StateKind, String> {
 
 impl TurnsArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             TurnsCommand::Import { file, json } => import::import(context, &file, json).await?,
             TurnsCommand::List {
@@ -139,7 +138,7 @@ impl TurnsArgs {
             TurnsCommand::Export { chats: true, agent } => export_chats(context, agent).await?,
             TurnsCommand::Export { chats: false, .. } => export(context).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -1,7 +1,5 @@
 //! `metaclaw wire` and `unwire`: point agents at the proxy, and restore their files.
 
-use std::process::ExitCode;
-
 use anyhow::{bail, ensure};
 use clap::Args;
 use metaclaw_wiring::{AgentProfile, PROFILES, Wires, profile};
@@ -51,7 +49,7 @@ pub(crate) struct UnwireArgs {
 
 impl WireArgs {
     /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         if let Some(name) = &self.show {
             let target = Goal::of(context)?.target(name);
             out::line(by_hand::text(
@@ -59,7 +57,7 @@ impl WireArgs {
                 &surroundings(&context.environment),
                 &target,
             ))?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         match &self.agent {
             None => self.list(context)?,
@@ -69,7 +67,7 @@ impl WireArgs {
                 None => refuse(context, name)?,
             },
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn list(&self, context: &Context) -> anyhow::Result<()> {
@@ -86,8 +84,9 @@ impl WireArgs {
         let known = PROFILES.iter().map(|agent| agent.id.as_str());
         let known: Vec<&str> = [openclaw::ID].into_iter().chain(known).collect();
         out::line(format!("known: {}", known.join(", ")))?;
-        out::line("`metaclaw wire --show NAME` says what to set in any other")?;
-        Ok(())
+        Ok(out::line(
+            "`metaclaw wire --show NAME` says what to set in any other",
+        )?)
     }
 }
 
@@ -165,7 +164,7 @@ fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
 
 impl UnwireArgs {
     /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let wires = wires(&context.home);
         let mut any = false;
         let wired = wires.agents()?;
@@ -198,6 +197,6 @@ impl UnwireArgs {
         if !any {
             out::line("nothing is wired: all files are as they were")?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

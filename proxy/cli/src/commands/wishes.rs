@@ -1,7 +1,5 @@
 //! `metaclaw wishes`, `undo` and `forget`: what was learned from what the owner said.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SenderId, now_ms};
 use metaclaw_control::{
@@ -83,7 +81,7 @@ pub(crate) struct UndoArgs {
 
 impl WishesArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         // Whose it is, where nobody said so.
         let whose = match &self.agent {
@@ -116,8 +114,10 @@ impl WishesArgs {
             WishChange::Accept { .. } | WishChange::Dismiss { .. }
         );
         let done = call(context, "lessons", change).await?;
-        out::done(&if is_numbered { done } else { whose + &done }, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(
+            &if is_numbered { done } else { whose + &done },
+            self.json,
+        )?)
     }
 }
 
@@ -125,26 +125,24 @@ impl WishesArgs {
 
 impl UndoArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let done = call(context, "lessons", WishChange::Undo { n: self.n }).await?;
-        out::done(&done, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(&done, self.json)?)
     }
 }
 
 /// Those in force.
-async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     if json {
-        out::json(&view)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&view)?);
     }
     if view.wishes.is_empty() && view.people.is_empty() {
         out::line(format!(
             "{agent} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {agent} \"...\"`. They lie in {}",
             view.file.display()
         ))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let wishes = view.wishes.iter().zip(&view.counts);
     let own = wishes.map(|(wish, counts)| row(wish, counts, &view));
@@ -154,12 +152,11 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
     });
     let rows: Vec<Vec<String>> = own.chain(people).collect();
     let head = ["wish", "learned", "undo", "given", "with", "without"];
-    out::line(out::table(&head, &rows))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(out::line(out::table(&head, &rows))?)
 }
 
 /// Those that wait.
-async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     let waiting: Vec<&Lesson> = view
         .lessons
@@ -167,8 +164,7 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
         .filter(|it| matches!(it.state, LessonState::Review { .. }))
         .collect();
     if json {
-        out::json(&waiting)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&waiting)?);
     }
     if waiting.is_empty() {
         out::line("nothing waits for your review")?;
@@ -186,7 +182,7 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
             lesson.n
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A wish of another person, whose effect is not counted.

@@ -3,12 +3,14 @@
 use std::{io, sync::Arc};
 
 use futures_util::{StreamExt as _, stream::BoxStream};
+use metaclaw_gateway::Serving;
 use metaclaw_learner::{SftEvent, SftReport, SftWanted};
+use metaclaw_turns::TurnLog;
 use tracing::info;
 
 use super::events::{EventTeller, event_lines};
 use crate::{
-    instance::{Instance, RunningProcess},
+    instance::{Instance, Rooms},
     operation::StreamedOperation,
 };
 
@@ -29,25 +31,21 @@ impl StreamedOperation for SftWanted {
     }
 }
 
-async fn train(
-    process: &RunningProcess,
-    wanted: &SftWanted,
-    teller: &EventTeller,
-) -> anyhow::Result<()> {
-    let told = Box::new(|event: SftEvent| teller.tell(&event));
-    let mut report = process.learner.fine_tune(wanted, told).await?;
+async fn train(rooms: &Rooms, wanted: &SftWanted, teller: &EventTeller) -> anyhow::Result<()> {
+    let tell = Box::new(|event: SftEvent| teller.tell(&event));
+    let mut report = rooms.learning.learner.fine_tune(wanted, tell).await?;
     if wanted.serves && !wanted.dry_run && !report.serves && report.passed() {
-        serve(process, &mut report).await?;
+        serve(&rooms.log, &rooms.gateway.serving, &mut report).await?;
     }
     teller.tell_last(&SftEvent::Ended(Box::new(report))).await;
     Ok(())
 }
 
 /// Serves the agent with the adapter, by its owner's choice: its next steps start from there.
-async fn serve(process: &RunningProcess, report: &mut SftReport) -> anyhow::Result<()> {
+async fn serve(log: &TurnLog, serving: &Serving, report: &mut SftReport) -> anyhow::Result<()> {
     let agent = &report.agent;
-    process.log.choose(agent, report.adapter.clone()).await?;
-    process.serving.choose(agent, report.adapter.as_deref());
+    log.choose(agent, report.adapter.clone()).await?;
+    serving.choose(agent, report.adapter.as_deref());
     info!(%agent, adapter = report.adapter, "trained from a data set, and serves");
     report.serves = true;
     Ok(())

@@ -87,8 +87,8 @@ impl Operation for ListWishes {
 
     async fn perform(self, instance: &Instance) -> Result<LessonsView, OperationFailure> {
         let agent = self.0;
-        let serving = instance.running().map(|process| &process.serving);
-        let adapter = serving.and_then(|it| it.current(&agent));
+        let rooms = instance.running();
+        let adapter = rooms.and_then(|rooms| rooms.gateway.serving.current(&agent));
         let counts = match instance.log_if_any().await? {
             Some(log) => {
                 let counts = log.lesson_counts(Some(&agent)).await;

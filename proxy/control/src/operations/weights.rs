@@ -6,7 +6,9 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_learner::{EvalReport, EvalWanted, ReplayEvent, StepPreview, StepReport, TurnPreview};
+use metaclaw_learner::{
+    EvalReport, EvalWanted, Learner, ReplayEvent, StepPreview, StepReport, TurnPreview,
+};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
 use metaclaw_turns::Step;
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,7 @@ use tracing::info;
 use super::events::{EventTeller, event_lines};
 use crate::{
     adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
-    instance::{Instance, RunningProcess},
+    instance::{Instance, Rooms},
     operation::{Operation, OperationFailure, StreamedOperation},
     replays::ReplayAsked,
 };
@@ -54,8 +56,8 @@ impl Operation for ListAdapters {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, OperationFailure> {
         match instance.running() {
-            Some(process) => {
-                let listed = at_training_server(process).await;
+            Some(rooms) => {
+                let listed = at_training_server(rooms).await;
                 listed.map_err(OperationFailure::training_server)
             }
             None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
@@ -82,14 +84,14 @@ impl Operation for ListSteps {
 }
 
 /// The adapters that the training server has, with the agents that are served with each.
-async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<AdapterDetail>> {
-    let Some(backend) = &process.backend else {
+async fn at_training_server(rooms: &Rooms) -> anyhow::Result<Vec<AdapterDetail>> {
+    let Some(backend) = &rooms.training.backend else {
         return Ok(Vec::new());
     };
     let adapters = backend.adapters().await?;
     let checkpoints = backend.checkpoints().await?;
-    let serving = process.served().await?;
-    let in_use = process.serving.in_use();
+    let serving = rooms.served().await?;
+    let in_use = rooms.gateway.serving.in_use();
     let view = |name: String| AdapterView {
         agents: serving
             .iter()
@@ -104,7 +106,7 @@ async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<Adap
     };
     let views = adapters.into_iter().map(|it| view(it.name.to_string()));
     let mut details = adapters::details(views.collect(), &checkpoints);
-    adapters::add_outcomes(&process.log, &mut details).await?;
+    adapters::add_outcomes(&rooms.log, &mut details).await?;
     Ok(details)
 }
 
@@ -137,28 +139,30 @@ impl Operation for RollBack {
 /// The log first: a step that ends meanwhile is then not served in its place.
 async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
     let adapter = choice.adapter.as_deref();
-    if let Some(process) = instance.running() {
-        let backend = process.backend.as_ref();
-        let backend = backend.context("there is no policy model, so no weights serve")?;
+    if let Some(rooms) = instance.running() {
+        let backend = rooms
+            .training
+            .backend
+            .as_ref()
+            .context("there is no policy model, so no weights serve")?;
         can_serve(&**backend, adapter).await?;
     } else {
-        is_there(instance, adapter)?;
+        refuse_unknown(instance, adapter)?;
     }
     let is_gated = instance.is_gated()?;
     let log = instance.log().await?;
     if let Some(name) = adapter.filter(|_| is_gated)
         && !adapters::is_of_step(log, name).await?
     {
-        if let Some(process) = instance.running() {
-            tested(process, name).await?;
-        } else {
-            untested(instance, name)?;
+        match instance.running() {
+            Some(rooms) => test(&rooms.learning.learner, name).await?,
+            None => refuse_untested(instance, name)?,
         }
     }
     let chosen = adapters::choose(log, choice, is_gated).await?;
-    if let Some(process) = instance.running() {
+    if let Some(rooms) = instance.running() {
         for agent in &chosen {
-            process.serving.choose(agent, adapter);
+            rooms.gateway.serving.choose(agent, adapter);
         }
     }
     Ok(chosen)
@@ -178,7 +182,7 @@ async fn can_serve(backend: &dyn TrainingBackend, adapter: Option<&str>) -> anyh
 }
 
 /// Refuses an adapter that is not on the disk.
-fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
+fn refuse_unknown(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
     let Some(name) = adapter else { return Ok(()) };
     let _: AdapterName = name.parse()?;
     let there = adapters::on_disk(&instance.checkpoints()?)?;
@@ -191,10 +195,11 @@ fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
 
 /// Has the gate test an adapter that no step of the log made, as a replay's: one that it does not let through does not
 /// serve.
-async fn tested(process: &RunningProcess, name: &str) -> anyhow::Result<()> {
-    let report = process.learner.test(&name.parse()?).await?;
-    // Of one without a checkpoint of ours nobody knows what it was made of.
-    let Some(report) = report else { return Ok(()) };
+async fn test(learner: &Learner, name: &str) -> anyhow::Result<()> {
+    // An adapter without a checkpoint of ours is not tested: what it was made of is not known.
+    let Some(report) = learner.test(&name.parse()?).await? else {
+        return Ok(());
+    };
     ensure!(
         report.passed(),
         "{name} was declined by the gate: {}; it serves only with gate.enabled: false",
@@ -205,7 +210,7 @@ async fn tested(process: &RunningProcess, name: &str) -> anyhow::Result<()> {
 }
 
 /// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
-fn untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
+fn refuse_untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
     let there = adapters::on_disk(&instance.checkpoints()?)?;
     let known = there.iter().find(|it| it.view.name == *name);
     ensure!(
@@ -221,7 +226,7 @@ impl Operation for TrainStep {
     type Reply = Vec<StepReport>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, OperationFailure> {
-        let learner = &instance.process()?.learner;
+        let learner = &instance.process()?.learning.learner;
         learner
             .train_now(self.0)
             .await
@@ -235,7 +240,7 @@ impl Operation for PreviewStep {
     type Reply = Vec<StepPreview>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, OperationFailure> {
-        let learner = &instance.process()?.learner;
+        let learner = &instance.process()?.learning.learner;
         learner
             .dry_run(self.0)
             .await
@@ -249,13 +254,11 @@ impl Operation for PreviewTurn {
     type Reply = Option<TurnPreview>;
 
     async fn perform(self, instance: &Instance) -> Result<Option<TurnPreview>, OperationFailure> {
-        let Some(RunningProcess { learner, .. }) = instance.running() else {
+        let Some(rooms) = instance.running() else {
             return Ok(None);
         };
-        learner
-            .turn_preview(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let preview = rooms.learning.learner.turn_preview(self.0).await;
+        preview.map_err(OperationFailure::unavailable)
     }
 }
 

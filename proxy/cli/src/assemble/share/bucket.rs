@@ -18,8 +18,8 @@ use reqwest::{Method, Url};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{plan::StartPlan, upstreams};
-use crate::environment::Environment;
+use super::super::upstreams;
+use crate::{environment::Environment, site::Site};
 
 /// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -50,21 +50,22 @@ impl BucketStore {
     /// # Errors
     /// Returns an error if a setting is wrong.
     pub(super) fn new(
-        plan: &StartPlan,
+        config: &ShareConfig,
+        site: &Site,
         place: &str,
         ending: CancellationToken,
     ) -> anyhow::Result<Self> {
-        let location = location(&plan.loaded.config.skills.share, place, &plan.environment)?;
+        let location = location(config, place, &site.environment)?;
         // Services on this machine are reached without a proxy.
         let url = location.folders_url(None);
         let http = if url.starts_with("http://") && is_here(&url) {
             loopback_client()?
         } else {
-            http_client(&plan.roots)?
+            http_client(&site.roots)?
         };
         Ok(Self {
             location,
-            credentials: upstreams::credentials(&plan.environment),
+            credentials: upstreams::credentials(&site.environment),
             http,
             runtime: Handle::current(),
             ending,

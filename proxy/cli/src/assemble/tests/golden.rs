@@ -65,25 +65,25 @@ async fn shown(text: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("model.gguf"), "").unwrap();
     let ports = "ui: {port: 0}\n";
-    let mut plan = plan(dir.path(), &format!("{text}{ports}"));
-    plan.loaded.config.gateway.proxy.port = 0;
-    plan.loaded
-        .inert
-        .extend(without_effect(&plan.loaded.config));
-    plan.home.create().unwrap();
-    let trainer = crate::installed::programs(&plan.home).trainer_program();
+    let mut start = start(dir.path(), &format!("{text}{ports}"));
+    start.loaded.config.gateway.proxy.port = 0;
+    let inert = without_effect(&start.loaded.config);
+    start.loaded.inert.extend(inert);
+    let home = &start.site.home;
+    home.create().unwrap();
+    let trainer = crate::installed::programs(home).trainer_program();
     fs::create_dir_all(trainer.parent().unwrap()).unwrap();
     fs::write(&trainer, TRAINER).unwrap();
     fs::set_permissions(&trainer, fs::Permissions::from_mode(0o700)).unwrap();
 
-    let running = ServingProcess::build(&plan).await.unwrap();
-    let pointed = plan.agent.point(running.process.proxy);
-    let banner = running.banner(&plan, pointed.as_ref());
-    let warnings = running.warnings(&plan);
-    let instance = Instance::of_process(plan.home.clone(), Arc::clone(&running.process));
+    let running = ServingProcess::build(&start).await.unwrap();
+    let proxy = running.rooms.gateway.address;
+    let pointed = start.agent.point(proxy);
+    let banner = running.banner(&start, pointed.as_ref());
+    let warnings = running.warnings.clone();
+    let instance = Instance::of_process(home.clone(), Arc::clone(&running.rooms));
     let status = GetStatus.perform(&instance).await.unwrap();
-    let proxy = running.process.proxy;
-    running.end(&plan.home).await.unwrap();
+    running.end(home).await.unwrap();
 
     let status = without_times(serde_json::to_value(status).unwrap());
     let status = serde_json::to_string_pretty(&status).unwrap();

@@ -1,6 +1,6 @@
 //! `metaclaw rollout agent`: the program of a track, for one episode.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use clap::Args;
 use metaclaw_llm::http_client;
@@ -21,7 +21,7 @@ pub(crate) struct AgentArgs {
 
 impl AgentArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let environment = &context.environment;
         let settings =
             AgentSettings::from_environment(|name| environment.get(name).map(OsString::from))?;
@@ -29,7 +29,6 @@ impl AgentArgs {
         // The agents of all tracks make a large future.
         let agent = Box::pin(self.track.run_agent(&settings, http));
         let score = agent.await?;
-        out::line(format!("score {}", score.score))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::line(format!("score {}", score.score))?)
     }
 }

@@ -12,7 +12,7 @@ use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
 use metaclaw_rollouts::{EpisodeTurn, JudgeSource, RewardSource, RunHost, TrainedStep};
 
 use super::super::{context::Context, train_step::came_to};
-use crate::{assemble::judge_client, roots};
+use crate::{asked::first_voter, roots};
 
 /// How long one training step may take: it may wait for a gate that runs held-out tasks.
 const STEP_DEADLINE: Duration = Duration::from_secs(4 * 3_600);
@@ -67,7 +67,10 @@ impl RunHost for CliHost<'_> {
         let http = http_client(&roots::load())?;
         let client = match source {
             RewardSource::JudgeModel(judge) => ChatClient::new(self.judge(judge)?, http)?,
-            _ => judge_client(&self.context.settings(None, Vec::new())?.config, http)?,
+            _ => {
+                let config = self.context.settings(None, Vec::new())?.config;
+                ChatClient::new(first_voter(&config)?, http)?
+            }
         };
         let params = AskParams {
             temperature: Some(0.0),

@@ -1,7 +1,5 @@
 //! `metaclaw rollout list` and `metaclaw rollout show`: the rollouts of the log.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use clap::Args;
 use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId, now_ms};
@@ -56,7 +54,7 @@ pub(super) struct ShowArgs {
 // === impl ListArgs ===
 
 impl ListArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let query = ListRollouts {
             agent: self.agent,
             task: self.task,
@@ -68,8 +66,7 @@ impl ListArgs {
         let head = [
             "rollout", "ago", "agent", "task", "group", "try", "ended", "turns",
         ];
-        out::answer_table(&listed, self.json, &head, row)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer_table(&listed, self.json, &head, row)?)
     }
 }
 
@@ -101,13 +98,12 @@ fn ended(rollout: &Rollout) -> String {
 // === impl ShowArgs ===
 
 impl ShowArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let id = self.id;
         let Some(shown) = call(context, "rollout", GetRollout(id.clone())).await? else {
             bail!("there is no rollout {id}: `metaclaw rollout list` shows what there is");
         };
-        out::answer(&shown, self.json, |it| text(it, self.full))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&shown, self.json, |it| text(it, self.full))?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `metaclaw rollout run`: an agent does the tasks of a file, and learns from how it went.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
         let caller = caller(context, "rollout").await?;
         let proxy = self.proxy(context, &caller, &file.agent)?;
@@ -92,7 +92,7 @@ impl RunArgs {
             for line in dry_run(&setup, &tasks)? {
                 out::line(line)?;
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let done = until_signal(&setup, &tasks).await?;
         if json {
@@ -100,7 +100,7 @@ impl RunArgs {
         } else if done.funnel.opened > 0 {
             out::line(done.funnel.to_string())?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// Where the running proxy is. A dry run needs none.

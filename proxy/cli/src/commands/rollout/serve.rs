@@ -1,6 +1,6 @@
 //! `metaclaw rollout serve`: runs a file's program for runs on another machine.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -27,7 +27,7 @@ pub(crate) struct ServeArgs {
 
 impl ServeArgs {
     /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
         let setup = ServeSetup {
             file: &file,
@@ -44,6 +44,6 @@ impl ServeArgs {
             file.at_once
         ))?;
         server.serve(async move { signals.next().await }).await?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
