@@ -7,8 +7,11 @@ use metaclaw_settings::{Config, Policy};
 use metaclaw_wiring::{Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
-pub(crate) use crate::agent_target::{surroundings, target};
-use crate::{agent_target::origin, environment::Environment, wires::WireLinks};
+pub(crate) use crate::wires::{surroundings, target};
+use crate::{
+    environment::Environment,
+    wires::{WireLinks, origin},
+};
 
 /// What is needed to point an agent at us, and to put it back.
 #[derive(Debug)]

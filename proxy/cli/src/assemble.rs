@@ -48,7 +48,6 @@ use crate::{
 mod adapters;
 mod background;
 mod cloud;
-mod feedback;
 mod gateway;
 mod learning;
 mod lessons;
@@ -58,7 +57,6 @@ mod metrics;
 mod models;
 mod remote;
 mod schedule;
-mod served;
 mod services;
 mod share;
 mod trainer;

@@ -7,7 +7,6 @@
 use std::process::ExitCode;
 
 mod agent;
-mod agent_target;
 mod asked;
 mod assemble;
 mod banner;

@@ -14,14 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::status::LostAdapter;
 
 mod detail;
-mod manifest;
 
-pub use self::{
-    detail::{AdapterDetail, AdapterView},
-    manifest::{
-        BatchView, DataSetView, MadeView, ManifestView, MeanView, NumbersView, ReplayView,
-        ShapeView,
-    },
+pub use self::detail::{
+    AdapterDetail, AdapterView, BatchView, DataSetView, MadeView, ManifestView, MeanView,
+    NumbersView, ReplayView, ShapeView,
 };
 
 pub(crate) use self::detail::{add_outcomes, details, on_disk};

@@ -1,10 +1,13 @@
 //! A training server that somebody else started. Nobody tells us when it is started again, has no model, or has lost an
 //! adapter, so it is looked at every few seconds.
 
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_chat::Secret;
-use metaclaw_control::{compare::PolicyAddress, status::TrainerStatus};
+use metaclaw_control::{
+    compare::PolicyAddress,
+    status::{TrainerState, TrainerStatus},
+};
 use metaclaw_gateway::Endpoint;
 use metaclaw_trainer_api::{
     BackendError,
@@ -170,4 +173,62 @@ impl RemoteFollower {
         }
         Ok(created.model)
     }
+}
+
+/// Keeps the gateway's pointer to the local trainer.
+pub(super) struct TrainerFollower {
+    pub(super) adapters: AdapterLoader,
+    /// What the trainer wants to be shown.
+    pub(super) key: String,
+    pub(super) trainer: watch::Receiver<TrainerState>,
+    /// Whether another server answers chats for it.
+    pub(super) has_inference: bool,
+}
+
+// === impl TrainerFollower ===
+
+impl TrainerFollower {
+    /// Follows the trainer until `ending`.
+    pub(super) async fn run(mut self, ending: CancellationToken) {
+        let follow = async {
+            loop {
+                self.follow().await;
+                if !self.has_changed().await {
+                    return;
+                }
+            }
+        };
+        ending.run_until_cancelled(follow).await;
+    }
+
+    /// Waits until the trainer's state has changed, and meanwhile sees that what answers chats for it has the adapters; false where
+    /// the trainer's supervisor has ended.
+    async fn has_changed(&mut self) -> bool {
+        while self.has_inference {
+            tokio::select! {
+                changed = self.trainer.changed() => return changed.is_ok(),
+                () = sleep(LOOK_EVERY) => self.adapters.look().await,
+            }
+        }
+        self.trainer.changed().await.is_ok()
+    }
+
+    async fn follow(&mut self) {
+        let state = self.trainer.borrow_and_update().clone();
+        let serving = Arc::clone(&self.adapters.serving);
+        let TrainerState::Ready { address, .. } = state else {
+            return serving.set_policy(None);
+        };
+        self.adapters.load().await;
+        // One that died meanwhile is seen next.
+        match endpoint(address, &self.key) {
+            Ok(endpoint) => serving.set_policy(Some(endpoint)),
+            Err(error) => error!(%error, "the trainer's address cannot be used"),
+        }
+    }
+}
+
+fn endpoint(address: SocketAddr, key: &str) -> Result<Endpoint, impl std::error::Error + use<>> {
+    let endpoint = Endpoint::new(&format!("http://{address}"), Some(key.into()), BASE);
+    endpoint.map(Endpoint::with_system_append)
 }

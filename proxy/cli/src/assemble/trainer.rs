@@ -36,8 +36,7 @@ use super::{
     cloud::CloudSide,
     meter,
     models::PolicyModel,
-    remote::RemoteFollower,
-    served::TrainerFollower,
+    remote::{RemoteFollower, TrainerFollower},
 };
 use crate::{
     environment::Environment,

@@ -1,14 +1,20 @@
 //! `metaclaw rollout`: runs of agents on tasks.
 
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use metaclaw_rollouts::{
+    KEY_VARIABLE, RolloutFile, ServeSetup, serve,
+    tracks::{AgentSettings, Track},
+};
 
 use super::context::Context;
+use crate::{out, roots, signals::Signals};
 
-mod agent;
 mod host;
 mod kept;
 mod run;
-mod serve;
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
@@ -22,9 +28,9 @@ enum RolloutCommand {
     /// Run an agent on the tasks of a file, in groups, and train on what each try earned.
     Run(Box<run::RunArgs>),
     /// Run the programs of episodes for `rollout run` on another machine.
-    Serve(serve::ServeArgs),
+    Serve(ServeArgs),
     /// Do one task, as the program of a track: `rollout run` starts it for each episode.
-    Agent(agent::AgentArgs),
+    Agent(AgentArgs),
     /// The newest rollouts, one a line: who tried which task, and how it ended.
     List(kept::ListArgs),
     /// One rollout, turn by turn.
@@ -43,5 +49,68 @@ impl RolloutArgs {
             RolloutCommand::List(args) => args.run(context).await,
             RolloutCommand::Show(args) => args.run(context).await,
         }
+    }
+}
+
+/// Arguments of `rollout agent`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// One of terminal, toolcall, swe, gui (docs/training/tracks.md).
+    #[arg(value_name = "TRACK")]
+    track: Track,
+}
+
+// === impl AgentArgs ===
+
+impl AgentArgs {
+    /// Does it.
+    async fn run(self, context: &Context) -> anyhow::Result<()> {
+        let environment = &context.environment;
+        let settings =
+            AgentSettings::from_environment(|name| environment.get(name).map(OsString::from))?;
+        let http = roots::http_client()?;
+        // The agents of all tracks make a large future.
+        let agent = Box::pin(self.track.run_agent(&settings, http));
+        let score = agent.await?;
+        Ok(out::line(format!("score {}", score.score))?)
+    }
+}
+
+/// Arguments of `rollout serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Says which program is run, how long and how many at once. The tasks come from the run.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where it listens. An address that other machines can reach needs METACLAW_ENVIRONMENT_KEY, here and at the run.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:30100")]
+    listen: SocketAddr,
+    /// Run an environment of the Python package verifiers, in place of the file's program.
+    #[arg(long, value_name = "NAME")]
+    verifiers: Option<String>,
+}
+
+// === impl ServeArgs ===
+
+impl ServeArgs {
+    /// Does it.
+    async fn run(self, context: &Context) -> anyhow::Result<()> {
+        let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
+        let setup = ServeSetup {
+            file: &file,
+            address: self.listen,
+            key: context.environment.get(KEY_VARIABLE).map(Into::into),
+            metaclaw: std::env::current_exe().context("cannot tell where this program is")?,
+            folder: context.home.rollouts().join("serve"),
+        };
+        let server = serve(&setup).await?;
+        let mut signals = Signals::new()?;
+        out::line(format!(
+            "runs episodes at http://{}, {} at once, until Ctrl-C",
+            server.address()?,
+            file.at_once
+        ))?;
+        server.serve(async move { signals.next().await }).await?;
+        Ok(())
     }
 }

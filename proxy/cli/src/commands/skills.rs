@@ -2,21 +2,25 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
+    instance::LogOpening,
     lessons::{SkillChange, SkillView},
-    operations::lessons::ListSkills,
+    operations::lessons::{ListProposals, ListSkills},
 };
-use metaclaw_skills::{SharedOrigin, SkillName};
+use metaclaw_skills::{
+    HistoryEntry, HistorySkill, Proposal, ProposalState, Reason, SharedOrigin, Skill, SkillName,
+    read_history,
+};
 use metaclaw_turns::LessonCounts;
 
-use super::{calling::call, context::Context};
+use super::{
+    calling::{call, instance},
+    context::Context,
+};
 use crate::out;
-
-mod history;
-mod review;
 
 /// Arguments of `skills`.
 #[derive(Debug, Args)]
@@ -80,7 +84,7 @@ impl SkillsArgs {
         match self.what {
             SkillsCommand::List => list(context, agent, json).await?,
             SkillsCommand::Show { name } => show(context, agent, &name, json).await?,
-            SkillsCommand::Review => review::review(context, agent.as_ref(), json).await?,
+            SkillsCommand::Review => review(context, agent.as_ref(), json).await?,
             SkillsCommand::Accept { which } => {
                 settle(context, SkillChange::Accept { which }).await?;
             }
@@ -91,8 +95,8 @@ impl SkillsArgs {
                 settle(context, SkillChange::Revert { agent, name }).await?;
             }
             SkillsCommand::Log { n, full, file } => {
-                let shown = history::HistoryOutput { n, full, json };
-                history::log(context, shown, file)?;
+                let shown = HistoryOutput { n, full, json };
+                show_log(context, shown, file)?;
             }
         }
         Ok(())
@@ -156,4 +160,164 @@ pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
 
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
     Ok(out::line(call(context, "lessons", change).await?)?)
+}
+
+/// The library's own history.
+const FILE: &str = "evolution_history.jsonl";
+
+/// How entries are shown.
+#[derive(Debug, Clone, Copy)]
+struct HistoryOutput {
+    /// At most so many, the newest.
+    n: usize,
+    /// With the skills' texts and the requests that went wrong.
+    full: bool,
+    json: bool,
+}
+
+/// Shows the newest entries, the oldest of them first.
+fn show_log(context: &Context, shown: HistoryOutput, file: Option<PathBuf>) -> anyhow::Result<()> {
+    let path = if let Some(path) = file {
+        path
+    } else {
+        let files = instance(context, "lessons", LogOpening::Existing);
+        files.library()?.dir().join(FILE)
+    };
+    let history = read_history(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let newest = &history[history.len().saturating_sub(shown.n)..];
+    if shown.json {
+        return Ok(out::json(&newest)?);
+    }
+    if newest.is_empty() {
+        out::line(format!("{} has no entries yet", path.display()))?;
+    }
+    for entry in newest {
+        out::line(entry_text(entry, shown.full))?;
+    }
+    Ok(())
+}
+
+fn entry_text(entry: &HistoryEntry, full: bool) -> String {
+    let agent = entry.agent.as_ref().map_or("-", |agent| agent.as_str());
+    let named = match (entry.skill_names.join(", "), entry.forgotten) {
+        (_, true) => "forgotten".to_owned(),
+        (names, false) if names.is_empty() => "none".to_owned(),
+        (names, false) => names,
+    };
+    let mut lines = vec![format!(
+        "{}  {agent}  {} turns that went wrong -> {} skills: {named}",
+        entry.timestamp, entry.num_failures_analyzed, entry.num_skills_generated
+    )];
+    lines.extend(entry.refused.iter().map(|why| format!("   refused: {why}")));
+    if full {
+        let prompts = entry.failure_prompts.iter();
+        lines.extend(prompts.map(|prompt| format!("   went wrong: {prompt}")));
+        entry
+            .skills
+            .iter()
+            .for_each(|skill| lines.push(whole(skill)));
+    }
+    lines.join("\n")
+}
+
+fn whole(skill: &HistorySkill) -> String {
+    let HistorySkill {
+        name,
+        category,
+        description,
+        content,
+    } = skill;
+    let content = content.lines().map(|line| format!("   | {line}\n"));
+    format!(
+        "\n   {name} ({category}): {description}\n\n{}",
+        content.collect::<String>()
+    )
+}
+
+/// Shows what waits, of one agent or of all.
+async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
+    let mut proposals = call(context, "lessons", ListProposals).await?;
+    proposals.retain(|it| agent.is_none_or(|agent| *agent == it.source.agent));
+    let (waiting, others): (Vec<_>, Vec<_>) = proposals.into_iter().partition(Proposal::is_waiting);
+    if json {
+        return Ok(out::json(&waiting)?);
+    }
+    if waiting.is_empty() {
+        out::line("no skill waits for your review")?;
+    }
+    for proposal in &waiting {
+        out::line(proposal_text(proposal))?;
+    }
+    let declined = others
+        .iter()
+        .filter(|it| matches!(it.state, ProposalState::Declined | ProposalState::AgedOut));
+    for proposal in declined {
+        out::line(declined_line(proposal))?;
+    }
+    Ok(())
+}
+
+/// Names a skill that a trial declined, or took out, with the figures.
+fn declined_line(proposal: &Proposal) -> String {
+    let Proposal { n, name, why, .. } = proposal;
+    let is_figures =
+        |why: &&Reason| matches!(why, Reason::Tried { .. } | Reason::TriedAgain { .. });
+    let figures = why.iter().rfind(is_figures).map(ToString::to_string);
+    format!(
+        "{n}  {name}  not in force, because {}; let it stand all the same: metaclaw skills accept {n}",
+        figures.unwrap_or_default()
+    )
+}
+
+fn proposal_text(proposal: &Proposal) -> String {
+    let Proposal {
+        n, name, source, ..
+    } = proposal;
+    let mut lines = vec![format!(
+        "{n}  {name}  for {}, {} ago, from {}",
+        source.agent,
+        out::span(now_ms().saturating_sub(source.at_ms)),
+        origin(proposal)
+    )];
+    if let Ok(Skill {
+        description,
+        content,
+        keywords,
+        ..
+    }) = Skill::parse(&proposal.text)
+    {
+        lines.push(format!("   {description}\n"));
+        if !keywords.is_empty() {
+            lines.push(format!("   keywords: {}\n", keywords.join(", ")));
+        }
+        lines.extend(content.lines().map(|line| format!("   | {line}")));
+        lines.push(String::new());
+    }
+    let why = proposal.why.iter();
+    lines.extend(why.map(|why| match why {
+        Reason::Tried { .. } | Reason::TriedAgain { .. } => format!("   {why}"),
+        why => format!("   it waits because {why}"),
+    }));
+    lines.push(format!(
+        "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
+    ));
+    lines.join("\n")
+}
+
+/// Where it came from: turns here, or another home.
+fn origin(proposal: &Proposal) -> String {
+    let source = &proposal.source;
+    let Some(shared) = &proposal.shared else {
+        let sessions: Vec<&str> = source.sessions.iter().map(AsRef::as_ref).collect();
+        return format!(
+            "{} turns that went wrong (sessions {})",
+            source.turns.len(),
+            sessions.join(", ")
+        );
+    };
+    let turns: Vec<String> = shared.turns.iter().map(ToString::to_string).collect();
+    match turns.as_slice() {
+        [] => format!("{shared}, written by hand there"),
+        turns => format!("{shared}, written from its turns {}", turns.join(", ")),
+    }
 }

@@ -1,17 +1,20 @@
 //! `metaclaw trainer`: the training server, brought here from a release archive.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
+use self::check::found;
 use super::context::Context;
-use crate::{installed, out};
+use crate::{installed, out, supervise::TrainerOrigin};
 
 mod archive;
 mod check;
-mod found;
 mod install;
-mod status;
 
 /// Arguments of `trainer`.
 #[derive(Debug, Args)]
@@ -25,7 +28,7 @@ enum TrainerCommand {
     /// Bring the training server and its libtorch to where `metaclaw start` looks for it.
     Install(install::InstallArgs),
     /// Which training server `metaclaw start` would use, and whether it runs here.
-    Status(status::TrainerStatusArgs),
+    Status(TrainerStatusArgs),
     /// Remove what was installed.
     Uninstall,
 }
@@ -61,4 +64,77 @@ fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Arguments of `trainer status`.
+#[derive(Debug, Args)]
+pub(crate) struct TrainerStatusArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct SeenTrainer {
+    program: PathBuf,
+    origin: TrainerOrigin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+    /// The libtorch with CUDA that was installed for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cuda: Option<PathBuf>,
+}
+
+// === impl TrainerStatusArgs ===
+
+impl TrainerStatusArgs {
+    /// Does it.
+    fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let seen = found(context)?.map(|it| {
+            let folder = it.program.parent().unwrap_or_else(|| Path::new("/"));
+            let version = check::version(folder);
+            let checked = version.and_then(|version| {
+                check::same_release(&version)?;
+                Ok(version)
+            });
+            SeenTrainer {
+                cuda: installed::cuda(folder),
+                why_not: checked.as_ref().err().map(|error| format!("{error:#}")),
+                version: checked.ok(),
+                program: it.program,
+                origin: it.origin,
+            }
+        });
+        let is_usable = seen.as_ref().is_some_and(|it| it.why_not.is_none());
+        out::answer(&seen, self.json, |it| status_text(it.as_ref()))?;
+        Ok(if is_usable {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+fn status_text(seen: Option<&SeenTrainer>) -> String {
+    let Some(seen) = seen else {
+        return "there is no training server here: `metaclaw trainer install` brings it".to_owned();
+    };
+    let origin = match seen.origin {
+        TrainerOrigin::Beside => "beside this program",
+        TrainerOrigin::Installed => "installed",
+        TrainerOrigin::Path => "found in PATH",
+    };
+    let mut lines = vec![format!("program   {} ({origin})", seen.program.display())];
+    lines.extend(seen.version.iter().map(|it| format!("version   {it}")));
+    lines.extend(seen.why_not.iter().map(|it| format!("BUT       {it}")));
+    lines.extend(
+        seen.cuda
+            .iter()
+            .map(|it| format!("CUDA      {}", it.display())),
+    );
+    lines.join("\n")
 }

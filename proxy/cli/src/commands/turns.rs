@@ -29,7 +29,6 @@ use crate::out;
 mod chats;
 mod exported;
 mod import;
-mod kept;
 mod outcome;
 mod show;
 mod train;

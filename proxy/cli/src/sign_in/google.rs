@@ -17,7 +17,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{answer::answered, loopback::Redirect, pkce::Pkce};
+use super::loopback::{Pkce, Redirect, answered};
 
 /// The permission that is requested: to read calendars.
 const SCOPE: &str = "https://www.googleapis.com/auth/calendar.readonly";

@@ -3,11 +3,13 @@
 use std::{
     io,
     net::SocketAddr,
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use rustix::process::{Pid, setpriority_process};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -15,8 +17,6 @@ use tokio::{
     task::JoinSet,
 };
 use tracing::{debug, info};
-
-use super::{priority, spec::TrainerSpec};
 
 /// The longest line of the trainer that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
@@ -66,7 +66,7 @@ impl Child {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn()?;
-        priority::lower(process.id());
+        lower_priority(process.id());
         let mut output_tasks = JoinSet::new();
         let last_line = Arc::default();
         if let Some(stderr) = process.stderr.take() {
@@ -172,4 +172,31 @@ async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<St
         return Ok(None);
     }
     Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+}
+
+/// The program and its arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainerSpec {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// The key that callers must send; only this proxy knows it, and each run has a new one.
+    pub key: String,
+    /// Additional environment variables: keys, which do not belong among arguments.
+    pub env: Vec<(&'static str, String)>,
+    /// The engine's threads; with 0, the engine uses one for each physical core.
+    pub n_threads: usize,
+    /// Names of environment variables that it must not inherit.
+    pub cleared: Vec<String>,
+}
+
+const NICE: i32 = 5;
+
+/// Lowers the priority of a process that was just started; threads that it starts later inherit it.
+fn lower_priority(pid: Option<u32>) {
+    let pid = pid.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    // A process that has ended already needs no change.
+    let Some(pid) = pid else { return };
+    if let Err(error) = setpriority_process(Some(pid), NICE) {
+        debug!(%error, "the trainer runs at the usual priority");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::civil::Date;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 
-use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, interval::wilson};
+use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, wilson};
 use crate::figures::{CountedDays, Period, Share, begin_ms, chat_tokens, date_of, verdicts};
 
 const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";

@@ -6,11 +6,13 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_gateway::Serving;
 use metaclaw_learner::{
-    EvalReport, EvalWanted, Learner, ReplayEvent, StepPreview, StepReport, TurnPreview,
+    EvalReport, EvalWanted, Learner, ReplayEvent, SftEvent, SftReport, SftWanted, StepPreview,
+    StepReport, TurnPreview,
 };
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
-use metaclaw_turns::Step;
+use metaclaw_turns::{Step, TurnLog};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -293,4 +295,41 @@ impl StreamedOperation for ReplayAsked {
         };
         event_lines(instance, replay, |why| ReplayEvent::Failed { why }).boxed()
     }
+}
+
+impl StreamedOperation for SftWanted {
+    const PATH: &'static str = "train";
+
+    /// A line for each event, as they come; the last one of a training that fails says why. The
+    /// training ends if the client disconnects.
+    fn stream(
+        self,
+        instance: Arc<Instance>,
+        _note: fn(&str),
+    ) -> BoxStream<'static, io::Result<Vec<u8>>> {
+        let work = |instance: Arc<Instance>, teller: EventTeller| async move {
+            train(instance.process()?, &self, &teller).await
+        };
+        event_lines(instance, work, |why| SftEvent::Failed { why }).boxed()
+    }
+}
+
+async fn train(rooms: &Rooms, wanted: &SftWanted, teller: &EventTeller) -> anyhow::Result<()> {
+    let tell = Box::new(|event: SftEvent| teller.tell(&event));
+    let mut report = rooms.learning.learner.fine_tune(wanted, tell).await?;
+    if wanted.serves && !wanted.dry_run && !report.serves && report.passed() {
+        serve(&rooms.log, &rooms.gateway.serving, &mut report).await?;
+    }
+    teller.tell_last(&SftEvent::Ended(Box::new(report))).await;
+    Ok(())
+}
+
+/// Serves the agent with the adapter, by its owner's choice: its next steps start from there.
+async fn serve(log: &TurnLog, serving: &Serving, report: &mut SftReport) -> anyhow::Result<()> {
+    let agent = &report.agent;
+    log.choose(agent, report.adapter.clone()).await?;
+    serving.choose(agent, report.adapter.as_deref());
+    info!(%agent, adapter = report.adapter, "trained from a data set, and serves");
+    report.serves = true;
+    Ok(())
 }

@@ -8,7 +8,7 @@ use metaclaw_control::{
     caller::ControlCaller,
     operations::{turns::GetTurn, weights::TrainStep},
 };
-use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig};
 use metaclaw_rollouts::{EpisodeTurn, JudgeSource, RewardSource, RunHost, TrainedStep};
 
 use super::super::{context::Context, train_step::came_to};
@@ -64,7 +64,7 @@ impl RunHost for CliHost<'_> {
         source: &RewardSource,
         messages: Vec<Message>,
     ) -> anyhow::Result<String> {
-        let http = http_client(&roots::load())?;
+        let http = roots::http_client()?;
         let client = match source {
             RewardSource::JudgeModel(judge) => ChatClient::new(self.judge(judge)?, http)?,
             _ => {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::AgentId;
 use metaclaw_control::caller::ControlCaller;
-use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_llm::loopback_client;
 use metaclaw_rollouts::{
     EvalSetup, HttpAddress, KEY_VARIABLE, ProxyAddress, RolloutFile, RunSetup, RunTasks,
     TaskRunError, TaskRunSummary, dry_run, run, tasks, verifiers_tasks,
@@ -84,7 +84,7 @@ impl RunArgs {
             metaclaw: std::env::current_exe().context("cannot tell where this program is")?,
             proxy,
             local_http: loopback_client()?,
-            http: http_client(&roots::load())?,
+            http: roots::http_client()?,
             environment_key: context.environment.get(KEY_VARIABLE).map(Into::into),
             print,
         };

@@ -7,7 +7,11 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::installed::TRAINER;
+use crate::{
+    commands::context::Context,
+    installed::{self, TRAINER},
+    supervise::TrainerProgram,
+};
 
 /// The number of an error's characters that are shown.
 const LINES: usize = 5;
@@ -53,4 +57,11 @@ pub(super) fn same_release(found: &str) -> anyhow::Result<()> {
         "it is {TRAINER} {found}, and this is metaclaw {own}: take the archive of the same release"
     );
     Ok(())
+}
+
+/// The training server that `metaclaw start` would use.
+pub(super) fn found(context: &Context) -> anyhow::Result<Option<TrainerProgram>> {
+    let own = std::env::current_exe()?;
+    let path = context.environment.get("PATH");
+    Ok(TrainerProgram::find(&own, &installed::programs(&context.home), path).ok())
 }

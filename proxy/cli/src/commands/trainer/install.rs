@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_fetch::{room_for, torch, unpack, unpacked_size};
 
-use super::{archive::ArchivePlace, check, found::found};
+use super::{
+    archive::ArchivePlace,
+    check::{self, found},
+};
 use crate::{
     commands::context::Context,
     installed::{self, InstallationChange, InstalledPrograms, TRAINER},

@@ -5,7 +5,10 @@ use metaclaw_control::home::RunFile;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_wiring::{Target, WiringError};
 
-use crate::{agent_target::target_of, commands::context::Context, wires::wires_others};
+use crate::{
+    commands::context::Context,
+    wires::{target_of, wires_others},
+};
 
 /// The proxy that agents are pointed at.
 pub(super) struct Goal {
