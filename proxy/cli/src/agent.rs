@@ -81,7 +81,7 @@ impl AgentLink {
         self.others.release();
         match self.wiring.unwire() {
             Ok(outcome) => {
-                if let Some(said) = told(&outcome) {
+                if let Some(said) = outcome_text(&outcome) {
                     info!("OpenClaw: {said}");
                 }
             }
@@ -110,7 +110,7 @@ impl AgentLink {
             }
             self.wiring.wire(&found, target)?;
         }
-        let models = self.wiring.record()?.and_then(|it| it.models());
+        let models = self.wiring.record()?.and_then(|known| known.models());
         Ok(models.map(|it| {
             info!(ours = it.ours, former = it.former, "OpenClaw asks us first");
             let said = format!(
@@ -144,7 +144,7 @@ fn not_pointed(error: &anyhow::Error) -> String {
 }
 
 /// What became of the agent's file; nothing where nothing was done.
-pub(crate) fn told(outcome: &Outcome) -> Option<&'static str> {
+pub(crate) fn outcome_text(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Nothing => None,
         Outcome::Wired => Some("it asks MetaClaw first"),

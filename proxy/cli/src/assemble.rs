@@ -33,7 +33,7 @@ use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
-    background::Background, gateway::GatewayMaker, learning::Learning, metrics::MetricSources,
+    background::Background, gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources,
     trainer::Training,
 };
 use crate::{
@@ -48,6 +48,7 @@ use crate::{
 mod adapters;
 mod background;
 mod cloud;
+mod followers;
 mod gateway;
 mod learning;
 mod lessons;
@@ -55,7 +56,6 @@ mod memory;
 mod meter;
 mod metrics;
 mod models;
-mod remote;
 mod schedule;
 mod services;
 mod share;
@@ -87,7 +87,6 @@ pub(crate) struct Start {
     pub(crate) agent: AgentLink,
     /// Whether the socket to listen on is the standard input.
     pub(crate) listens_on_stdin: bool,
-    /// Counts log lines that were dropped.
     pub(crate) dropped_lines: ErrorCounter,
 }
 
@@ -95,7 +94,6 @@ pub(crate) struct Start {
 struct ServingProcess {
     rooms: Arc<Rooms>,
     gateway: JoinHandle<()>,
-    /// Everything but the gateway.
     background: Background,
     /// What a person should know, and keeps nothing from running.
     warnings: Vec<String>,
@@ -143,12 +141,7 @@ pub(crate) async fn run(
 impl ServingProcess {
     /// Starts each room with what it needs of those before it.
     async fn build(start: &Start) -> anyhow::Result<Self> {
-        let Start {
-            loaded,
-            policy,
-            site,
-            ..
-        } = start;
+        let (loaded, policy, site) = (&start.loaded, &start.policy, &start.site);
         let (config, home) = (&loaded.config, &site.home);
         let (background, process) = (Background::default(), CancellationToken::new());
         let about = banner::about(config, policy)?;
@@ -162,7 +155,7 @@ impl ServingProcess {
         let privacy = Arc::new(privacy::load(home)?);
 
         let (serving, training) = Training::prepare(config, policy, site, &log, &background.tasks)?;
-        let learning = Learning {
+        let maker = LearningMaker {
             config,
             policy,
             site,
@@ -171,7 +164,7 @@ impl ServingProcess {
             budget: &Arc::new(budget),
             training: &training,
         };
-        let (learning, judge) = learning.start(&serving, &privacy, &background).await?;
+        let (learning, judge) = maker.start(&serving, &privacy, &background).await?;
         let warnings = warnings(loaded, unusable, &training, &log).await;
 
         let logins = Arc::new(BrowserLogins::open(home).context("cannot use page.key")?);
@@ -183,7 +176,7 @@ impl ServingProcess {
             log: log.clone(),
         };
         let (own, pointers) = (training.room.own.clone(), Arc::clone(&serving));
-        let gateway = GatewayMaker {
+        let maker = GatewayMaker {
             loaded,
             policy,
             site,
@@ -191,8 +184,8 @@ impl ServingProcess {
             lessons: &lessons,
             privacy: &privacy,
         };
-        let services = services::services(counted, gateway.memory(), own, pointers, &token);
-        let gateway = gateway.make(&serving, services, &background).await?;
+        let services = services::services(counted, maker.memory(), own, pointers, &token);
+        let gateway = maker.make(&serving, services, &background).await?;
         share::start(&config.skills.share, site, &lessons.library, &background)?;
 
         let dropped_lines = start.dropped_lines.clone();

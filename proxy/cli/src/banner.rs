@@ -39,41 +39,6 @@ pub(crate) struct Banner<'a> {
     pub agent: Option<&'a Pointed>,
 }
 
-/// What a person may ask first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum First<'a> {
-    /// Whatever name is asked for, somebody answers.
-    Any,
-    /// The model has to be one that is there.
-    ModelAt(&'a str),
-    /// The caller's own key is passed on to this address, so there has to be one.
-    OwnKeyFor(&'a str),
-    /// An agent asks us already.
-    Agent,
-    Nothing,
-}
-
-// === impl First ===
-
-impl<'a> First<'a> {
-    fn from_config(config: &'a Config, policy: &Policy) -> Self {
-        let policy = policy.that_serves(config);
-        let url = config.llm.api_base.as_deref();
-        let mut others = config.gateway.upstreams.values();
-        let mut other = || others.find_map(|upstream| upstream.address());
-        match (policy, url) {
-            (Policy::Local { .. } | Policy::Remote { .. } | Policy::Cloud(_), _) => Self::Any,
-            (Policy::None, Some(url))
-                if config.llm.api_key.is_none() && !is_here(url) && !is_bedrock(url) =>
-            {
-                Self::OwnKeyFor(url)
-            }
-            (Policy::None, Some(_)) if config.llm.model_id.is_some() => Self::Any,
-            (Policy::None, url) => url.or_else(&mut other).map_or(Self::Nothing, Self::ModelAt),
-        }
-    }
-}
-
 /// What serves, what learns and what leaves the machine, by the settings alone.
 ///
 /// # Errors
@@ -103,8 +68,7 @@ fn serves(config: &Config, policy: &Policy) -> String {
             format!("{} at {} ({service})", cloud.model, host(&cloud.url))
         }
         Policy::Cloud(cloud) => {
-            let upstreams = upstreams(config);
-            let answers = upstreams.unwrap_or_else(|| {
+            let answers = upstreams(config).unwrap_or_else(|| {
                 "nothing yet: set llm.api_base, or allow the training server (metaclaw config privacy.cloud_training_ok true)"
                     .to_owned()
             });
@@ -122,17 +86,17 @@ fn serves(config: &Config, policy: &Policy) -> String {
 
 /// Who answers where there is no policy model; none where nobody does.
 fn upstreams(config: &Config) -> Option<String> {
-    if let Some(url) = config.llm.api_base.as_deref() {
-        let model = config.llm.model_id.as_deref();
-        let model = model.unwrap_or("the model that is asked for");
-        return Some(format!("{model} at {}", host(url)));
+    let llm = &config.llm;
+    if let Some(url) = &llm.api_base {
+        let model = llm.model_id.as_deref();
+        let named = model.unwrap_or("the model that is asked for");
+        return Some(format!("{named} at {}", host(url)));
     }
-    let named = config.gateway.upstreams.iter().filter_map(|(name, it)| {
-        let url = it.address()?;
-        Some(format!("{name} at {}", host(url)))
-    });
-    let named: Vec<String> = named.collect();
-    (!named.is_empty()).then(|| named.join(", "))
+    let upstreams = config.gateway.upstreams.iter();
+    let places =
+        upstreams.filter_map(|(name, own)| Some(format!("{name} at {}", host(own.address()?))));
+    let places: Vec<String> = places.collect();
+    (!places.is_empty()).then(|| places.join(", "))
 }
 
 /// What keeps weights from learning where no judge is set.
@@ -193,18 +157,18 @@ fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
 /// Keys of one section as one, where they are many.
 fn together(keys: &[&str]) -> Vec<String> {
     let section = |key: &str| key.split_once('.').map(|(section, _)| section.to_owned());
-    let mut told: Vec<String> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for key in keys {
-        let n_alike = keys.iter().filter(|it| section(it) == section(key)).count();
-        let said = match section(key) {
-            Some(section) if n_alike > MANY => format!("{section}.* ({n_alike} keys)"),
+        let alike = keys.iter().filter(|other| section(other) == section(key));
+        let name = match (section(key), alike.count()) {
+            (Some(section), n) if n > MANY => format!("{section}.* ({n} keys)"),
             _ => (*key).to_owned(),
         };
-        if !told.contains(&said) {
-            told.push(said);
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    told
+    names
 }
 
 // === impl Banner ===
@@ -229,7 +193,7 @@ impl Banner<'_> {
             self.agent
                 .map(|agent| format!("  agent     {}", agent.said)),
         );
-        lines.extend(privacy::told(self.off).map(|off| format!("  off       {off}")));
+        lines.extend(privacy::off_text(self.off).map(|off| format!("  off       {off}")));
         lines.extend(self.without_effect());
         lines.push("  look      metaclaw ui  (the page in your browser)".to_owned());
         lines.push(format!("  try       {}", self.try_line()));
@@ -251,33 +215,33 @@ impl Banner<'_> {
         by_reason.into_iter().map(line).collect()
     }
 
-    /// A command that works.
+    /// A command that works: somebody answers it, with a model that is there, and with a key if one is needed.
     fn try_line(&self) -> String {
+        if self.agent.is_some_and(|agent| agent.asks_us) {
+            return "openclaw agent --agent main -m \"Say hello.\"".to_owned();
+        }
         let config = &self.loaded.config;
+        let (llm, mut upstreams) = (&config.llm, config.gateway.upstreams.values());
         let is_keyed = config.gateway.proxy.requires_key();
         let key = is_keyed.then_some("$METACLAW_KEY");
-        let first = match self.agent {
-            Some(agent) if agent.asks_us => First::Agent,
-            _ => First::from_config(config, self.policy),
-        };
-        match first {
-            First::Agent => "openclaw agent --agent main -m \"Say hello.\"".to_owned(),
-            First::Any => self.curl("default", key),
-            First::ModelAt(url) => {
-                let curl = self.curl("MODEL", key);
-                format!("{curl}  (MODEL: one that {} has)", host(url))
-            }
-            First::OwnKeyFor(url) if is_keyed => format!(
+        let passes_keys = |url: &str| llm.api_key.is_none() && !is_here(url) && !is_bedrock(url);
+        let other = upstreams.find_map(|upstream| upstream.address());
+        match (llm.api_base.as_deref(), other) {
+            _ if self.policy.that_serves(config).is_some() => self.curl("default", key),
+            (Some(url), _) if passes_keys(url) && is_keyed => format!(
                 "metaclaw config llm.api_key KEY  (yours at {}: callers show one of ours, which goes nowhere; then start again)",
                 host(url)
             ),
-            First::OwnKeyFor(url) => {
+            (Some(url), _) if passes_keys(url) => {
                 let (curl, place) = (self.curl("MODEL", Some("$API_KEY")), host(url));
                 format!("{curl}  (MODEL: one that {place} has, API_KEY: yours there)")
             }
-            First::Nothing => {
-                "metaclaw setup  (asks for your provider; then start again)".to_owned()
+            (Some(_), _) if llm.model_id.is_some() => self.curl("default", key),
+            (Some(url), _) | (None, Some(url)) => {
+                let curl = self.curl("MODEL", key);
+                format!("{curl}  (MODEL: one that {} has)", host(url))
             }
+            (None, None) => "metaclaw setup  (asks for your provider; then start again)".to_owned(),
         }
     }
 

@@ -27,6 +27,17 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Called when the trainer answers, with its address, and when it does not any more, with none.
 pub(crate) type OnAddress = Box<dyn Fn(Option<SocketAddr>) + Send + Sync>;
 
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+/// The pauses are 0.1, 0.4, 1.6, 6.4, 25.6 and then 30 seconds.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST)
+    .with_max_delay(LONGEST)
+    .with_factor(4.0)
+    .without_max_times();
+/// After this uptime, the next failure counts as the first.
+const HEALTHY: Duration = Duration::from_secs(60);
+
 /// The supervising task's parts.
 pub(crate) struct Supervisor {
     spec: TrainerSpec,
@@ -107,17 +118,6 @@ impl Supervisor {
         }
     }
 }
-
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
-/// The pauses are 0.1, 0.4, 1.6, 6.4, 25.6 and then 30 seconds.
-const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(FIRST)
-    .with_max_delay(LONGEST)
-    .with_factor(4.0)
-    .without_max_times();
-/// After this uptime, the next failure counts as the first.
-const HEALTHY: Duration = Duration::from_secs(60);
 
 /// The pauses after consecutive failures.
 #[derive(Debug)]

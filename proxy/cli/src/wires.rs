@@ -14,6 +14,11 @@ use tracing::{info, warn};
 
 use crate::environment::Environment;
 
+/// The agent whose key OpenClaw sends, if several callers have keys.
+const MAIN_AGENT: &str = "main";
+/// The name under which agents use the policy model, which answers to every name.
+const POLICY: &str = "metaclaw";
+
 /// Points the agents at the proxy, and restores their files.
 #[derive(Debug)]
 pub(crate) struct WireLinks {
@@ -137,7 +142,7 @@ pub(crate) fn release(wires: &Wires) -> Result<Vec<String>, WiringError> {
     let mut failure = None;
     for agent in wires.agents()? {
         match wires.unwire(&agent) {
-            Ok(back) => lines.extend(told(&agent, &back)),
+            Ok(back) => lines.extend(restored_text(&agent, &back)),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
@@ -150,7 +155,7 @@ pub(crate) fn agent_name(agent: &str) -> &str {
 }
 
 /// Describes what was done to an agent's files. Returns none if nothing was done.
-pub(crate) fn told(agent: &str, back: &WayBack) -> Option<String> {
+pub(crate) fn restored_text(agent: &str, back: &WayBack) -> Option<String> {
     let mut said = Vec::new();
     if !back.restored.is_empty() {
         said.push(format!(
@@ -178,16 +183,10 @@ pub(crate) fn told(agent: &str, back: &WayBack) -> Option<String> {
 
 /// Returns the paths of the files, followed by "is" or "are".
 fn named(files: &[std::path::PathBuf]) -> String {
-    let paths = files.iter().map(|it| it.display().to_string());
+    let paths = files.iter().map(|file| file.display().to_string());
     let verb = if files.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", paths.collect::<Vec<_>>().join(", "))
 }
-
-/// The agent whose key OpenClaw sends, if several callers have keys.
-const MAIN_AGENT: &str = "main";
-
-/// The name under which agents use the policy model, which answers to every name.
-const POLICY: &str = "metaclaw";
 
 /// Returns the variables and the folder in which agents are searched for.
 pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
@@ -213,13 +212,13 @@ pub(crate) fn target_of(
     let listen = &config.gateway.proxy;
     let mut keys = listen.keys.values();
     let may_speak =
-        |it: &&metaclaw_gateway::KeyConfig| it.agents.iter().any(|own| own.as_str() == agent);
+        |one: &&metaclaw_gateway::KeyConfig| one.agents.iter().any(|own| own.as_str() == agent);
     let named = keys.clone().find(may_speak).or_else(|| keys.next());
     let signs = config.llm.api_base.as_deref().is_some_and(is_bedrock);
     let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
     Target {
         origin: origin(proxy),
-        key: (listen.api_key.clone()).or_else(|| named.map(|it| it.key.clone())),
+        key: (listen.api_key.clone()).or_else(|| named.map(|named| named.key.clone())),
         has_provider_key: config.llm.api_key.is_some()
             || policy.is_some()
             || names_upstreams
@@ -227,7 +226,7 @@ pub(crate) fn target_of(
         model: (config.llm.model_id.clone())
             .or_else(|| policy.is_some().then(|| POLICY.to_owned())),
         upstream: config.llm.api_base.clone(),
-        context_window: config.context_window.filter(|it| *it > 0),
+        context_window: config.context_window.filter(|n| *n > 0),
     }
 }
 

@@ -22,6 +22,12 @@ use crate::status::TrainerState;
 pub const MAX_ANSWER: u32 = 800;
 /// The base model's name at a training server.
 pub const BASE: &str = "base";
+/// The number of an agent's newest turns that are searched.
+const LOOKED_AT: usize = 400;
+/// Longer questions are papers and programs, which cost much and show little.
+const LONGEST: usize = 2_000;
+/// Fewer words are usually an answer, such as "yes".
+const FEWEST_WORDS: usize = 3;
 
 /// The model that a comparison uses.
 #[derive(Debug)]
@@ -130,7 +136,7 @@ impl Comparer {
         let adapter = serving.current(agent).filter(|_| is_policy);
         let config = self.config(BASE)?;
         let planned = |question: String| ComparedQuestion {
-            lessons: shown(&library.lessons(agent, &question)),
+            lessons: lessons_text(&library.lessons(agent, &question)),
             question,
             answers: Vec::new(),
         };
@@ -209,7 +215,7 @@ impl PolicyAddress {
             let url = url.trim_end_matches('/');
             return Ok(url.trim_end_matches("/v1").to_owned());
         }
-        let state = self.trainer.as_ref().map(|it| it.borrow().clone());
+        let state = self.trainer.as_ref().map(|one| one.borrow().clone());
         match state {
             Some(TrainerState::Ready { address, .. }) => Ok(format!("http://{address}")),
             _ => anyhow::bail!("the trainer does not answer yet: `metaclaw status` says why"),
@@ -218,7 +224,7 @@ impl PolicyAddress {
 }
 
 /// Returns everything that is added to a request, as one text.
-fn shown(lessons: &Lessons) -> Option<String> {
+fn lessons_text(lessons: &Lessons) -> Option<String> {
     let parts = [&lessons.system_block, &lessons.user_line];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
@@ -245,13 +251,6 @@ fn explained(error: AskError, has_key: bool) -> anyhow::Error {
     }
     error.into()
 }
-
-/// The number of an agent's newest turns that are searched.
-const LOOKED_AT: usize = 400;
-/// Longer questions are papers and programs, which cost much and show little.
-const LONGEST: usize = 2_000;
-/// Fewer words are usually an answer, such as "yes".
-const FEWEST_WORDS: usize = 3;
 
 /// Returns up to `n` of the owner's last questions; those that began a session come first.
 ///
@@ -283,7 +282,7 @@ pub fn pick<'a>(
             let Some(turn) = log.get(turn.id).await? else {
                 continue;
             };
-            let Some(question) = question(&turn).filter(|it| known.insert(it.clone())) else {
+            let Some(question) = question(&turn).filter(|one| known.insert(one.clone())) else {
                 continue;
             };
             let list = if turn.parent.is_none() {

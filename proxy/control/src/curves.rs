@@ -10,6 +10,8 @@ pub(crate) use self::{days::by_day, steps::by_step};
 
 /// The most points of a line. Older ones are left out.
 const MOST_POINTS: usize = 500;
+/// The 0.975 quantile of the standard normal distribution.
+const Z: f64 = 1.96;
 
 /// Asks for the curves of some days, and of all training steps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -119,9 +121,6 @@ impl CurveLine {
         Self { name, points }
     }
 }
-
-/// The 0.975 quantile of the standard normal distribution.
-const Z: f64 = 1.96;
 
 /// The range in which a value lies with a confidence of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -28,11 +28,9 @@ const RUN_FILE: &str = "run.json";
 /// log of turns, weights and a run file of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
-    /// What is this proxy's alone.
     dir: PathBuf,
     /// What is for all of them; the same as `dir` but for a proxy that `--port` started beside another.
     shared: PathBuf,
-    /// The port that names this proxy among them.
     port: Option<u16>,
 }
 
@@ -121,7 +119,7 @@ impl Home {
     pub fn running_instances(&self) -> Vec<u16> {
         let entries = fs::read_dir(self.shared.join(INSTANCES));
         let names = entries.into_iter().flatten().flatten();
-        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
         let runs = |port: &u16| matches!(self.instance(*port).holder(), Ok(Some(_)));
         let mut ports: Vec<u16> = ports.filter(runs).collect();
         ports.sort_unstable();
@@ -132,7 +130,7 @@ impl Home {
     pub fn all(&self) -> Vec<Self> {
         let entries = fs::read_dir(self.shared.join(INSTANCES));
         let names = entries.into_iter().flatten().flatten();
-        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
         let own = Self::at(self.shared.clone());
         let others: Vec<Self> = ports.map(|port| own.instance(port)).collect();
         [own].into_iter().chain(others).collect()
@@ -187,7 +185,7 @@ impl Home {
         // Of a file that was being written at a kill.
         let is_left_half = |name: &str| {
             let path = Path::new(name);
-            name.starts_with('.') && path.extension().is_some_and(|it| it == "tmp")
+            name.starts_with('.') && path.extension().is_some_and(|extension| extension == "tmp")
         };
         names.retain(|name| is_home && (LAYOUT.contains(&name.as_str()) || is_left_half(name)));
         Ok(names)

@@ -44,9 +44,7 @@ const USUAL_CONTEXT: u32 = 32_768;
 /// The client, and the front that is to run.
 pub(super) struct CloudSide {
     pub(super) backend: TinkerBackend,
-    /// What was asked of the server.
     pub(super) usage: Arc<TinkerUsage>,
-    /// Where chats are answered.
     pub(super) url: String,
     /// What the front wants to be shown.
     pub(super) key: String,
@@ -55,7 +53,6 @@ pub(super) struct CloudSide {
     model: String,
     tokenizer: PathBuf,
     environment: Environment,
-    /// What asks the hub.
     client: reqwest::Client,
 }
 
@@ -181,8 +178,8 @@ impl CloudSide {
         let offer = self.backend.offer().await?;
         let named = offer
             .iter()
-            .find(|it| it.model_name.as_ref() == Some(&self.model));
-        let context = named.and_then(|it| it.max_context_length);
+            .find(|offer| offer.model_name.as_ref() == Some(&self.model));
+        let context = named.and_then(|named| named.max_context_length);
         let context = context.or(trained).unwrap_or(USUAL_CONTEXT) as usize;
         let end_ids = tokenizer.end_ids();
         let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
@@ -207,8 +204,8 @@ async fn find(
         .parse()
         .with_context(|| format!("rl.tokenizer {name} is no folder"))?;
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let hub = Hub::from_env(client, &variable);
-    let hub = hub.context("no folder for models: set HOME, or HF_HOME")?;
+    let hub =
+        Hub::from_env(client, &variable).context("no folder for models: set HOME, or HF_HOME")?;
     let told = |progress: Progress<'_>| {
         debug!(
             file = progress.file,
@@ -253,7 +250,7 @@ impl LocalText for CloudText {
 
     fn end_ids(&self) -> Vec<u32> {
         let tokenizer = self.tokenizer.get();
-        tokenizer.map(|it| it.end_ids()).unwrap_or_default()
+        tokenizer.map(|one| one.end_ids()).unwrap_or_default()
     }
 
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {

@@ -53,7 +53,7 @@ const TIMEOUT: Span = Span::secs(120);
 
 /// What a learner is made from.
 #[derive(Clone, Copy)]
-pub(super) struct Learning<'a> {
+pub(super) struct LearningMaker<'a> {
     pub(super) config: &'a Config,
     pub(super) policy: &'a Policy,
     pub(super) site: &'a Site,
@@ -63,9 +63,9 @@ pub(super) struct Learning<'a> {
     pub(super) training: &'a Training,
 }
 
-// === impl Learning ===
+// === impl LearningMaker ===
 
-impl Learning<'_> {
+impl LearningMaker<'_> {
     /// Starts the loop behind the chat; the adapters that the log names serve when it returns. Also returns the judge's
     /// models, whose questions are counted.
     pub(super) async fn start(
@@ -335,7 +335,7 @@ pub(crate) async fn idle_learner(
     let (_, training) = Training::prepare(config, policy, site, log, &tasks)?;
     let budget = TokenBudget::open(config.budget.clone(), site.home.spend(), log.clone());
     let (lessons, _) = lessons::open(config, &site.home, log.agents().await?).await?;
-    let learning = Learning {
+    let maker = LearningMaker {
         config,
         policy,
         site,
@@ -344,11 +344,11 @@ pub(crate) async fn idle_learner(
         budget: &Arc::new(budget),
         training: &training,
     };
-    let (judge, _) = learning.judge()?;
+    let (judge, _) = maker.judge()?;
     let schedule = Schedule::local(SchedulerConfig::default(), None);
     let parts = Parts {
-        external_teacher: learning.external_teacher()?,
-        ..learning.idle_parts(judge, schedule)?
+        external_teacher: maker.external_teacher()?,
+        ..maker.idle_parts(judge, schedule)?
     };
     let state = training.room.own.clone();
     if let Some(supervisor) = training.supervisor() {

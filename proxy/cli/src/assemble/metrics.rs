@@ -197,7 +197,7 @@ mod tests {
     fn the_numbers_of_the_last_step_are_told_by_agent_and_agents_are_bounded() {
         let series = of_steps(&vec![step(); 100]);
         assert_eq!(series.len(), LAST_STEP.len() * MAX_AGENTS);
-        let found = |name: &str| series.iter().find(|it| it.name == name).unwrap();
+        let found = |name: &str| series.iter().find(|one| one.name == name).unwrap();
         let rate = found("training_step_learning_rate");
         assert_eq!(rate.value, SeriesValue::Measure(5e-4));
         assert_eq!(rate.label, Some(("agent", "main".into())));
@@ -212,17 +212,17 @@ mod tests {
         series.extend(of_steps(&[step()]));
         series.extend(of_lessons(&library));
         series.extend(of_prompts(BreakCounts::default()));
-        let shown = series.iter().map(|it| {
-            let (end, kind) = match it.value {
+        let shown = series.iter().map(|one| {
+            let (end, kind) = match one.value {
                 SeriesValue::Counter(_) => ("_total", "counter"),
                 SeriesValue::Gauge(_) | SeriesValue::Measure(_) => ("", "gauge"),
             };
-            assert!(!it.help.is_empty(), "{} is not described", it.name);
-            let label = it
+            assert!(!one.help.is_empty(), "{} is not described", one.name);
+            let label = one
                 .label
                 .as_ref()
                 .map_or_else(String::new, |(name, _)| format!("`{name}`"));
-            format!("`metaclaw_{}{end}` | {kind} | {label}", it.name)
+            format!("`metaclaw_{}{end}` | {kind} | {label}", one.name)
         });
         let text = include_str!("../../../../docs/operating/metrics.md");
         let (_, table) = text.split_once("\n## ").unwrap();
@@ -258,8 +258,8 @@ mod tests {
             ("review", 0),
             ("undone", 1),
             ("forgotten", 0),
-        ];
-        let expected = expected.map(|(state, n)| (state.into(), SeriesValue::Gauge(n)));
+        ]
+        .map(|(state, n)| (state.into(), SeriesValue::Gauge(n)));
         assert_eq!(counts, expected);
     }
 }

@@ -16,6 +16,12 @@ use tokio::sync::watch;
 use super::{memory::MemoryAnswers, metrics::MetricSources};
 use crate::traces;
 
+/// The fields that say which reply.
+const WHICH: [&str; 3] = ["session", "turn", "reply_id"];
+const FIELDS: [&str; 5] = ["session", "turn", "reply_id", "score", "text"];
+/// Characters of a text: an owner's words, and no material.
+const MAX_TEXT: usize = 2_000;
+
 /// The services of the gateway. `counted` are the parts whose counts `/metrics` shows; `trainer` is our own trainer, for
 /// which chats wait.
 pub(super) fn services(
@@ -120,12 +126,6 @@ impl Service for WantedRolloutsService {
 /// What may be given.
 const SHAPE: &str =
     r#"give {"session" | "turn" | "reply_id": "..", "score": -1, 0 or 1, "text"?: ".."}"#;
-/// The fields that say which reply.
-const WHICH: [&str; 3] = ["session", "turn", "reply_id"];
-const FIELDS: [&str; 5] = ["session", "turn", "reply_id", "score", "text"];
-/// Characters of a text: an owner's words, and no material.
-const MAX_TEXT: usize = 2_000;
-
 /// The service.
 #[derive(Clone)]
 struct OwnersFeedback(Learner);
@@ -198,8 +198,8 @@ fn parsed<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<T, S
 
 fn score(fields: &Map<String, Value>) -> Result<Score, String> {
     let given = fields.get("score").unwrap_or(&Value::Null);
-    let number = given.as_i64().and_then(|it| i8::try_from(it).ok());
-    let score = number.and_then(|it| Score::try_from(it).ok());
+    let number = given.as_i64().and_then(|as_i64| i8::try_from(as_i64).ok());
+    let score = number.and_then(|number| Score::try_from(number).ok());
     score.ok_or_else(|| {
         let given = given.to_string();
         format!("score {} is not allowed: -1, 0 or 1", excerpt(&given))
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_named_in_one_way() {
-        let about = |body: Value| read_feedback(&body).map(|it| it.about);
+        let about = |body: Value| read_feedback(&body).map(|feedback| feedback.about);
         let session = about(json!({"session": "a", "score": 1}));
         assert_eq!(session, Ok(About::Session("a".parse().unwrap())));
         let turn = about(json!({"turn": "3-1", "score": 1}));

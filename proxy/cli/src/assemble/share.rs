@@ -102,8 +102,7 @@ fn log(report: &ShareReport, told: &BTreeSet<String>) -> BTreeSet<String> {
         info!("{n} shared skills wait for your review  (metaclaw skills review)");
     }
     let withheld = report.withheld.iter().map(|it| format!("not shared: {it}"));
-    let problems = report.problems.iter().cloned().chain(withheld);
-    let problems: BTreeSet<String> = problems.collect();
+    let problems: BTreeSet<String> = report.problems.iter().cloned().chain(withheld).collect();
     for problem in problems.difference(told) {
         warn!("skills.share: {problem}");
     }

@@ -40,7 +40,7 @@ fn start(dir: &Path, text: &str) -> Start {
 }
 
 /// Makes something of a learner with these settings.
-fn made<T>(text: &str, make: impl FnOnce(Learning<'_>) -> T) -> T {
+fn made<T>(text: &str, make: impl FnOnce(LearningMaker<'_>) -> T) -> T {
     let dir = tempfile::tempdir().unwrap();
     let Start {
         loaded,
@@ -57,7 +57,7 @@ fn made<T>(text: &str, make: impl FnOnce(Learning<'_>) -> T) -> T {
         library: library(config, &site.home).0,
         memory: memory(config, &site.home),
     };
-    make(Learning {
+    make(LearningMaker {
         config,
         policy: &policy,
         site: &site,
@@ -164,7 +164,7 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
 
 #[test]
 fn skills_are_written_where_that_is_wanted() {
-    let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|it| it.every_n_turns);
+    let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|evolver| evolver.every_n_turns);
     assert_eq!(every(""), Some(10));
     assert_eq!(every("skills: {evolution_every_n_turns: 7}\n"), Some(7));
     for never in [
@@ -252,7 +252,7 @@ async fn skills_dir_is_the_folder_of_skills() {
         let skills = kept.library.skills(&AgentId::default_agent());
         let has_mine = skills
             .iter()
-            .any(|it| it.description == "Drafting an email");
+            .any(|skill| skill.description == "Drafting an email");
         assert_eq!((has_mine, skills.len() == 1), (is_mine, is_mine), "{text}");
         // The bank is put into our own folder, and into nobody else's.
         assert_eq!(home.skills().exists(), !is_mine);
@@ -277,7 +277,7 @@ fn claw_type_says_whose_file_is_changed() {
             .accept(&found)
             .unwrap();
         let pointed = start.agent.point(([127, 0, 0, 1], 30_000).into());
-        assert_eq!(pointed.is_some_and(|it| it.asks_us), is_pointed, "{claw}");
+        assert_eq!(pointed.is_some_and(|one| one.asks_us), is_pointed, "{claw}");
         let is_as_before = std::fs::read_to_string(&file).unwrap() == text;
         assert_eq!(is_as_before, !is_pointed, "{claw}");
     }

@@ -6,14 +6,13 @@ use std::{
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
 use metaclaw_control::{
     cloud_spend::Meter,
-    compare::PolicyAddress,
+    compare::{BASE, PolicyAddress},
     home::Home,
     instance::TrainingRoom,
     status::{TrainerState, TrainerStatus},
@@ -31,12 +30,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
 use super::{
-    adapters::{AdapterLoader, KnownAdapters},
+    adapters::{AdapterLoader, HEALTH_DEADLINE, KnownAdapters},
     background::Background,
     cloud::CloudSide,
+    followers::{RemoteFollower, TrainerFollower},
     meter,
     models::PolicyModel,
-    remote::{RemoteFollower, TrainerFollower},
 };
 use crate::{
     environment::Environment,
@@ -45,10 +44,6 @@ use crate::{
     supervise::{Supervisor, TrainerProgram, TrainerSpec},
 };
 
-/// How long it may take a training server to say how it is.
-pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
-/// The base model's name at the training server, whatever its file is called.
-pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
 const CLEARED: [&str; 11] = [
     "METACLAW_PORT",

@@ -145,7 +145,7 @@ mod tests {
         forget_old(&log, &config, now_ms).await.unwrap();
         assert_eq!(forget_old(&log, &config, now_ms).await.unwrap(), 0);
         let left = log.list(TurnFilter::default()).await.unwrap();
-        let mut left: Vec<String> = left.iter().map(|it| it.session.to_string()).collect();
+        let mut left: Vec<String> = left.iter().map(|left| left.session.to_string()).collect();
         left.sort();
         assert_eq!(log.funnel(None).await.unwrap().turns, 3, "counts stay");
         let n_days = log.statistics(0).await.unwrap().len();

@@ -189,8 +189,8 @@ fn words(places: &[AskedPlace<'_>]) -> String {
     if others.is_empty() {
         return place(first);
     }
-    let others: Vec<String> = others.iter().map(place).collect();
-    let others = others.join(", then ");
+    let named: Vec<String> = others.iter().map(place).collect();
+    let others = named.join(", then ");
     match first {
         (POLICY, None) => format!("{others} where the policy model cannot answer"),
         (POLICY, Some(_)) => format!(

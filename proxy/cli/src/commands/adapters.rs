@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::AgentId;
 use metaclaw_control::{
     adapters::{
         AdapterChoice, AdapterDetail, AdapterView, DataSetView, MadeView, ManifestView, ShapeView,
@@ -19,8 +19,11 @@ use crate::out;
 
 /// Stands for the model without an adapter: no adapter can be called so, as each has its agent's name in front.
 const BASE: &str = "base";
+/// Turns that are named.
+const NAMED: usize = 40;
+/// Parts of a manifest that say how it was made, and not which step it was.
+const PARTS: [&str; 4] = ["made", "shape", "numbers", "batch"];
 
-/// Arguments of `adapters`.
 #[derive(Debug, Args)]
 pub(crate) struct AdaptersArgs {
     #[command(subcommand)]
@@ -73,7 +76,6 @@ enum AdaptersCommand {
 // === impl AdaptersArgs ===
 
 impl AdaptersArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             AdaptersCommand::List { json } => list(context, json).await?,
@@ -87,20 +89,20 @@ impl AdaptersArgs {
                 json,
             } => {
                 let all = call(context, "adapters", ListAdapters).await?;
-                let difference = Difference::of(&one(&all, &name)?, &one(&all, &other)?);
+                let difference = Difference::between(&one(&all, &name)?, &one(&all, &other)?);
                 out::answer(&difference, json, Difference::text)?;
             }
             AdaptersCommand::Rollback { agent } => {
                 let choice = call(context, "adapters rollback", RollBack(agent)).await?;
                 if let Some(agent) = &choice.agent {
-                    out::line(told(agent, choice.adapter.as_deref()))?;
+                    out::line(choice_text(agent, choice.adapter.as_deref()))?;
                 }
             }
             AdaptersCommand::Use { name, agent } => {
                 let adapter = (name != BASE).then_some(name);
                 let choice = AdapterChoice { agent, adapter };
                 for agent in call(context, "adapters use", choice.clone()).await? {
-                    out::line(told(&agent, choice.adapter.as_deref()))?;
+                    out::line(choice_text(&agent, choice.adapter.as_deref()))?;
                 }
             }
         }
@@ -110,7 +112,7 @@ impl AdaptersArgs {
 
 /// The one of this name.
 fn one(all: &[AdapterDetail], name: &str) -> anyhow::Result<AdapterDetail> {
-    let found = all.iter().find(|it| it.view.name == name).cloned();
+    let found = all.iter().find(|all| all.view.name == name).cloned();
     found.with_context(|| {
         format!("there is no adapter {name}: `metaclaw adapters list` shows those there are")
     })
@@ -118,16 +120,15 @@ fn one(all: &[AdapterDetail], name: &str) -> anyhow::Result<AdapterDetail> {
 
 async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
     let adapters = call(context, "adapters", ListAdapters).await?;
-    let adapters: Vec<AdapterView> = adapters.into_iter().map(|it| it.view).collect();
-    let row = |it: &AdapterView| {
-        let ago = |ms: u64| out::span(now_ms().saturating_sub(ms));
+    let adapters: Vec<AdapterView> = adapters.into_iter().map(|adapter| adapter.view).collect();
+    let row = |adapter: &AdapterView| {
         vec![
-            it.name.clone(),
-            it.agents.join(", "),
-            it.n_leases.to_string(),
-            it.step.map(|n| n.to_string()).unwrap_or_default(),
-            it.created_ms.map(ago).unwrap_or_default(),
-            it.parent.clone().unwrap_or_default(),
+            adapter.name.clone(),
+            adapter.agents.join(", "),
+            adapter.n_leases.to_string(),
+            adapter.step.map(|n| n.to_string()).unwrap_or_default(),
+            adapter.created_ms.map(out::since).unwrap_or_default(),
+            adapter.parent.clone().unwrap_or_default(),
         ]
     };
     let head = ["adapter", "serves", "held by", "steps", "ago", "from"];
@@ -135,15 +136,12 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
 }
 
 /// What was done for one agent.
-fn told(agent: &AgentId, adapter: Option<&str>) -> String {
+fn choice_text(agent: &AgentId, adapter: Option<&str>) -> String {
     let adapter = adapter.unwrap_or("the base model");
     format!(
         "{agent} is served with {adapter} from its next request on; its next training starts from there (`mode: skills_only` in the settings ends training)"
     )
 }
-
-/// Turns that are named.
-const NAMED: usize = 40;
 
 /// All that is known of it, the lineage first.
 fn show_text(adapter: &AdapterDetail) -> String {
@@ -173,12 +171,13 @@ fn show_text(adapter: &AdapterDetail) -> String {
         says.n.unwrap_or_default(),
         out::count(view.step.unwrap_or_default(), "optimiser step"),
     ));
-    lines.extend(view.created_ms.map(made_ago));
+    let ago = view.created_ms.map(out::since);
+    lines.extend(ago.map(|ago| format!("made      {ago} ago")));
     lines.extend(says.made.as_ref().and_then(made));
-    let replay = says.made.as_ref().and_then(|it| it.replay.as_ref());
-    let replay = replay.and_then(|it| it.name.as_ref());
+    let replay = says.made.as_ref().and_then(|made| made.replay.as_ref());
+    let replay = replay.and_then(|replay| replay.name.as_ref());
     lines.extend(replay.map(|name| format!("replay    {name}: no step of the log")));
-    let data = says.made.as_ref().and_then(|it| it.data.as_ref());
+    let data = says.made.as_ref().and_then(|made| made.data.as_ref());
     lines.extend(data.map(data_set));
     lines.push(shape(&says.shape));
     lines.extend(numbers(&says));
@@ -186,7 +185,7 @@ fn show_text(adapter: &AdapterDetail) -> String {
     if let Some(outcome) = &adapter.outcome {
         lines.push(format!("came to   {}", serde_json::json!(outcome)));
     }
-    lines.extend(adapter.sha256.iter().map(|it| format!("sha256    {it}")));
+    lines.extend(adapter.sha256.iter().map(|one| format!("sha256    {one}")));
     lines.extend(says.made.iter().flat_map(settings));
     lines.join("\n")
 }
@@ -208,17 +207,10 @@ fn data_set(data: &DataSetView) -> String {
     )
 }
 
-fn made_ago(at_ms: u64) -> String {
-    format!(
-        "made      {} ago",
-        out::span(now_ms().saturating_sub(at_ms))
-    )
-}
-
 fn made(made: &MadeView) -> Option<String> {
     let version = made.version.as_ref()?;
     let commit = made.commit.as_ref();
-    let commit = commit.map_or_else(String::new, |it| format!(" (commit {it})"));
+    let commit = commit.map_or_else(String::new, |one| format!(" (commit {one})"));
     Some(format!(
         "by        metaclaw {version}{commit}, seed {}",
         made.seed
@@ -227,7 +219,7 @@ fn made(made: &MadeView) -> Option<String> {
 
 fn shape(shape: &ShapeView) -> String {
     let fingerprint = shape.base_fingerprint.as_ref();
-    let fingerprint = fingerprint.map_or_else(String::new, |it| format!(" ({it})"));
+    let fingerprint = fingerprint.map_or_else(String::new, |one| format!(" ({one})"));
     format!(
         "of        {}{fingerprint}: rank {}, alpha {:?}, {}",
         or_unknown(shape.base.as_ref()),
@@ -270,7 +262,7 @@ fn numbers(says: &ManifestView) -> Vec<String> {
 }
 
 fn turns(adapter: &AdapterDetail) -> String {
-    let score = |score: Option<i64>| score.map_or_else(String::new, |it| format!(" ({it:+})"));
+    let score = |score: Option<i64>| score.map_or_else(String::new, |one| format!(" ({one:+})"));
     let named = adapter.turns.iter().take(NAMED);
     let named: Vec<String> = named
         .map(|(id, of)| format!("{id}{}", score(*of)))
@@ -302,9 +294,6 @@ fn or_unknown(text: Option<&String>) -> &str {
     text.map_or("?", String::as_str)
 }
 
-/// Parts of a manifest that say how it was made, and not which step it was.
-const PARTS: [&str; 4] = ["made", "shape", "numbers", "batch"];
-
 /// In what two adapters differ.
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
@@ -318,7 +307,7 @@ struct Difference {
 // === impl Difference ===
 
 impl Difference {
-    fn of(one: &AdapterDetail, other: &AdapterDetail) -> Self {
+    fn between(one: &AdapterDetail, other: &AdapterDetail) -> Self {
         let (a, b) = (leaves(one), leaves(other));
         let mut values = BTreeMap::new();
         for path in a.keys().chain(b.keys()) {
@@ -338,7 +327,7 @@ impl Difference {
         Self {
             values,
             turns: [only(one, other), only(other, one)],
-            names: [one, other].map(|it| it.view.name.clone()),
+            names: [one, other].map(|one| one.view.name.clone()),
         }
     }
 
@@ -347,11 +336,9 @@ impl Difference {
         if self.values.is_empty() {
             lines.push("made alike".to_owned());
         } else {
-            let rows: Vec<Vec<String>> = self
-                .values
-                .iter()
-                .map(|(path, [a, b])| vec![path.clone(), plain(a), plain(b)])
-                .collect();
+            let values = self.values.iter();
+            let cells = values.map(|(path, [a, b])| vec![path.clone(), plain(a), plain(b)]);
+            let rows: Vec<Vec<String>> = cells.collect();
             let [a, b] = &self.names;
             lines.push(out::table(&["", a, b], &rows));
         }
@@ -469,14 +456,14 @@ mod diff_tests {
     fn what_differs_is_told_and_nothing_else() {
         let one = adapter("main-0badcafe-000002", 5e-4, "7-1");
         let other = adapter("main-1badcafe-000002", 2e-4, "8-1");
-        insta::assert_snapshot!(Difference::of(&one, &other).text(), @r"
+        insta::assert_snapshot!(Difference::between(&one, &other).text(), @r"
                                main-0badcafe-000002  main-1badcafe-000002
         numbers.learning_rate  0.0005                0.0002
         rl.learning_rate       0.0005                0.0002
         turns only behind main-0badcafe-000002: 7-1
         turns only behind main-1badcafe-000002: 8-1
         ");
-        let same = Difference::of(&one, &one);
+        let same = Difference::between(&one, &one);
         assert!(same.text().starts_with("made alike"), "{}", same.text());
         assert!(same.turns.iter().all(Vec::is_empty));
     }

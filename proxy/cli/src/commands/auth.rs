@@ -22,7 +22,6 @@ use crate::{
 /// Those whose sign-in gives a token, as the original had them.
 const TOKENS: [&str; 3] = ["anthropic", "openai-codex", "gemini"];
 
-/// Arguments of `auth`.
 #[derive(Debug, Args)]
 pub(crate) struct AuthArgs {
     #[command(subcommand)]
@@ -60,7 +59,6 @@ enum AuthCommand {
 // === impl AuthArgs ===
 
 impl AuthArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             AuthCommand::Login(args) => args.run(context).await?,
@@ -99,11 +97,11 @@ fn status(context: &Context, as_json: bool) -> anyhow::Result<()> {
     let used = used(context)?;
     let profiles = profiles.list();
     if as_json {
-        let view = |it: &Profile| {
+        let view = |profile: &Profile| {
             json!({
-                "id": it.id, "provider": it.provider, "method": it.method,
-                "secret": it.secret.to_string(), "expires_ms": it.expires_ms,
-                "used": used.as_deref() == Some(it.id.as_str()),
+                "id": profile.id, "provider": profile.provider, "method": profile.method,
+                "secret": profile.secret.to_string(), "expires_ms": profile.expires_ms,
+                "used": used.as_deref() == Some(profile.id.as_str()),
             })
         };
         return Ok(out::json(&profiles.iter().map(view).collect::<Vec<_>>())?);
@@ -114,13 +112,13 @@ fn status(context: &Context, as_json: bool) -> anyhow::Result<()> {
             path.display()
         ))?);
     }
-    let row = |it: &Profile| {
-        let how = match (&used, it.is_expired(now_ms())) {
-            (_, true) => "it has ended",
-            (Some(id), _) if *id == it.id => "used by llm.*",
+    let row = |one: &Profile| {
+        let how = match (&used, one.is_expired(now_ms())) {
+            (_, true) => "one has ended",
+            (Some(id), _) if *id == one.id => "used by llm.*",
             _ => "kept",
         };
-        vec![it.id.clone(), it.secret.to_string(), how.to_owned()]
+        vec![one.id.clone(), one.secret.to_string(), how.to_owned()]
     };
     let rows: Vec<Vec<String>> = profiles.iter().map(row).collect();
     Ok(out::line(out::table(
@@ -202,11 +200,10 @@ fn used(context: &Context) -> anyhow::Result<Option<String>> {
     let (_, profiles) = load(context)?;
     let key = loaded.config.llm.api_key;
     let mut kept = profiles.list().into_iter();
-    let used = kept.find(|it| key.as_ref() == Some(&it.secret));
-    Ok(used.map(|it| it.id))
+    let used = kept.find(|kept| key.as_ref() == Some(&kept.secret));
+    Ok(used.map(|used| used.id))
 }
 
-/// Arguments of `auth login`.
 #[derive(Debug, Args)]
 struct LoginArgs {
     /// Where to sign in.

@@ -14,7 +14,6 @@ use crate::{out, terminal};
 /// Where the output is no terminal.
 const WIDTH: usize = 100;
 
-/// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The agent whose questions and lessons they are: `main` for OpenClaw's; without one, the agent that spoke last.
@@ -41,7 +40,6 @@ fn number(text: &str) -> Result<usize, String> {
 // === impl CompareArgs ===
 
 impl CompareArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "compare").await?;
         let agent = agent(context, self.agent.as_ref()).await?;

@@ -5,7 +5,6 @@ use clap_complete::{Shell as Known, generate};
 
 use crate::out;
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     shell: Shell,

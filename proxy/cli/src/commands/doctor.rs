@@ -28,7 +28,9 @@ mod agent;
 mod check;
 mod turns;
 
-/// Arguments of `doctor`.
+/// With less free space, turns may soon not fit.
+const LITTLE: u64 = 500 << 20;
+
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Mend what can be mended: modes of files, turns of logs that were set aside, what a crash left in the agent's own file.
@@ -42,7 +44,6 @@ pub(crate) struct DoctorArgs {
 // === impl DoctorArgs ===
 
 impl DoctorArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let checks = self.checks(context).await;
         if self.json {
@@ -121,9 +122,6 @@ fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
         (_, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
     }
 }
-
-/// With less free space, turns may soon not fit.
-const LITTLE: u64 = 500 << 20;
 
 fn check_home(context: &Context, fix: bool) -> Vec<DoctorCheck> {
     let dir = context.home.dir();

@@ -18,7 +18,14 @@ use super::{
 };
 use crate::{out, terminal};
 
-/// Arguments of `eval`.
+/// Turns that are asked again unasked: as many as take about as long as the probes.
+const LAST: usize = 8;
+/// This width is used if the output is not a terminal.
+const WIDTH: usize = 100;
+/// This is printed if there is no number.
+const NONE: &str = "-";
+const REPLIES: [&str; 5] = ["words", "relevance", "fluency", "short", "distinct"];
+
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
     /// Adapters by name, as `metaclaw adapters list` shows them; without one, the one that the agent is served with.
@@ -55,9 +62,6 @@ pub(crate) struct EvalArgs {
     json: bool,
 }
 
-/// Turns that are asked again unasked: as many as take about as long as the probes.
-const LAST: usize = 8;
-
 fn number(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n @ 0..=100) => Ok(n),
@@ -68,7 +72,6 @@ fn number(text: &str) -> Result<usize, String> {
 // === impl EvalArgs ===
 
 impl EvalArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         let wanted = EvalWanted {
@@ -99,11 +102,6 @@ impl EvalArgs {
     }
 }
 
-/// This width is used if the output is not a terminal.
-const WIDTH: usize = 100;
-/// This is printed if there is no number.
-const NONE: &str = "-";
-
 fn report_text(report: &EvalReport) -> String {
     let wishes = match &report.wishes[..] {
         [] => "no wishes".to_owned(),
@@ -123,7 +121,7 @@ fn report_text(report: &EvalReport) -> String {
     }
     parts.extend(report.notes.iter().cloned());
     let width = terminal::width().unwrap_or(WIDTH);
-    parts.extend(report.replies.iter().map(|it| replied(it, width)));
+    parts.extend(report.replies.iter().map(|reply| replied(reply, width)));
     parts.join("\n")
 }
 
@@ -166,8 +164,6 @@ fn reference(rows: &[EvalRow], surprise: impl Fn(&EvalRow) -> Option<f64>) -> f6
     last.and_then(surprise).unwrap_or_default()
 }
 
-const REPLIES: [&str; 5] = ["words", "relevance", "fluency", "short", "distinct"];
-
 fn replies(numbers: &ReplyNumbers, reference: f64) -> [String; 5] {
     let fluency = if reference > 0.0 {
         format!("{:.2}", numbers.surprise / reference)
@@ -200,11 +196,9 @@ fn knowledge(numbers: Option<&KnowledgeNumbers>) -> [String; 3] {
 fn replied(replied: &Replied, width: usize) -> String {
     let of = replied.turn.map(|id| format!(" (turn {id})"));
     let question = format!("> {}{}", replied.question, of.unwrap_or_default());
-    let columns: Vec<TextColumn<'_>> = replied
-        .replies
-        .iter()
-        .map(|(who, text)| TextColumn { title: who, text })
-        .collect();
+    let replies = replied.replies.iter();
+    let titled = replies.map(|(who, text)| TextColumn { title: who, text });
+    let columns: Vec<TextColumn<'_>> = titled.collect();
     let question = textwrap::fill(&question, width);
     format!("\n{question}\n\n{}", side_by_side(&columns, width))
 }

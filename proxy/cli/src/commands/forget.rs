@@ -7,7 +7,6 @@ use metaclaw_control::forgetting::{Forget, Forgotten};
 use super::{calling::call, context::Context};
 use crate::out;
 
-/// Arguments of `forget`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct ForgetArgs {
@@ -28,7 +27,6 @@ pub(crate) struct ForgetArgs {
 // === impl ForgetArgs ===
 
 impl ForgetArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let what = Forget {
             agent: self.agent,
@@ -36,11 +34,11 @@ impl ForgetArgs {
             since_ms: self.since.map(|it| now_ms().saturating_sub(whole_ms(it.0))),
         };
         let forgotten = call(context, "forget", what).await?;
-        Ok(out::answer(&forgotten, self.json, told)?)
+        Ok(out::answer(&forgotten, self.json, text)?)
     }
 }
 
-fn told(forgotten: &Forgotten) -> String {
+fn text(forgotten: &Forgotten) -> String {
     let Forgotten {
         n_sessions,
         n_turns,

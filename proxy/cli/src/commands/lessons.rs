@@ -15,7 +15,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `lessons`.
 #[derive(Debug, Args)]
 pub(crate) struct LessonsArgs {
     /// The agent: `main` for OpenClaw's; without one, the agent that spoke last.
@@ -84,7 +83,7 @@ mod tests {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         let (library, _) = Library::open(dir.path(), skills, wishes);
         let main: AgentId = "main".parse().unwrap();
-        let none = LessonList::of(&library, &AgentId::default_agent());
+        let none = LessonList::new(&library, &AgentId::default_agent());
         assert_eq!(none.lessons.len(), 1);
         for wish in ["Please always answer in one sentence.", "Call me Max."] {
             library.add_wish(&main, wish).unwrap();
@@ -95,7 +94,7 @@ mod tests {
             lessons: HostLessons::read([HOST]),
         };
         library.note_host(&main, reading).unwrap();
-        let list = LessonList::of(&library, &main);
+        let list = LessonList::new(&library, &main);
         insta::assert_snapshot!(text(&list, 61_000), @r"
         source  kind    lesson                                 held back                                       for
         ours    wish    Please always answer in one sentence.  the host says: Prefer answers in one sentence.
@@ -162,7 +161,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         let (library, _) = Library::open(dir.path(), skills, wishes);
-        let list = LessonList::of(&library, &AgentId::default_agent());
+        let list = LessonList::new(&library, &AgentId::default_agent());
         let said = "_default has no lessons yet, neither ours nor its own";
         assert_eq!(text(&list, 0), said);
     }

@@ -17,7 +17,6 @@ use crate::{logging, out, signals::Signals};
 
 const EVERY: Duration = Duration::from_millis(300);
 
-/// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Go on with what comes, until Ctrl-C.
@@ -34,7 +33,6 @@ pub(crate) struct LogsArgs {
 // === impl LogsArgs ===
 
 impl LogsArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let path = context.home.log_file();
         anyhow::ensure!(
@@ -82,7 +80,6 @@ async fn follow(path: &Path, mut tail: Tail, mut filter: Filter) -> anyhow::Resu
 #[derive(Debug)]
 struct Filter {
     least: Level,
-    /// Whether the last entry passed.
     passed: bool,
 }
 
@@ -119,7 +116,6 @@ fn level(line: &str) -> Option<Level> {
 #[derive(Debug, Default)]
 struct Tail {
     at: u64,
-    /// The beginning of an incomplete line.
     open: Vec<u8>,
 }
 

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `memory`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
     #[command(subcommand)]
@@ -60,7 +59,6 @@ enum MemoryCommand {
 // === impl MemoryArgs ===
 
 impl MemoryArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let scope = self.scope.as_deref().map(MemoryScope::new);
         let mut wanted = ListMemories {
@@ -114,18 +112,14 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         let MemoryState::Review { why } = &memory.state else {
             continue;
         };
-        let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+        let id = &memory.memory_id;
+        let reasons: Vec<String> = why.iter().map(ToString::to_string).collect();
+        out::line(format!("{id} waits because {}", reasons.join(", ")))?;
         out::line(format!(
-            "{} waits because {}",
-            memory.memory_id,
-            why.join(", ")
-        ))?;
-        out::line(format!(
-            "   accept it: metaclaw memory add --agent {} --scope {} {}; delete it: metaclaw memory forget {}",
+            "   accept it: metaclaw memory add --agent {} --scope {} {}; delete it: metaclaw memory forget {id}",
             memory.origin.agent,
             shell_quoted(memory.scope_id.as_str()),
-            shell_quoted(&memory.content),
-            memory.memory_id
+            shell_quoted(&memory.content)
         ))?;
     }
     Ok(())

@@ -14,7 +14,6 @@ const WANDB: &str = include_str!("metrics/wandb.py");
 /// Asks whether there is a client.
 const HAS_WANDB: &str = "import wandb; print(wandb.__version__)";
 
-/// Arguments of `metrics`.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     #[command(subcommand)]
@@ -40,7 +39,6 @@ enum MetricsCommand {
 // === impl MetricsArgs ===
 
 impl MetricsArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let MetricsCommand::Wandb {
             project,

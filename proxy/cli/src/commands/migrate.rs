@@ -12,7 +12,6 @@ use metaclaw_settings::address::user_folder;
 use super::context::Context;
 use crate::{assemble::checkpoint_dir, out};
 
-/// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// The home of the Python MetaClaw; without one, ~/.metaclaw. It is only read.
@@ -90,10 +89,8 @@ fn text(report: &MigrationReport) -> String {
             }),
         }
     }
-    let has_adapter = parts[0]
-        .1
-        .iter()
-        .any(|row| row.kind == MigratedKind::Adapter);
+    let (_, taken) = &parts[0];
+    let has_adapter = taken.iter().any(|row| row.kind == MigratedKind::Adapter);
     for (title, rows) in parts.iter().filter(|(_, rows)| !rows.is_empty()) {
         let _ = writeln!(text, "\n{title}");
         for Row { kind, why, names } in rows {

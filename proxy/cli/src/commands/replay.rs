@@ -18,7 +18,9 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `replay`.
+/// Sessions after which it is told how many were read: the teacher may take its time.
+const READ: usize = 10;
+
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// A setting that is to hold for it, as in `rl.learning_rate=1e-4`; may be given several times. Keys of rl.* and gate.*.
@@ -47,7 +49,6 @@ pub(crate) struct ReplayArgs {
 // === impl ReplayArgs ===
 
 impl ReplayArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let json = self.json;
         let asked = self.asked(context).await?;
@@ -98,9 +99,6 @@ fn tell(event: &ReplayEvent, json: bool) -> std::io::Result<()> {
     }
     event_text(event).map_or(Ok(()), out::line)
 }
-
-/// Sessions after which it is told how many were read: the teacher may take its time.
-const READ: usize = 10;
 
 /// One event; nothing of those that only programs want.
 fn event_text(event: &ReplayEvent) -> Option<String> {

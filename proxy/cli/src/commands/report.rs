@@ -13,7 +13,6 @@ use metaclaw_control::{
 use super::{calling::call, context::Context};
 use crate::{assemble::prices, out};
 
-/// Arguments of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// The day in UTC, as in 2026-11-22. Without it, today.
@@ -35,7 +34,6 @@ fn day(text: &str) -> Result<Date, String> {
 // === impl ReportArgs ===
 
 impl ReportArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let last = self.day.unwrap_or_else(|| date_of(now_ms()));
         let period = Period::until(last, self.days.unwrap_or(1));

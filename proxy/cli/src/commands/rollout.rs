@@ -16,7 +16,6 @@ mod host;
 mod kept;
 mod run;
 
-/// Arguments of `rollout`.
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {
     #[command(subcommand)]
@@ -40,7 +39,6 @@ enum RolloutCommand {
 // === impl RolloutArgs ===
 
 impl RolloutArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             RolloutCommand::Run(args) => args.run(context).await,
@@ -52,7 +50,6 @@ impl RolloutArgs {
     }
 }
 
-/// Arguments of `rollout agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// One of terminal, toolcall, swe, gui (docs/training/tracks.md).
@@ -63,7 +60,6 @@ pub(crate) struct AgentArgs {
 // === impl AgentArgs ===
 
 impl AgentArgs {
-    /// Does it.
     async fn run(self, context: &Context) -> anyhow::Result<()> {
         let environment = &context.environment;
         let settings =
@@ -76,7 +72,6 @@ impl AgentArgs {
     }
 }
 
-/// Arguments of `rollout serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Says which program is run, how long and how many at once. The tasks come from the run.
@@ -93,7 +88,6 @@ pub(crate) struct ServeArgs {
 // === impl ServeArgs ===
 
 impl ServeArgs {
-    /// Does it.
     async fn run(self, context: &Context) -> anyhow::Result<()> {
         let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
         let setup = ServeSetup {

@@ -34,7 +34,6 @@ mod interview;
 /// What must be given where nobody can be asked.
 const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
-/// Arguments of `setup`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SetupArgs {
     /// Who has the model: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita,
@@ -167,10 +166,8 @@ impl SetupArgs {
         answers.take_found();
         let (Some(base), Some(model)) = (answers.get(ADDRESS), answers.get(MODEL)) else {
             if let Some(name) = self.provider.as_deref().filter(|name| *name != "custom") {
-                let known: Vec<&str> = providers::PROVIDERS
-                    .iter()
-                    .map(|provider| provider.name)
-                    .collect();
+                let all = providers::PROVIDERS.iter();
+                let known: Vec<&str> = all.map(|provider| provider.name).collect();
                 ensure!(
                     known.contains(&name),
                     "--provider {name:?} is not known: {}, or custom with --api-base",

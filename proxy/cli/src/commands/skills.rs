@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::AgentId;
 use metaclaw_control::{
     instance::LogOpening,
     lessons::{SkillChange, SkillView},
@@ -22,7 +22,9 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `skills`.
+/// The library's own history.
+const FILE: &str = "evolution_history.jsonl";
+
 #[derive(Debug, Args)]
 pub(crate) struct SkillsArgs {
     #[command(subcommand)]
@@ -78,7 +80,6 @@ enum SkillsCommand {
 // === impl SkillsArgs ===
 
 impl SkillsArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
@@ -105,14 +106,14 @@ impl SkillsArgs {
 
 async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
-    let row = |it: &SkillView| {
-        let [served, with, without] = counted(&it.counts);
+    let row = |skill: &SkillView| {
+        let [served, with, without] = counted(&skill.counts);
         vec![
-            it.name.clone(),
+            skill.name.clone(),
             served,
             with,
             without,
-            it.description.clone(),
+            skill.description.clone(),
         ]
     };
     let head = ["skill", "given", "with", "without", "for"];
@@ -127,18 +128,18 @@ async fn show(
 ) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
     let mut skills = skills.into_iter();
-    let skill = skills.find(|it| it.name == name.as_str());
+    let skill = skills.find(|skill| skill.name == name.as_str());
     let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
     if json {
         return Ok(out::json(&skill)?);
     }
     let [given, with, without] = counted(&skill.counts);
     let origin = skill.shared.as_ref();
-    let withdrawn = |it: &SharedOrigin| {
-        let told = it.is_withdrawn.then_some("; its author has withdrawn it");
+    let withdrawn = |one: &SharedOrigin| {
+        let told = one.is_withdrawn.then_some("; its author has withdrawn one");
         told.unwrap_or_default()
     };
-    let origin = origin.map(|it| format!("(from {it}{})\n", withdrawn(it)));
+    let origin = origin.map(|origin| format!("(from {origin}{})\n", withdrawn(origin)));
     out::line(format!(
         "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n{}\n{}",
         skill.name,
@@ -162,13 +163,9 @@ async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
     Ok(out::line(call(context, "lessons", change).await?)?)
 }
 
-/// The library's own history.
-const FILE: &str = "evolution_history.jsonl";
-
 /// How entries are shown.
 #[derive(Debug, Clone, Copy)]
 struct HistoryOutput {
-    /// At most so many, the newest.
     n: usize,
     /// With the skills' texts and the requests that went wrong.
     full: bool,
@@ -212,10 +209,7 @@ fn entry_text(entry: &HistoryEntry, full: bool) -> String {
     if full {
         let prompts = entry.failure_prompts.iter();
         lines.extend(prompts.map(|prompt| format!("   went wrong: {prompt}")));
-        entry
-            .skills
-            .iter()
-            .for_each(|skill| lines.push(whole(skill)));
+        lines.extend(entry.skills.iter().map(whole));
     }
     lines.join("\n")
 }
@@ -237,7 +231,7 @@ fn whole(skill: &HistorySkill) -> String {
 /// Shows what waits, of one agent or of all.
 async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
     let mut proposals = call(context, "lessons", ListProposals).await?;
-    proposals.retain(|it| agent.is_none_or(|agent| *agent == it.source.agent));
+    proposals.retain(|one| agent.is_none_or(|agent| *agent == one.source.agent));
     let (waiting, others): (Vec<_>, Vec<_>) = proposals.into_iter().partition(Proposal::is_waiting);
     if json {
         return Ok(out::json(&waiting)?);
@@ -250,7 +244,7 @@ async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyho
     }
     let declined = others
         .iter()
-        .filter(|it| matches!(it.state, ProposalState::Declined | ProposalState::AgedOut));
+        .filter(|one| matches!(one.state, ProposalState::Declined | ProposalState::AgedOut));
     for proposal in declined {
         out::line(declined_line(proposal))?;
     }
@@ -276,7 +270,7 @@ fn proposal_text(proposal: &Proposal) -> String {
     let mut lines = vec![format!(
         "{n}  {name}  for {}, {} ago, from {}",
         source.agent,
-        out::span(now_ms().saturating_sub(source.at_ms)),
+        out::since(source.at_ms),
         origin(proposal)
     )];
     if let Ok(Skill {

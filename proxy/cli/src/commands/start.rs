@@ -23,7 +23,6 @@ use crate::{
 
 mod first;
 
-/// Arguments of `start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     /// The settings, in place of config.yaml in the home folder.
@@ -48,7 +47,6 @@ pub(crate) struct StartArgs {
 // === impl StartArgs ===
 
 impl StartArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if !self.tell_parent {
             // What we make is for its owner alone.
@@ -174,8 +172,7 @@ impl StartArgs {
     }
 
     fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
-        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
-        let given = given.into_iter();
+        let given = [("proxy.port", &context.port), ("mode", &self.mode)].into_iter();
         given
             .filter_map(|(key, value)| Some((key, value.clone()?)))
             .collect()
@@ -196,7 +193,7 @@ impl StartArgs {
     /// The same start, for the process in the background.
     fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
-        let config = self.config.as_ref().map(|it| it.display().to_string());
+        let config = self.config.as_ref().map(|one| one.display().to_string());
         let home = Some(context.home.dir().display().to_string());
         for (name, value) in [
             ("--home", &home),

@@ -24,7 +24,6 @@ use serde::Serialize;
 use super::{context::Context, exit};
 use crate::out;
 
-/// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// As JSON.
@@ -52,7 +51,6 @@ struct NotRunning {
 // === impl StatusArgs ===
 
 impl StatusArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(client) = ControlClient::of_running(&context.home).await? else {
             return not_running(context, self.json);
@@ -73,8 +71,8 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
     let home = context.home.dir().display().to_string();
     let elsewhere = context
         .demo()
-        .filter(|demo| matches!(demo.holder(), Ok(Some(_))));
-    let elsewhere = elsewhere.map(|demo| demo.dir().display().to_string());
+        .filter(|demo| matches!(demo.holder(), Ok(Some(_))))
+        .map(|demo| demo.dir().display().to_string());
     if json {
         out::json(&NotRunning {
             running: false,
@@ -122,14 +120,14 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     lines.extend(private(status));
     lines.extend(status.trainer.as_ref().map(trainer));
     let format = status.number_format.as_ref();
-    lines.extend(format.map(|it| format!("format:  the trainer computes in {it}")));
+    lines.extend(format.map(|one| format!("format:  the trainer computes in {one}")));
     lines.extend(status.inference.as_ref().map(inference));
     lines.extend(status.lost.iter().map(lost));
     let short = too_short(status.context.unwrap_or_default());
-    lines.extend(short.map(|it| format!("context: {it}")));
+    lines.extend(short.map(|short| format!("context: {short}")));
     let upstreams = status.upstreams.iter();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
-    lines.extend(status.unread().map(|it| format!("unread:  {it}")));
+    lines.extend(status.unread().map(|unread| format!("unread:  {unread}")));
     lines.push(funnel(&status.funnel, trains(status)));
     for (why, n) in &status.funnel.spent {
         lines.push(format!("         {n} not used: {why}"));
@@ -139,14 +137,14 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
         status
             .learner
             .iter()
-            .flat_map(|it| learner_lines(it, now_ms)),
+            .flat_map(|learner| learner_lines(learner, now_ms)),
     );
     lines.push(format!("today:   {}", spend(&status.spend)));
     lines.extend(prompt_cache(status, now_ms));
     let cloud = status.cloud.as_ref();
-    lines.extend(cloud.map(|it| format!("cloud:   {}", it.line())));
-    lines.extend(review(status).map(|it| format!("review:  {it}")));
-    lines.extend(status.share.iter().flat_map(|it| share(it, now_ms)));
+    lines.extend(cloud.map(|cloud| format!("cloud:   {}", cloud.line())));
+    lines.extend(review(status).map(|review| format!("review:  {review}")));
+    lines.extend(status.share.iter().flat_map(|report| share(report, now_ms)));
     if status.dropped_lines > 0 {
         lines.push(format!(
             "output:  {} log lines were dropped: nobody read them in time",
@@ -159,16 +157,13 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
 /// Whether weights learn; where the log does not say, they may.
 fn trains(status: &ProcessStatus) -> bool {
     let learner = status.learner.as_ref();
-    learner.is_none_or(|it| it.phase != Phase::Off)
+    learner.is_none_or(|learner| learner.phase != Phase::Off)
 }
 
 /// Who is only relayed, how many chats were not kept, and how many were of agents beyond the limit.
 fn private(status: &ProcessStatus) -> Vec<String> {
-    let told = privacy::told(&status.off);
-    let mut lines: Vec<String> = told
-        .map(|told| format!("off:     {told}"))
-        .into_iter()
-        .collect();
+    let told = privacy::off_text(&status.off);
+    let mut lines = Vec::from_iter(told.map(|off| format!("off:     {off}")));
     let (relayed, off_record) = (status.counts.relayed_only, status.counts.off_record);
     if relayed + off_record > 0 {
         lines.push(format!(
@@ -300,7 +295,7 @@ fn log(log: &LogStatus) -> Vec<String> {
             copied.unwrap_or_default()
         ));
     }
-    lines.extend(log.clock.iter().map(|it| format!("clock:   {it}")));
+    lines.extend(log.clock.iter().map(|clock| format!("clock:   {clock}")));
     lines
 }
 
@@ -313,7 +308,7 @@ fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
 /// The last look at the shared folder, and what is wrong there.
 fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
     let peers = report.peers.iter();
-    let n_own = peers.clone().filter(|it| it.is_own).count();
+    let n_own = peers.clone().filter(|peer| peer.is_own).count();
     let mut lines = vec![format!(
         "share:   {} shared, {} ago; {} of yours and {} of other people there",
         out::count(report.n_published as u64, "skill"),
@@ -322,7 +317,7 @@ fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
         peers.len() - n_own
     )];
     let problems = report.problems.iter().chain(&report.withheld);
-    lines.extend(problems.take(5).map(|it| format!("share:   {it}")));
+    lines.extend(problems.take(5).map(|one| format!("share:   {one}")));
     lines
 }
 
@@ -352,7 +347,7 @@ fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
         0 => "the provider reports none".to_owned(),
         _ => format!("{share} %"),
     };
-    let broke = status.prefix.counts_line().map(|it| format!("; {it}"));
+    let broke = status.prefix.counts_line().map(|line| format!("; {line}"));
     let mut lines = vec![format!(
         "cache:   {share} of today's {} prompt tokens from the provider's cache{}",
         chat.prompt,
@@ -382,7 +377,7 @@ fn learner_lines(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
     // Where no weights learn there are no samples and no steps to tell of.
     if learner.phase != Phase::Off {
         let agents = learner.agents.iter();
-        lines.extend(agents.flat_map(|it| agent_lines(it, learner.batch_size, now_ms)));
+        lines.extend(agents.flat_map(|agent| agent_lines(agent, learner.batch_size, now_ms)));
         if learner.n_more > 0 {
             lines.push(format!(
                 "agents:  {} more with fewer turns, and without a step",
@@ -442,7 +437,7 @@ fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<Strin
             "         support: rl.support_query own keeps back the verdicts of {own} turns that wait, strict of {strict}"
         ));
     }
-    lines.extend(agent.declined.iter().flat_map(|it| declined(it, now_ms)));
+    lines.extend(agent.declined.iter().flat_map(|one| declined(one, now_ms)));
     if let Some(taken_back) = &agent.taken_back {
         lines.push(format!(
             "         taken back: {}, as verdicts got worse: {}",

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 
 use super::{context::Context, service};
 use crate::{
-    agent::{told, wiring},
+    agent::{outcome_text, wiring},
     out, wires,
 };
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Arguments of `stop`.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
     /// Seconds to wait for the end: replies under way may finish.
@@ -29,7 +28,6 @@ pub(crate) struct StopArgs {
 // === impl StopArgs ===
 
 impl StopArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let was_wired = wiring(&context.home).record().is_ok_and(|it| it.is_some());
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
@@ -37,7 +35,7 @@ impl StopArgs {
         // It did so itself, unless a crash kept it from it.
         let outcome = wiring(&context.home).unwire()?;
         let by_itself = was_wired.then_some("its file is put back");
-        if let Some(said) = told(&outcome).or(by_itself).filter(|_| !self.json) {
+        if let Some(said) = outcome_text(&outcome).or(by_itself).filter(|_| !self.json) {
             out::line(format!("OpenClaw: {said}"))?;
         }
         for said in wires::release(&wires::wires(&context.home))? {

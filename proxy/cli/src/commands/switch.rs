@@ -43,7 +43,7 @@ fn text(change: &SwitchChange, now: &RelayOnly, runs: bool) -> String {
     } else {
         "; it holds from the next start on"
     };
-    match privacy::told(now) {
+    match privacy::off_text(now) {
         Some(told) => format!("{told}{since}"),
         None if runs && !change.off => {
             "on again; a session in which something was said meanwhile is not kept until it begins anew"

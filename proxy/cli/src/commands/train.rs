@@ -26,8 +26,9 @@ const BASE: &str = "base";
 
 /// What to do when the process ended before the training did.
 const CUT_OFF: &str = "the training is not complete: `metaclaw start`, and run the same command again, which goes on after the last complete epoch";
+/// The time between two lines about steps.
+const PAUSE: Duration = Duration::from_secs(5);
 
-/// Arguments of `train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
     /// The data set, one JSON object a line: a chat {"messages": [..]}, or a pair {"prompt", "chosen", "rejected"}.
@@ -80,7 +81,6 @@ enum Schedule {
 // === impl TrainArgs ===
 
 impl TrainArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let (json, dry_run) = (self.json, self.dry_run);
         let wanted = self.wanted(context).await?;
@@ -151,9 +151,6 @@ fn absolute(file: &Path, argument: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{argument}: cannot read {}", file.display()))
 }
 
-/// The time between two lines about steps.
-const PAUSE: Duration = Duration::from_secs(5);
-
 /// Which steps have a line: the first, the last, and one each [`PAUSE`].
 #[derive(Debug)]
 struct StepLines {
@@ -215,8 +212,7 @@ fn planned(plan: &SftPlanned) -> String {
             count(plan.n_held_out_tokens, "token"),
         ));
     }
-    let rate = plan.learning_rate;
-    let rate = rate.map_or_else(
+    let rate = plan.learning_rate.map_or_else(
         || "by the model's size".to_owned(),
         |it| format!("{it:.1e}"),
     );
@@ -236,11 +232,8 @@ fn planned(plan: &SftPlanned) -> String {
             "what the agent has learned is not continued: {why}"
         ));
     }
-    lines.push(format!(
-        "from {} to {}",
-        plan.from.as_deref().unwrap_or("the base model"),
-        plan.adapter,
-    ));
+    let from = plan.from.as_deref().unwrap_or("the base model");
+    lines.push(format!("from {from} to {}", plan.adapter));
     lines.join("\n")
 }
 

@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::{calling::caller, context::Context};
 use crate::out;
 
-/// Arguments of `train-step`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainStepArgs {
     /// The agent whose turns are trained on.
@@ -31,7 +30,6 @@ pub(crate) struct TrainStepArgs {
 // === impl TrainStepArgs ===
 
 impl TrainStepArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "train-step").await?;
         let deadline = Duration::from_secs(self.timeout);

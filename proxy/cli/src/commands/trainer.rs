@@ -16,7 +16,6 @@ mod archive;
 mod check;
 mod install;
 
-/// Arguments of `trainer`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainerArgs {
     #[command(subcommand)]
@@ -36,7 +35,6 @@ enum TrainerCommand {
 // === impl TrainerArgs ===
 
 impl TrainerArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.command {
             TrainerCommand::Install(args) => args.run(context),
@@ -66,7 +64,6 @@ fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Arguments of `trainer status`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainerStatusArgs {
     /// As JSON.
@@ -92,10 +89,9 @@ struct SeenTrainer {
 // === impl TrainerStatusArgs ===
 
 impl TrainerStatusArgs {
-    /// Does it.
     fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let seen = found(context)?.map(|it| {
-            let folder = it.program.parent().unwrap_or_else(|| Path::new("/"));
+        let seen = found(context)?.map(|found| {
+            let folder = found.program.parent().unwrap_or_else(|| Path::new("/"));
             let version = check::version(folder);
             let checked = version.and_then(|version| {
                 check::same_release(&version)?;
@@ -105,12 +101,12 @@ impl TrainerStatusArgs {
                 cuda: installed::cuda(folder),
                 why_not: checked.as_ref().err().map(|error| format!("{error:#}")),
                 version: checked.ok(),
-                program: it.program,
-                origin: it.origin,
+                program: found.program,
+                origin: found.origin,
             }
         });
-        let is_usable = seen.as_ref().is_some_and(|it| it.why_not.is_none());
-        out::answer(&seen, self.json, |it| status_text(it.as_ref()))?;
+        let is_usable = seen.as_ref().is_some_and(|seen| seen.why_not.is_none());
+        out::answer(&seen, self.json, |one| status_text(one.as_ref()))?;
         Ok(if is_usable {
             ExitCode::SUCCESS
         } else {
@@ -129,12 +125,9 @@ fn status_text(seen: Option<&SeenTrainer>) -> String {
         TrainerOrigin::Path => "found in PATH",
     };
     let mut lines = vec![format!("program   {} ({origin})", seen.program.display())];
-    lines.extend(seen.version.iter().map(|it| format!("version   {it}")));
-    lines.extend(seen.why_not.iter().map(|it| format!("BUT       {it}")));
-    lines.extend(
-        seen.cuda
-            .iter()
-            .map(|it| format!("CUDA      {}", it.display())),
-    );
+    lines.extend(seen.version.iter().map(|one| format!("version   {one}")));
+    lines.extend(seen.why_not.iter().map(|why| format!("BUT       {why}")));
+    let cuda = seen.cuda.as_ref();
+    lines.extend(cuda.map(|lib| format!("CUDA      {}", lib.display())));
     lines.join("\n")
 }

@@ -11,14 +11,13 @@ use self::{
 use super::context::Context;
 use crate::{
     out,
-    wires::{agent_name, surroundings, told, wires},
+    wires::{agent_name, restored_text, surroundings, wires},
 };
 
 mod goal;
 mod openclaw;
 mod row;
 
-/// Arguments of `wire`.
 #[derive(Debug, Args)]
 pub(crate) struct WireArgs {
     /// The agent, for example codex. Without it, the agents of this machine are listed.
@@ -34,7 +33,6 @@ pub(crate) struct WireArgs {
     json: bool,
 }
 
-/// Arguments of `unwire`.
 #[derive(Debug, Args)]
 pub(crate) struct UnwireArgs {
     /// The agent, for example codex. Without it, all agents.
@@ -44,10 +42,9 @@ pub(crate) struct UnwireArgs {
 // === impl WireArgs ===
 
 impl WireArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         if let Some(name) = &self.show {
-            let target = Goal::of(context)?.target(name);
+            let target = Goal::load(context)?.target(name);
             out::line(settings_by_hand(
                 name,
                 &surroundings(&context.environment),
@@ -87,7 +84,7 @@ impl WireArgs {
 }
 
 fn wire(context: &Context, agent: &AgentProfile, dry_run: bool) -> anyhow::Result<()> {
-    let goal = Goal::of(context)?;
+    let goal = Goal::load(context)?;
     goal.check(&agent.id)?;
     let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
     let target = goal.target(&agent.id);
@@ -141,7 +138,7 @@ fn tell(notes: &[String]) -> anyhow::Result<()> {
 
 /// Restores the agent's files, and prints what was done. Returns whether anything was printed.
 fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
-    let said = told(agent, &wires.unwire(agent).map_err(with_hand)?);
+    let said = restored_text(agent, &wires.unwire(agent).map_err(with_hand)?);
     let is_told = said.is_some();
     said.map(out::line).transpose()?;
     Ok(is_told)
@@ -149,7 +146,7 @@ fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
 
 /// Says that MetaClaw cannot wire this agent, and what to set by hand instead.
 fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
-    let target = Goal::of(context)?.target(name);
+    let target = Goal::load(context)?.target(name);
     let by_hand = settings_by_hand(name, &surroundings(&context.environment), &target);
     bail!(
         "{name:?} is not supported (`metaclaw wire` lists the agents that are); by hand:\n{by_hand}"
@@ -159,7 +156,6 @@ fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
 // === impl UnwireArgs ===
 
 impl UnwireArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let wires = wires(&context.home);
         let mut any = false;
@@ -262,9 +258,9 @@ fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
     agents.sort_by_key(|id| (place(id).unwrap_or(PROFILES.len()), id.clone()));
     agents.dedup();
     for agent in agents {
-        let is = State::of(wires.standing(&agent)?, is_running);
+        let is = State::from_standing(wires.standing(&agent)?, is_running);
         let said = match profile(&agent) {
-            Some(_) => is.said(&agent),
+            Some(_) => is.text(&agent),
             None => format!("is no longer supported: `metaclaw unwire {agent}`"),
         };
         rows.push(Row {

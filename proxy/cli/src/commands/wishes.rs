@@ -1,7 +1,7 @@
 //! `metaclaw wishes`, `undo` and `forget`: what was learned from what the owner said.
 
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, SenderId, now_ms};
+use metaclaw_chat::{AgentId, SenderId};
 use metaclaw_control::{
     lessons::{LessonsView, WishChange},
     operations::lessons::ListWishes,
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `wishes`.
 #[derive(Debug, Args)]
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
@@ -67,7 +66,6 @@ enum WishesCommand {
     },
 }
 
-/// Arguments of `undo`.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
     /// The lesson's number; without one, the newest that is in force, be it a wish or a skill that was learned.
@@ -80,7 +78,6 @@ pub(crate) struct UndoArgs {
 // === impl WishesArgs ===
 
 impl WishesArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         // Whose it is, where nobody said so.
@@ -124,7 +121,6 @@ impl WishesArgs {
 // === impl UndoArgs ===
 
 impl UndoArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let done = call(context, "lessons", WishChange::Undo { n: self.n }).await?;
         Ok(out::done(&done, self.json)?)
@@ -158,11 +154,8 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
 /// Those that wait.
 async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
-    let waiting: Vec<&Lesson> = view
-        .lessons
-        .iter()
-        .filter(|it| matches!(it.state, LessonState::Review { .. }))
-        .collect();
+    let waits = |lesson: &&Lesson| matches!(lesson.state, LessonState::Review { .. });
+    let waiting: Vec<&Lesson> = view.lessons.iter().filter(waits).collect();
     if json {
         return Ok(out::json(&waiting)?);
     }
@@ -188,12 +181,12 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
 /// A wish of another person, whose effect is not counted.
 fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<String> {
     let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|it| {
-        it.wish == wish
-            && it.origin.sender.as_ref() == Some(sender)
-            && it.state == LessonState::InForce
+    let lesson = of_wish.find(|lesson| {
+        lesson.wish == wish
+            && lesson.origin.sender.as_ref() == Some(sender)
+            && lesson.state == LessonState::InForce
     });
-    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let place = format!("{sender}'s (--sender)");
     let none = String::new;
     vec![wish.to_owned(), place, number, none(), none(), none()]
@@ -202,30 +195,23 @@ fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<Strin
 /// A wish, when it was learned, the number that takes it back, and how turns went with it and without.
 fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
     let counted = counted(counts);
-    if view.shared.iter().any(|it| it == wish) {
+    if view.shared.iter().any(|shared| shared == wish) {
         let place = "everyone's (--agent _shared)".to_owned();
         let own = [wish.to_owned(), place, String::new()];
         return own.into_iter().chain(counted).collect();
     }
     let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|it| {
-        it.wish == wish && it.origin.sender.is_none() && it.state == LessonState::InForce
+    let lesson = of_wish.find(|one| {
+        one.wish == wish && one.origin.sender.is_none() && one.state == LessonState::InForce
     });
-    let learned = lesson.map_or_else(
-        || "written by hand".to_owned(),
-        |it| {
-            format!(
-                "{} ago",
-                out::span(now_ms().saturating_sub(it.origin.at_ms))
-            )
-        },
-    );
-    let learned = if view.untold.iter().any(|it| it == wish) {
-        format!("{learned}, now in the weights")
-    } else {
-        learned
+    let mut learned = match lesson {
+        Some(lesson) => format!("{} ago", out::since(lesson.origin.at_ms)),
+        None => "written by hand".to_owned(),
     };
-    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    if view.untold.iter().any(|known| known == wish) {
+        learned += ", now in the weights";
+    }
+    let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let own = [wish.to_owned(), learned, number];
     own.into_iter().chain(counted).collect()
 }

@@ -26,6 +26,10 @@ const MAX_CONNECTIONS: usize = 32;
 const DONE: &str = "You are signed in. You can close this page.";
 const FAILED: &str = "The sign-in failed. The terminal says why.";
 const OTHER: &str = "This is no page of the sign-in.";
+/// The largest answer that is read, in bytes.
+const MAX_ANSWER: usize = 1 << 20;
+/// The timeout for one answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address to which the provider sends the browser.
 #[derive(Debug)]
@@ -120,8 +124,8 @@ async fn reply(mut stream: TcpStream, state: String) -> Option<anyhow::Result<St
 fn read(line: &str, state: &str) -> ProviderAnswer {
     let target = line
         .strip_prefix("GET ")
-        .and_then(|it| it.split(' ').next());
-    let url = target.and_then(|it| Url::parse(&format!("http://localhost{it}")).ok());
+        .and_then(|rest| rest.split(' ').next());
+    let url = target.and_then(|target| Url::parse(&format!("http://localhost{target}")).ok());
     let Some(url) = url else {
         return ProviderAnswer::Other;
     };
@@ -141,7 +145,7 @@ fn read(line: &str, state: &str) -> ProviderAnswer {
 /// Reads the first line of a request, and the rest of its head, so that the answer is not lost.
 async fn line(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
-    while !read.windows(4).any(|it| it == b"\r\n\r\n") {
+    while !read.windows(4).any(|part| part == b"\r\n\r\n") {
         if read.len() > MAX_REQUEST || stream.read_buf(&mut read).await.ok()? == 0 {
             return None;
         }
@@ -149,11 +153,6 @@ async fn line(stream: &mut TcpStream) -> Option<String> {
     let text = String::from_utf8_lossy(&read);
     text.lines().next().map(str::to_owned)
 }
-
-/// The largest answer that is read, in bytes.
-const MAX_ANSWER: usize = 1 << 20;
-/// The timeout for one answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends a request, and reads the answer as JSON. The value is `null` if the answer is no JSON.
 ///
@@ -175,7 +174,7 @@ pub(crate) async fn answered(request: reqwest::RequestBuilder) -> anyhow::Result
     if !status.is_success() {
         let why = ["error_description", "error"]
             .iter()
-            .find_map(|it| value[*it].as_str());
+            .find_map(|one| value[*one].as_str());
         let nested = value["error"]["message"].as_str();
         bail!(
             "the answer is {status}: {}",

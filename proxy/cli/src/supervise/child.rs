@@ -22,13 +22,13 @@ use tracing::{debug, info};
 const MAX_LINE: u64 = 4 * 1024;
 /// How long the output of a trainer is read after it has exited.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
+const NICE: i32 = 5;
 
 /// A running trainer, with the pipe that keeps it alive.
 pub(super) struct Child {
     process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
-    /// The tasks that pass its output to MetaClaw's log.
     output_tasks: JoinSet<()>,
     /// The last line of its stderr, which usually says why it ended.
     last_line: Arc<Mutex<String>>,
@@ -115,10 +115,8 @@ impl Child {
         // Its last output may not be read yet, and a grandchild may keep the pipe open.
         let drained = async { while self.output_tasks.join_next().await.is_some() {} };
         tokio::time::timeout(OUTPUT_GRACE, drained).await.ok();
-        let words = self
-            .last_line
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let line = self.last_line.lock();
+        let words = line.unwrap_or_else(PoisonError::into_inner);
         if words.is_empty() {
             status
         } else {
@@ -188,8 +186,6 @@ pub(crate) struct TrainerSpec {
     /// Names of environment variables that it must not inherit.
     pub cleared: Vec<String>,
 }
-
-const NICE: i32 = 5;
 
 /// Lowers the priority of a process that was just started; threads that it starts later inherit it.
 fn lower_priority(pid: Option<u32>) {

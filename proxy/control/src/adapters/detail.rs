@@ -75,7 +75,7 @@ type KnownCheckpoints<'a> = BTreeMap<&'a str, KnownCheckpoint<'a>>;
 // === impl KnownCheckpoint ===
 
 impl<'a> KnownCheckpoint<'a> {
-    fn of(info: &'a CheckpointInfo) -> Self {
+    fn new(info: &'a CheckpointInfo) -> Self {
         let says = ManifestView::read(&info.manifest);
         Self { info, says }
     }
@@ -93,10 +93,9 @@ pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
 ) -> Vec<AdapterDetail> {
-    let by_name: KnownCheckpoints<'_> = checkpoints
-        .iter()
-        .map(|it| (it.name.as_str(), KnownCheckpoint::of(it)))
-        .collect();
+    let infos = checkpoints.iter();
+    let known = infos.map(|info| (info.name.as_str(), KnownCheckpoint::new(info)));
+    let by_name: KnownCheckpoints<'_> = known.collect();
     let detail = |view: AdapterView| {
         let own = by_name.get(view.name.as_str());
         let ancestors = ancestors(&view.name, &by_name);
@@ -109,14 +108,14 @@ pub(crate) fn details(
                 .flat_map(KnownCheckpoint::turns)
         });
         AdapterDetail {
-            sha256: own.and_then(|it| it.info.sha256.clone()),
-            manifest: own.map(|it| it.info.manifest.clone()),
+            sha256: own.and_then(|own| own.info.sha256.clone()),
+            manifest: own.map(|own| own.info.manifest.clone()),
             turns: turns.collect(),
             outcome: None,
             view: AdapterView {
-                step: own.map(|it| it.info.step),
-                parent: own.and_then(|it| it.says.parent.clone()),
-                created_ms: own.map(|it| it.info.created_ms),
+                step: own.map(|own| own.info.step),
+                parent: own.and_then(|own| own.says.parent.clone()),
+                created_ms: own.map(|own| own.info.created_ms),
                 ..view
             },
             ancestors,
@@ -141,7 +140,7 @@ pub(crate) async fn add_outcomes(
         let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
             continue;
         };
-        if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
+        if let Some(detail) = details.iter_mut().find(|one| one.view.name == *adapter) {
             detail.outcome.clone_from(&step.outcome);
         }
     }
@@ -338,7 +337,7 @@ mod tests {
         std::fs::write(dir.path().join("adapters/kept-1/adapter_config.json"), "{}").unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/.half")).unwrap();
         let all = on_disk(dir.path()).unwrap();
-        let names: Vec<&str> = all.iter().map(|it| it.view.name.as_str()).collect();
+        let names: Vec<&str> = all.iter().map(|all| all.view.name.as_str()).collect();
         assert_eq!(names, ["kept-1", "m-0badcafe-000001", "m-0badcafe-000002"]);
         let last = &all[2];
         assert_eq!(

@@ -48,7 +48,6 @@ const REWARD: &str = "reward/mean";
 
 /// A test of the gate that is a curve.
 struct GateCurve {
-    /// The test's name.
     test: &'static str,
     title: &'static str,
     about: &'static str,
@@ -143,14 +142,14 @@ fn of_tests(curve: &GateCurve, steps: &[Step]) -> Curve {
         // A report of an older form has no point.
         let report = GateReport::deserialize(gate).ok()?;
         let test = report.tests.into_iter().find(|it| it.name == curve.test)?;
-        let before: u64 = step.begun.ancestors.iter().map(|it| it.n).sum();
+        let before: u64 = step.begun.ancestors.iter().map(|ancestor| ancestor.n).sum();
         Some(PointOf {
             agent: step.begun.agent.to_string(),
             words: curve.test,
             point: CurvePoint {
                 at: before + step.begun.n,
-                value: test.value.filter(|it| it.is_finite())?,
-                limit: test.limit.filter(|it| it.is_finite()),
+                value: test.value.filter(|value| value.is_finite())?,
+                limit: test.limit.filter(|limit| limit.is_finite()),
                 ..CurvePoint::default()
             },
         })
@@ -187,10 +186,10 @@ fn lines(points: Vec<PointOf>, has_words: bool) -> Vec<CurveLine> {
         for (n, run) in (1..).zip(runs) {
             let mut name = agent.clone();
             if n > 1 {
-                name += &format!(", beginning {n}");
+                name = format!("{name}, beginning {n}");
             }
             if has_words {
-                name += &format!(", {words}");
+                name = format!("{name}, {words}");
             }
             lines.push(CurveLine::new(name, run));
         }
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     async fn curves(folder: &Path, agent: Option<&str>) -> Vec<Curve> {
-        let agent = agent.map(|it| it.parse().unwrap());
+        let agent = agent.map(|agent| agent.parse().unwrap());
         let wanted = CurvesWanted { agent, days: 1 };
         by_step(None, folder.to_owned(), &wanted).await.unwrap()
     }
@@ -214,7 +213,7 @@ mod tests {
         let line = |line: &CurveLine| {
             let points = line.points.iter();
             let points: Vec<_> = points
-                .map(|it| format!("{}: {}", it.at, it.value))
+                .map(|point| format!("{}: {}", point.at, point.value))
                 .collect();
             format!("{} [{}]", line.name, points.join(", "))
         };
@@ -233,7 +232,7 @@ mod tests {
         fs::write(folder.path().join("steps.jsonl"), steps.join("\n")).unwrap();
         let all = curves(folder.path(), None).await;
         assert_eq!(
-            all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(),
+            all.iter().map(|all| all.id.as_str()).collect::<Vec<_>>(),
             ["reward", "loss", "kl", "fluency", "relevance"]
         );
         assert_eq!(
@@ -244,7 +243,7 @@ mod tests {
         assert!(
             points[0]
                 .interval
-                .is_some_and(|it| it.low < 0.5 && it.high > 0.5)
+                .is_some_and(|interval| interval.low < 0.5 && interval.high > 0.5)
         );
         assert_eq!(points[1].interval, None, "of one turn");
         assert_eq!(

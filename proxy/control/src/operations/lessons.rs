@@ -97,7 +97,7 @@ impl Operation for ListLessons {
 
     async fn perform(self, instance: &Instance) -> Result<LessonList, OperationFailure> {
         let library = instance.library()?;
-        on_files(move || Ok(LessonList::of(&library, &self.0))).await
+        on_files(move || Ok(LessonList::new(&library, &self.0))).await
     }
 }
 

@@ -127,7 +127,7 @@ impl Operation for SwitchChange {
         let switch = &rooms.gateway.privacy.switch;
         let now = self.applied(switch.off())?;
         switch.set(now.clone());
-        let off = privacy::told(&now);
+        let off = privacy::off_text(&now);
         info!("{}", off.as_deref().unwrap_or("on again for every agent"));
         let (home, kept) = (home.clone(), now.clone());
         spawn_blocking(move || {
@@ -169,10 +169,8 @@ impl Operation for GetSchedule {
             })?);
         };
         // A turn may have ended since the last look.
-        let last_main_ms = log
-            .last_main_ms()
-            .await
-            .map_err(OperationFailure::unavailable)?;
+        let asked = log.last_main_ms().await;
+        let last_main_ms = asked.map_err(OperationFailure::unavailable)?;
         learning.schedule.window(now_ms(), last_main_ms);
         Ok(learning.schedule.save(now_ms()))
     }
@@ -248,11 +246,11 @@ impl Rooms {
             training,
         } = self;
         let counts_today = async {
-            let counts = learning.budget.look(now_ms()).await;
+            let counts = learning.budget.update(now_ms()).await;
             counts.inspect_err(|error| warn!(%error, "what the chat used today is not known"))
         };
         let reviews = async {
-            let waiting = waiting::look(&lessons.library).await;
+            let waiting = waiting::find(&lessons.library).await;
             waiting.inspect_err(|error| warn!("what waits for review is not known: {error:#}"))
         };
         let changed_settings = Arc::clone(&run.changed_settings);
@@ -268,7 +266,7 @@ impl Rooms {
             in_time(reviews),
             in_time(spawn_blocking(move || changed_settings())),
         );
-        let (inference, number_format) = health.map(|it| (it.inference, it.dtype)).unzip();
+        let (inference, number_format) = health.map(|one| (one.inference, one.dtype)).unzip();
         let serving = serving.unwrap_or_default().into_iter();
         ProcessStatus {
             pid: std::process::id(),

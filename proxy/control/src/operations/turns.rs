@@ -171,7 +171,7 @@ impl Operation for RolloutImport {
         };
         let turns = self.turns(base.as_ref(), now_ms())?;
         let outcome = instance.log().await?.import(turns).await?;
-        Ok(Imported::of(outcome, n_with_ids))
+        Ok(Imported::new(outcome, n_with_ids))
     }
 }
 

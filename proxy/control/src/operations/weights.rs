@@ -106,7 +106,7 @@ async fn at_training_server(rooms: &Rooms) -> anyhow::Result<Vec<AdapterDetail>>
             .map_or(0, |(_, n_leases)| *n_leases),
         ..AdapterView::named(name)
     };
-    let views = adapters.into_iter().map(|it| view(it.name.to_string()));
+    let views = adapters.into_iter().map(|one| view(one.name.to_string()));
     let mut details = adapters::details(views.collect(), &checkpoints);
     adapters::add_outcomes(&rooms.log, &mut details).await?;
     Ok(details)
@@ -142,11 +142,8 @@ impl Operation for RollBack {
 async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
     let adapter = choice.adapter.as_deref();
     if let Some(rooms) = instance.running() {
-        let backend = rooms
-            .training
-            .backend
-            .as_ref()
-            .context("there is no policy model, so no weights serve")?;
+        let known = rooms.training.backend.as_ref();
+        let backend = known.context("there is no policy model, so no weights serve")?;
         can_serve(&**backend, adapter).await?;
     } else {
         refuse_unknown(instance, adapter)?;
@@ -189,7 +186,7 @@ fn refuse_unknown(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<
     let _: AdapterName = name.parse()?;
     let there = adapters::on_disk(&instance.checkpoints()?)?;
     ensure!(
-        there.iter().any(|it| it.view.name == *name),
+        there.iter().any(|adapter| adapter.view.name == *name),
         "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
     );
     Ok(())
@@ -214,9 +211,9 @@ async fn test(learner: &Learner, name: &str) -> anyhow::Result<()> {
 /// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
 fn refuse_untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
     let there = adapters::on_disk(&instance.checkpoints()?)?;
-    let known = there.iter().find(|it| it.view.name == *name);
+    let known = there.iter().find(|adapter| adapter.view.name == *name);
     ensure!(
-        known.is_none_or(|it| it.manifest.is_none()),
+        known.is_none_or(|known| known.manifest.is_none()),
         "{name} is of no step of the log, and the gate tests it before it serves: `metaclaw start` first"
     );
     Ok(())
@@ -229,10 +226,8 @@ impl Operation for TrainStep {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, OperationFailure> {
         let learner = &instance.process()?.learning.learner;
-        learner
-            .train_now(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let steps = learner.train_now(self.0).await;
+        steps.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -243,10 +238,8 @@ impl Operation for PreviewStep {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, OperationFailure> {
         let learner = &instance.process()?.learning.learner;
-        learner
-            .dry_run(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let steps = learner.dry_run(self.0).await;
+        steps.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -271,10 +264,8 @@ impl Operation for EvalWanted {
 
     async fn perform(self, instance: &Instance) -> Result<EvalReport, OperationFailure> {
         let learner = instance.learner().await?.learner;
-        learner
-            .evaluate(&self)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let report = learner.evaluate(&self).await;
+        report.map_err(OperationFailure::unavailable)
     }
 }
 

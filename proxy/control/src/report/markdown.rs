@@ -74,10 +74,8 @@ fn head(report: &PeriodReport) -> String {
     let n_more = most.len().saturating_sub(MAX_NAMED);
     most.truncate(MAX_NAMED);
     most.sort();
-    let mut agents: Vec<String> = most
-        .iter()
-        .map(|(agent, n)| format!("{agent} {n}"))
-        .collect();
+    let named = most.iter().map(|(agent, n)| format!("{agent} {n}"));
+    let mut agents: Vec<String> = named.collect();
     if n_more > 0 {
         agents.push(format!("and {n_more} other agents with fewer turns"));
     }
@@ -167,7 +165,7 @@ fn prompt_cache(report: &PeriodReport) -> String {
         return String::new();
     };
     let latest = report.prefix.latest.iter();
-    let latest = list(latest.map(|it| format!("turn {}: {}", it.turn, plain(&broken_line(it)))));
+    let latest = list(latest.map(|one| format!("turn {}: {}", one.turn, plain(&broken_line(one)))));
     format!("In these days {counts}.\n\n{latest}")
         .trim_end()
         .to_owned()
@@ -254,8 +252,8 @@ fn lesson_line(lesson: &Lesson) -> String {
             format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")
         }
         LessonState::Review { why } => {
-            let why: Vec<String> = why.iter().map(ToString::to_string).collect();
-            let why = why.join(", ");
+            let reasons: Vec<String> = why.iter().map(ToString::to_string).collect();
+            let why = reasons.join(", ");
             format!(
                 "{heard}waits for your review, because {why}: {wish}  (wishes review --accept {n})"
             )

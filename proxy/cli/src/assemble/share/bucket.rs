@@ -38,7 +38,6 @@ pub(super) struct BucketStore {
     http: reqwest::Client,
     /// Where requests run, while the thread of the look waits.
     runtime: Handle,
-    /// Ends a request.
     ending: CancellationToken,
 }
 
@@ -138,7 +137,7 @@ impl BucketStore {
         }
         let region = headers.get("x-amz-bucket-region");
         let region = region.and_then(|region| region.to_str().ok());
-        let is_word = |it: &&str| it.len() <= 40 && !it.contains(|c: char| !is_of_region(c));
+        let is_word = |text: &&str| text.len() <= 40 && !text.contains(|c: char| !is_of_region(c));
         if let Some(region) = region.filter(is_word).filter(|region| *region != ours) {
             why = format!("{why} (set skills.share.region to {region}; it is {ours})");
         }

@@ -4,7 +4,7 @@ use metaclaw_wiring::{Standing, WireStanding, detect, profile};
 
 use super::check::DoctorCheck;
 use crate::{
-    agent::{surroundings, told, wiring},
+    agent::{outcome_text, surroundings, wiring},
     commands::context::Context,
     wires::{self, agent_name, wires},
 };
@@ -65,7 +65,10 @@ fn left_over(context: &Context, fix: bool) -> DoctorCheck {
     match unwired.and_then(|_lock| Ok(wiring(&context.home).unwire()?)) {
         Ok(outcome) => DoctorCheck::mended(
             NAME,
-            format!("OpenClaw: {}", told(&outcome).unwrap_or("nothing to do")),
+            format!(
+                "OpenClaw: {}",
+                outcome_text(&outcome).unwrap_or("nothing to do")
+            ),
         ),
         Err(error) => DoctorCheck::bad(
             NAME,
@@ -163,7 +166,7 @@ fn wire_left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
     match unwired.and_then(|_lock| Ok(wires(&context.home).unwire(id)?)) {
         Ok(back) => DoctorCheck::mended(
             id,
-            wires::told(id, &back).unwrap_or_else(|| format!("{name}: nothing to do")),
+            wires::restored_text(id, &back).unwrap_or_else(|| format!("{name}: nothing to do")),
         ),
         Err(error) => {
             let remedy = format!(

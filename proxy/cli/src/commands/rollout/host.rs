@@ -65,13 +65,12 @@ impl RunHost for CliHost<'_> {
         messages: Vec<Message>,
     ) -> anyhow::Result<String> {
         let http = roots::http_client()?;
-        let client = match source {
-            RewardSource::JudgeModel(judge) => ChatClient::new(self.judge(judge)?, http)?,
-            _ => {
-                let config = self.context.settings(None, Vec::new())?.config;
-                ChatClient::new(first_voter(&config)?, http)?
-            }
+        let model = if let RewardSource::JudgeModel(judge) = source {
+            self.judge(judge)?
+        } else {
+            first_voter(&self.context.settings(None, Vec::new())?.config)?
         };
+        let client = ChatClient::new(model, http)?;
         let params = AskParams {
             temperature: Some(0.0),
             ..AskParams::default()

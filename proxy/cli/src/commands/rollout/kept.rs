@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId, now_ms};
+use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId};
 use metaclaw_control::operations::rollouts::{
     GetRollout, ListRollouts, ListedRollout, ShownRollout,
 };
@@ -74,7 +74,7 @@ fn row(listed: &ListedRollout) -> Vec<String> {
     let it = &listed.rollout;
     vec![
         it.id.to_string(),
-        out::span(now_ms().saturating_sub(it.opened_ms)),
+        out::since(it.opened_ms),
         it.agent.to_string(),
         short(it.task.as_str(), 24),
         short(it.group.as_str(), 24),
@@ -103,14 +103,14 @@ impl ShowArgs {
         let Some(shown) = call(context, "rollout", GetRollout(id.clone())).await? else {
             bail!("there is no rollout {id}: `metaclaw rollout list` shows what there is");
         };
-        Ok(out::answer(&shown, self.json, |it| text(it, self.full))?)
+        Ok(out::answer(&shown, self.json, |one| text(one, self.full))?)
     }
 }
 
 /// Prints a rollout: the facts first, then turn by turn what was new in it and what was answered.
 fn text(shown: &ShownRollout, full: bool) -> String {
     let ShownRollout { rollout, turns } = shown;
-    let age = out::span(now_ms().saturating_sub(rollout.opened_ms));
+    let age = out::since(rollout.opened_ms);
     let mut lines = vec![
         format!(
             "rollout   {}, opened {age} ago: {}",
@@ -138,8 +138,8 @@ fn text(shown: &ShownRollout, full: bool) -> String {
     let mut step = 0;
     for turn in turns {
         let is_step = turn.meta.kind == TurnKind::Rollout;
-        let reward = turn.verdict.as_ref().and_then(|it| it.reward);
-        let reward = reward.map_or_else(String::new, |it| format!(", reward {it}"));
+        let reward = turn.verdict.as_ref().and_then(|verdict| verdict.reward);
+        let reward = reward.map_or_else(String::new, |one| format!(", reward {one}"));
         step += usize::from(is_step);
         lines.push(String::new());
         lines.push(if is_step {
@@ -159,6 +159,7 @@ fn text(shown: &ShownRollout, full: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::now_ms;
     use serde_json::json;
 
     use super::*;

@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{out, roots, signals::Signals};
 
-/// Arguments of `rollout run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Says which program is run on which tasks, and what rewards it (docs/training/rollouts.md).
@@ -52,7 +51,6 @@ pub(crate) struct RunArgs {
 // === impl RunArgs ===
 
 impl RunArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
         let caller = caller(context, "rollout").await?;
@@ -72,7 +70,7 @@ impl RunArgs {
         let tasks = self.tasks(&file, &folder)?;
         let adapter = self.adapter.clone();
         let eval = self.eval.then_some(EvalSetup {
-            adapter: adapter.map(|it| it.to_string()),
+            adapter: adapter.map(|adapter| adapter.to_string()),
             tries: self.tries,
         });
         let setup = RunSetup {
@@ -121,8 +119,8 @@ impl RunArgs {
         let base_url: HttpAddress = url.parse()?;
         let settings = context.settings(None, Vec::new())?.config.gateway.proxy;
         let mut of_agents = settings.keys.into_values();
-        let of_agent = of_agents.find(|it| it.agents.contains(agent));
-        let key = settings.api_key.or_else(|| of_agent.map(|it| it.key));
+        let of_agent = of_agents.find(|key| key.agents.contains(agent));
+        let key = settings.api_key.or_else(|| of_agent.map(|key| key.key));
         Ok(ProxyAddress { base_url, key })
     }
 

@@ -38,7 +38,7 @@ pub(super) fn version(folder: &Path) -> anyhow::Result<String> {
     }
     let said = String::from_utf8_lossy(&answer.stdout);
     let version = said.trim().strip_prefix(TRAINER).map(str::trim);
-    let version = version.filter(|it| !it.is_empty());
+    let version = version.filter(|version| !version.is_empty());
     let version = version.with_context(|| {
         format!(
             "{} --version says {:?}: it is no {TRAINER}",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use metaclaw_chat::{JudgedBy, Message, Role, Speaker, Verdict, now_ms, utterance_at};
+use metaclaw_chat::{JudgedBy, Message, Role, Speaker, Verdict, utterance_at};
 use metaclaw_learner::POLICY_UPSTREAM;
 use metaclaw_turns::{RolloutMark, Served, Turn, TurnKind};
 use serde_json::{Map, Value};
@@ -26,7 +26,7 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
         ));
     }
     let messages = &turn.request.messages;
-    lines.extend((from..messages.len()).map(|at| said(messages, at, full)));
+    lines.extend((from..messages.len()).map(|at| message_text(messages, at, full)));
     match &turn.reply {
         Some(reply) => lines.push(format!("[reply] {}", shortened(&reply.text(), full))),
         None => lines.push("[no reply]".to_owned()),
@@ -42,7 +42,7 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
 
 fn facts(turn: &Turn) -> Vec<String> {
     let (meta, served) = (&turn.meta, &turn.served);
-    let age = out::span(now_ms().saturating_sub(meta.ended_ms));
+    let age = out::since(meta.ended_ms);
     let took = match meta.ended_ms.saturating_sub(meta.started_ms) {
         ms @ 0..1_000 => format!("{ms} ms"),
         ms => out::span(ms),
@@ -71,7 +71,7 @@ fn facts(turn: &Turn) -> Vec<String> {
         ));
     }
     lines.extend(tokens(turn));
-    let skills: Vec<&str> = served.skills.iter().map(|it| it.name.as_str()).collect();
+    let skills: Vec<&str> = served.skills.iter().map(|one| one.name.as_str()).collect();
     if !skills.is_empty() {
         lines.push(format!("skills    {}", skills.join(", ")));
     }
@@ -85,7 +85,7 @@ fn facts(turn: &Turn) -> Vec<String> {
     }
     if let Some(verdict) = &turn.verdict {
         let hint = verdict.hint.as_deref().unwrap_or_default();
-        let reward = verdict.reward.map(|it| format!("reward {it} "));
+        let reward = verdict.reward.map(|reward| format!("reward {reward} "));
         let reward = reward.unwrap_or_default();
         let line = format!("verdict   {} {reward}{hint}", score(verdict.score));
         lines.push(line.trim_end().to_owned());
@@ -119,7 +119,7 @@ fn tokens(turn: &Turn) -> Option<String> {
 }
 
 /// Prints one message; of a user's message, only what was typed unless everything is requested.
-fn said(messages: &[Message], at: usize, full: bool) -> String {
+fn message_text(messages: &[Message], at: usize, full: bool) -> String {
     let message = &messages[at];
     let text = message.text();
     let role = match message.role() {
@@ -226,7 +226,7 @@ fn rest(turn: &Turn) -> Vec<String> {
     ] {
         lines.extend(tree.map(|tree| fact(name, tree.to_string())));
     }
-    lines.extend(turn.verdict.iter().flat_map(|it| votes("votes", it)));
+    lines.extend(turn.verdict.iter().flat_map(|one| votes("votes", one)));
     lines.extend(turn.overruled.iter().flat_map(|it| votes("overruled", it)));
     for used in &turn.uses {
         lines.push(fact(
@@ -278,16 +278,13 @@ fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
     } else {
         ""
     };
-    let of_all = format!(
-        "{} by {by}{at_end}, weight {}",
-        score(verdict.score),
-        verdict.weight
-    );
+    let (score_of_all, weight) = (score(verdict.score), verdict.weight);
+    let of_all = format!("{score_of_all} by {by}{at_end}, weight {weight}");
     let hint = |hint: &Option<String>| hint.as_deref().unwrap_or("no hint").to_owned();
     let mut lines = vec![fact(name, format!("{of_all}: {}", hint(&verdict.hint)))];
     let further = verdict.judge_hints.iter();
-    let further = further.filter(|it| verdict.hint.as_ref() != Some(*it));
-    lines.extend(further.map(|it| fact("", format!("hint {it}"))));
+    let further = further.filter(|note| verdict.hint.as_ref() != Some(*note));
+    lines.extend(further.map(|note| fact("", format!("hint {note}"))));
     for vote in &verdict.votes {
         let by = vote.model.as_ref();
         let by = by.map_or_else(String::new, |model| format!(" by {model}"));
@@ -304,10 +301,8 @@ fn ids(turn: &Turn) -> String {
         return "none".to_owned();
     };
     let by = tokens.adapter.as_deref().unwrap_or("no adapter");
-    let version = tokens
-        .version
-        .map(|n| format!(" in version {n}"))
-        .unwrap_or_default();
+    let number = tokens.version.map(|n| format!(" in version {n}"));
+    let version = number.unwrap_or_default();
     format!(
         "{} of the prompt, {} sampled with log-probabilities, by {by}{version} on {} (--json has them)",
         tokens.prompt_ids.len(),
@@ -391,8 +386,8 @@ mod tests {
 
     fn collect(value: &serde_json::Value, leaf: &mut impl FnMut(&str)) {
         match value {
-            serde_json::Value::Object(fields) => fields.values().for_each(|it| collect(it, leaf)),
-            serde_json::Value::Array(items) => items.iter().for_each(|it| collect(it, leaf)),
+            serde_json::Value::Object(fields) => fields.values().for_each(|one| collect(one, leaf)),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| collect(item, leaf)),
             serde_json::Value::Null | serde_json::Value::Bool(_) => {}
             serde_json::Value::Number(n) => leaf(&n.to_string()),
             serde_json::Value::String(text) => leaf(text),

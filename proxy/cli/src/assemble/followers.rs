@@ -1,11 +1,13 @@
-//! A training server that somebody else started. Nobody tells us when it is started again, has no model, or has lost an
-//! adapter, so it is looked at every few seconds.
+//! Keeps the gateway's pointer to the policy model true: its adapters are loaded before anybody is sent there.
+//!
+//! Of our own trainer, its supervisor says when it answers. Nobody says of a training server elsewhere when it is started
+//! again, has no model, or has lost an adapter, so it is asked every few seconds.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metaclaw_chat::Secret;
 use metaclaw_control::{
-    compare::PolicyAddress,
+    compare::{BASE, PolicyAddress},
     status::{TrainerState, TrainerStatus},
 };
 use metaclaw_gateway::Endpoint;
@@ -20,24 +22,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{
-    adapters::AdapterLoader,
-    trainer::{BASE, HEALTH_DEADLINE},
-};
+use super::adapters::{AdapterLoader, HEALTH_DEADLINE};
 
 /// How often it is looked at.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The same of a provider's that answers or refuses: looking costs it something.
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
 /// Sees that the server has the model of the settings, and that the adapters that serve are there.
 pub(super) struct RemoteFollower {
     pub(super) adapters: AdapterLoader,
-    /// As in the settings.
     pub(super) url: String,
     /// How it is called where that is not its address: chats may be answered in front of it.
     pub(super) shown: Option<String>,
-    /// What it wants to be shown.
     pub(super) key: Option<Secret>,
     /// `rl.model`.
     pub(super) model: Option<String>,
@@ -62,7 +59,7 @@ impl RemoteFollower {
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {
             loop {
-                self.look().await;
+                self.check().await;
                 sleep(self.pause()).await;
             }
         };
@@ -83,17 +80,17 @@ impl RemoteFollower {
         self.shown.clone().unwrap_or_else(|| self.url.clone())
     }
 
-    async fn look(&mut self) {
+    async fn check(&mut self) {
         self.refuses = false;
         let status = match timeout(HEALTH_DEADLINE, self.adapters.backend.health()).await {
             Err(_) => self.away(format!("no answer within {} s", HEALTH_DEADLINE.as_secs())),
             Ok(Err(error)) => {
-                self.refuses = error.status().is_some_and(|it| (400..500).contains(&it));
+                self.refuses = error.status().is_some_and(|one| (400..500).contains(&one));
                 self.away(error.words())
             }
             Ok(Ok(health)) if health.model.is_empty() => self.give_model().await,
             Ok(Ok(health)) => {
-                let inference = health.inference.map(|it| it.state);
+                let inference = health.inference.map(|server| server.state);
                 self.answers(health.model, inference).await
             }
         };
@@ -207,7 +204,7 @@ impl TrainerFollower {
         while self.has_inference {
             tokio::select! {
                 changed = self.trainer.changed() => return changed.is_ok(),
-                () = sleep(LOOK_EVERY) => self.adapters.look().await,
+                () = sleep(LOOK_EVERY) => self.adapters.check().await,
             }
         }
         self.trainer.changed().await.is_ok()
