@@ -15,7 +15,7 @@ use metaclaw_control::{
         turns::RateReply,
         weights::{RollBack, TrainStep},
     },
-    privacy::{SwitchChange, told},
+    privacy::{SwitchChange, off_text},
 };
 use serde::Deserialize;
 
@@ -184,7 +184,7 @@ pub(crate) async fn switch(
         agent: form.agent,
     };
     let now = state.ask(change).await?;
-    let done = told(&now).unwrap_or_else(|| "on again for every agent".to_owned());
+    let done = off_text(&now).unwrap_or_else(|| "on again for every agent".to_owned());
     Ok(back(&form.back, without_command(&done)))
 }
 

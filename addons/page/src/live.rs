@@ -72,14 +72,14 @@ async fn fingerprint(state: &PageState) -> blake3::Hash {
     add(&mut hasher, state.ask(turns).await.ok().as_ref());
     add(&mut hasher, state.ask(GetJournal).await.ok().as_ref());
     add(&mut hasher, state.ask(ListProposals).await.ok().as_ref());
-    if let Some(process) = state.running() {
-        add(&mut hasher, Some(&process.privacy.switch.off()));
-        add(&mut hasher, Some(&process.trainer_status()));
-        add(&mut hasher, Some(&process.budget.spend(now_ms())));
-        let adapters = process.serving.in_use().into_iter();
+    if let Some(rooms) = state.running() {
+        add(&mut hasher, Some(&rooms.gateway.privacy.switch.off()));
+        add(&mut hasher, Some(&rooms.trainer_status()));
+        add(&mut hasher, Some(&rooms.learning.budget.spend(now_ms())));
+        let adapters = rooms.gateway.serving.in_use().into_iter();
         let adapters: Vec<_> = adapters.map(|(name, _)| name.to_string()).collect();
         add(&mut hasher, Some(&adapters));
-        hasher.update(process.learner.notes().as_bytes());
+        hasher.update(rooms.learning.learner.notes().as_bytes());
     }
     hasher.update(format!("{:?}", state.long_tasks()).as_bytes());
     hasher.finalize()

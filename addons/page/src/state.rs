@@ -12,7 +12,7 @@ use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::replies::Funnel;
 use metaclaw_control::{
     browser_logins::BrowserLogins,
-    instance::{Instance, RunningProcess},
+    instance::{Instance, Rooms},
     operation::{Operation, OperationFailure, with_causes},
     operations::{lessons::GetJournal, turns::TurnsQuery},
 };
@@ -106,8 +106,8 @@ impl PageState {
         &self.logins
     }
 
-    /// The process that serves, if this page is of one.
-    pub(crate) fn running(&self) -> Option<&RunningProcess> {
+    /// The rooms of the process that serves, if this page is of one.
+    pub(crate) fn running(&self) -> Option<&Rooms> {
         self.instance.running()
     }
 
@@ -131,7 +131,7 @@ impl PageState {
     /// Returns when the process is to end; never where none runs.
     pub(crate) async fn ended(&self) {
         match self.instance.running() {
-            Some(process) => process.ending.cancelled().await,
+            Some(rooms) => rooms.run.ending.cancelled().await,
             None => std::future::pending().await,
         }
     }

@@ -1,6 +1,6 @@
 //! The page over HTTP, on the files of a home.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -13,7 +13,7 @@ use metaclaw_chat::{AgentId, JudgedBy, Message, Score, SessionId, TurnId, Verdic
 use metaclaw_control::{
     browser_logins::BrowserLogins,
     home::Home,
-    instance::{IdleLearner, Instance, LogOpening, OpenParts},
+    instance::{FileSettings, IdleLearner, Instance, LogOpening, OpenParts},
 };
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{
@@ -67,8 +67,13 @@ const FORMS: [&str; 10] = [
 struct FilesOfDefaults(Home);
 
 impl OpenParts for FilesOfDefaults {
-    fn turns(&self) -> anyhow::Result<TurnsConfig> {
-        Ok(TurnsConfig::default())
+    fn settings(&self) -> anyhow::Result<FileSettings> {
+        Ok(FileSettings {
+            turns: TurnsConfig::default(),
+            checkpoints: self.0.trainer(),
+            is_gated: true,
+            step_figures: self.0.learning(),
+        })
     }
 
     fn library(&self) -> anyhow::Result<Library> {
@@ -78,18 +83,6 @@ impl OpenParts for FilesOfDefaults {
 
     fn memory(&self) -> anyhow::Result<MemoryStore> {
         Ok(MemoryStore::open(self.0.memory(), MemoryConfig::default()))
-    }
-
-    fn checkpoints(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.0.trainer())
-    }
-
-    fn step_figures(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.0.learning())
-    }
-
-    fn is_gated(&self) -> anyhow::Result<bool> {
-        Ok(true)
     }
 
     fn learner<'a>(&'a self, _: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

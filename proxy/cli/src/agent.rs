@@ -7,8 +7,11 @@ use metaclaw_settings::{Config, Policy};
 use metaclaw_wiring::{Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
-pub(crate) use crate::agent_target::{surroundings, target};
-use crate::{agent_target::origin, environment::Environment, wires::WireLinks};
+pub(crate) use crate::wires::{surroundings, target};
+use crate::{
+    environment::Environment,
+    wires::{WireLinks, origin},
+};
 
 /// What is needed to point an agent at us, and to put it back.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ impl AgentLink {
         self.others.release();
         match self.wiring.unwire() {
             Ok(outcome) => {
-                if let Some(said) = told(&outcome) {
+                if let Some(said) = outcome_text(&outcome) {
                     info!("OpenClaw: {said}");
                 }
             }
@@ -107,7 +110,7 @@ impl AgentLink {
             }
             self.wiring.wire(&found, target)?;
         }
-        let models = self.wiring.record()?.and_then(|it| it.models());
+        let models = self.wiring.record()?.and_then(|known| known.models());
         Ok(models.map(|it| {
             info!(ours = it.ours, former = it.former, "OpenClaw asks us first");
             let said = format!(
@@ -141,7 +144,7 @@ fn not_pointed(error: &anyhow::Error) -> String {
 }
 
 /// What became of the agent's file; nothing where nothing was done.
-pub(crate) fn told(outcome: &Outcome) -> Option<&'static str> {
+pub(crate) fn outcome_text(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Nothing => None,
         Outcome::Wired => Some("it asks MetaClaw first"),

@@ -6,90 +6,67 @@
 //! the trainer goes, the log is closed.
 
 use std::{
-    future::Future, io::ErrorKind, net::Ipv4Addr, path::PathBuf, process::ExitCode, sync::Arc,
+    io::ErrorKind,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context as _;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
-    adapters::LostAdapters,
     browser_logins::BrowserLogins,
-    cloud_spend::Meter,
     home::{Home, RunFile},
-    instance::{Instance, RunningProcess},
-    policy_context::PolicyContext,
+    instance::{GatewayRoom, Instance, Rooms, RunRoom},
     privacy, server,
-    status::TrainerStatus,
     token_budget::{self, TokenBudget},
 };
-use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
 use metaclaw_page::PageState;
-use metaclaw_settings::{Policy, fingerprint};
-use metaclaw_skills::MemoryStore;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use metaclaw_settings::{Loaded, Policy, fingerprint};
+use metaclaw_turns::TurnLog;
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
-    adapters::{AdapterLoader, KnownAdapters},
-    cloud::CloudSide,
-    learning::Learning,
-    parts::{Background, GatewayState, Stores},
-    remote::RemoteFollower,
-    served::TrainerFollower,
-    trainer::{TrainingSide, Unloader},
+    background::Background, gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources,
+    trainer::Training,
 };
 use crate::{
-    agent::Pointed,
-    banner::{Banner, First},
+    agent::{AgentLink, Pointed},
+    banner::{self, Banner},
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
-    supervise::Supervisor,
+    site::{Site, random_token},
 };
 
 mod adapters;
-mod advantages;
-mod base_model;
-mod budgeted_model;
+mod background;
 mod cloud;
-mod compare;
-mod evolver;
-mod external_teacher;
-mod feedback;
-mod function;
+mod followers;
 mod gateway;
-mod learner;
 mod learning;
 mod lessons;
-mod listener;
 mod memory;
 mod meter;
 mod metrics;
-mod offline;
-mod openrouter;
-mod parts;
-mod plan;
-mod remote;
-mod retention;
+mod models;
 mod schedule;
-mod served;
 mod services;
 mod share;
 mod trainer;
 mod turn_log;
 mod upstreams;
-mod whole_answer;
 
 pub(crate) use self::{
-    learner::{judge_client, step_figures},
-    lessons::library,
-    memory::memory,
-    meter::{of_a_day, prices},
-    offline::idle_learner,
-    plan::StartPlan,
+    learning::{idle_learner, step_figures},
+    lessons::{library, memory},
+    meter::{estimate_day, prices},
     trainer::checkpoint_dir,
 };
 
@@ -97,6 +74,30 @@ pub(crate) use self::{
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
 /// As a shell reports a program that a second interrupt ended.
 const INTERRUPTED: u8 = 130;
+
+/// What a start begins with.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) loaded: Loaded,
+    pub(crate) policy: Policy,
+    pub(crate) site: Site,
+    /// The file that the settings came from.
+    pub(crate) config_name: PathBuf,
+    /// The agent that may be pointed at us.
+    pub(crate) agent: AgentLink,
+    /// Whether the socket to listen on is the standard input.
+    pub(crate) listens_on_stdin: bool,
+    pub(crate) dropped_lines: ErrorCounter,
+}
+
+/// The rooms that serve, and their tasks.
+struct ServingProcess {
+    rooms: Arc<Rooms>,
+    gateway: JoinHandle<()>,
+    background: Background,
+    /// What a person should know, and keeps nothing from running.
+    warnings: Vec<String>,
+}
 
 /// Builds the app, runs it until a signal or `metaclaw stop`, shuts it down.
 ///
@@ -106,28 +107,28 @@ const INTERRUPTED: u8 = 130;
 ///
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn run(
-    plan: StartPlan,
+    start: Start,
     announce: impl FnOnce(ReadyMessage) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let running = ServingProcess::build(&plan).await?;
-    let pointed = plan.agent.point(running.process.proxy);
+    let running = ServingProcess::build(&start).await?;
+    let pointed = start.agent.point(running.rooms.gateway.address);
     let ready = ReadyMessage {
         pid: std::process::id(),
-        banner: running.banner(&plan, pointed.as_ref()),
-        warnings: running.warnings(&plan),
+        banner: running.banner(&start, pointed.as_ref()),
+        warnings: running.warnings.clone(),
     };
     // A stopped terminal blocks the write, which must not delay signals.
     tokio::task::spawn_blocking(move || announce(ready));
     tokio::select! {
         () = signals.next() => {}
-        () = running.process.ending.cancelled() => {}
+        () = running.rooms.run.ending.cancelled() => {}
     }
     info!("ending: replies under way may finish");
     // First, so that the agent's next turn goes where it did before us.
-    plan.agent.release();
+    start.agent.release();
     tokio::select! {
-        ended = running.end(&plan.home) => ended.map(|()| ExitCode::SUCCESS),
+        ended = running.end(&start.site.home) => ended.map(|()| ExitCode::SUCCESS),
         () = signals.next() => {
             warn!("ended at once, by a second signal");
             Ok(ExitCode::from(INTERRUPTED))
@@ -135,129 +136,108 @@ pub(crate) async fn run(
     }
 }
 
-/// The parts that serve, and their tasks.
-struct ServingProcess {
-    process: Arc<RunningProcess>,
-    gateway: JoinHandle<()>,
-    /// Everything but the gateway.
-    background: Background,
-    keyed: bool,
-    /// What of the lessons cannot be used.
-    warnings: Vec<String>,
-}
-
 // === impl ServingProcess ===
 
 impl ServingProcess {
-    /// Builds everything and lets it run.
-    async fn build(plan: &StartPlan) -> anyhow::Result<Self> {
-        let config = &plan.loaded.config;
-        let listener = gateway::listen(plan).await?;
-        let changed_settings = changed_settings(plan);
-        let (stores, mut warnings) = open_stores(plan).await?;
-        let privacy = Arc::new(privacy::load(&plan.home)?);
+    /// Starts each room with what it needs of those before it.
+    async fn build(start: &Start) -> anyhow::Result<Self> {
+        let (loaded, policy, site) = (&start.loaded, &start.policy, &start.site);
+        let (config, home) = (&loaded.config, &site.home);
+        let (background, process) = (Background::default(), CancellationToken::new());
+        let about = banner::about(config, policy)?;
 
-        let background = Background {
-            tasks: TaskTracker::new(),
-            ending: CancellationToken::new(),
+        let listener =
+            gateway::listen(config.gateway.proxy.address(), start.listens_on_stdin).await?;
+        let changed_settings = changed_settings(&start.config_name);
+        let log = turn_log::open(&config.turns, home).await?;
+        let (lessons, unusable) = lessons::start(config, home, &log).await?;
+        let budget = TokenBudget::open(config.budget.clone(), home.spend(), log.clone());
+        let privacy = Arc::new(privacy::load(home)?);
+
+        let (serving, training) = Training::prepare(config, policy, site, &log, &background.tasks)?;
+        let maker = LearningMaker {
+            config,
+            policy,
+            site,
+            log: &log,
+            lessons: &lessons,
+            budget: &Arc::new(budget),
+            training: &training,
         };
-        let unloader = Unloader::new(background.tasks.clone());
-        let serving = Serving::new(unloader.on_idle());
-        let training = TrainingSide::new(plan, &serving)?;
-        unloader.set(training.backend.as_ref());
+        let (learning, judge) = maker.start(&serving, &privacy, &background).await?;
+        let warnings = warnings(loaded, unusable, &training, &log).await;
 
-        let comparer = compare::comparer(plan, &training)?;
-        let state = GatewayState { serving, privacy };
-        let learning = Learning::start(plan, &stores, &training, &state, &background).await?;
-        let meter = meter::of(plan, training.cloud.as_ref());
-        warnings.extend(meter::told(plan, meter.as_ref(), &stores.log).await);
-        let token = plan::random_token();
-        let logins = Arc::new(BrowserLogins::open(&plan.home).context("cannot use page.key")?);
-        let ready = services::ready(training.state.clone(), &state.serving);
-        let counted = counted(&learning, &stores);
-        let memory = remembering(&stores);
-        let services = services::services(counted, memory, ready, &token);
-        let gateway = gateway::gateway(plan, &stores, &state, services, &background).await?;
-        let followed = follow(plan, &stores, &state, &training, &background);
-        housekeeping(plan, &stores, &state, &background);
-        share::start(plan, &stores.library, &background)?;
-        let ending = CancellationToken::new();
-        let dropped_lines = plan.dropped_lines.clone();
-        let process = Arc::new(RunningProcess {
-            about: learning.about,
-            step_figures: learner::figures(plan),
-            privacy: state.privacy,
-            proxy: listener.local_addr()?,
-            since_ms: now_ms(),
-            changed_settings,
-            log: stores.log,
-            library: stores.library,
-            memory: stores.memory,
-            comparer,
-            serving: state.serving,
-            backend: training.backend,
-            learner: learning.learner,
-            replays: learner::replays(plan),
-            budget: stores.budget,
-            meter: meter.clone(),
-            schedule: learning.schedule,
-            trainer: training.state,
-            elsewhere: followed.elsewhere,
-            lost: followed.lost,
-            context: followed.context,
-            metrics: gateway.metrics(),
-            dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
-            authenticator: gateway.authenticator(),
-            logins,
-            ending: ending.clone(),
+        let logins = Arc::new(BrowserLogins::open(home).context("cannot use page.key")?);
+        let token = random_token();
+        let counted = MetricSources {
+            learner: learning.learner.clone(),
+            judge,
+            library: lessons.library.clone(),
+            log: log.clone(),
+        };
+        let (own, pointers) = (training.room.own.clone(), Arc::clone(&serving));
+        let maker = GatewayMaker {
+            loaded,
+            policy,
+            site,
+            log: &log,
+            lessons: &lessons,
+            privacy: &privacy,
+        };
+        let services = services::services(counted, maker.memory(), own, pointers, &token);
+        let gateway = maker.make(&serving, services, &background).await?;
+        share::start(&config.skills.share, site, &lessons.library, &background)?;
+
+        let dropped_lines = start.dropped_lines.clone();
+        let rooms = Arc::new(Rooms {
+            run: RunRoom {
+                about,
+                since_ms: now_ms(),
+                changed_settings,
+                dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
+                logins,
+                ending: process.clone(),
+            },
+            log,
+            lessons,
+            gateway: GatewayRoom {
+                address: listener.local_addr()?,
+                serving,
+                privacy,
+                metrics: gateway.metrics(),
+                authenticator: gateway.authenticator(),
+            },
+            learning,
+            training: training.start(&background, &process),
         });
-        let training = TrainingTasks {
-            meter,
-            cloud: training.cloud,
-            supervisor: training.supervisor,
-        };
-        training.run(&background, &ending);
-        publish(plan, &process, token, &background).await?;
-        let serving = critical(&ending, gateway.serve(listener, ending.clone()));
+        keep_house(start, &rooms, &background);
+        publish(start, &rooms, token, &background).await?;
+        let serving = gateway.serve(listener, process.clone());
         Ok(Self {
-            process,
-            gateway: background.tasks.spawn(serving),
+            rooms,
+            gateway: background.spawn_critical(&process, serving),
             background,
-            keyed: config.gateway.proxy.requires_key(),
             warnings,
         })
     }
 
-    /// What is wrong and keeps nothing from running.
-    fn warnings(&self, plan: &StartPlan) -> Vec<String> {
-        let unknown = plan.loaded.unknown.iter().map(ToString::to_string);
-        let notices = plan.loaded.notices.iter().cloned();
-        let warnings = unknown.chain(notices);
-        warnings.chain(self.warnings.iter().cloned()).collect()
-    }
-
-    fn banner(&self, plan: &StartPlan, agent: Option<&Pointed>) -> String {
-        let config = plan.loaded.sources(&plan.config_name);
-        let first = match agent {
-            Some(pointed) if pointed.asks_us => First::Agent,
-            _ => First::of(&plan.loaded.config, &plan.policy),
-        };
+    fn banner(&self, start: &Start, agent: Option<&Pointed>) -> String {
+        let Start { loaded, policy, .. } = start;
         let banner = Banner {
-            proxy: self.process.proxy,
-            keyed: self.keyed,
-            about: &self.process.about,
-            off: &self.process.privacy.switch.off(),
-            inert: &plan.loaded.inert,
-            config: &config,
-            agent: agent.map(|it| it.said.as_str()),
-            first,
+            loaded,
+            policy,
+            about: &self.rooms.run.about,
+            sources: &loaded.sources(&start.config_name),
+            off: &self.rooms.gateway.privacy.switch.off(),
+            proxy: self.rooms.gateway.address,
+            agent,
         };
         banner.text()
     }
 
     /// Takes it down, in order; turns that were answered are in the log when it returns.
     async fn end(self, home: &Home) -> anyhow::Result<()> {
-        self.process.ending.cancel();
+        self.rooms.run.ending.cancel();
         self.gateway.await?;
         info!("no reply is under way any more");
         // A step that was begun is settled at the next start.
@@ -270,208 +250,89 @@ impl ServingProcess {
         {
             warn!("a background task did not stop in time");
         }
-        self.process.log.clone().close().await;
+        self.rooms.log.clone().close().await;
         home.retract()?;
         info!("ended");
         Ok(())
     }
 }
 
-/// Opens what is kept; also says what of the lessons cannot be used.
-async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> {
-    let log = turn_log::open(plan).await?;
-    let agents = turn_log::known_agents(plan, &log).await?;
-    let (library, mut warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+/// What a person should know, and keeps nothing from running: of the settings, the lessons, the clock, and what a day at
+/// the training server costs.
+async fn warnings(
+    loaded: &Loaded,
+    unusable_lessons: Vec<String>,
+    training: &Training,
+    log: &TurnLog,
+) -> Vec<String> {
+    let mut warnings: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
+    warnings.extend(loaded.notices.iter().cloned());
+    warnings.extend(unusable_lessons);
     warnings.extend(log.clock().doubt(now_ms()));
-    let budget = plan.loaded.config.budget.clone();
-    let budget = TokenBudget::open(budget, plan.home.spend(), log.clone());
-    let stores = Stores {
-        budget: Arc::new(budget),
-        log,
-        library,
-        memory: memory(&plan.loaded, &plan.home),
-    };
-    lessons::finish_forgetting(plan, &stores).await;
-    Ok((stores, warnings))
-}
-
-/// The store of memories, where something is remembered.
-fn remembering(stores: &Stores) -> Option<MemoryStore> {
-    Some(stores.memory.clone()).filter(|it| it.config().enabled)
-}
-
-/// The training server where it is ours, and what answers chats in front of one that is not.
-struct TrainingTasks {
-    /// Counts what a training server takes that costs money.
-    meter: Option<Arc<Meter>>,
-    cloud: Option<CloudSide>,
-    supervisor: Option<Supervisor>,
-}
-
-// === impl TrainingTasks ===
-
-impl TrainingTasks {
-    /// Runs them beside the chat; when our own training server ends for good, the process does.
-    fn run(self, background: &Background, process: &CancellationToken) {
-        let Background { tasks, ending } = background;
-        if let Some(meter) = self.meter {
-            tasks.spawn(meter.run(ending.clone()));
-        }
-        if let Some(cloud) = self.cloud {
-            tasks.spawn(cloud.run(ending.clone()));
-        }
-        if let Some(supervisor) = self.supervisor {
-            tasks.spawn(critical(process, supervisor.run(ending.clone())));
-        }
+    if training.room.meter.is_some() {
+        warnings.extend(estimate_day(&loaded.config, log).await);
     }
-}
-
-/// The rooms whose counts `/metrics` shows.
-fn counted(learning: &Learning, stores: &Stores) -> metrics::MetricSources {
-    metrics::MetricSources {
-        learner: learning.learner.clone(),
-        judge: learning.judge.clone(),
-        library: stores.library.clone(),
-        log: stores.log.clone(),
-    }
+    warnings
 }
 
 /// Reads the settings' file again: its path, where it says something else than now.
-fn changed_settings(plan: &StartPlan) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
-    let file = plan.config_name.clone();
-    let before = fingerprint(&file);
+fn changed_settings(file: &Path) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
+    let (file, before) = (file.to_owned(), fingerprint(file));
     Arc::new(move || (fingerprint(&file) != before).then(|| file.clone()))
 }
 
 /// What goes on beside the chat: what is kept is written down, what is old goes, what changed is read.
-fn housekeeping(plan: &StartPlan, stores: &Stores, state: &GatewayState, background: &Background) {
-    let privacy = &state.privacy;
-    let Stores {
-        log,
-        library,
-        budget,
-        memory: _,
-    } = stores;
+fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     let Background { tasks, ending } = background;
-    let (home, off_record) = (plan.home.clone(), Arc::clone(privacy));
-    tasks.spawn(privacy::keep_off_record(off_record, home, ending.clone()));
-    tasks.spawn(warn_dropped(plan.dropped_lines.clone(), ending.clone()));
-    tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
-    tasks.spawn(token_budget::run(Arc::clone(budget), ending.clone()));
-    let switched = Arc::clone(privacy);
+    let (log, library) = (rooms.log.clone(), rooms.lessons.library.clone());
+    let (privacy, home) = (Arc::clone(&rooms.gateway.privacy), start.site.home.clone());
+    let (switched, budget) = (Arc::clone(&privacy), Arc::clone(&rooms.learning.budget));
     let is_off = Arc::new(move |agent: &AgentId| switched.switch.is_off(agent));
-    let hosts = note_hosts(log.clone(), library.clone(), is_off, ending.clone());
-    tasks.spawn(hosts);
-    let turns = &plan.loaded.config.turns;
-    tasks.spawn(retention::run(log.clone(), turns.clone(), ending.clone()));
-}
-
-/// The state of the training server and of its adapters, which the task that follows the server keeps up to date.
-#[derive(Default)]
-struct FollowedServer {
-    lost: LostAdapters,
-    context: PolicyContext,
-    /// How a server elsewhere is.
-    elsewhere: Option<watch::Receiver<TrainerStatus>>,
-}
-
-/// Follows the training server and has the adapters that the log names loaded there.
-fn follow(
-    plan: &StartPlan,
-    stores: &Stores,
-    state: &GatewayState,
-    training: &TrainingSide,
-    background: &Background,
-) -> FollowedServer {
-    let Background { tasks, ending } = background;
-    let mut followed = FollowedServer::default();
-    let Some(backend) = &training.backend else {
-        return followed;
-    };
-    let adapters = AdapterLoader {
-        serving: Arc::clone(&state.serving),
-        log: stores.log.clone(),
-        backend: Arc::clone(backend),
-        lost: followed.lost.clone(),
-        context: followed.context.clone(),
-        known: KnownAdapters::default(),
-    };
-    if let (Some(key), Some(trainer)) = (&training.key, &training.state) {
-        let served = TrainerFollower {
-            adapters,
-            key: key.clone(),
-            trainer: trainer.clone(),
-            has_inference: plan.loaded.config.rl.has_vllm(),
-        };
-        tasks.spawn(served.run(ending.clone()));
-    } else if let Some((url, key)) = training.elsewhere.clone() {
-        let (status, watched) = watch::channel(TrainerStatus::Starting);
-        let remote = RemoteFollower {
-            adapters,
-            shown: shown(&plan.policy),
-            url,
-            key,
-            model: trainer::base_model(plan),
-            status,
-            refuses: false,
-        };
-        tasks.spawn(remote.run(ending.clone()));
-        followed.elsewhere = Some(watched);
-    }
-    followed
-}
-
-/// Where a training server is that is asked through a front of this process.
-fn shown(policy: &Policy) -> Option<String> {
-    match policy {
-        Policy::Cloud(cloud) => Some(cloud.url.clone()),
-        Policy::None | Policy::Local { .. } | Policy::Remote { .. } => None,
-    }
-}
-
-/// A critical task: when it ends, well or badly, the process shuts down.
-fn critical<W: Future<Output = ()>>(
-    ending: &CancellationToken,
-    work: W,
-) -> impl Future<Output = ()> + use<W> {
-    let ending = ending.clone().drop_guard();
-    async move {
-        work.await;
-        drop(ending);
-    }
+    let turns = start.loaded.config.turns.clone();
+    tasks.spawn(privacy::keep_off_record(privacy, home, ending.clone()));
+    tasks.spawn(warn_dropped(start.dropped_lines.clone(), ending.clone()));
+    tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
+    tasks.spawn(token_budget::run(budget, ending.clone()));
+    tasks.spawn(note_hosts(log.clone(), library, is_off, ending.clone()));
+    tasks.spawn(turn_log::retain(log, turns, ending.clone()));
 }
 
 /// Opens the control listener and says in the run file where it is.
 async fn publish(
-    plan: &StartPlan,
-    process: &Arc<RunningProcess>,
+    start: &Start,
+    rooms: &Arc<Rooms>,
     token: String,
     background: &Background,
 ) -> anyhow::Result<()> {
-    let listener = control_listener(plan).await?;
+    let listener = control_listener(start).await?;
+    let home = &start.site.home;
     let run = RunFile {
         pid: std::process::id(),
         control: listener.local_addr()?,
         token: token.clone(),
-        base_url: format!("http://{}/v1", process.proxy),
-        started_ms: process.since_ms,
+        base_url: format!("http://{}/v1", rooms.gateway.address),
+        started_ms: rooms.run.since_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let instance = Instance::of_process(plan.home.clone(), Arc::clone(process));
-    let instance = Arc::new(instance);
+    let instance = Arc::new(Instance::of_process(home.clone(), Arc::clone(rooms)));
     let Background { tasks, ending } = background;
-    let logins = Arc::clone(&process.logins);
-    let page = PageState::new(Arc::clone(&instance), &token, logins, tasks.clone());
-    let page = metaclaw_page::router(page);
-    let serving = server::serve(listener, instance, token, page, ending.clone());
-    tasks.spawn(serving);
-    plan.home.publish(&run).context("cannot write run.json")
+    let logins = Arc::clone(&rooms.run.logins);
+    let state = PageState::new(Arc::clone(&instance), &token, logins, tasks.clone());
+    let page = metaclaw_page::router(state);
+    tasks.spawn(server::serve(
+        listener,
+        instance,
+        token,
+        page,
+        ending.clone(),
+    ));
+    home.publish(&run).context("cannot write run.json")
 }
 
 /// The socket of the control listener and the page. The page is no reason to keep an agent waiting: if another program
 /// has the port, a free one is taken.
-async fn control_listener(plan: &StartPlan) -> anyhow::Result<TcpListener> {
-    let config = &plan.loaded.config;
+async fn control_listener(start: &Start) -> anyhow::Result<TcpListener> {
+    let config = &start.loaded.config;
     let port = config.ui.port_beside(config.gateway.proxy.port);
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {

@@ -1,6 +1,10 @@
 //! The subcommands, one file each, and what they share.
 
-use std::{future::Future, path::PathBuf, process::ExitCode};
+use std::{
+    future::Future,
+    path::PathBuf,
+    process::{ExitCode, Termination},
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures_util::future::LocalBoxFuture;
@@ -172,16 +176,16 @@ impl Cli {
         };
         match self.command {
             MetaclawCommand::Start(args) => args.run(context),
-            MetaclawCommand::Config(args) => args.run(context),
-            MetaclawCommand::Service(args) => args.run(context),
+            MetaclawCommand::Config(args) => code(args.run(context)),
+            MetaclawCommand::Service(args) => code(args.run(context)),
             MetaclawCommand::Trainer(args) => args.run(context),
             MetaclawCommand::Doctor(args) => wait(args.run(context)),
             MetaclawCommand::Uninstall(args) => wait(args.run(context)),
-            MetaclawCommand::Migrate(args) => args.run(context),
+            MetaclawCommand::Migrate(args) => code(args.run(context)),
             MetaclawCommand::Auth(args) => wait(args.run(context)),
             MetaclawCommand::Setup(args) => wait(args.run(context)),
-            MetaclawCommand::Wire(args) => args.run(context),
-            MetaclawCommand::Unwire(args) => args.run(context),
+            MetaclawCommand::Wire(args) => code(args.run(context)),
+            MetaclawCommand::Unwire(args) => code(args.run(context)),
             MetaclawCommand::Stop(args) => wait(args.run(context)),
             MetaclawCommand::Off(args) => wait(args.run(context, true)),
             MetaclawCommand::On(args) => wait(args.run(context, false)),
@@ -206,17 +210,24 @@ impl Cli {
             MetaclawCommand::Metrics(args) => wait(args.run(context)),
             MetaclawCommand::Replay(args) => wait(args.run(context)),
             MetaclawCommand::Logs(args) => wait(args.run(context)),
-            MetaclawCommand::Completions(args) => args.run(Self::command()),
+            MetaclawCommand::Completions(args) => code(args.run(Self::command())),
         }
     }
 }
 
 /// Runs what a subcommand asks others; one thread is enough for that.
-fn wait(asking: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+fn wait<T: Termination>(
+    asking: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<ExitCode> {
     // Boxed, because the runtime's loop would otherwise be compiled for each command.
-    let asking: LocalBoxFuture<'_, _> = Box::pin(asking);
+    let asking: LocalBoxFuture<'_, _> = Box::pin(async { code(asking.await) });
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(asking)
+}
+
+/// A command that says nothing else of its end has done what was asked.
+fn code<T: Termination>(ended: anyhow::Result<T>) -> anyhow::Result<ExitCode> {
+    ended.map(Termination::report)
 }

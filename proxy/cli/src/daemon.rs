@@ -115,10 +115,6 @@ fn said_since(path: &Path, begin: u64) -> std::io::Result<String> {
     log.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let skip = text.chars().count().saturating_sub(SHOWN);
-    Ok(text
-        .chars()
-        .skip(skip)
-        .collect::<String>()
-        .trim_end()
-        .to_owned())
+    let last: String = text.chars().skip(skip).collect();
+    Ok(last.trim_end().to_owned())
 }

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 mod agent;
-mod agent_target;
+mod asked;
 mod assemble;
 mod banner;
 mod commands;
@@ -23,6 +23,7 @@ mod restarter;
 mod roots;
 mod sign_in;
 mod signals;
+mod site;
 mod supervise;
 mod terminal;
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(crate) fn of_folder(folder: &Path) -> Option<u32> {
     let of = |config: &serde_json::Value| config["max_position_embeddings"].as_u64();
     // Models that read pictures as well have the text model's settings one level below.
     let longest = of(&config).or_else(|| of(&config["text_config"]))?;
-    u32::try_from(longest).ok().filter(|it| *it > 0)
+    u32::try_from(longest).ok().filter(|n| *n > 0)
 }
 
 #[cfg(test)]

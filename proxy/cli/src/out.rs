@@ -9,6 +9,7 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
+use metaclaw_chat::now_ms;
 use serde::Serialize;
 
 /// Prints a text and a line end. A reader that has ended, such as `head`, is no error.
@@ -204,6 +205,11 @@ pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, 
         }
     }
     safe.into()
+}
+
+/// Returns the time since then in its largest unit.
+pub(crate) fn since(at_ms: u64) -> String {
+    span(now_ms().saturating_sub(at_ms))
 }
 
 /// Returns a duration in its largest unit: `12 s`, `5 min`, `3 h`, `2 d`.

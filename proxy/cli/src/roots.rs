@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metaclaw_llm::HttpError;
 use rustls::RootCertStore;
 
 pub(crate) fn load() -> Arc<RootCertStore> {
@@ -17,4 +18,9 @@ pub(crate) fn load() -> Arc<RootCertStore> {
     }
     tracing::debug!(n_added, n_ignored, n_roots = roots.len(), "certificates");
     Arc::new(roots)
+}
+
+/// A client for servers elsewhere.
+pub(crate) fn http_client() -> Result<reqwest::Client, HttpError> {
+    metaclaw_llm::http_client(&load())
 }

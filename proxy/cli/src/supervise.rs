@@ -6,28 +6,37 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use metaclaw_control::status::TrainerState;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-mod backoff;
+use self::child::Child;
+
 mod child;
 mod find;
-mod priority;
-mod spec;
 
-use self::{backoff::Backoff, child::Child};
 pub(crate) use self::{
+    child::TrainerSpec,
     find::{TrainerOrigin, TrainerProgram},
-    spec::TrainerSpec,
 };
-
 /// How long a trainer that was told to end may take.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Called when the trainer answers, with its address, and when it does not any more, with none.
 pub(crate) type OnAddress = Box<dyn Fn(Option<SocketAddr>) + Send + Sync>;
+
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+/// The pauses are 0.1, 0.4, 1.6, 6.4, 25.6 and then 30 seconds.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST)
+    .with_max_delay(LONGEST)
+    .with_factor(4.0)
+    .without_max_times();
+/// After this uptime, the next failure counts as the first.
+const HEALTHY: Duration = Duration::from_secs(60);
 
 /// The supervising task's parts.
 pub(crate) struct Supervisor {
@@ -110,5 +119,40 @@ impl Supervisor {
     }
 }
 
+/// The pauses after consecutive failures.
+#[derive(Debug)]
+struct Backoff(ExponentialBackoff);
+
+// === impl Backoff ===
+
+impl Backoff {
+    /// Creates the pauses for a trainer that has not failed yet.
+    fn new() -> Self {
+        Self(PAUSES.build())
+    }
+
+    /// Returns the pause after a failure; `lived` is the uptime before it.
+    fn after(&mut self, lived: Duration) -> Duration {
+        if lived >= HEALTHY {
+            *self = Self::new();
+        }
+        self.0.next().unwrap_or(LONGEST)
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod backoff_tests {
+    use super::*;
+
+    #[test]
+    fn fast_at_first_and_fast_again_after_a_long_life() {
+        let mut backoff = Backoff::new();
+        let short = Duration::from_secs(1);
+        let pauses: Vec<u128> = (0..7).map(|_| backoff.after(short).as_millis()).collect();
+        assert_eq!(pauses, [100, 400, 1_600, 6_400, 25_600, 30_000, 30_000]);
+        assert_eq!(backoff.after(HEALTHY), FIRST);
+    }
+}

@@ -1,16 +1,23 @@
 //! Agents that `metaclaw wire` named. They use the proxy while it listens.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use metaclaw_control::home::Home;
-use metaclaw_settings::{Config, Policy};
+use metaclaw_settings::{
+    Config, Policy,
+    address::{is_bedrock, user_folder},
+};
 use metaclaw_wiring::{
     AgentProfile, PROFILES, Surroundings, Target, WayBack, Wires, WiringError, profile,
 };
 use tracing::{info, warn};
 
-use crate::{
-    agent_target::{surroundings, target_of},
-    environment::Environment,
-};
+use crate::environment::Environment;
+
+/// The agent whose key OpenClaw sends, if several callers have keys.
+const MAIN_AGENT: &str = "main";
+/// The name under which agents use the policy model, which answers to every name.
+const POLICY: &str = "metaclaw";
 
 /// Points the agents at the proxy, and restores their files.
 #[derive(Debug)]
@@ -135,7 +142,7 @@ pub(crate) fn release(wires: &Wires) -> Result<Vec<String>, WiringError> {
     let mut failure = None;
     for agent in wires.agents()? {
         match wires.unwire(&agent) {
-            Ok(back) => lines.extend(told(&agent, &back)),
+            Ok(back) => lines.extend(restored_text(&agent, &back)),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
@@ -148,7 +155,7 @@ pub(crate) fn agent_name(agent: &str) -> &str {
 }
 
 /// Describes what was done to an agent's files. Returns none if nothing was done.
-pub(crate) fn told(agent: &str, back: &WayBack) -> Option<String> {
+pub(crate) fn restored_text(agent: &str, back: &WayBack) -> Option<String> {
     let mut said = Vec::new();
     if !back.restored.is_empty() {
         said.push(format!(
@@ -176,7 +183,58 @@ pub(crate) fn told(agent: &str, back: &WayBack) -> Option<String> {
 
 /// Returns the paths of the files, followed by "is" or "are".
 fn named(files: &[std::path::PathBuf]) -> String {
-    let paths = files.iter().map(|it| it.display().to_string());
+    let paths = files.iter().map(|file| file.display().to_string());
     let verb = if files.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", paths.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the variables and the folder in which agents are searched for.
+pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
+    Surroundings {
+        variables: environment.variables().to_vec(),
+        home: user_folder(),
+    }
+}
+
+/// Returns the proxy as OpenClaw's main agent reaches it.
+pub(crate) fn target(config: &Config, policy: &Policy, proxy: SocketAddr) -> Target {
+    target_of(MAIN_AGENT, config, policy, proxy)
+}
+
+/// Returns the proxy as an agent of this name reaches it. If several callers have keys, it uses one that is valid for
+/// this agent.
+pub(crate) fn target_of(
+    agent: &str,
+    config: &Config,
+    policy: &Policy,
+    proxy: SocketAddr,
+) -> Target {
+    let listen = &config.gateway.proxy;
+    let mut keys = listen.keys.values();
+    let may_speak =
+        |one: &&metaclaw_gateway::KeyConfig| one.agents.iter().any(|own| own.as_str() == agent);
+    let named = keys.clone().find(may_speak).or_else(|| keys.next());
+    let signs = config.llm.api_base.as_deref().is_some_and(is_bedrock);
+    let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
+    Target {
+        origin: origin(proxy),
+        key: (listen.api_key.clone()).or_else(|| named.map(|named| named.key.clone())),
+        has_provider_key: config.llm.api_key.is_some()
+            || policy.is_some()
+            || names_upstreams
+            || signs,
+        model: (config.llm.model_id.clone())
+            .or_else(|| policy.is_some().then(|| POLICY.to_owned())),
+        upstream: config.llm.api_base.clone(),
+        context_window: config.context_window.filter(|n| *n > 0),
+    }
+}
+
+/// Returns `http://` and the address at which this machine reaches the proxy.
+pub(crate) fn origin(proxy: SocketAddr) -> String {
+    let ip = match proxy.ip() {
+        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, proxy.port()))
 }

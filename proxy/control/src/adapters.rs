@@ -14,14 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::status::LostAdapter;
 
 mod detail;
-mod manifest;
 
-pub use self::{
-    detail::{AdapterDetail, AdapterView},
-    manifest::{
-        BatchView, DataSetView, MadeView, ManifestView, MeanView, NumbersView, ReplayView,
-        ShapeView,
-    },
+pub use self::detail::{
+    AdapterDetail, AdapterView, BatchView, DataSetView, MadeView, ManifestView, MeanView,
+    NumbersView, ReplayView, ShapeView,
 };
 
 pub(crate) use self::detail::{add_outcomes, details, on_disk};
@@ -100,10 +96,8 @@ async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
     };
     let mut steps = log.steps(&agent).await?;
     let of_step = |step: &Step| step.begun.lineage == lineage && step.begun.n == n;
-    Ok(steps
-        .iter()
-        .rposition(of_step)
-        .map(|at| steps.swap_remove(at)))
+    let at = steps.iter().rposition(of_step);
+    Ok(at.map(|at| steps.swap_remove(at)))
 }
 
 /// Refuses an adapter of the learner's that did not pass the gate.

@@ -46,8 +46,8 @@ impl BrowserLogins {
     /// If the key file cannot be read or written.
     pub fn open(home: &Home) -> io::Result<Self> {
         let file = home.page_key();
-        let read = if_there(fs::read(&file))?;
-        let read = read.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
+        let read =
+            if_there(fs::read(&file))?.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
         let key = match read {
             Some(key) => key,
             None => written_key(&file)?,
@@ -63,7 +63,7 @@ impl BrowserLogins {
     pub fn new_code(&self, now_ms: u64) -> String {
         let code = format!("{:032x}", rand::random::<u128>());
         let mut codes = unpoisoned(&self.codes);
-        codes.retain(|it| is_open(it.ends_ms, now_ms, CODE_LIFETIME));
+        codes.retain(|code| is_open(code.ends_ms, now_ms, CODE_LIFETIME));
         if codes.len() >= MAX_CODES {
             codes.remove(0);
         }
@@ -77,8 +77,8 @@ impl BrowserLogins {
     /// Uses a code up. Returns the cookie's value, or `None` if the code is unknown, used or too old.
     pub fn redeem(&self, code: &str, now_ms: u64) -> Option<String> {
         let mut codes = unpoisoned(&self.codes);
-        codes.retain(|it| is_open(it.ends_ms, now_ms, CODE_LIFETIME));
-        let is_it = |it: &OpenLoginCode| bool::from(it.code.as_bytes().ct_eq(code.as_bytes()));
+        codes.retain(|code| is_open(code.ends_ms, now_ms, CODE_LIFETIME));
+        let is_it = |one: &OpenLoginCode| bool::from(one.code.as_bytes().ct_eq(code.as_bytes()));
         let at = codes.iter().position(is_it)?;
         codes.remove(at);
         let ends_ms = now_ms.saturating_add(whole_ms(COOKIE_LIFETIME));

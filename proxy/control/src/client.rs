@@ -148,7 +148,7 @@ impl ControlClient {
             serde_json::to_vec(operation).map_err(io::Error::from)?,
         );
         let answer = self.answer(request.timeout(deadline)).await;
-        let answer = answer.map_err(|it| it.with_hint(O::SHOWN_BY))?;
+        let answer = answer.map_err(|answer| answer.with_hint(O::SHOWN_BY))?;
         serde_json::from_slice(&answer).map_err(|source| ControlError::OtherVersion {
             pid: self.run.pid,
             theirs: self.run.version.clone(),
@@ -177,7 +177,7 @@ impl ControlClient {
     fn answer(&self, request: RequestBuilder) -> BoxFuture<'_, Result<Bytes, ControlError>> {
         Box::pin(async move {
             let answer = self.send(request).await?;
-            answer.bytes().await.map_err(|it| self.unreachable(it))
+            answer.bytes().await.map_err(|one| self.unreachable(one))
         })
     }
 
@@ -188,7 +188,7 @@ impl ControlClient {
     ) -> LocalBoxFuture<'a, Result<(), ControlError>> {
         Box::pin(async move {
             let mut answer = self.send(request).await?;
-            while let Some(bytes) = answer.chunk().await.map_err(|it| self.unreachable(it))? {
+            while let Some(bytes) = answer.chunk().await.map_err(|one| self.unreachable(one))? {
                 each(&bytes)?;
             }
             Ok(())

@@ -141,8 +141,8 @@ fn in_words(counted: CountedTokens, prices: Option<&Prices>) -> CloudSpend {
     CloudSpend {
         today: counted.today,
         total: counted.total,
-        cost_today: prices.map(|it| it.cost(counted.today)),
-        cost_total: prices.map(|it| it.cost(counted.total)),
+        cost_today: prices.map(|price| price.cost(counted.today)),
+        cost_total: prices.map(|price| price.cost(counted.total)),
     }
 }
 
@@ -161,7 +161,7 @@ impl CloudSpend {
     pub fn line(&self) -> String {
         let of = |tokens: TinkerTokens, cost: &Option<String>| {
             let cost = cost.as_ref();
-            let cost = cost.map_or_else(String::new, |it| format!(", about {it}"));
+            let cost = cost.map_or_else(String::new, |one| format!(", about {one}"));
             format!(
                 "{} trained, {} read, {} sampled{cost}",
                 tokens.trained, tokens.read, tokens.sampled

@@ -4,24 +4,30 @@
 //! begins. The questions are sent alone, without the agent's own system text, so that the answers differ by the lessons
 //! and cost little.
 
+use std::collections::BTreeSet;
+
+use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
 use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
 use metaclaw_settings::address::host;
-use metaclaw_skills::{Lessons, Library};
+use metaclaw_skills::{Lessons, Library, hear};
+use metaclaw_turns::{StreamEnd, Turn, TurnFilter, TurnKind, TurnLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::status::TrainerState;
 
-mod questions;
-
-pub use self::questions::pick;
-
 /// The largest number of tokens of an answer.
 pub const MAX_ANSWER: u32 = 800;
 /// The base model's name at a training server.
 pub const BASE: &str = "base";
+/// The number of an agent's newest turns that are searched.
+const LOOKED_AT: usize = 400;
+/// Longer questions are papers and programs, which cost much and show little.
+const LONGEST: usize = 2_000;
+/// Fewer words are usually an answer, such as "yes".
+const FEWEST_WORDS: usize = 3;
 
 /// The model that a comparison uses.
 #[derive(Debug)]
@@ -44,7 +50,7 @@ pub enum ComparedModel {
 }
 
 /// Where the policy model runs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PolicyAddress {
     /// The address of a training server that is already running.
     pub url: Option<String>,
@@ -130,7 +136,7 @@ impl Comparer {
         let adapter = serving.current(agent).filter(|_| is_policy);
         let config = self.config(BASE)?;
         let planned = |question: String| ComparedQuestion {
-            lessons: shown(&library.lessons(agent, &question)),
+            lessons: lessons_text(&library.lessons(agent, &question)),
             question,
             answers: Vec::new(),
         };
@@ -209,7 +215,7 @@ impl PolicyAddress {
             let url = url.trim_end_matches('/');
             return Ok(url.trim_end_matches("/v1").to_owned());
         }
-        let state = self.trainer.as_ref().map(|it| it.borrow().clone());
+        let state = self.trainer.as_ref().map(|one| one.borrow().clone());
         match state {
             Some(TrainerState::Ready { address, .. }) => Ok(format!("http://{address}")),
             _ => anyhow::bail!("the trainer does not answer yet: `metaclaw status` says why"),
@@ -218,7 +224,7 @@ impl PolicyAddress {
 }
 
 /// Returns everything that is added to a request, as one text.
-fn shown(lessons: &Lessons) -> Option<String> {
+fn lessons_text(lessons: &Lessons) -> Option<String> {
     let parts = [&lessons.system_block, &lessons.user_line];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
@@ -244,4 +250,59 @@ fn explained(error: AskError, has_key: bool) -> anyhow::Error {
         );
     }
     error.into()
+}
+
+/// Returns up to `n` of the owner's last questions; those that began a session come first.
+///
+/// # Errors
+/// Returns the log's errors.
+pub fn pick<'a>(
+    log: &'a TurnLog,
+    agent: &'a AgentId,
+    n: usize,
+) -> BoxFuture<'a, anyhow::Result<Vec<String>>> {
+    Box::pin(async move {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            limit: LOOKED_AT,
+            ..TurnFilter::default()
+        };
+        let (mut first, mut later) = (Vec::new(), Vec::new());
+        let mut known = BTreeSet::new();
+        for turn in log.list(filter).await? {
+            if first.len() >= n {
+                break;
+            }
+            if turn.kind != TurnKind::Main
+                || turn.end != StreamEnd::Complete
+                || turn.asked.is_none()
+            {
+                continue;
+            }
+            let Some(turn) = log.get(turn.id).await? else {
+                continue;
+            };
+            let Some(question) = question(&turn).filter(|one| known.insert(one.clone())) else {
+                continue;
+            };
+            let list = if turn.parent.is_none() {
+                &mut first
+            } else {
+                &mut later
+            };
+            list.push(question);
+        }
+        first.extend(later);
+        first.truncate(n);
+        Ok(first)
+    })
+}
+
+/// Returns what the owner asked in a turn, if it can be asked alone: no wish, no complaint, nobody else's words.
+fn question(turn: &Turn) -> Option<String> {
+    let text = turn.new_words()?.text;
+    let is_fit = text.chars().count() <= LONGEST
+        && (text.split_whitespace().count() >= FEWEST_WORDS || !text.is_ascii())
+        && hear(&text, true).is_empty();
+    is_fit.then(|| text.into_owned())
 }

@@ -36,11 +36,8 @@ pub(crate) fn pieces(log: TurnLog, note: fn(&str)) -> impl Stream<Item = io::Res
 
 /// Returns the warning about turns that cannot be read from the log.
 fn missing(exported: &Exported) -> Option<String> {
-    let ids: Vec<String> = exported
-        .unreadable
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let ids = exported.unreadable.iter().map(ToString::to_string);
+    let ids: Vec<String> = ids.collect();
     (!ids.is_empty()).then(|| {
         let ids = ids.join(", ");
         format!("damaged turns are missing in the export: {ids} (`metaclaw turns show` says why)")

@@ -275,7 +275,7 @@ impl CountedDays {
 
     pub(crate) fn sum(&self) -> DailyCounts {
         let mut sum = DailyCounts::default();
-        self.0.iter().for_each(|it| sum += it.counts);
+        self.0.iter().for_each(|one| sum += one.counts);
         sum
     }
 
@@ -304,10 +304,8 @@ impl ExistingTurns {
         };
         loop {
             let turns = log.list(filter.clone()).await?;
-            turns
-                .iter()
-                .filter(|turn| period.has(turn.ended_ms))
-                .for_each(|turn| existing.add(turn));
+            let within = turns.iter().filter(|turn| period.has(turn.ended_ms));
+            within.for_each(|turn| existing.add(turn));
             // If the clock was set back for a moment, the search ends only when all turns of a page are older.
             if turns
                 .iter()

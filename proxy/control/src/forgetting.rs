@@ -76,7 +76,6 @@ struct LearnedItem {
     agent: AgentId,
     sessions: Vec<SessionId>,
     at_ms: u64,
-    /// The words that may be in prompts.
     words: Vec<String>,
 }
 
@@ -89,7 +88,7 @@ impl ForgetNote {
     fn read(home: &Home) -> anyhow::Result<Option<Self>> {
         let path = home.forgetting();
         let text = if_there(read_text(&path, MAX_NOTE));
-        let note = text.and_then(|it| Ok(it.map(|it| serde_json::from_str(&it)).transpose()?));
+        let note = text.and_then(|it| Ok(it.map(|one| serde_json::from_str(&one)).transpose()?));
         note.with_context(|| format!("cannot read {}", path.display()))
     }
 
@@ -140,7 +139,7 @@ pub(crate) async fn forget(
 pub async fn remove_drafts(kept: &KeptLessons, home: &Home) -> anyhow::Result<usize> {
     let (KeptLessons { library, memory }, folders) = (kept.clone(), home.folders());
     let removed = move || -> io::Result<usize> {
-        let in_home: io::Result<usize> = folders.iter().map(|it| remove_drafts_in(it, 0)).sum();
+        let in_home: io::Result<usize> = folders.iter().map(|one| remove_drafts_in(one, 0)).sum();
         Ok(in_home?
             + remove_drafts_in(memory.dir(), 0)?
             + remove_drafts_in(library.dir(), LESSON_DEPTH)?)
@@ -180,9 +179,9 @@ async fn noted(
     let kept = kept.clone();
     // The journals are files.
     let learned = tokio::task::spawn_blocking(move || learned(&kept, agents)).await??;
-    for item in learned.iter().filter(|it| within.contains(&it.at_ms)) {
+    for item in learned.iter().filter(|item| within.contains(&item.at_ms)) {
         let of_item = item.sessions.iter().cloned();
-        sessions.extend(of_item.map(|it| (item.agent.clone(), it)));
+        sessions.extend(of_item.map(|session| (item.agent.clone(), session)));
     }
     sessions.retain(|(agent, session)| {
         what.agent.as_ref().is_none_or(|wanted| wanted == agent)
@@ -195,8 +194,8 @@ async fn noted(
         sessions: sessions.into_iter().collect(),
         ..ForgetNote::default()
     };
-    for item in learned.into_iter().filter(|it| !it.words.is_empty()) {
-        if item.sessions.iter().any(|it| note.has(&item.agent, it)) {
+    for item in learned.into_iter().filter(|item| !item.words.is_empty()) {
+        if item.sessions.iter().any(|one| note.has(&item.agent, one)) {
             note.words.entry(item.agent).or_default().extend(item.words);
         }
     }
@@ -307,7 +306,7 @@ fn learned(kept: &KeptLessons, agents: Vec<AgentId>) -> anyhow::Result<Vec<Learn
     for it in library.proposals()? {
         if it.state != ProposalState::Forgotten {
             let (skill, source) = (Skill::parse(&it.text), it.source);
-            let words = skill.map(|it| vec![it.content, it.description, it.name.to_string()]);
+            let words = skill.map(|one| vec![one.content, one.description, one.name.to_string()]);
             let words = words.unwrap_or_default();
             add(source.agent, source.sessions, source.at_ms, words);
         }
@@ -326,9 +325,9 @@ fn learned(kept: &KeptLessons, agents: Vec<AgentId>) -> anyhow::Result<Vec<Learn
 
 /// Returns what was added to a prompt without the words of deleted lessons, or `None` for any other text.
 fn without(text: &str, words: &[String]) -> Option<String> {
-    let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
-    let words = words.iter().filter(|it| !it.is_empty());
-    if !is_lessons || !words.clone().any(|it| text.contains(it)) {
+    let is_lessons = LESSON_HEADINGS.iter().any(|one| text.starts_with(one));
+    let words = words.iter().filter(|word| !word.is_empty());
+    if !is_lessons || !words.clone().any(|word| text.contains(word)) {
         return None;
     }
     let first = text.to_owned();
@@ -349,7 +348,7 @@ async fn trained_on(
             ..TurnFilter::default()
         };
         let turns = log.list(filter).await?;
-        numbers.extend(turns.iter().map(|it| it.id.session));
+        numbers.extend(turns.iter().map(|turn| turn.id.session));
     }
     let mut adapters = BTreeSet::new();
     for step in log.all_steps().await? {

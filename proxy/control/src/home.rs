@@ -3,51 +3,24 @@
 use std::{
     fs::{self, DirBuilder},
     io,
+    net::SocketAddr,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
 use metaclaw_chat::if_there;
+use serde::{Deserialize, Serialize};
 
 mod lock;
-mod run_file;
 
 pub use metaclaw_settings::write_private;
 
-pub use self::{
-    lock::{Holder, HomeLock, HomeLockError},
-    run_file::RunFile,
-};
+pub use self::lock::{Holder, HomeLock, HomeLockError};
 
-/// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 24] = [
-    "auth-profiles.json",
-    "calendar_token.json",
-    "config.yaml",
-    "forgetting.json",
-    INSTANCES,
-    "learning",
-    "memory",
-    "metaclaw.lock",
-    "metaclaw.log",
-    "off.json",
-    "off_record.jsonl",
-    "page.key",
-    "programs",
-    "replay",
-    "reports",
-    "rollouts",
-    "run.json",
-    "scheduler_state.json",
-    "skills",
-    "spend.json",
-    "tinker.json",
-    "trainer",
-    "turns",
-    "wiring",
-];
 /// Where other proxies of a home have what two processes cannot share.
 const INSTANCES: &str = "instances";
+const LOCK: &str = "metaclaw.lock";
+const RUN_FILE: &str = "run.json";
 
 /// A home folder. It may not exist yet.
 ///
@@ -55,12 +28,69 @@ const INSTANCES: &str = "instances";
 /// log of turns, weights and a run file of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
-    /// What is this proxy's alone.
     dir: PathBuf,
     /// What is for all of them; the same as `dir` but for a proxy that `--port` started beside another.
     shared: PathBuf,
-    /// The port that names this proxy among them.
     port: Option<u16>,
+}
+
+/// Makes the path of each thing that lies in a home, and the list of all their names. What is not in the list is somebody
+/// else's, and `uninstall` leaves it.
+macro_rules! layout {
+    ($($(#[$doc:meta])* $path:ident in $folder:ident: $name:literal,)*) => {
+        const LAYOUT: &[&str] = &[INSTANCES, LOCK, RUN_FILE, $($name),*];
+
+        impl Home {
+            $($(#[$doc])* pub fn $path(&self) -> PathBuf {
+                self.$folder.join($name)
+            })*
+        }
+    };
+}
+
+// `shared` is one for all proxies of a home; a proxy that `--port` started beside another has a `dir` of its own.
+layout! {
+    config in shared: "config.yaml",
+    /// What `metaclaw auth` keeps.
+    auth_profiles in shared: "auth-profiles.json",
+    /// The token of Google's calendar, where the settings name no other file.
+    calendar_token in shared: "calendar_token.json",
+    /// What `metaclaw trainer install` brings.
+    programs in shared: "programs",
+    /// The skill library, where `skills.dir` names no other.
+    skills in shared: "skills",
+    /// What the owner told, where `memory.dir` names no other folder.
+    memory in shared: "memory",
+    /// The log of turns.
+    turns in dir: "turns",
+    /// The copy of the log that a replay works on; it is gone afterwards.
+    replay in dir: "replay",
+    /// Adapters and checkpoints, where `trainer.checkpoint_dir` names no other.
+    trainer in dir: "trainer",
+    /// The numbers of training steps, where `rl.log_dir` names no other place.
+    learning in dir: "learning",
+    /// What was spent today on asking models.
+    spend in dir: "spend.json",
+    /// What was asked of a training server by Tinker's API.
+    cloud_spend in dir: "tinker.json",
+    /// The note of a deletion of sessions that is not finished.
+    forgetting in dir: "forgetting.json",
+    /// Daily reports that earlier versions wrote.
+    reports in dir: "reports",
+    /// The runs of `metaclaw rollout run`, a folder each.
+    rollouts in dir: "rollouts",
+    /// Who is only relayed: `metaclaw off`.
+    off in dir: "off.json",
+    /// The conversations that are off the record.
+    off_record in dir: "off_record.jsonl",
+    /// The key of the cookies that browsers are signed in with.
+    page_key in dir: "page.key",
+    /// What is known of when its owner is away.
+    scheduler_state in dir: "scheduler_state.json",
+    /// What a process in the background says.
+    log_file in dir: "metaclaw.log",
+    /// What is known of agents that are pointed at the proxy.
+    wiring in dir: "wiring",
 }
 
 // === impl Home ===
@@ -89,7 +119,7 @@ impl Home {
     pub fn running_instances(&self) -> Vec<u16> {
         let entries = fs::read_dir(self.shared.join(INSTANCES));
         let names = entries.into_iter().flatten().flatten();
-        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
         let runs = |port: &u16| matches!(self.instance(*port).holder(), Ok(Some(_)));
         let mut ports: Vec<u16> = ports.filter(runs).collect();
         ports.sort_unstable();
@@ -100,7 +130,7 @@ impl Home {
     pub fn all(&self) -> Vec<Self> {
         let entries = fs::read_dir(self.shared.join(INSTANCES));
         let names = entries.into_iter().flatten().flatten();
-        let ports = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
         let own = Self::at(self.shared.clone());
         let others: Vec<Self> = ports.map(|port| own.instance(port)).collect();
         [own].into_iter().chain(others).collect()
@@ -128,110 +158,6 @@ impl Home {
         &self.dir
     }
 
-    pub fn config(&self) -> PathBuf {
-        self.shared.join("config.yaml")
-    }
-
-    /// What `metaclaw auth` keeps.
-    pub fn auth_profiles(&self) -> PathBuf {
-        self.shared.join("auth-profiles.json")
-    }
-
-    /// The token of Google's calendar, where the settings name no other file.
-    pub fn calendar_token(&self) -> PathBuf {
-        self.shared.join("calendar_token.json")
-    }
-
-    /// What `metaclaw trainer install` brings.
-    pub fn programs(&self) -> PathBuf {
-        self.shared.join("programs")
-    }
-
-    /// The skill library, where `skills.dir` names no other.
-    pub fn skills(&self) -> PathBuf {
-        self.shared.join("skills")
-    }
-
-    /// What the owner told, where `memory.dir` names no other folder.
-    pub fn memory(&self) -> PathBuf {
-        self.shared.join("memory")
-    }
-
-    /// The log of turns.
-    pub fn turns(&self) -> PathBuf {
-        self.dir.join("turns")
-    }
-
-    /// The copy of the log that a replay works on; it is gone afterwards.
-    pub fn replay(&self) -> PathBuf {
-        self.dir.join("replay")
-    }
-
-    /// Adapters and checkpoints, where `trainer.checkpoint_dir` names no other.
-    pub fn trainer(&self) -> PathBuf {
-        self.dir.join("trainer")
-    }
-
-    /// The numbers of training steps, where `rl.log_dir` names no other place.
-    pub fn learning(&self) -> PathBuf {
-        self.dir.join("learning")
-    }
-
-    /// What was spent today on asking models.
-    pub fn spend(&self) -> PathBuf {
-        self.dir.join("spend.json")
-    }
-
-    /// What was asked of a training server by Tinker's API.
-    pub fn cloud_spend(&self) -> PathBuf {
-        self.dir.join("tinker.json")
-    }
-
-    /// The note of a deletion of sessions that is not finished.
-    pub fn forgetting(&self) -> PathBuf {
-        self.dir.join("forgetting.json")
-    }
-
-    /// Daily reports that earlier versions wrote.
-    pub fn reports(&self) -> PathBuf {
-        self.dir.join("reports")
-    }
-
-    /// The runs of `metaclaw rollout run`, a folder each.
-    pub fn rollouts(&self) -> PathBuf {
-        self.dir.join("rollouts")
-    }
-
-    /// Who is only relayed: `metaclaw off`.
-    pub fn off(&self) -> PathBuf {
-        self.dir.join("off.json")
-    }
-
-    /// The conversations that are off the record.
-    pub fn off_record(&self) -> PathBuf {
-        self.dir.join("off_record.jsonl")
-    }
-
-    /// The key of the cookies that browsers are signed in with.
-    pub fn page_key(&self) -> PathBuf {
-        self.dir.join("page.key")
-    }
-
-    /// What is known of when its owner is away.
-    pub fn scheduler_state(&self) -> PathBuf {
-        self.dir.join("scheduler_state.json")
-    }
-
-    /// What a process in the background says.
-    pub fn log_file(&self) -> PathBuf {
-        self.dir.join("metaclaw.log")
-    }
-
-    /// What is known of agents that are pointed at the proxy.
-    pub fn wiring(&self) -> PathBuf {
-        self.dir.join("wiring")
-    }
-
     /// Everything in it, by name.
     ///
     /// # Errors
@@ -255,11 +181,11 @@ impl Home {
         let mut names = self.entries()?;
         let is_home = names
             .iter()
-            .any(|name| name == "metaclaw.lock" || name == "config.yaml");
+            .any(|name| name == LOCK || name == "config.yaml");
         // Of a file that was being written at a kill.
         let is_left_half = |name: &str| {
             let path = Path::new(name);
-            name.starts_with('.') && path.extension().is_some_and(|it| it == "tmp")
+            name.starts_with('.') && path.extension().is_some_and(|extension| extension == "tmp")
         };
         names.retain(|name| is_home && (LAYOUT.contains(&name.as_str()) || is_left_half(name)));
         Ok(names)
@@ -276,7 +202,7 @@ impl Home {
     ///
     /// [`HomeLockError::Held`] names the process that has it.
     pub fn lock(&self, doing: &str) -> Result<HomeLock, HomeLockError> {
-        HomeLock::acquire(&self.dir.join("metaclaw.lock"), doing, self.flag())
+        HomeLock::acquire(&self.dir.join(LOCK), doing, self.flag())
     }
 
     /// Whether a process has the home, and which.
@@ -284,7 +210,7 @@ impl Home {
     /// # Errors
     /// When the lock file cannot be used.
     pub fn holder(&self) -> Result<Option<Holder>, HomeLockError> {
-        HomeLock::holder(&self.dir.join("metaclaw.lock"))
+        HomeLock::holder(&self.dir.join(LOCK))
     }
 
     /// What the running process wrote about itself.
@@ -312,7 +238,51 @@ impl Home {
     }
 
     fn run_path(&self) -> PathBuf {
-        self.dir.join("run.json")
+        self.dir.join(RUN_FILE)
+    }
+}
+
+/// The addresses of the running process. Only the owner may read the file, because it contains the token.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFile {
+    pub pid: u32,
+    /// The address for subcommands, on this machine only.
+    pub control: SocketAddr,
+    /// The token that subcommands must send. It is not the proxy's key.
+    pub token: String,
+    /// The base URL for agents, for example `http://127.0.0.1:30000/v1`.
+    pub base_url: String,
+    /// When it began to listen, in milliseconds since 1970.
+    pub started_ms: u64,
+    pub version: String,
+}
+
+// === impl RunFile ===
+
+impl RunFile {
+    /// Reads the file; returns `None` if there is none.
+    fn load(path: &Path) -> io::Result<Option<Self>> {
+        let Some(bytes) = if_there(fs::read(path))? else {
+            return Ok(None);
+        };
+        let run = serde_json::from_slice(&bytes)
+            .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        Ok(Some(run))
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        write_private(path, &bytes)
+    }
+}
+
+impl std::fmt::Debug for RunFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunFile")
+            .field("pid", &self.pid)
+            .field("control", &self.control)
+            .field("base_url", &self.base_url)
+            .finish_non_exhaustive()
     }
 }
 

@@ -28,6 +28,7 @@ use crate::{
     browser_logins::BrowserLogins,
     cloud_spend::Meter,
     compare::Comparer,
+    forgetting::KeptLessons,
     home::{Home, HomeLock},
     policy_context::PolicyContext,
     replays::Replays,
@@ -47,72 +48,85 @@ pub struct Instance {
 
 #[derive(Debug)]
 enum InstanceParts {
-    Process(Arc<RunningProcess>),
+    Process(Arc<Rooms>),
     Files(Box<OpenedFiles>),
 }
 
-/// The parts of a process that serves chats.
-pub struct RunningProcess {
+/// The rooms of a process that serves chats. An operation takes the handles that it uses, from the room that owns them.
+#[derive(Debug)]
+pub struct Rooms {
+    pub run: RunRoom,
+    pub log: TurnLog,
+    pub lessons: KeptLessons,
+    pub gateway: GatewayRoom,
+    pub learning: LearningRoom,
+    pub training: TrainingRoom,
+}
+
+/// The process itself.
+pub struct RunRoom {
     /// Which model serves, what learns, and which data leaves the machine.
     pub about: RunSummary,
-    /// The folder with the figures of training steps.
-    pub step_figures: PathBuf,
-    /// Which agents are only relayed, and which turns are off the record.
-    pub privacy: Arc<Privacy>,
-    /// The address at which agents reach the proxy.
-    pub proxy: SocketAddr,
     /// The time at which the proxy began to listen, in milliseconds since 1970.
     pub since_ms: u64,
     /// Returns the path of the settings file if the file has changed since the start.
     pub changed_settings: Arc<dyn Fn() -> Option<PathBuf> + Send + Sync>,
-    /// The log of turns.
-    pub log: TurnLog,
-    pub library: Library,
-    /// What the owner told; it is used only with `memory.enabled`.
-    pub memory: MemoryStore,
-    /// Sends questions to the model with and without the learned lessons and weights.
-    pub comparer: Comparer,
-    /// The adapter of each agent.
-    pub serving: Arc<Serving>,
-    /// The training server. `None` if no weights learn.
-    pub backend: Option<Arc<dyn TrainingBackend>>,
-    /// The learner, which judges turns and makes training steps.
-    pub learner: Learner,
-    /// Replays of what it learned from.
-    pub replays: Replays,
-    /// What learning may spend, and has.
-    pub budget: Arc<TokenBudget>,
-    /// What is used of a training server by Tinker's API.
-    pub meter: Option<Arc<Meter>>,
-    /// When costly learning may run.
-    pub schedule: Schedule,
-    /// How the local trainer is, where there is one.
-    pub trainer: Option<watch::Receiver<TrainerState>>,
-    /// How the training server elsewhere is, where that is who trains.
-    pub elsewhere: Option<watch::Receiver<TrainerStatus>>,
-    /// Adapters that were to serve and cannot.
-    pub lost: LostAdapters,
-    /// How long conversations with the policy model may be.
-    pub context: PolicyContext,
-    /// What the gateway counts.
-    pub metrics: Arc<Metrics>,
     /// Counts log lines that were dropped.
     pub dropped_lines: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Who may come in.
-    pub authenticator: Arc<Authenticator>,
     /// The browsers that may see the page.
     pub logins: Arc<BrowserLogins>,
     /// Cancelled when the process is to end.
     pub ending: CancellationToken,
 }
 
-/// Opens the parts of a home where nothing runs, as its settings say.
+/// What stands between agents and models.
+#[derive(Debug)]
+pub struct GatewayRoom {
+    /// The address at which agents reach the proxy.
+    pub address: SocketAddr,
+    /// The adapter of each agent.
+    pub serving: Arc<Serving>,
+    /// Which agents are only relayed, and which turns are off the record.
+    pub privacy: Arc<Privacy>,
+    pub metrics: Arc<Metrics>,
+    pub authenticator: Arc<Authenticator>,
+}
+
+/// What judges turns and makes training steps.
+#[derive(Debug)]
+pub struct LearningRoom {
+    pub learner: Learner,
+    pub replays: Replays,
+    pub comparer: Comparer,
+    /// What learning may spend, and has.
+    pub budget: Arc<TokenBudget>,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
+    /// The folder with the figures of training steps.
+    pub step_figures: PathBuf,
+}
+
+/// The training server, as this process knows it. Every field is empty if no weights learn.
+#[derive(Debug, Default)]
+pub struct TrainingRoom {
+    pub backend: Option<Arc<dyn TrainingBackend>>,
+    /// Counts the tokens that a service is paid for.
+    pub meter: Option<Arc<Meter>>,
+    /// How our own trainer is.
+    pub own: Option<watch::Receiver<TrainerState>>,
+    /// How a training server elsewhere is.
+    pub elsewhere: Option<watch::Receiver<TrainerStatus>>,
+    /// Adapters that were to serve and cannot.
+    pub lost: LostAdapters,
+    /// How long conversations with the policy model may be.
+    pub context: PolicyContext,
+}
+
+/// Opens the parts of a home where nothing runs. Each call fails where a setting is refused.
 pub trait OpenParts: fmt::Debug + Send + Sync {
-    /// How the log is kept.
-    ///
     /// # Errors
     /// Where a setting is refused.
-    fn turns(&self) -> anyhow::Result<TurnsConfig>;
+    fn settings(&self) -> anyhow::Result<FileSettings>;
 
     /// Opens the library, and tells the person what is wrong in it.
     ///
@@ -120,32 +134,24 @@ pub trait OpenParts: fmt::Debug + Send + Sync {
     /// Where a setting is refused.
     fn library(&self) -> anyhow::Result<Library>;
 
-    /// Opens the store of memories.
-    ///
     /// # Errors
     /// Where a setting is refused.
     fn memory(&self) -> anyhow::Result<MemoryStore>;
 
-    /// Where the local trainer keeps adapters and checkpoints.
-    ///
-    /// # Errors
-    /// Where a setting is refused.
-    fn checkpoints(&self) -> anyhow::Result<PathBuf>;
-
-    /// Whether adapters are tested before they serve (`gate.enabled`).
-    ///
-    /// # Errors
-    /// Where a setting is refused.
-    fn is_gated(&self) -> anyhow::Result<bool>;
-
-    /// The folder with the figures of training steps.
-    ///
-    /// # Errors
-    /// Where a setting is refused.
-    fn step_figures(&self) -> anyhow::Result<PathBuf>;
-
     /// Makes a learner over the log, and waits until its policy server answers.
     fn learner<'a>(&'a self, log: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>>;
+}
+
+/// What operations on files need to know of the settings.
+#[derive(Debug, Clone)]
+pub struct FileSettings {
+    pub turns: TurnsConfig,
+    /// Where the local trainer keeps adapters and checkpoints.
+    pub checkpoints: PathBuf,
+    /// Whether adapters are tested before they serve (`gate.enabled`).
+    pub is_gated: bool,
+    /// The folder with the figures of training steps.
+    pub step_figures: PathBuf,
 }
 
 /// A learner of which no task runs: it does what it is asked, and nothing by itself.
@@ -199,8 +205,8 @@ pub struct LearnerParts<'a> {
 
 impl Instance {
     /// Those of this process, which serves.
-    pub fn of_process(home: Home, process: Arc<RunningProcess>) -> Self {
-        let parts = InstanceParts::Process(process);
+    pub fn of_process(home: Home, rooms: Arc<Rooms>) -> Self {
+        let parts = InstanceParts::Process(rooms);
         Self { home, parts }
     }
 
@@ -225,10 +231,10 @@ impl Instance {
         &self.home
     }
 
-    /// The parts of the process that serves, if this is one.
-    pub fn running(&self) -> Option<&RunningProcess> {
+    /// The rooms of the process that serves, if this is one.
+    pub fn running(&self) -> Option<&Rooms> {
         match &self.parts {
-            InstanceParts::Process(process) => Some(process),
+            InstanceParts::Process(rooms) => Some(rooms),
             InstanceParts::Files(_) => None,
         }
     }
@@ -237,7 +243,7 @@ impl Instance {
     ///
     /// # Errors
     /// Where nothing runs.
-    pub fn process(&self) -> anyhow::Result<&RunningProcess> {
+    pub fn process(&self) -> anyhow::Result<&Rooms> {
         self.running().ok_or_else(|| {
             anyhow!(
                 "metaclaw does not run in {}: `metaclaw start` starts it",
@@ -253,7 +259,7 @@ impl Instance {
     pub fn log(&self) -> BoxFuture<'_, anyhow::Result<&TurnLog>> {
         Box::pin(async move {
             match &self.parts {
-                InstanceParts::Process(process) => Ok(&process.log),
+                InstanceParts::Process(rooms) => Ok(&rooms.log),
                 InstanceParts::Files(files) => {
                     let open = files.log.get_or_try_init(|| files.open(&self.home));
                     Ok(&open.await?.log)
@@ -281,7 +287,7 @@ impl Instance {
     /// Where a setting is refused.
     pub fn library(&self) -> anyhow::Result<Library> {
         match &self.parts {
-            InstanceParts::Process(process) => Ok(process.library.clone()),
+            InstanceParts::Process(rooms) => Ok(rooms.lessons.library.clone()),
             InstanceParts::Files(files) => files.opener.library(),
         }
     }
@@ -292,7 +298,7 @@ impl Instance {
     /// Where a setting is refused.
     pub fn memory(&self) -> anyhow::Result<MemoryStore> {
         match &self.parts {
-            InstanceParts::Process(process) => Ok(process.memory.clone()),
+            InstanceParts::Process(rooms) => Ok(rooms.lessons.memory.clone()),
             InstanceParts::Files(files) => files.opener.memory(),
         }
     }
@@ -304,9 +310,9 @@ impl Instance {
     pub fn learner(&self) -> BoxFuture<'_, anyhow::Result<LearnerParts<'_>>> {
         Box::pin(async move {
             match &self.parts {
-                InstanceParts::Process(process) => Ok(LearnerParts {
-                    learner: &process.learner,
-                    replays: &process.replays,
+                InstanceParts::Process(rooms) => Ok(LearnerParts {
+                    learner: &rooms.learning.learner,
+                    replays: &rooms.learning.replays,
                 }),
                 InstanceParts::Files(files) => {
                     let log = self.log().await?;
@@ -326,8 +332,8 @@ impl Instance {
     /// Where a setting is refused.
     pub fn is_gated(&self) -> anyhow::Result<bool> {
         match &self.parts {
-            InstanceParts::Process(process) => Ok(process.learner.tests_adapters()),
-            InstanceParts::Files(files) => files.opener.is_gated(),
+            InstanceParts::Process(rooms) => Ok(rooms.learning.learner.tests_adapters()),
+            InstanceParts::Files(files) => Ok(files.opener.settings()?.is_gated),
         }
     }
 
@@ -338,7 +344,7 @@ impl Instance {
     pub fn checkpoints(&self) -> anyhow::Result<PathBuf> {
         match &self.parts {
             InstanceParts::Process(_) => bail!("the training server knows its adapters"),
-            InstanceParts::Files(files) => files.opener.checkpoints(),
+            InstanceParts::Files(files) => Ok(files.opener.settings()?.checkpoints),
         }
     }
 
@@ -348,8 +354,8 @@ impl Instance {
     /// Where a setting is refused.
     pub fn step_figures(&self) -> anyhow::Result<PathBuf> {
         match &self.parts {
-            InstanceParts::Process(process) => Ok(process.step_figures.clone()),
-            InstanceParts::Files(files) => files.opener.step_figures(),
+            InstanceParts::Process(rooms) => Ok(rooms.learning.step_figures.clone()),
+            InstanceParts::Files(files) => Ok(files.opener.settings()?.step_figures),
         }
     }
 
@@ -400,20 +406,20 @@ impl OpenedFiles {
             LogOpening::Unmoved => TurnLog::open_unmoved,
         };
         let lock = home.lock(self.doing)?;
-        let config = self.opener.turns()?;
+        let config = self.opener.settings()?.turns;
         let log = tokio::task::spawn_blocking(move || open(&folder, &config)).await??;
         Ok(LockedLog { log, _lock: lock })
     }
 }
 
-// === impl RunningProcess ===
+// === impl Rooms ===
 
-impl RunningProcess {
+impl Rooms {
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
     pub(crate) async fn served(&self) -> Result<Vec<(AgentId, String)>, LogError> {
         let mut served = self.log.serving().await?;
         served.retain(|(agent, adapter)| {
-            let current = self.serving.current(agent);
+            let current = self.gateway.serving.current(agent);
             current.as_deref() == Some(adapter.as_str())
         });
         Ok(served)
@@ -422,23 +428,19 @@ impl RunningProcess {
     /// The adapters that the log names and that cannot serve; another may have come in the place of one.
     pub(crate) async fn lost(&self) -> Result<Vec<LostAdapter>, LogError> {
         let named = self.log.serving().await?;
-        let mut lost = self.lost.all();
-        lost.retain(|it| {
-            let is_it =
-                |(agent, name): &(AgentId, String)| *agent == it.agent && *name == it.adapter;
-            named.iter().any(is_it)
-        });
+        let mut lost = self.training.lost.all();
+        lost.retain(|one| named.contains(&(one.agent.clone(), one.adapter.clone())));
         Ok(lost)
     }
 
     /// How the training server is: one of ours that runs may still have stopped answering.
     pub fn trainer_status(&self) -> Option<TrainerStatus> {
-        if let Some(elsewhere) = &self.elsewhere {
+        if let Some(elsewhere) = &self.training.elsewhere {
             return Some(elsewhere.borrow().clone());
         }
-        let state = self.trainer.as_ref()?.borrow().clone();
+        let state = self.training.own.as_ref()?.borrow().clone();
         Some(match state.into() {
-            TrainerStatus::Ready { address, pid } if self.serving.is_silent() => {
+            TrainerStatus::Ready { address, pid } if self.gateway.serving.is_silent() => {
                 TrainerStatus::Silent { address, pid }
             }
             other => other,
@@ -446,10 +448,8 @@ impl RunningProcess {
     }
 }
 
-impl fmt::Debug for RunningProcess {
+impl fmt::Debug for RunRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningProcess")
-            .field("proxy", &self.proxy)
-            .finish_non_exhaustive()
+        f.debug_struct("RunRoom").finish_non_exhaustive()
     }
 }

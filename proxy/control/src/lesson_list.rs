@@ -52,7 +52,7 @@ pub struct ListedLesson {
 
 impl LessonList {
     /// Returns the lessons of an agent.
-    pub fn of(library: &Library, agent: &AgentId) -> Self {
+    pub fn new(library: &Library, agent: &AgentId) -> Self {
         let mut lessons = ours(library, agent);
         let host = library.host(agent);
         let host_seen_ms = host.as_ref().map(|host| host.at_ms);

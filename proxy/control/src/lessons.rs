@@ -121,8 +121,8 @@ pub(crate) fn view(
     let own: BTreeSet<String> = texts(library.own_wishes(agent)).collect();
     let all = library.wishes(agent);
     let of = |wish: &Wish| counts.get(&format!("{WISH}{}", wish.id())).copied();
-    let counts = all.iter().map(|it| of(it).unwrap_or_default()).collect();
-    let known = adapter.map(|it| library.untold(it)).unwrap_or_default();
+    let counts = all.iter().map(|all| of(all).unwrap_or_default()).collect();
+    let known = adapter.map(|one| library.untold(one)).unwrap_or_default();
     let untold = all.iter().filter(|wish| known.contains(&wish.id()));
     let untold = texts(untold.cloned().collect()).collect();
     let wishes: Vec<String> = texts(all).collect();
@@ -153,11 +153,11 @@ pub(crate) fn skills(
     let skills = library.skills(agent);
     let proposals = library.proposals()?;
     let origin = |skill: &Skill| {
-        let is_it = |it: &&Proposal| {
-            it.state == ProposalState::Accepted
-                && it.name == skill.name
-                && (it.source.agent == *agent || it.source.agent.is_shared())
-                && Skill::parse(&it.text).is_ok_and(|it| it.version == skill.version)
+        let is_it = |one: &&Proposal| {
+            one.state == ProposalState::Accepted
+                && one.name == skill.name
+                && (one.source.agent == *agent || one.source.agent.is_shared())
+                && Skill::parse(&one.text).is_ok_and(|one| one.version == skill.version)
         };
         proposals.iter().rev().find(is_it)?.shared.clone()
     };
@@ -191,7 +191,7 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Les
         WishChange::Edit { agent, wish, to } => {
             let known = library.own_wishes(&agent);
             anyhow::ensure!(
-                known.iter().any(|it| it.text == wish),
+                known.iter().any(|known| known.text == wish),
                 no_such(library, (&agent).into(), &wish)
             );
             added(library.reword(&agent, &wish, &to, now_ms())?, &to)
@@ -292,7 +292,7 @@ fn no_such(library: &Library, holder: Holder<'_>, wish: &str) -> String {
             "{sender} has no such wish about {agent}: `metaclaw wishes list --agent {agent}` shows those there are"
         );
     }
-    if library.wishes(agent).iter().any(|it| it.text == wish) {
+    if library.wishes(agent).iter().any(|one| one.text == wish) {
         return format!(
             "that is everyone's wish, not {agent}'s: `metaclaw wishes --agent _shared` edits those"
         );

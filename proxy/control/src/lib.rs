@@ -16,7 +16,6 @@ pub mod figures;
 pub mod forgetting;
 pub mod home;
 pub mod instance;
-pub mod lesson_line;
 pub mod lesson_list;
 pub mod lessons;
 pub mod migration;

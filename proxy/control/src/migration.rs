@@ -39,41 +39,7 @@ const HISTORY: &str = "skills/evolution_history.jsonl";
 /// Entries of an old home that have a migration of their own.
 const TAKEN: [&str; 4] = ["config.yaml", "auth-profiles.json", "skills", "adapters"];
 /// Entries of an old home that are left, each with the reason.
-const LEFT: [(&str, &str); 10] = [
-    (
-        HISTORY,
-        "the history of the old program stays there: `metaclaw skills log --file FILE` shows it",
-    ),
-    (
-        "records",
-        "records of chats are not taken: the log begins with the first chat through this program",
-    ),
-    (
-        "memory",
-        "its database is not read, because most of it was copied from prompts (add what you want to keep: `metaclaw memory add \"..\"`)",
-    ),
-    ("memory_data", OLDEST_SKILLS),
-    ("conversation_skills.json", OLDEST_SKILLS),
-    (
-        "cli-sessions.json",
-        "this program does not run providers' command-line programs, so it has no use for their sessions",
-    ),
-    (
-        "calendar_token.json",
-        "sign in again (`metaclaw auth login --provider google-calendar`), or copy the file, which has the same form here",
-    ),
-    (
-        "scheduler_state.json",
-        "it is a temporary state of the old program",
-    ),
-    ("metaclaw.log", "it is the log of the old program"),
-    (
-        "checkpoints",
-        "adapters are read from the folder `adapters`; an optimiser's state is PyTorch's pickle, which is not read",
-    ),
-];
-const OLDEST_SKILLS: &str =
-    "skills in the form of version 0.1 are not read: write each as skills/NAME/SKILL.md";
+const LEFT: &str = include_str!("../data/python_home.txt");
 const PROCESS: &str = "it belongs to a process of the old program";
 const UNKNOWN: &str = "it is no file of the Python MetaClaw that this program knows";
 
@@ -183,9 +149,10 @@ fn note_others(old: &OldHome, report: &mut MigrationReport) -> anyhow::Result<()
 }
 
 fn reason_to_leave(dir: &Path, name: &str) -> String {
-    let known = LEFT.iter().find(|(file, _)| *file == name);
-    let why = match (known, Path::new(name).extension()) {
-        (Some((_, why)), _) => why,
+    let mut known = LEFT.lines().filter_map(|line| line.split_once(": "));
+    let why = known.find_map(|(file, why)| (file == name).then_some(why));
+    let why = match (why, Path::new(name).extension()) {
+        (Some(why), _) => why,
         (None, Some(extension)) if extension == "pid" => match running(&dir.join(name)) {
             Some(pid) => {
                 return format!(

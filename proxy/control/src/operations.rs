@@ -2,7 +2,6 @@
 
 pub mod compare;
 pub mod curves;
-mod data_set;
 mod events;
 pub mod lessons;
 pub mod memory;

@@ -48,7 +48,7 @@ impl SwitchChange {
 }
 
 /// Describes which agents are only relayed, or returns `None` if there are none.
-pub fn told(off: &RelayOnly) -> Option<String> {
+pub fn off_text(off: &RelayOnly) -> Option<String> {
     let who = match (off.all, off.agents.is_empty()) {
         (true, _) => "everyone".to_owned(),
         (false, true) => return None,
@@ -157,7 +157,7 @@ mod tests {
             .applied(RelayOnly::default())
             .unwrap();
         assert_eq!(
-            told(&off).unwrap(),
+            off_text(&off).unwrap(),
             "relay only, for agent work: nothing is put in, kept, judged or learned (metaclaw on)"
         );
         save_off(&home, &off).unwrap();
@@ -175,7 +175,7 @@ mod tests {
             RelayOnly::default()
         );
         let on = change(false, None).applied(all).unwrap();
-        assert_eq!(told(&on), None);
+        assert_eq!(off_text(&on), None);
         save_off(&home, &on).unwrap();
         assert!(!home.off().exists());
     }

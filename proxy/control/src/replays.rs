@@ -32,9 +32,7 @@ pub type Overridden = fn(&LearnerConfig, &[(String, String)]) -> anyhow::Result<
 
 #[derive(Debug)]
 pub struct Replays {
-    /// The copy of the log that one works on.
     scratch: PathBuf,
-    /// Below which the numbers of each are written.
     numbers: PathBuf,
     report_to: Vec<ReportTo>,
     overridden: Overridden,

@@ -123,7 +123,7 @@ pub fn report<'a>(
         let existing = ExistingTurns::read(log, period).await?;
         let (by_day, counts) = (counted.by_day(), counted.sum());
         let (mut heard, proposals) = journals(library).await?;
-        let waiting = WaitingReviews::of(&heard, &proposals);
+        let waiting = WaitingReviews::new(&heard, &proposals);
         heard.retain(|lesson| {
             period.has(lesson.origin.at_ms) && lesson.state != LessonState::Forgotten
         });

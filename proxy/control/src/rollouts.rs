@@ -65,7 +65,7 @@ impl RolloutImport {
         if !refused.is_empty() {
             return Err(Refused {
                 file: file.to_owned(),
-                told: told(&refused),
+                told: refused_text(&refused),
             });
         }
         Ok(Self {
@@ -102,7 +102,7 @@ impl RolloutImport {
 }
 
 /// The faulty lines, one on each line.
-fn told(refused: &[(u32, String)]) -> String {
+fn refused_text(refused: &[(u32, String)]) -> String {
     let mut told = String::new();
     for (number, why) in refused.iter().take(TOLD) {
         let _ = writeln!(told, "line {number}: {why}");
@@ -116,7 +116,7 @@ fn told(refused: &[(u32, String)]) -> String {
 // === impl Imported ===
 
 impl Imported {
-    pub fn of(outcome: ImportOutcome, n_with_ids: usize) -> Self {
+    pub fn new(outcome: ImportOutcome, n_with_ids: usize) -> Self {
         Self {
             n_new: outcome.n_new,
             n_known: outcome.n_known,

@@ -212,7 +212,7 @@ async fn admit(State(control): State<Control>, request: Request, next: Next) -> 
 /// Returns whether a request has the token. The time that this takes reveals only the token's length.
 pub fn shows_token(headers: &HeaderMap, token: &str) -> bool {
     let given = headers.get(header::AUTHORIZATION);
-    let given = given.and_then(|it| it.to_str().ok());
-    let given = given.and_then(|it| it.strip_prefix("Bearer "));
+    let given = given.and_then(|given| given.to_str().ok());
+    let given = given.and_then(|given| given.strip_prefix("Bearer "));
     given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
 }

@@ -1,6 +1,6 @@
 //! Operations over HTTP and in the process.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{Json, Router, routing::post};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -19,7 +19,7 @@ use crate::{
     client::{ControlClient, ControlError},
     forgetting::Forget,
     home::{Home, RunFile},
-    instance::{IdleLearner, Instance, LogOpening, OpenParts},
+    instance::{FileSettings, IdleLearner, Instance, LogOpening, OpenParts},
     lessons::WishChange,
     operation::Operation as _,
     operations::{
@@ -39,8 +39,13 @@ const TOKEN: &str = "token of the run file";
 struct DefaultFiles(Home);
 
 impl OpenParts for DefaultFiles {
-    fn turns(&self) -> anyhow::Result<TurnsConfig> {
-        Ok(TurnsConfig::default())
+    fn settings(&self) -> anyhow::Result<FileSettings> {
+        Ok(FileSettings {
+            turns: TurnsConfig::default(),
+            checkpoints: self.0.trainer(),
+            is_gated: true,
+            step_figures: self.0.learning(),
+        })
     }
 
     fn library(&self) -> anyhow::Result<Library> {
@@ -50,18 +55,6 @@ impl OpenParts for DefaultFiles {
 
     fn memory(&self) -> anyhow::Result<MemoryStore> {
         Ok(MemoryStore::open(self.0.memory(), MemoryConfig::default()))
-    }
-
-    fn checkpoints(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.0.trainer())
-    }
-
-    fn is_gated(&self) -> anyhow::Result<bool> {
-        Ok(true)
-    }
-
-    fn step_figures(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.0.learning())
     }
 
     fn learner<'a>(&'a self, _: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

@@ -24,7 +24,6 @@ const EVERY: Duration = Duration::from_secs(30);
 pub struct TokenBudget {
     budget: Mutex<Budget>,
     file: PathBuf,
-    /// Counts spending by day, for longer than one day.
     log: TurnLog,
 }
 
@@ -70,14 +69,14 @@ impl TokenBudget {
     ///
     /// # Errors
     /// Returns the log's errors; then the earlier count stays.
-    pub fn look(&self, now_ms: u64) -> BoxFuture<'_, Result<DailyCounts, LogError>> {
+    pub fn update(&self, now_ms: u64) -> BoxFuture<'_, Result<DailyCounts, LogError>> {
         Box::pin(async move {
             let day = day_of(now_ms);
             let mut today = DailyCounts::default();
             let counted = self.log.statistics(day).await?.into_iter();
             counted
-                .filter(|it| it.day == day)
-                .for_each(|it| today += it.counts);
+                .filter(|counted| counted.day == day)
+                .for_each(|counted| today += counted.counts);
             let mut budget = self.budget();
             budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
             budget.learning_is_at_least(now_ms, today.learning_tokens);
@@ -143,7 +142,7 @@ pub fn run(budget: Arc<TokenBudget>, ending: CancellationToken) -> BoxFuture<'st
             let mut saved = budget.spend(now_ms());
             loop {
                 tokio::time::sleep(EVERY).await;
-                match budget.look(now_ms()).await {
+                match budget.update(now_ms()).await {
                     Ok(_) => {}
                     Err(LogError::Closed) => return,
                     Err(error) => warn!(%error, "what the chat used today is not known"),
@@ -213,15 +212,15 @@ mod tests {
         let before = budget(&folder, 100, &log);
         before.answered(40).await;
         before.answered(2).await;
-        before.look(now_ms()).await.unwrap();
+        before.update(now_ms()).await.unwrap();
         assert_eq!(before.spend(now_ms()).spent.learning, 42);
         let days = log.statistics(0).await.unwrap();
-        let counted: u64 = days.iter().map(|it| it.counts.learning_tokens).sum();
+        let counted: u64 = days.iter().map(|day| day.counts.learning_tokens).sum();
         assert_eq!(counted, 42);
         // After a kill, the file does not contain it.
         let after = budget(&folder, 100, &log);
         assert_eq!(after.spend(now_ms()).spent.learning, 0);
-        after.look(now_ms()).await.unwrap();
+        after.update(now_ms()).await.unwrap();
         assert_eq!(after.spend(now_ms()).spent.learning, 42);
         log.close().await;
     }

@@ -21,11 +21,11 @@ pub struct WaitingReviews {
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
-pub fn look(library: &Library) -> BoxFuture<'_, anyhow::Result<WaitingReviews>> {
+pub fn find(library: &Library) -> BoxFuture<'_, anyhow::Result<WaitingReviews>> {
     Box::pin(async move {
         let library = library.clone();
         let read = move || {
-            anyhow::Ok(WaitingReviews::of(
+            anyhow::Ok(WaitingReviews::new(
                 &library.journal()?,
                 &library.proposals()?,
             ))
@@ -37,17 +37,17 @@ pub fn look(library: &Library) -> BoxFuture<'_, anyhow::Result<WaitingReviews>> 
 // === impl WaitingReviews ===
 
 impl WaitingReviews {
-    pub fn of(lessons: &[Lesson], proposals: &[Proposal]) -> Self {
+    pub fn new(lessons: &[Lesson], proposals: &[Proposal]) -> Self {
         let mut wishes: BTreeMap<String, usize> = BTreeMap::new();
         for lesson in lessons {
             if matches!(lesson.state, LessonState::Review { .. }) {
                 *wishes.entry(lesson.origin.agent.to_string()).or_default() += 1;
             }
         }
-        let waiting = proposals.iter().filter(|it| it.is_waiting());
+        let waiting = proposals.iter().filter(|one| one.is_waiting());
         Self {
-            skills: waiting.clone().filter(|it| it.shared.is_none()).count(),
-            shared: waiting.filter(|it| it.shared.is_some()).count(),
+            skills: waiting.clone().filter(|one| one.shared.is_none()).count(),
+            shared: waiting.filter(|waiting| waiting.shared.is_some()).count(),
             wishes,
         }
     }
@@ -59,13 +59,13 @@ impl WaitingReviews {
             1 => Some("1 skill that a model wrote waits".to_owned()),
             n => Some(format!("{n} skills that a model wrote wait")),
         };
-        let skills = skills.map(|it| format!("{it} for your look  (metaclaw skills review)"));
+        let skills = skills.map(|skill| format!("{skill} for your look  (metaclaw skills review)"));
         let shared = match self.shared {
             0 => None,
             1 => Some("1 shared skill waits".to_owned()),
             n => Some(format!("{n} shared skills wait")),
         };
-        let shared = shared.map(|it| format!("{it} for your look  (metaclaw skills review)"));
+        let shared = shared.map(|one| format!("{one} for your look  (metaclaw skills review)"));
         let wishes = self.wishes.iter().map(|(agent, n)| {
             let wait = if *n == 1 { "wish waits" } else { "wishes wait" };
             format!("{n} {wait} for your look  (metaclaw wishes review --agent {agent})")

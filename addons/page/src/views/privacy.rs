@@ -11,7 +11,7 @@ use metaclaw_control::{
         process::{GetReport, GetStatus},
         turns::TurnsQuery,
     },
-    privacy::told,
+    privacy::off_text,
     report::PeriodReport,
     status::{ProcessStatus, TrainerStatus},
 };
@@ -193,7 +193,7 @@ fn switches(status: Option<&ProcessStatus>, agents: &[AgentId], here: &str) -> M
         section aria-labelledby="switch" {
             h2 #switch { "Hold it back" }
             p { "Relay only: requests and replies pass through unchanged. Nothing is put in, kept, judged or learned." }
-            @if let Some(told) = off.and_then(told) { p.notice { (without_command(&told)) } }
+            @if let Some(told) = off.and_then(off_text) { p.notice { (without_command(&told)) } }
             div.actions {
                 (ActionForm {
                     action: "switch", fields: &[("off", everyone.0)], label: everyone.1, about: "every agent", back: here,

@@ -11,7 +11,7 @@ use metaclaw_control::{
         process::GetStatus,
         turns::TurnsQuery,
     },
-    privacy::told,
+    privacy::off_text,
     status::ProcessStatus,
 };
 
@@ -98,7 +98,7 @@ impl TodayView<'_> {
                 "Today " (number(status.spend.spent.chat)) " tokens of chat and "
                 (number(status.spend.spent.learning)) " of learning."
             }
-            @if let Some(told) = told(&status.off) {
+            @if let Some(told) = off_text(&status.off) {
                 div.notice {
                     p { (without_command(&told)) }
                     (ActionForm {

@@ -19,8 +19,8 @@ use metaclaw_turns::TurnLog;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::trainer::HEALTH_DEADLINE;
-
+/// How long it may take a training server to say how it is.
+pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,11 +37,9 @@ pub(super) struct AdapterLoader {
 /// What was found when adapters were last tried.
 #[derive(Debug)]
 pub(super) struct KnownAdapters {
-    /// Which are to serve, and whether each is there.
     found: Vec<(AgentId, String, bool)>,
     /// How the server was that answers chats for the training server, where there is one.
     inference: Option<InferenceState>,
-    /// Whether all of them could be tried.
     is_settled: bool,
 }
 
@@ -99,10 +97,10 @@ impl AdapterLoader {
     }
 
     /// The same, after a look at the training server.
-    pub(super) async fn look(&mut self) {
+    pub(super) async fn check(&mut self) {
         // If the server does not answer, the task that watches it notices.
         if let Ok(Ok(health)) = timeout(HEALTH_DEADLINE, self.backend.health()).await {
-            let inference = health.inference.map(|it| it.state);
+            let inference = health.inference.map(|server| server.state);
             self.load_if_changed(inference).await;
         }
     }

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
-use metaclaw_settings::{Cloud, Service};
+use metaclaw_settings::{Cloud, Config, Service};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Endpoint, ErrorCode, RemoteBackend, RemoteConfig,
     TrainingBackend,
@@ -30,8 +30,11 @@ use metaclaw_trainer_text::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::plan::{StartPlan, random_token};
-use crate::{environment::Environment, model_context};
+use crate::{
+    environment::Environment,
+    model_context,
+    site::{Site, random_token},
+};
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -41,9 +44,7 @@ const USUAL_CONTEXT: u32 = 32_768;
 /// The client, and the front that is to run.
 pub(super) struct CloudSide {
     pub(super) backend: TinkerBackend,
-    /// What was asked of the server.
     pub(super) usage: Arc<TinkerUsage>,
-    /// Where chats are answered.
     pub(super) url: String,
     /// What the front wants to be shown.
     pub(super) key: String,
@@ -52,7 +53,6 @@ pub(super) struct CloudSide {
     model: String,
     tokenizer: PathBuf,
     environment: Environment,
-    /// What asks the hub.
     client: reqwest::Client,
 }
 
@@ -70,11 +70,9 @@ struct CloudText {
 
 impl CloudSide {
     /// Prepares both; nothing is sent yet.
-    pub(super) fn new(plan: &StartPlan, cloud: &Cloud) -> anyhow::Result<Self> {
-        let config = &plan.loaded.config;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener =
-            listener.context("no address of this machine for the policy model's chats")?;
+    pub(super) fn new(config: &Config, site: &Site, cloud: &Cloud) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .context("no address of this machine for the policy model's chats")?;
         listener.set_nonblocking(true)?;
         let address: SocketAddr = listener.local_addr()?;
         let (url, key) = (format!("http://{address}"), random_token());
@@ -95,7 +93,7 @@ impl CloudSide {
             address: url.clone(),
         });
         let backend = TinkerBackend::new(TinkerConfig {
-            client: http_client_with_brief_idle(&plan.roots)?,
+            client: http_client_with_brief_idle(&site.roots)?,
             url: cloud.url.clone(),
             key: ApiKey::new(cloud.key.expose()),
             project: cloud.project.clone(),
@@ -107,7 +105,7 @@ impl CloudSide {
             timeout: config.rl.timeout(),
             patience: PATIENCE,
             heartbeat: HEARTBEAT,
-            folder: Some(plan.home.learning().join("tinker")),
+            folder: Some(site.home.learning().join("tinker")),
             keep: config.trainer.keep,
             text: Arc::clone(&text) as Arc<dyn LocalText>,
         });
@@ -120,8 +118,8 @@ impl CloudSide {
             text,
             model: cloud.model.clone(),
             tokenizer: cloud.tokenizer.clone(),
-            environment: plan.environment.clone(),
-            client: http_client(&plan.roots)?,
+            environment: site.environment.clone(),
+            client: http_client(&site.roots)?,
         })
     }
 
@@ -180,8 +178,8 @@ impl CloudSide {
         let offer = self.backend.offer().await?;
         let named = offer
             .iter()
-            .find(|it| it.model_name.as_ref() == Some(&self.model));
-        let context = named.and_then(|it| it.max_context_length);
+            .find(|offer| offer.model_name.as_ref() == Some(&self.model));
+        let context = named.and_then(|named| named.max_context_length);
         let context = context.or(trained).unwrap_or(USUAL_CONTEXT) as usize;
         let end_ids = tokenizer.end_ids();
         let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
@@ -206,8 +204,8 @@ async fn find(
         .parse()
         .with_context(|| format!("rl.tokenizer {name} is no folder"))?;
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let hub = Hub::from_env(client, &variable);
-    let hub = hub.context("no folder for models: set HOME, or HF_HOME")?;
+    let hub =
+        Hub::from_env(client, &variable).context("no folder for models: set HOME, or HF_HOME")?;
     let told = |progress: Progress<'_>| {
         debug!(
             file = progress.file,
@@ -252,7 +250,7 @@ impl LocalText for CloudText {
 
     fn end_ids(&self) -> Vec<u32> {
         let tokenizer = self.tokenizer.get();
-        tokenizer.map(|it| it.end_ids()).unwrap_or_default()
+        tokenizer.map(|one| one.end_ids()).unwrap_or_default()
     }
 
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {

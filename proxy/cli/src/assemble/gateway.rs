@@ -1,19 +1,21 @@
-//! The gateway, and the port that it listens on.
+//! What the gateway is made from, and the port that it listens on.
 
 use std::{io, net::SocketAddr, os::fd::AsFd as _, sync::Arc};
 
 use anyhow::{Context as _, anyhow, ensure};
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayParts, Rollouts, Services};
+use metaclaw_control::forgetting::KeptLessons;
+use metaclaw_gateway::{
+    Gateway, GatewayConfig, GatewayParts, Privacy, Rollouts, Services, Serving,
+};
+use metaclaw_settings::{Loaded, Policy};
+use metaclaw_skills::MemoryStore;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use super::{
-    parts::{Background, GatewayState, Stores},
-    plan::StartPlan,
-    upstreams,
-};
+use super::{background::Background, upstreams};
+use crate::site::Site;
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
@@ -23,9 +25,8 @@ const RECENT_TURNS: usize = 200;
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
 /// The port of the settings, opened by this process or handed over to it.
-pub(super) async fn listen(plan: &StartPlan) -> anyhow::Result<TcpListener> {
-    let address = plan.loaded.config.gateway.proxy.address();
-    if plan.listens_on_stdin {
+pub(super) async fn listen(address: SocketAddr, is_on_stdin: bool) -> anyhow::Result<TcpListener> {
+    if is_on_stdin {
         return inherited(address);
     }
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
@@ -59,61 +60,83 @@ fn inherited(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(TcpListener::from_std(listener)?)
 }
 
-/// The open rollouts, each of which ends at its deadline; none where nothing is recorded.
-async fn rollouts(
-    plan: &StartPlan,
-    log: &TurnLog,
-    background: &Background,
-) -> anyhow::Result<Option<Arc<Rollouts>>> {
-    if !plan.loaded.config.turns.enabled {
-        return Ok(None);
+/// What the gateway is made from.
+pub(super) struct GatewayMaker<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) policy: &'a Policy,
+    pub(super) site: &'a Site,
+    pub(super) log: &'a TurnLog,
+    pub(super) lessons: &'a KeptLessons,
+    pub(super) privacy: &'a Arc<Privacy>,
+}
+
+// === impl GatewayMaker ===
+
+impl GatewayMaker<'_> {
+    /// The gateway of the settings; it serves nobody yet.
+    pub(super) async fn make(
+        &self,
+        serving: &Arc<Serving>,
+        services: Services,
+        background: &Background,
+    ) -> anyhow::Result<Gateway> {
+        let log = self.log;
+        let is_recorded = self.loaded.config.turns.enabled;
+        let rollouts = match is_recorded.then(|| rollouts(log, background)) {
+            Some(rollouts) => Some(rollouts.await?),
+            None => None,
+        };
+        // Names the file as well, where a room refuses what stands there.
+        let in_file =
+            |error: anyhow::Error| anyhow!(self.loaded.with_origin(&format!("{error:#}")));
+        let gateway = Gateway::new(GatewayParts {
+            config: self.config().map_err(in_file)?,
+            log: Arc::new(log.clone()),
+            past: Arc::new(log.clone()),
+            known: log.recent_chains(KNOWN_CHAINS).await?,
+            recent: recent_turns(log).await?,
+            library: self.lessons.library.clone(),
+            memory: self.memory(),
+            roots: Arc::clone(&self.site.roots),
+            serving: Arc::clone(serving),
+            privacy: Arc::clone(self.privacy),
+            services,
+            rollouts,
+        });
+        gateway.map_err(|error| in_file(error.into()))
     }
+
+    /// The store of memories, where something is remembered.
+    pub(super) fn memory(&self) -> Option<MemoryStore> {
+        let memory = &self.lessons.memory;
+        memory.config().enabled.then(|| memory.clone())
+    }
+
+    /// The gateway's own settings, with what it takes from other sections and from the environment.
+    fn config(&self) -> anyhow::Result<GatewayConfig> {
+        let all = &self.loaded.config;
+        let mut config = all.gateway.clone();
+        config.strict = all.turns.durability == Durability::Strict;
+        config.unrecorded = !all.turns.enabled;
+        if !self.policy.is_some() {
+            upstreams::without_policy(&mut config)?;
+        }
+        config.environment = upstreams::environment(&self.site.environment);
+        config.aws = upstreams::credentials(&self.site.environment);
+        upstreams::add_llm(&mut config.upstreams, &all.llm);
+        Ok(config)
+    }
+}
+
+/// The open rollouts, each of which ends at its deadline.
+async fn rollouts(log: &TurnLog, background: &Background) -> anyhow::Result<Arc<Rollouts>> {
     let rollouts = Rollouts::load(log.clone()).await?;
     let (late, ending) = (Arc::clone(&rollouts), background.ending.clone());
     let end_late_ones = async move {
         ending.run_until_cancelled(late.end_late_ones()).await;
     };
     background.tasks.spawn(end_late_ones);
-    Ok(Some(rollouts))
-}
-
-/// The gateway of the settings; it serves nobody yet.
-pub(super) async fn gateway(
-    plan: &StartPlan,
-    stores: &Stores,
-    state: &GatewayState,
-    services: Services,
-    background: &Background,
-) -> anyhow::Result<Gateway> {
-    let log = &stores.log;
-    let rollouts = rollouts(plan, log, background).await?;
-    let mut config = plan.loaded.config.gateway.clone();
-    let turns = &plan.loaded.config.turns;
-    config.strict = turns.durability == Durability::Strict;
-    config.unrecorded = !turns.enabled;
-    // Names the file as well, where a room refuses what stands there.
-    let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
-    if !plan.policy.is_some() {
-        upstreams::without_policy(&mut config).map_err(in_file)?;
-    }
-    config.environment = upstreams::environment(&plan.environment);
-    config.aws = upstreams::credentials(&plan.environment);
-    upstreams::add_llm(&mut config.upstreams, &plan.loaded.config.llm);
-    let gateway = Gateway::new(GatewayParts {
-        config,
-        log: Arc::new(log.clone()),
-        past: Arc::new(log.clone()),
-        known: log.recent_chains(KNOWN_CHAINS).await?,
-        recent: recent_turns(log).await?,
-        library: stores.library.clone(),
-        memory: Some(stores.memory.clone()).filter(|it| it.config().enabled),
-        roots: Arc::clone(&plan.roots),
-        serving: Arc::clone(&state.serving),
-        privacy: Arc::clone(&state.privacy),
-        services,
-        rollouts,
-    });
-    gateway.map_err(|error| in_file(error.into()))
+    Ok(rollouts)
 }
 
 /// The turns of the last hour, the newest first.

@@ -1,4 +1,4 @@
-//! The skill library, kept up with its folder.
+//! What was learned in words: the skill library, kept up with its folder, and the store of memories.
 
 use std::time::Duration;
 
@@ -7,8 +7,11 @@ use metaclaw_control::{
     forgetting::{self, Forgotten, KeptLessons},
     home::Home,
 };
-use metaclaw_settings::Loaded;
-use metaclaw_skills::{LearnError, Library, SettledLessons, SkillWarning, install_bank};
+use metaclaw_settings::Config;
+use metaclaw_skills::{
+    LearnError, Library, MemoryStore, SettledLessons, SkillWarning, install_bank,
+};
+use metaclaw_turns::TurnLog;
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
@@ -16,43 +19,63 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{parts::Stores, plan::StartPlan};
+use super::turn_log;
 
-/// How often the folder is looked at: works on network and container mounts too.
+/// How often the folder is scanned: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);
-/// A pause is at least so many times as long as the look before it, so that 50,000 skills or a slow
-/// mount do not keep a core busy.
-const PAUSE_PER_LOOK: u32 = 20;
-/// A look that takes longer is told of.
+/// A pause is at least so many times as long as the scan before it, so that 50,000 skills or a slow mount do not keep a
+/// core busy.
+const PAUSE_PER_SCAN: u32 = 20;
+/// A warning says that a scan takes longer than this.
 const LONG: Duration = Duration::from_secs(3);
 
 /// The skill library, and what of it cannot be used.
-pub(crate) fn library(loaded: &Loaded, home: &Home) -> (Library, Vec<SkillWarning>) {
-    let (skills, wishes) = (loaded.config.skills.clone(), loaded.config.wishes.clone());
+pub(crate) fn library(config: &Config, home: &Home) -> (Library, Vec<SkillWarning>) {
+    let (skills, wishes) = (config.skills.clone(), config.wishes.clone());
     let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
     Library::open(folder, skills, wishes)
 }
 
-/// The same, off the runtime's threads and with the skills that we ship; logs what cannot be used, or seems to be
-/// meant as something else than a folder of one of `agents`, and when reading takes long.
+/// The store of memories. It is there even with `memory.enabled: false`, for commands.
+pub(crate) fn memory(config: &Config, home: &Home) -> MemoryStore {
+    let config = config.memory.clone();
+    let folder = config.dir.clone().unwrap_or_else(|| home.memory());
+    MemoryStore::open(folder, config)
+}
+
+/// Opens both, and finishes what an earlier process left half done. Also returns what cannot be used.
+pub(super) async fn start(
+    config: &Config,
+    home: &Home,
+    log: &TurnLog,
+) -> anyhow::Result<(KeptLessons, Vec<String>)> {
+    let agents = turn_log::known_agents(config, log).await?;
+    let (kept, unusable) = open(config, home, agents).await?;
+    finish_forgetting(&kept, log, home).await;
+    Ok((kept, unusable))
+}
+
+/// Both, off the runtime's threads and with the skills that we ship; logs what cannot be used, or seems to be meant as
+/// something else than a folder of one of `agents`, and when reading takes long.
 pub(super) async fn open(
-    loaded: &Loaded,
+    config: &Config,
     home: &Home,
     agents: Vec<AgentId>,
-) -> anyhow::Result<(Library, Vec<String>)> {
-    let (loaded, home) = (loaded.clone(), home.clone());
+) -> anyhow::Result<(KeptLessons, Vec<String>)> {
+    let memory = memory(config, home);
+    let (config, home) = (config.clone(), home.clone());
     let open = move || {
-        install(&loaded, &home);
-        let (library, mut warnings) = library(&loaded, &home);
+        install(&config, &home);
+        let (library, mut warnings) = library(&config, &home);
         log_settled(library.settle_lessons());
         library.meet(agents);
         warnings.extend(library.rescan());
         (library, warnings)
     };
-    let (library, warnings) = look(open).await?;
+    let (library, warnings) = scan(open).await?;
     log_warnings(&warnings);
-    let warnings = warnings.iter().map(ToString::to_string);
-    Ok((library, warnings.collect()))
+    let warnings = warnings.iter().map(ToString::to_string).collect();
+    Ok((KeptLessons { library, memory }, warnings))
 }
 
 /// Says what a start found in the lessons and mended. Words of lessons do not belong into a log that may be kept.
@@ -77,17 +100,13 @@ fn log_settled(settled: Result<SettledLessons, LearnError>) {
 
 /// Removes incomplete files, and finishes the deletion of sessions that a kill or an error interrupted. If this fails,
 /// the next start tries again.
-pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
-    let kept = KeptLessons {
-        library: stores.library.clone(),
-        memory: stores.memory.clone(),
-    };
-    match forgetting::remove_drafts(&kept, &plan.home).await {
+async fn finish_forgetting(kept: &KeptLessons, log: &TurnLog, home: &Home) {
+    match forgetting::remove_drafts(kept, home).await {
         Ok(0) => {}
         Ok(n) => info!("removed {n} incomplete files of interrupted processes"),
         Err(error) => warn!("cannot remove incomplete files: {error:#}"),
     }
-    match forgetting::finish_forgetting(&stores.log, kept, &plan.home).await {
+    match forgetting::finish_forgetting(log, kept.clone(), home).await {
         Ok(None) => {}
         Ok(Some(Forgotten {
             n_sessions,
@@ -105,8 +124,8 @@ pub(super) async fn finish_forgetting(plan: &StartPlan, stores: &Stores) {
 }
 
 /// Puts the skills that we ship into our own folder; one that somebody chose is theirs.
-fn install(loaded: &Loaded, home: &Home) {
-    let skills = &loaded.config.skills;
+fn install(config: &Config, home: &Home) {
+    let skills = &config.skills;
     if !skills.enabled || skills.dir.is_some() {
         return;
     }
@@ -120,15 +139,15 @@ fn install(loaded: &Loaded, home: &Home) {
     }
 }
 
-/// Looks at the folder now and then.
+/// Scans the folder now and then.
 pub(super) async fn rescan(library: Library, ending: CancellationToken) {
-    let looks = async {
+    let scans = async {
         let mut pause = RESCAN;
         loop {
             tokio::time::sleep(pause).await;
-            let looking = library.clone();
+            let scanned = library.clone();
             let begun = Instant::now();
-            match look(move || looking.rescan()).await {
+            match scan(move || scanned.rescan()).await {
                 Ok(warnings) => log_warnings(&warnings),
                 Err(error) => warn!(%error, "the skill library could not be looked at"),
             }
@@ -136,25 +155,25 @@ pub(super) async fn rescan(library: Library, ending: CancellationToken) {
         }
     };
     // A scan of a mount that hangs never ends: it must not delay the shutdown.
-    ending.run_until_cancelled(looks).await;
+    ending.run_until_cancelled(scans).await;
 }
 
-fn pause_after(look: Duration) -> Duration {
-    RESCAN.max(look * PAUSE_PER_LOOK)
+fn pause_after(scan: Duration) -> Duration {
+    RESCAN.max(scan * PAUSE_PER_SCAN)
 }
 
 /// Runs `work` on a thread for blocking calls, with a warning when it takes long.
-async fn look<T: Send + 'static>(
+async fn scan<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
-    let mut looking = spawn_blocking(work);
-    if let Ok(done) = timeout(LONG, &mut looking).await {
+    let mut scanning = spawn_blocking(work);
+    if let Ok(done) = timeout(LONG, &mut scanning).await {
         return done;
     }
     warn!(
         "looking at the skills folder takes over {LONG:?}: is it very large, or on a slow mount?"
     );
-    looking.await
+    scanning.await
 }
 
 fn log_warnings(warnings: &[SkillWarning]) {
@@ -177,7 +196,7 @@ mod tests {
         let _log = tracing::subscriber::set_default(log.finish());
         let said = || std::fs::read_to_string(lines.path()).unwrap();
         let (free, busy) = std::sync::mpsc::channel::<()>();
-        let mut looking = pin!(look(move || busy.recv()));
+        let mut looking = pin!(scan(move || busy.recv()));
         for (wait, is_told) in [(LONG / 2, false), (LONG, true)] {
             let polled = poll_fn(|cx| Poll::Ready(looking.as_mut().poll(cx).is_pending()));
             assert!(polled.await);

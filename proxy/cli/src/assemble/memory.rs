@@ -1,11 +1,9 @@
-//! The store of memories, and the memory API, whose paths, bodies and answers are those of the Python original.
+//! The memory API, whose paths, bodies and answers are those of the Python original.
 
 use http::StatusCode;
 use metaclaw_chat::{AgentId, SessionId, now_ms};
-use metaclaw_control::home::Home;
 use metaclaw_gateway::{Answering, MemoryCall, MemoryService, ServiceError};
 use metaclaw_learner::{IngestedSession, Learner};
-use metaclaw_settings::Loaded;
 use metaclaw_skills::{
     BufferedTurn, MemoryError, MemoryScope, MemoryStore, memory_json, search_json, stats_json,
     summary_json,
@@ -18,13 +16,6 @@ use tokio::task::spawn_blocking;
 const LIMIT: usize = 20;
 /// The most hits of one search.
 const MAX_LIMIT: usize = 1_000;
-
-/// The store of the settings. It is there even with `memory.enabled: false`, for commands.
-pub(crate) fn memory(loaded: &Loaded, home: &Home) -> MemoryStore {
-    let config = loaded.config.memory.clone();
-    let folder = config.dir.clone().unwrap_or_else(|| home.memory());
-    MemoryStore::open(folder, config)
-}
 
 /// Answers `/v1/memory/..`.
 pub(super) struct MemoryAnswers {
@@ -204,18 +195,14 @@ fn stored(
             json!({"scope_id": memory.default_scope(), "consolidation": done})
         }
         ("POST", other) => {
-            return Err(ServiceError {
-                status: StatusCode::NOT_FOUND,
-                message: format!(
-                    "POST /v1/memory/{other} is not served: there are ingest, buffer_turn, flush_session, forget, retrieve and maintenance; `metaclaw memory add` stores a memory"
-                ),
-            });
+            let message = format!(
+                "POST /v1/memory/{other} is not served: there are ingest, buffer_turn, flush_session, forget, retrieve and maintenance; `metaclaw memory add` stores a memory"
+            );
+            return Err(failure(StatusCode::NOT_FOUND, message));
         }
         (method, path) => {
-            return Err(ServiceError {
-                status: StatusCode::METHOD_NOT_ALLOWED,
-                message: format!("/v1/memory/{path} does not take {method}"),
-            });
+            let message = format!("/v1/memory/{path} does not take {method}");
+            return Err(failure(StatusCode::METHOD_NOT_ALLOWED, message));
         }
     })
 }
@@ -263,26 +250,22 @@ fn n_added(read: &[IngestedSession]) -> usize {
 
 fn refused(error: MemoryError) -> ServiceError {
     match error {
-        MemoryError::Unknown(_) => ServiceError {
-            status: StatusCode::NOT_FOUND,
-            message: "memory not found".to_owned(),
-        },
+        MemoryError::Unknown(_) => failure(StatusCode::NOT_FOUND, "memory not found"),
         error => internal(&error),
     }
 }
 
 fn bad_field(message: &str) -> ServiceError {
-    ServiceError {
-        status: StatusCode::BAD_REQUEST,
-        message: message.to_owned(),
-    }
+    failure(StatusCode::BAD_REQUEST, message)
 }
 
 fn internal(error: &dyn std::error::Error) -> ServiceError {
-    ServiceError {
-        status: StatusCode::INTERNAL_SERVER_ERROR,
-        message: error.to_string(),
-    }
+    failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+fn failure(status: StatusCode, message: impl Into<String>) -> ServiceError {
+    let message = message.into();
+    ServiceError { status, message }
 }
 
 #[cfg(test)]

@@ -1,15 +1,11 @@
 //! What is used of a training server that takes money: what counts it, and what a day is likely to take.
 
-use std::sync::Arc;
-
 use metaclaw_chat::now_ms;
-use metaclaw_control::cloud_spend::{Meter, Prices};
+use metaclaw_control::cloud_spend::Prices;
 use metaclaw_learner::LearnerConfig;
-use metaclaw_settings::{Backend, Loaded};
+use metaclaw_settings::{Backend, Config};
 use metaclaw_trainer_api::tinker::client::TinkerTokens;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
-
-use super::{cloud::CloudSide, plan::StartPlan};
 
 /// Days that an estimate looks back.
 const DAYS: u32 = 7;
@@ -24,30 +20,11 @@ pub(crate) fn prices(backend: &Backend) -> Option<Prices> {
     })
 }
 
-/// What counts the tokens of a training server that takes money; none where there is none.
-pub(super) fn of(plan: &StartPlan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
-    let usage = Arc::clone(&cloud?.usage);
-    let prices = prices(&plan.loaded.config.rl);
-    let meter = Meter::open(usage, plan.home.cloud_spend(), prices);
-    Some(Arc::new(meter))
-}
-
-/// The estimate of what a day costs, which the start prints before the server is asked for anything.
-pub(super) async fn told(
-    plan: &StartPlan,
-    meter: Option<&Arc<Meter>>,
-    log: &TurnLog,
-) -> Option<String> {
-    meter?;
-    of_a_day(&plan.loaded, log).await
-}
-
 /// About what a day will take at the training server of these settings; none where the log has no last days.
-pub(crate) async fn of_a_day(loaded: &Loaded, log: &TurnLog) -> Option<String> {
-    let prices = prices(&loaded.config.rl);
-    let learner = &loaded.config.learner;
-    let told = estimate(log, learner, prices.as_ref(), now_ms()).await;
-    told.ok().flatten()
+pub(crate) async fn estimate_day(config: &Config, log: &TurnLog) -> Option<String> {
+    let prices = prices(&config.rl);
+    let day = estimate(log, &config.learner, prices.as_ref(), now_ms()).await;
+    day.ok().flatten()
 }
 
 /// About what a day will take, by what the chats of the last days were, in words; none where there were none.
@@ -68,8 +45,8 @@ async fn estimate(
     let first = today.saturating_sub(DAYS);
     let mut counts = DailyCounts::default();
     let counted = log.statistics(first).await?;
-    for it in counted {
-        counts += it.counts;
+    for day in counted {
+        counts += day.counts;
     }
     let (read, sampled) = (counts.tokens_in, counts.tokens_out);
     if read + sampled == 0 {

@@ -1,126 +1,37 @@
 //! What the rooms behind the chat count, as `/metrics` shows it: the gateway knows none of them.
 
-use std::collections::BTreeMap;
-
 use metaclaw_gateway::{Series, SeriesValue};
 use metaclaw_learner::{Learner, LearnerCounts, StepReport};
 use metaclaw_llm::{AskCounts, ChatClient};
-use metaclaw_skills::{LessonState, Library};
+use metaclaw_skills::{Lesson, LessonState, Library};
 use metaclaw_turns::{BreakCounts, TurnLog};
 
-/// A metric: its name, what it says, and what may become of it.
-type Metric = (&'static str, &'static str, MetricKind);
-type Label = (&'static str, &'static str);
-type MetricKind = fn(u64) -> SeriesValue;
-
+/// The names, kinds and helps of all metrics.
+const METRICS: &str = include_str!("../../data/metrics.tsv");
 /// Agents that have series of their own.
 const MAX_AGENTS: usize = 64;
 
-const VERDICTS: Metric = (
-    "verdicts",
-    "Verdicts that rules and the judge's model have given",
-    SeriesValue::Counter,
-);
-const JUDGE_REQUESTS: Metric = (
-    "judge_requests",
-    "Requests to the judge's model, each attempt of each vote",
-    SeriesValue::Counter,
-);
-const JUDGE_FAILURES: Metric = (
-    "judge_failures",
-    "Requests to the judge's model that brought no answer",
-    SeriesValue::Counter,
-);
-const JUDGE_TOKENS: Metric = (
-    "judge_tokens",
-    "Tokens that the judge's model was asked and has answered",
-    SeriesValue::Counter,
-);
-const JUDGE_QUEUE: Metric = (
-    "judge_queue_turns",
-    "Turns that wait for a verdict",
-    SeriesValue::Gauge,
-);
-const SAMPLES: Metric = (
-    "training_queue_samples",
-    "Samples that wait for a batch",
-    SeriesValue::Gauge,
-);
-const STEPS: Metric = (
-    "training_steps",
-    "Training steps by what came of them",
-    SeriesValue::Counter,
-);
-const LESSONS: Metric = (
-    "lessons",
-    "Lessons of all agents by what became of them",
-    SeriesValue::Gauge,
-);
+const LESSON_STATES: [&str; 6] = [
+    "state=in_force",
+    "state=replaced",
+    "state=noted",
+    "state=review",
+    "state=undone",
+    "state=forgotten",
+];
 
-const PREFIX_BREAKS: Metric = (
-    "prefix_breaks",
-    "Prompts that broke with an earlier prompt of their session, by who changed them",
-    SeriesValue::Counter,
-);
-const TRAINED_SAMPLES: Metric = (
-    "trained_samples",
-    "Samples that steps were made of",
-    SeriesValue::Counter,
-);
-const TRAINED_TURNS: Metric = (
-    "trained_turns",
-    "Turns that steps took",
-    SeriesValue::Counter,
-);
-const TRAINED_TOKENS: Metric = (
-    "trained_tokens",
-    "Ids that the model read in steps",
-    SeriesValue::Counter,
-);
-const SKIPPED_STEPS: Metric = (
-    "skipped_training_steps",
-    "Steps whose gradient was out of line and was dropped",
-    SeriesValue::Counter,
-);
-
-/// A number of an agent's last step: its metric's name, what it says, and where it stands.
-type StepMetric = (&'static str, &'static str, fn(&StepReport) -> f64);
+/// A number of an agent's last step: its metric, and where it stands.
+type StepMetric = (&'static str, fn(&StepReport) -> f64);
 const LAST_STEP: [StepMetric; 7] = [
-    (
-        "policy_version",
-        "Optimiser steps behind an agent's newest weights",
-        |step| step.step as f64,
-    ),
-    (
-        "training_step_loss",
-        "Loss of an agent's last step",
-        |step| step.numbers.loss,
-    ),
-    (
-        "training_step_reward",
-        "Mean score of the turns of an agent's last step",
-        |step| step.batch.reward.mean,
-    ),
-    (
-        "training_step_advantage",
-        "Mean advantage in an agent's last step",
-        |step| step.batch.advantage.mean,
-    ),
-    (
-        "training_step_grad_norm",
-        "Gradient norm of an agent's last step, before clipping",
-        |step| step.numbers.grad_norm,
-    ),
-    (
-        "training_step_learning_rate",
-        "Learning rate of an agent's last step",
-        |step| step.numbers.learning_rate,
-    ),
-    (
-        "training_step_seconds",
-        "From taking its turns to serving its adapter, of an agent's last step",
-        |step| step.seconds,
-    ),
+    ("policy_version", |step| step.step as f64),
+    ("training_step_loss", |step| step.numbers.loss),
+    ("training_step_reward", |step| step.batch.reward.mean),
+    ("training_step_advantage", |step| step.batch.advantage.mean),
+    ("training_step_grad_norm", |step| step.numbers.grad_norm),
+    ("training_step_learning_rate", |step| {
+        step.numbers.learning_rate
+    }),
+    ("training_step_seconds", |step| step.seconds),
 ];
 
 /// The rooms that count.
@@ -149,62 +60,50 @@ impl MetricSources {
 /// What each agent's last step was like.
 fn of_steps(steps: &[StepReport]) -> Vec<Series> {
     let steps = &steps[..steps.len().min(MAX_AGENTS)];
-    let of = |(name, help, read): StepMetric| {
+    let series = |(name, read): StepMetric| {
         let series = move |step: &StepReport| Series {
             name,
-            help,
+            help: kind_and_help(name).1,
             label: Some(("agent", step.agent.to_string().into())),
             value: SeriesValue::Measure(read(step)),
         };
         steps.iter().map(series)
     };
-    LAST_STEP.into_iter().flat_map(of).collect()
+    LAST_STEP.into_iter().flat_map(series).collect()
 }
 
 /// Prompts that a provider's cache could serve only in part, by who changed them.
 fn of_prompts(counts: BreakCounts) -> [Series; 3] {
     [
-        one(PREFIX_BREAKS, Some(("by", "own")), counts.own),
-        one(PREFIX_BREAKS, Some(("by", "client")), counts.client),
-        one(PREFIX_BREAKS, Some(("by", "upstream")), counts.upstream),
+        one("prefix_breaks", "by=own", counts.own),
+        one("prefix_breaks", "by=client", counts.client),
+        one("prefix_breaks", "by=upstream", counts.upstream),
     ]
 }
 
 fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
+    let sample = |method, n: usize| one("training_queue_samples", method, n as u64);
     vec![
-        one(VERDICTS, Some(("score", "-1")), counts.n_bad),
-        one(VERDICTS, Some(("score", "0")), counts.n_unclear),
-        one(VERDICTS, Some(("score", "1")), counts.n_good),
-        one(JUDGE_REQUESTS, None, asked.requests),
-        one(JUDGE_FAILURES, None, asked.failures),
-        one(JUDGE_TOKENS, Some(("kind", "prompt")), asked.prompt_tokens),
-        one(
-            JUDGE_TOKENS,
-            Some(("kind", "completion")),
-            asked.completion_tokens,
+        one("verdicts", "score=-1", counts.n_bad),
+        one("verdicts", "score=0", counts.n_unclear),
+        one("verdicts", "score=1", counts.n_good),
+        one("judge_requests", "", asked.requests),
+        one("judge_failures", "", asked.failures),
+        one("judge_tokens", "kind=prompt", asked.prompt_tokens),
+        one("judge_tokens", "kind=completion", asked.completion_tokens),
+        one("judge_queue_turns", "", counts.n_waiting as u64),
+        sample("method=context_distillation", counts.n_redo),
+        sample(
+            "method=context_distillation_unanswered",
+            counts.n_unanswered,
         ),
-        one(JUDGE_QUEUE, None, counts.n_waiting as u64),
-        one(
-            SAMPLES,
-            Some(("method", "context_distillation")),
-            counts.n_redo as u64,
-        ),
-        one(
-            SAMPLES,
-            Some(("method", "context_distillation_unanswered")),
-            counts.n_unanswered as u64,
-        ),
-        one(
-            SAMPLES,
-            Some(("method", "binary_rl")),
-            counts.n_binary_rl as u64,
-        ),
-        one(STEPS, Some(("outcome", "trained")), counts.n_steps),
-        one(STEPS, Some(("outcome", "refused")), counts.n_refused),
-        one(SKIPPED_STEPS, None, counts.n_skipped),
-        one(TRAINED_SAMPLES, None, counts.n_trained_samples),
-        one(TRAINED_TURNS, None, counts.n_trained_turns),
-        one(TRAINED_TOKENS, None, counts.n_trained_tokens),
+        sample("method=binary_rl", counts.n_binary_rl),
+        one("training_steps", "outcome=trained", counts.n_steps),
+        one("training_steps", "outcome=refused", counts.n_refused),
+        one("skipped_training_steps", "", counts.n_skipped),
+        one("trained_samples", "", counts.n_trained_samples),
+        one("trained_turns", "", counts.n_trained_turns),
+        one("trained_tokens", "", counts.n_trained_tokens),
     ]
 }
 
@@ -213,38 +112,44 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     let Ok(lessons) = library.journal() else {
         return Vec::new();
     };
-    let states = [
-        "in_force",
-        "replaced",
-        "noted",
-        "review",
-        "undone",
-        "forgotten",
-    ];
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for lesson in lessons {
-        let state = match lesson.state {
-            LessonState::InForce => "in_force",
-            LessonState::Replaced { .. } => "replaced",
-            LessonState::Noted => "noted",
-            LessonState::Review { .. } => "review",
-            LessonState::Undone => "undone",
-            LessonState::Forgotten => "forgotten",
-        };
-        *counts.entry(state).or_default() += 1;
-    }
-    let count = |state: &str| counts.get(state).copied().unwrap_or_default();
-    let series = states.map(|state| one(LESSONS, Some(("state", state)), count(state)));
+    let label = |lesson: &Lesson| match lesson.state {
+        LessonState::InForce => "state=in_force",
+        LessonState::Replaced { .. } => "state=replaced",
+        LessonState::Noted => "state=noted",
+        LessonState::Review { .. } => "state=review",
+        LessonState::Undone => "state=undone",
+        LessonState::Forgotten => "state=forgotten",
+    };
+    let count = |state: &str| {
+        lessons
+            .iter()
+            .filter(|lesson| label(lesson) == state)
+            .count()
+    };
+    let series = LESSON_STATES.map(|state| one("lessons", state, count(state) as u64));
     series.into()
 }
 
-fn one((name, help, kind): Metric, label: Option<Label>, value: u64) -> Series {
+/// `label` is `name=value`, or empty for none.
+fn one(name: &'static str, label: &'static str, value: u64) -> Series {
+    let (kind, help) = kind_and_help(name);
     Series {
         name,
         help,
-        label: label.map(|(name, value)| (name, value.into())),
-        value: kind(value),
+        label: label
+            .split_once('=')
+            .map(|(name, value)| (name, value.into())),
+        value: match kind {
+            "gauge" => SeriesValue::Gauge(value),
+            _ => SeriesValue::Counter(value),
+        },
     }
+}
+
+fn kind_and_help(name: &str) -> (&'static str, &'static str) {
+    let mut rows = METRICS.lines().filter_map(|line| line.split_once('\t'));
+    let row = rows.find_map(|(known, row)| (known == name).then_some(row));
+    row.and_then(|row| row.split_once('\t')).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -292,7 +197,7 @@ mod tests {
     fn the_numbers_of_the_last_step_are_told_by_agent_and_agents_are_bounded() {
         let series = of_steps(&vec![step(); 100]);
         assert_eq!(series.len(), LAST_STEP.len() * MAX_AGENTS);
-        let found = |name: &str| series.iter().find(|it| it.name == name).unwrap();
+        let found = |name: &str| series.iter().find(|one| one.name == name).unwrap();
         let rate = found("training_step_learning_rate");
         assert_eq!(rate.value, SeriesValue::Measure(5e-4));
         assert_eq!(rate.label, Some(("agent", "main".into())));
@@ -307,16 +212,17 @@ mod tests {
         series.extend(of_steps(&[step()]));
         series.extend(of_lessons(&library));
         series.extend(of_prompts(BreakCounts::default()));
-        let shown = series.iter().map(|it| {
-            let (end, kind) = match it.value {
+        let shown = series.iter().map(|one| {
+            let (end, kind) = match one.value {
                 SeriesValue::Counter(_) => ("_total", "counter"),
                 SeriesValue::Gauge(_) | SeriesValue::Measure(_) => ("", "gauge"),
             };
-            let label = it
+            assert!(!one.help.is_empty(), "{} is not described", one.name);
+            let label = one
                 .label
                 .as_ref()
                 .map_or_else(String::new, |(name, _)| format!("`{name}`"));
-            format!("`metaclaw_{}{end}` | {kind} | {label}", it.name)
+            format!("`metaclaw_{}{end}` | {kind} | {label}", one.name)
         });
         let text = include_str!("../../../../docs/operating/metrics.md");
         let (_, table) = text.split_once("\n## ").unwrap();
@@ -352,8 +258,8 @@ mod tests {
             ("review", 0),
             ("undone", 1),
             ("forgotten", 0),
-        ];
-        let expected = expected.map(|(state, n)| (state.into(), SeriesValue::Gauge(n)));
+        ]
+        .map(|(state, n)| (state.into(), SeriesValue::Gauge(n)));
         assert_eq!(counts, expected);
     }
 }

@@ -9,30 +9,33 @@ use metaclaw_control::{
     schedule_state::saved,
 };
 use metaclaw_llm::http_client;
-use metaclaw_schedule::{Displays, KeyboardWatch, POWER_SUPPLIES, Schedule, on_battery};
+use metaclaw_schedule::{
+    Displays, KeyboardWatch, POWER_SUPPLIES, Schedule, SchedulerConfig, on_battery,
+};
 use metaclaw_turns::TurnLog;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::{calendars::Calendars, google::GoogleCalendar};
-use super::{parts::Background, plan::StartPlan};
+use super::background::Background;
+use crate::site::Site;
 
 mod calendars;
 mod google;
 
-/// Between two looks at the keyboard and the power supplies.
+/// How often the keyboard and the power supplies are checked.
 const EVERY: Duration = Duration::from_secs(20);
-/// Before the second one.
+/// The pause between the first check and the second one: by then the display has answered for the first time.
 const FIRST: Duration = Duration::from_secs(1);
-/// Between two looks at the calendars, as the original has it.
+/// How often the calendars are read, as the original has it.
 const CALENDARS_EVERY: Duration = Duration::from_secs(30 * 60);
-/// Looks after which what is known is written down though nothing changed.
+/// Checks after which what is known is written down though nothing changed.
 const SAVE_AFTER: u32 = 15;
 /// The shortest idle time that a compositor is asked to tell.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 
-/// What looks at the facts.
-struct Looks {
+/// Keeps the facts behind the window true.
+struct FactKeeper {
     schedule: Schedule,
     log: TurnLog,
     keyboard: KeyboardWatch,
@@ -41,34 +44,34 @@ struct Looks {
 
 /// Reads what an earlier process knew, and starts the tasks that keep it true.
 pub(super) async fn start(
-    plan: &StartPlan,
+    config: &SchedulerConfig,
+    site: &Site,
     log: &TurnLog,
     background: &Background,
 ) -> anyhow::Result<Schedule> {
     let Background { tasks, ending } = background;
-    let config = plan.loaded.config.scheduler.clone();
-    let client = http_client(&plan.roots).context("scheduler.ics")?;
+    let client = http_client(&site.roots).context("scheduler.ics")?;
     let google = config.calendar.enabled.then(|| {
         let token = config.calendar.token_path.clone();
-        GoogleCalendar::new(token.unwrap_or_else(|| plan.home.calendar_token()))
+        GoogleCalendar::new(token.unwrap_or_else(|| site.home.calendar_token()))
     });
-    let calendars = Calendars::new(&config, google, client);
+    let calendars = Calendars::new(config, google, client);
     let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);
-    let schedule = Schedule::local(config, saved(&plan.home));
-    let displays = Displays::new(|name| plan.environment.get(name));
-    let looks = Looks {
+    let schedule = Schedule::local(config.clone(), saved(&site.home));
+    let displays = Displays::new(|name| site.environment.get(name));
+    let keeper = FactKeeper {
         schedule: schedule.clone(),
         log: log.clone(),
         keyboard: KeyboardWatch::start(displays, idle).context("the keyboard's thread")?,
-        home: plan.home.clone(),
+        home: site.home.clone(),
     };
-    looks.look().await;
-    tasks.spawn(looks.run(ending.clone()));
+    keeper.check().await;
+    tasks.spawn(keeper.run(ending.clone()));
     if let Some(mut calendars) = calendars {
-        let (told, ending) = (schedule.clone(), ending.clone());
+        let (schedule, ending) = (schedule.clone(), ending.clone());
         let reading = async move {
             loop {
-                calendars.read(&told).await;
+                calendars.read(&schedule).await;
                 tokio::time::sleep(CALENDARS_EVERY).await;
             }
         };
@@ -80,38 +83,37 @@ pub(super) async fn start(
     Ok(schedule)
 }
 
-// === impl Looks ===
+// === impl FactKeeper ===
 
-impl Looks {
-    /// Looks now and then, until `ending`; what is known is written down when the window opens or closes, now and then,
+impl FactKeeper {
+    /// Checks the facts now and then, until `ending`; what is known is written down when the window opens or closes, now and then,
     /// and at the end.
     async fn run(self, ending: CancellationToken) {
         let mut was_open = None;
-        let mut n_looks = 0;
-        // By then the display has answered for the first time.
+        let mut n_checks = 0;
         let mut pause = FIRST;
         loop {
             let sleep = tokio::time::sleep(pause);
             pause = EVERY;
             if ending.run_until_cancelled(sleep).await.is_none() {
-                self.look().await;
+                self.check().await;
                 return self.save().await;
             }
-            let is_open = self.look().await;
+            let is_open = self.check().await;
             if was_open != Some(is_open) {
                 let window = self.schedule.window(now_ms(), None);
                 info!("the window for learning that costs something: {window}");
             }
-            if was_open != Some(is_open) || n_looks >= SAVE_AFTER {
+            if was_open != Some(is_open) || n_checks >= SAVE_AFTER {
                 self.save().await;
-                (was_open, n_looks) = (Some(is_open), 0);
+                (was_open, n_checks) = (Some(is_open), 0);
             }
-            n_looks += 1;
+            n_checks += 1;
         }
     }
 
-    /// One look; whether the window is open.
-    async fn look(&self) -> bool {
+    /// Checks the facts once; returns whether the window is open.
+    async fn check(&self) -> bool {
         self.schedule.set_keyboard(self.keyboard.latest());
         self.schedule
             .set_power(on_battery(Path::new(POWER_SUPPLIES)));
@@ -127,12 +129,10 @@ impl Looks {
     }
 
     async fn save(&self) {
-        let (path, text) = (
-            self.home.scheduler_state(),
-            self.schedule.save(now_ms()).text(),
-        );
-        let written = tokio::task::spawn_blocking(move || write_private(&path, text.as_bytes()));
-        match written.await {
+        let path = self.home.scheduler_state();
+        let text = self.schedule.save(now_ms()).text();
+        let write = move || write_private(&path, text.as_bytes());
+        match tokio::task::spawn_blocking(write).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(%error, "scheduler_state.json cannot be written"),
             Err(error) => warn!(%error, "writing scheduler_state.json panicked"),

@@ -4,7 +4,7 @@ mod bucket;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, bail};
 use metaclaw_chat::{Secret, now_ms};
 use metaclaw_skills::{
     FolderStore, Library, ShareConfig, ShareKey, ShareReport, ShareStore, ShareSync,
@@ -14,29 +14,29 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::bucket::BucketStore;
-use super::{parts::Background, plan::StartPlan};
-use crate::environment::Environment;
+use super::background::Background;
+use crate::{environment::Environment, site::Site};
 
 /// The shortest interval that is used. A shorter `skills.share.interval` would only keep the disk busy.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Begins to share, if `skills.share.folder` or `skills.share.bucket` is set.
 pub(super) fn start(
-    plan: &StartPlan,
+    config: &ShareConfig,
+    site: &Site,
     library: &Library,
     background: &Background,
 ) -> anyhow::Result<()> {
-    let config = &plan.loaded.config.skills.share;
     let Background { tasks, ending } = background;
     let store: Box<dyn ShareStore> = match (&config.folder, &config.bucket) {
         (None, None) => return Ok(()),
         (Some(folder), None) => Box::new(FolderStore::new(folder, library.dir())),
-        (None, Some(place)) => Box::new(BucketStore::new(plan, place, ending.clone())?),
+        (None, Some(place)) => Box::new(BucketStore::new(config, site, place, ending.clone())?),
         (Some(_), Some(_)) => bail!(
             "skills.share.folder and skills.share.bucket are both set, and skills are shared in one place: remove one"
         ),
     };
-    let key = key(config, &plan.environment)?;
+    let key = key(config, &site.environment)?;
     let sync = ShareSync::new(library.clone(), store, config, key);
     tasks.spawn(run(sync, config.interval.0.max(SHORTEST), ending.clone()));
     Ok(())
@@ -44,15 +44,13 @@ pub(super) fn start(
 
 fn key(config: &ShareConfig, environment: &Environment) -> anyhow::Result<Option<ShareKey>> {
     let key = match (&config.key, &config.key_env) {
-        (Some(key), _) => Some(key.clone()),
-        (None, Some(name)) => {
-            let unset =
-                || anyhow!("skills.share.key_env names the variable {name}, which is not set");
-            Some(Secret::from(environment.get(name).ok_or_else(unset)?))
-        }
-        (None, None) => None,
+        (Some(key), _) => key.clone(),
+        (None, Some(name)) => Secret::from(environment.get(name).with_context(|| {
+            format!("skills.share.key_env names the variable {name}, which is not set")
+        })?),
+        (None, None) => return Ok(None),
     };
-    Ok(key.as_ref().map(ShareKey::new).transpose()?)
+    Ok(Some(ShareKey::new(&key)?))
 }
 
 /// Shares skills every `interval`, until `ending` is cancelled.
@@ -104,8 +102,7 @@ fn log(report: &ShareReport, told: &BTreeSet<String>) -> BTreeSet<String> {
         info!("{n} shared skills wait for your review  (metaclaw skills review)");
     }
     let withheld = report.withheld.iter().map(|it| format!("not shared: {it}"));
-    let problems = report.problems.iter().cloned().chain(withheld);
-    let problems: BTreeSet<String> = problems.collect();
+    let problems: BTreeSet<String> = report.problems.iter().cloned().chain(withheld).collect();
     for problem in problems.difference(told) {
         warn!("skills.share: {problem}");
     }

@@ -3,20 +3,24 @@
 use std::{io, path::Path};
 
 use metaclaw_chat::{AgentId, Message};
-use metaclaw_learner::{Ask, Evolver, Judge};
-use metaclaw_llm::BudgetConfig;
+use metaclaw_control::forgetting::KeptLessons;
+use metaclaw_learner::{Ask, Evolver, Judge, Listener};
 use metaclaw_reward::Policy::OpenclawRl;
 use metaclaw_settings::{Layer, Loaded, Policy};
 use metaclaw_test_kit::{Reply, Server};
+use metaclaw_trainer_api::{BackendError, wire::Health};
 use metaclaw_turns::{TurnLog, TurnsConfig};
+use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::{agent::AgentLink, banner::JudgedWith, environment::Environment, roots};
+use crate::{asked::Judging, environment::Environment};
+
+mod golden;
 
 const LLM: &str = "llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: k}\n";
 
 /// What a start in the home `dir` with these settings begins with; OpenClaw's file may lie there.
-fn plan(dir: &Path, text: &str) -> StartPlan {
+fn start(dir: &Path, text: &str) -> Start {
     let layer = Layer::text(dir.join("config.yaml"), text).unwrap();
     let loaded = Loaded::new(vec![layer]).unwrap();
     let openclaw = dir.join("openclaw.json").display().to_string();
@@ -24,43 +28,55 @@ fn plan(dir: &Path, text: &str) -> StartPlan {
     let home = Home::at(dir.join("home"));
     let policy = Policy::from_config(&loaded.config, dir).unwrap();
     let (lines, _guard) = tracing_appender::non_blocking(io::sink());
-    StartPlan {
+    Start {
         config_name: dir.join("config.yaml"),
         agent: AgentLink::new(&home, &environment, &loaded.config, &policy, true),
-        home,
-        environment,
+        site: Site::new(home, environment),
         loaded,
         policy,
-        roots: roots::load(),
         listens_on_stdin: false,
         dropped_lines: lines.error_counter(),
     }
 }
 
-fn budget(plan: &StartPlan) -> Arc<TokenBudget> {
-    let log = TurnLog::open(&plan.home.turns(), &TurnsConfig::default()).unwrap();
-    Arc::new(TokenBudget::open(
-        BudgetConfig::default(),
-        plan.home.spend(),
-        log,
-    ))
+/// Makes something of a learner with these settings.
+fn made<T>(text: &str, make: impl FnOnce(LearningMaker<'_>) -> T) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    let Start {
+        loaded,
+        policy,
+        site,
+        ..
+    } = start(dir.path(), text);
+    let config = &loaded.config;
+    let log = TurnLog::open(&site.home.turns(), &TurnsConfig::default()).unwrap();
+    let budget = TokenBudget::open(config.budget.clone(), site.home.spend(), log.clone());
+    let tasks = TaskTracker::new();
+    let (_, training) = Training::prepare(config, &policy, &site, &log, &tasks).unwrap();
+    let kept = KeptLessons {
+        library: library(config, &site.home).0,
+        memory: memory(config, &site.home),
+    };
+    make(LearningMaker {
+        config,
+        policy: &policy,
+        site: &site,
+        log: &log,
+        lessons: &kept,
+        budget: &Arc::new(budget),
+        training: &training,
+    })
 }
 
-fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = plan(dir.path(), text);
-    let settings = plan.loaded.config.learner.clone();
-    let serving = Serving::new(|_: &str| ());
-    let training = TrainingSide::new(&plan, &serving)?;
-    let policy = compare::policy_address(&plan, &training);
-    let (judge, with, _) = learner::judge(&plan, &settings, &budget(&plan), policy)?;
-    Ok((judge, with))
+fn judge(text: &str) -> anyhow::Result<(Judge, Judging)> {
+    made(text, |learning| {
+        let (judge, _) = learning.judge()?;
+        Ok((judge, Judging::from_config(learning.config)?))
+    })
 }
 
 fn evolver(text: &str) -> Option<Evolver> {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = plan(dir.path(), text);
-    Some(evolver::evolver(&plan, &budget(&plan)).unwrap()?.0)
+    made(text, |learning| learning.evolver().unwrap())
 }
 
 async fn why_not(model: &dyn Ask) -> String {
@@ -69,23 +85,23 @@ async fn why_not(model: &dyn Ask) -> String {
 
 #[test]
 fn judge_kind_says_who_judges() {
-    let with = |text: &str| judge(&format!("{LLM}{text}")).map(|it| it.1);
-    assert!(matches!(with("").unwrap(), JudgedWith::Model { .. }));
+    let with = |text: &str| judge(&format!("{LLM}{text}")).map(|(_, judging)| judging);
+    assert!(matches!(with("").unwrap(), Judging::Models { .. }));
     let rules = "judge: {kind: rules, rules: [{on: reply, max_words: 40, score: 1}]}\n";
-    assert_eq!(with(rules).unwrap(), JudgedWith::Rules(1));
-    assert_eq!(with("judge: {kind: off}\n").unwrap(), JudgedWith::Nobody);
-    assert_eq!(judge("").unwrap().1, JudgedWith::Rules(0));
+    assert_eq!(with(rules).unwrap(), Judging::Rules);
+    assert_eq!(with("judge: {kind: off}\n").unwrap(), Judging::Nobody);
+    assert_eq!(judge("").unwrap().1, Judging::Rules);
     let error = judge("judge: {kind: llm}\n").unwrap_err().to_string();
     assert!(error.contains("needs a model to ask"), "{error}");
     let function = "judge: {kind: http, url: 'http://127.0.0.1:9/score'}\n";
     let url = "http://127.0.0.1:9/score".to_owned();
-    assert_eq!(with(function).unwrap(), JudgedWith::Function { url });
+    assert_eq!(with(function).unwrap(), Judging::Function(url));
     let error = with("judge: {kind: http}\n").unwrap_err().to_string();
     assert!(error.contains("needs judge.url"), "{error}");
     let remote =
         "rl: {remote_url: 'http://127.0.0.1:9'}\njudge: {kind: base, policy: openclaw_rl}\n";
-    let (base, told) = judge(remote).unwrap();
-    assert_eq!(told, JudgedWith::Base);
+    let (base, judging) = judge(remote).unwrap();
+    assert_eq!(judging, Judging::Base);
     assert!(
         matches!(
             base,
@@ -108,16 +124,16 @@ fn judge_kind_says_who_judges() {
 
 /// What the banner adds of who hears wishes beside the judge; none where nobody does.
 fn heard_with(text: &str) -> Option<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = plan(dir.path(), text);
-    let settings = plan.loaded.config.learner.clone();
-    let serving = Serving::new(|_: &str| ());
-    let training = TrainingSide::new(&plan, &serving).unwrap();
-    let policy = || compare::policy_address(&plan, &training);
-    let budget = budget(&plan);
-    let (judge, ..) = learner::judge(&plan, &settings, &budget, policy()).unwrap();
-    let heard_by = listener::listener(&plan, &judge, &settings.judge, &budget, policy()).unwrap();
-    heard_by.map(|(_, told)| told)
+    made(text, |learning| {
+        let about = banner::about(learning.config, learning.policy).unwrap();
+        let listener = learning.listener().unwrap();
+        let (_, heard) = about.leaves.split_once(", what you type ->")?;
+        assert!(matches!(
+            listener,
+            Some(Listener::Model(_) | Listener::Policy { .. })
+        ));
+        Some(format!(", what you type ->{heard}"))
+    })
 }
 
 #[test]
@@ -148,7 +164,7 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
 
 #[test]
 fn skills_are_written_where_that_is_wanted() {
-    let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|it| it.every_n_turns);
+    let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|evolver| evolver.every_n_turns);
     assert_eq!(every(""), Some(10));
     assert_eq!(every("skills: {evolution_every_n_turns: 7}\n"), Some(7));
     for never in [
@@ -160,6 +176,16 @@ fn skills_are_written_where_that_is_wanted() {
         assert_eq!(every(never), None, "{never}");
     }
     assert!(evolver("").is_none(), "nobody can be asked");
+}
+
+/// What the training server of these settings says of itself.
+async fn health(dir: &Path, text: &str) -> Result<Health, BackendError> {
+    let start = start(dir, text);
+    let log = TurnLog::open(&start.site.home.turns(), &TurnsConfig::default()).unwrap();
+    let (config, tasks) = (&start.loaded.config, TaskTracker::new());
+    let prepared = Training::prepare(config, &start.policy, &start.site, &log, &tasks);
+    let (_, training) = prepared.unwrap();
+    training.room.backend.unwrap().health().await
 }
 
 /// A server that takes connections and never answers.
@@ -187,9 +213,7 @@ async fn deadlines_are_those_of_the_settings() {
 
     let dir = tempfile::tempdir().unwrap();
     let text = format!("rl: {{remote_url: '{url}', remote_timeout_s: 11}}\n");
-    let plan = plan(dir.path(), &text);
-    let training = TrainingSide::new(&plan, &Serving::new(|_: &str| ())).unwrap();
-    let error = training.backend.unwrap().health().await.unwrap_err();
+    let error = health(dir.path(), &text).await.unwrap_err();
     let said = error.to_string();
     assert!(said.ends_with("within 11s"), "{said}");
 }
@@ -209,10 +233,7 @@ async fn each_server_is_shown_its_own_key() {
 
     let dir = tempfile::tempdir().unwrap();
     let text = format!("rl: {{remote_url: '{url}', remote_api_key: k3}}\n");
-    let plan = plan(dir.path(), &text);
-    let training = TrainingSide::new(&plan, &Serving::new(|_: &str| ())).unwrap();
-    let backend = training.backend.unwrap();
-    backend.health().await.unwrap_err();
+    health(dir.path(), &text).await.unwrap_err();
     assert_eq!(server.asked()[1].header("authorization"), Some("Bearer k3"));
 }
 
@@ -224,13 +245,14 @@ async fn skills_dir_is_the_folder_of_skills() {
     let skill = "---\nname: mail\ndescription: Drafting an email\n---\nDo it.\n";
     std::fs::write(mine.join("SKILL.md"), skill).unwrap();
     for (text, is_mine) in [("skills: {dir: mine}\n", true), ("", false)] {
-        let StartPlan { loaded, home, .. } = plan(dir.path(), text);
-        let (library, warnings) = lessons::open(&loaded, &home, Vec::new()).await.unwrap();
+        let Start { loaded, site, .. } = start(dir.path(), text);
+        let (config, home) = (&loaded.config, &site.home);
+        let (kept, warnings) = lessons::open(config, home, Vec::new()).await.unwrap();
         assert_eq!(warnings, [""; 0]);
-        let skills = library.skills(&AgentId::default_agent());
+        let skills = kept.library.skills(&AgentId::default_agent());
         let has_mine = skills
             .iter()
-            .any(|it| it.description == "Drafting an email");
+            .any(|skill| skill.description == "Drafting an email");
         assert_eq!((has_mine, skills.len() == 1), (is_mine, is_mine), "{text}");
         // The bank is put into our own folder, and into nobody else's.
         assert_eq!(home.skills().exists(), !is_mine);
@@ -248,12 +270,14 @@ fn claw_type_says_whose_file_is_changed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("openclaw.json");
         std::fs::write(&file, text).unwrap();
-        let plan = plan(dir.path(), &format!("{LLM}{claw}"));
-        let surroundings = crate::agent::surroundings(&plan.environment);
+        let start = start(dir.path(), &format!("{LLM}{claw}"));
+        let surroundings = crate::agent::surroundings(&start.site.environment);
         let found = metaclaw_wiring::detect(&surroundings).unwrap().unwrap();
-        crate::agent::wiring(&plan.home).accept(&found).unwrap();
-        let pointed = plan.agent.point(([127, 0, 0, 1], 30_000).into());
-        assert_eq!(pointed.is_some_and(|it| it.asks_us), is_pointed, "{claw}");
+        crate::agent::wiring(&start.site.home)
+            .accept(&found)
+            .unwrap();
+        let pointed = start.agent.point(([127, 0, 0, 1], 30_000).into());
+        assert_eq!(pointed.is_some_and(|one| one.asks_us), is_pointed, "{claw}");
         let is_as_before = std::fs::read_to_string(&file).unwrap() == text;
         assert_eq!(is_as_before, !is_pointed, "{claw}");
     }

@@ -3,37 +3,47 @@
 use std::{
     fs::{self, DirBuilder},
     io,
-    net::SocketAddr,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    sync::{Arc, OnceLock},
 };
 
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
-use metaclaw_control::{home::Home, status::TrainerState};
+use metaclaw_control::{
+    cloud_spend::Meter,
+    compare::{BASE, PolicyAddress},
+    home::Home,
+    instance::TrainingRoom,
+    status::{TrainerState, TrainerStatus},
+};
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
-use metaclaw_settings::{Config, Policy};
+use metaclaw_settings::{Cloud, Config, Policy, address::host};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
 };
+use metaclaw_turns::TurnLog;
 use tokio::{sync::watch, time::timeout};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
-use super::{cloud::CloudSide, plan::StartPlan};
+use super::{
+    adapters::{AdapterLoader, HEALTH_DEADLINE, KnownAdapters},
+    background::Background,
+    cloud::CloudSide,
+    followers::{RemoteFollower, TrainerFollower},
+    meter,
+    models::PolicyModel,
+};
 use crate::{
+    environment::Environment,
     installed,
-    supervise::{OnAddress, Supervisor, TrainerProgram, TrainerSpec},
+    site::{Site, random_token},
+    supervise::{Supervisor, TrainerProgram, TrainerSpec},
 };
 
-/// How long it may take a training server to say how it is.
-pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
-/// The base model's name at the training server, whatever its file is called.
-pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
 const CLEARED: [&str; 11] = [
     "METACLAW_PORT",
@@ -49,78 +59,254 @@ const CLEARED: [&str; 11] = [
     "METACLAW_HOME",
 ];
 
-/// The training server's current address, shared by its clients.
-#[derive(Debug, Clone, Default)]
-struct TrainerAddress(Arc<Mutex<Option<Endpoint>>>);
-
-/// The training server's client, and its supervisor where the process is ours.
-pub(super) struct TrainingSide {
-    /// The client; none where no weights learn.
-    pub backend: Option<Arc<dyn TrainingBackend>>,
-    /// The process to keep.
-    pub supervisor: Option<Supervisor>,
-    pub state: Option<watch::Receiver<TrainerState>>,
-    /// What it wants to be shown.
-    pub key: Option<String>,
-    /// Where it is and what it wants to be shown, where it is not ours.
-    pub elsewhere: Option<(String, Option<Secret>)>,
-    /// Of a server that speaks Tinker's API: what answers chats in front of it.
-    pub cloud: Option<CloudSide>,
+/// The training server, prepared: nothing runs yet.
+pub(super) struct Training {
+    pub(super) room: TrainingRoom,
+    /// `None` if no policy model answers chats.
+    pub(super) policy: Option<PolicyModel>,
+    server: Server,
 }
 
-// === impl TrainingSide ===
+/// What runs beside the chat for it.
+enum Server {
+    None,
+    Own(Supervisor, TrainerFollower),
+    Elsewhere(RemoteFollower),
+    Cloud(Box<CloudSide>, RemoteFollower),
+}
 
-impl TrainingSide {
-    /// Prepares it; nothing runs yet.
-    pub(super) fn new(plan: &StartPlan, serving: &Arc<Serving>) -> anyhow::Result<Self> {
-        let address_cell = TrainerAddress::default();
-        let nothing = Self {
-            backend: None,
-            supervisor: None,
-            state: None,
-            key: None,
-            elsewhere: None,
-            cloud: None,
+/// What the arms of [`Training::prepare`] share.
+struct Preparing<'a> {
+    config: &'a Config,
+    site: &'a Site,
+    log: &'a TurnLog,
+    serving: &'a Arc<Serving>,
+}
+
+// === impl Training ===
+
+impl Training {
+    /// Prepares the training server of the settings, and the pointers to its adapters. An adapter that nobody uses any
+    /// more is unloaded on `tasks`.
+    pub(super) fn prepare(
+        config: &Config,
+        policy: &Policy,
+        site: &Site,
+        log: &TurnLog,
+        tasks: &TaskTracker,
+    ) -> anyhow::Result<(Arc<Serving>, Self)> {
+        let known: Arc<OnceLock<Arc<dyn TrainingBackend>>> = Arc::default();
+        let (backend, tasks) = (Arc::clone(&known), tasks.clone());
+        let serving = Serving::new(move |name: &str| {
+            if let (Some(backend), Ok(name)) = (backend.get(), name.parse()) {
+                tasks.spawn(unload(Arc::clone(backend), name));
+            }
+        });
+        let preparing = Preparing {
+            config,
+            site,
+            log,
+            serving: &serving,
         };
-        match &plan.policy {
-            Policy::None => Ok(nothing),
-            Policy::Remote { url, key } => {
-                let endpoint = ServingEndpoint::new(url, key.clone(), BASE)?;
-                serving.set_policy(Some(endpoint));
-                address_cell.set(Some(Endpoint {
-                    url: url.clone(),
-                    key: key.as_ref().map(|key| ApiKey::new(key.expose())),
-                }));
-                Ok(Self {
-                    backend: Some(backend(plan, &address_cell, http_client(&plan.roots)?)),
-                    elsewhere: Some((url.clone(), key.clone())),
-                    ..nothing
-                })
+        // Nothing goes to a service that was not allowed to.
+        let training = match policy.that_serves(config) {
+            Policy::None => Self {
+                room: TrainingRoom::default(),
+                policy: None,
+                server: Server::None,
+            },
+            Policy::Remote { url, key } => preparing.elsewhere(url, key.as_ref())?,
+            Policy::Cloud(cloud) => preparing.cloud(cloud)?,
+            Policy::Local { model } => preparing.own(model)?,
+        };
+        if let Some(backend) = &training.room.backend {
+            // It is set once, here.
+            known.set(Arc::clone(backend)).ok();
+        }
+        Ok((serving, training))
+    }
+
+    /// Our own training server, if it is one, without what follows it.
+    pub(super) fn supervisor(self) -> Option<Supervisor> {
+        match self.server {
+            Server::Own(supervisor, _) => Some(supervisor),
+            Server::None | Server::Elsewhere(_) | Server::Cloud(..) => None,
+        }
+    }
+
+    /// Lets it run beside the chat. When our own training server ends for good, so does `process`.
+    pub(super) fn start(
+        self,
+        background: &Background,
+        process: &CancellationToken,
+    ) -> TrainingRoom {
+        let Background { tasks, ending } = background;
+        if let Some(meter) = &self.room.meter {
+            tasks.spawn(Arc::clone(meter).run(ending.clone()));
+        }
+        match self.server {
+            Server::None => {}
+            Server::Own(supervisor, follower) => {
+                tasks.spawn(follower.run(ending.clone()));
+                background.spawn_critical(process, supervisor.run(ending.clone()));
             }
-            // Nothing goes there that was not allowed to.
-            Policy::Cloud(_) if !plan.policy.may_train(&plan.loaded.config) => Ok(nothing),
-            Policy::Cloud(cloud) => {
-                let side = CloudSide::new(plan, cloud)?;
-                Ok(Self {
-                    backend: Some(Arc::new(side.backend.clone())),
-                    elsewhere: Some((side.url.clone(), Some(Secret::from(side.key.clone())))),
-                    cloud: Some(side),
-                    ..nothing
-                })
+            Server::Elsewhere(follower) => {
+                tasks.spawn(follower.run(ending.clone()));
             }
-            Policy::Local { model } => {
-                let spec = spec(plan, model)?;
-                let key = Some(spec.key.clone());
-                let moved = on_address(spec.key.clone(), &address_cell, serving);
-                let (supervisor, state) = Supervisor::new(spec, moved);
-                Ok(Self {
-                    backend: Some(backend(plan, &address_cell, loopback_client()?)),
-                    supervisor: Some(supervisor),
-                    state: Some(state),
-                    key,
-                    ..nothing
-                })
+            Server::Cloud(cloud, follower) => {
+                tasks.spawn(follower.run(ending.clone()));
+                tasks.spawn(cloud.run(ending.clone()));
             }
+        }
+        self.room
+    }
+}
+
+// === impl Preparing ===
+
+impl Preparing<'_> {
+    /// A training server that somebody else started.
+    fn elsewhere(&self, url: &str, key: Option<&Secret>) -> anyhow::Result<Training> {
+        let endpoint = ServingEndpoint::new(url, key.cloned(), BASE)?;
+        self.serving.set_policy(Some(endpoint));
+        let trainer = Endpoint {
+            url: url.to_owned(),
+            key: key.map(|key| ApiKey::new(key.expose())),
+        };
+        let http = http_client(&self.site.roots)?;
+        let model = self.config.rl.model.as_deref();
+        let model = model.map(|model| model.to_string_lossy().into_owned());
+        let backend = RemoteBackend::new(RemoteConfig {
+            client: http.clone(),
+            endpoint: Arc::new(move || Some(trainer.clone())),
+            timeout: self.config.rl.timeout(),
+            base_model: model.clone(),
+        });
+        let mut room = TrainingRoom::default();
+        let follower = RemoteFollower {
+            shown: None,
+            model,
+            ..self.follower(&mut room, Arc::new(backend), url, key.cloned())
+        };
+        Ok(Training {
+            policy: Some(PolicyModel {
+                http,
+                address: follower.policy_address(),
+                called: None,
+            }),
+            room,
+            server: Server::Elsewhere(follower),
+        })
+    }
+
+    /// A service that knows token ids only, and the chats in front of it.
+    fn cloud(&self, cloud: &Cloud) -> anyhow::Result<Training> {
+        let side = CloudSide::new(self.config, self.site, cloud)?;
+        let meter = Meter::open(
+            Arc::clone(&side.usage),
+            self.site.home.cloud_spend(),
+            meter::prices(&self.config.rl),
+        );
+        let mut room = TrainingRoom {
+            meter: Some(Arc::new(meter)),
+            ..TrainingRoom::default()
+        };
+        let (backend, key) = (Arc::new(side.backend.clone()), side.key.as_str().into());
+        let follower = RemoteFollower {
+            shown: Some(cloud.url.clone()),
+            ..self.follower(&mut room, backend, &side.url, Some(key))
+        };
+        Ok(Training {
+            policy: Some(PolicyModel {
+                http: loopback_client()?,
+                address: follower.policy_address(),
+                called: Some(format!("{} at {}", cloud.model, host(&cloud.url))),
+            }),
+            room,
+            server: Server::Cloud(Box::new(side), follower),
+        })
+    }
+
+    /// A process of our own.
+    fn own(&self, model: &Path) -> anyhow::Result<Training> {
+        let spec = spec(self.config, self.site, model)?;
+        let (key, http) = (spec.key.clone(), loopback_client()?);
+        let serving = Arc::clone(self.serving);
+        // The follower points the gateway at it again once the adapters are loaded.
+        let on_address = Box::new(move |address: Option<_>| {
+            if address.is_none() {
+                serving.set_policy(None);
+            }
+        });
+        let (supervisor, state) = Supervisor::new(spec, on_address);
+        let (shown, watched) = (ApiKey::new(key.clone()), state.clone());
+        let backend = RemoteBackend::new(RemoteConfig {
+            client: http.clone(),
+            endpoint: Arc::new(move || match *watched.borrow() {
+                TrainerState::Ready { address, .. } => Some(Endpoint {
+                    url: format!("http://{address}"),
+                    key: Some(shown.clone()),
+                }),
+                TrainerState::Starting | TrainerState::Down { .. } | TrainerState::Ended => None,
+            }),
+            timeout: self.config.rl.timeout(),
+            base_model: None,
+        });
+        let mut room = TrainingRoom {
+            own: Some(state.clone()),
+            ..TrainingRoom::default()
+        };
+        let follower = TrainerFollower {
+            adapters: self.loader(&mut room, Arc::new(backend)),
+            key: key.clone(),
+            trainer: state.clone(),
+            has_inference: self.config.rl.has_vllm(),
+        };
+        let address = PolicyAddress {
+            url: None,
+            trainer: Some(state),
+            key: Some(key),
+        };
+        Ok(Training {
+            policy: Some(PolicyModel {
+                http,
+                address,
+                called: None,
+            }),
+            room,
+            server: Server::Own(supervisor, follower),
+        })
+    }
+
+    fn follower(
+        &self,
+        room: &mut TrainingRoom,
+        backend: Arc<dyn TrainingBackend>,
+        url: &str,
+        key: Option<Secret>,
+    ) -> RemoteFollower {
+        let (status, watched) = watch::channel(TrainerStatus::Starting);
+        room.elsewhere = Some(watched);
+        RemoteFollower {
+            adapters: self.loader(room, backend),
+            url: url.to_owned(),
+            shown: None,
+            key,
+            model: None,
+            status,
+            refuses: false,
+        }
+    }
+
+    fn loader(&self, room: &mut TrainingRoom, backend: Arc<dyn TrainingBackend>) -> AdapterLoader {
+        room.backend = Some(Arc::clone(&backend));
+        AdapterLoader {
+            serving: Arc::clone(self.serving),
+            log: self.log.clone(),
+            backend,
+            lost: room.lost.clone(),
+            context: room.context.clone(),
+            known: KnownAdapters::default(),
         }
     }
 }
@@ -145,41 +331,6 @@ pub(super) async fn refuse_forks(
     }
 }
 
-/// Takes adapters out of the trainer's memory that nobody uses any more.
-#[derive(Debug, Clone)]
-pub(super) struct Unloader {
-    backend: Arc<OnceLock<Arc<dyn TrainingBackend>>>,
-    tasks: TaskTracker,
-}
-
-// === impl Unloader ===
-
-impl Unloader {
-    /// Without a backend yet: [`Unloader::set`] gives it one.
-    pub(super) fn new(tasks: TaskTracker) -> Self {
-        let backend = Arc::default();
-        Self { backend, tasks }
-    }
-
-    /// Who is to be told.
-    pub(super) fn set(&self, backend: Option<&Arc<dyn TrainingBackend>>) {
-        if let Some(backend) = backend {
-            // Set once, when the app is built.
-            self.backend.set(Arc::clone(backend)).ok();
-        }
-    }
-
-    /// What the serving pointers call with the name of an idle adapter.
-    pub(super) fn on_idle(&self) -> impl Fn(&str) + Send + Sync + use<> {
-        let it = self.clone();
-        move |name| {
-            if let (Some(backend), Ok(name)) = (it.backend.get(), name.parse()) {
-                it.tasks.spawn(unload(Arc::clone(backend), name));
-            }
-        }
-    }
-}
-
 async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
     let told = name.to_string();
     match backend.unload_adapter(name).await {
@@ -192,67 +343,11 @@ async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
     }
 }
 
-/// Which model a training server elsewhere is to have, as it finds it; ours was started with its own.
-pub(super) fn base_model(plan: &StartPlan) -> Option<String> {
-    let model = plan.loaded.config.rl.model.as_deref();
-    let model = model.filter(|_| matches!(plan.policy, Policy::Remote { .. }));
-    model.map(|it| it.to_string_lossy().into_owned())
-}
-
-/// The client of the server at `address_cell`.
-fn backend(
-    plan: &StartPlan,
-    address_cell: &TrainerAddress,
-    client: reqwest::Client,
-) -> Arc<dyn TrainingBackend> {
-    let asked = address_cell.clone();
-    Arc::new(RemoteBackend::new(RemoteConfig {
-        client,
-        endpoint: Arc::new(move || asked.get()),
-        timeout: plan.loaded.config.rl.timeout(),
-        base_model: base_model(plan),
-    }))
-}
-
-// === impl TrainerAddress ===
-
-impl TrainerAddress {
-    fn get(&self) -> Option<Endpoint> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set(&self, endpoint: Option<Endpoint>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = endpoint;
-    }
-}
-
-/// Publishes the trainer's address to its clients, and takes the policy model from the gateway when there is
-/// none; `served` gives it back once the adapters are loaded.
-fn on_address(key: String, address_cell: &TrainerAddress, serving: &Arc<Serving>) -> OnAddress {
-    let (address_cell, serving) = (address_cell.clone(), Arc::clone(serving));
-    Box::new(move |address: Option<SocketAddr>| {
-        address_cell.set(address.map(|address| Endpoint {
-            url: format!("http://{address}"),
-            key: Some(ApiKey::new(key.clone())),
-        }));
-        if address.is_none() {
-            serving.set_policy(None);
-        }
-    })
-}
-
 /// How to start our own trainer.
-fn spec(plan: &StartPlan, model: &Path) -> anyhow::Result<TrainerSpec> {
-    let config = &plan.loaded.config;
-    let own = std::env::current_exe()?;
-    let path = plan.environment.get("PATH");
-    let TrainerProgram { program, .. } =
-        TrainerProgram::find(&own, &installed::programs(&plan.home), path)?;
-    let folder = |path: PathBuf| path.to_string_lossy().into_owned();
-    let checkpoints = checkpoint_dir(config, &plan.home);
+fn spec(config: &Config, site: &Site, model: &Path) -> anyhow::Result<TrainerSpec> {
+    let (own, path) = (std::env::current_exe()?, site.environment.get("PATH"));
+    let found = TrainerProgram::find(&own, &installed::programs(&site.home), path)?;
+    let checkpoints = checkpoint_dir(config, &site.home);
     make_private(&checkpoints)
         .with_context(|| format!("trainer.checkpoint_dir: {}", checkpoints.display()))?;
     let mut arguments = vec![
@@ -260,22 +355,23 @@ fn spec(plan: &StartPlan, model: &Path) -> anyhow::Result<TrainerSpec> {
         "--host=127.0.0.1".to_owned(),
         "--port=0".to_owned(),
         format!("--model={}", model.display()),
-        format!("--checkpoint-dir={}", folder(checkpoints)),
-        format!("--cache-dir={}", folder(plan.environment.cache())),
+        format!("--checkpoint-dir={}", checkpoints.to_string_lossy()),
+        format!("--cache-dir={}", site.environment.cache().to_string_lossy()),
     ];
     arguments.extend(config.trainer.flags());
-    let rank = plan.loaded.config.learner.rl.lora_rank;
+    let rank = config.learner.rl.lora_rank;
     arguments.extend(config.rl.inference_flags(rank));
     let key = config.rl.inference_key.as_ref();
-    let key = key.filter(|_| config.rl.has_vllm());
-    let env = key.map(|key| ("METACLAW_INFERENCE_KEY", key.expose().to_owned()));
+    let env = key
+        .filter(|_| config.rl.has_vllm())
+        .map(|key| ("METACLAW_INFERENCE_KEY", key.expose().to_owned()));
     Ok(TrainerSpec {
-        program,
+        program: found.program,
         arguments,
-        key: super::plan::random_token(),
+        key: random_token(),
         env: env.into_iter().collect(),
         n_threads: config.trainer.threads,
-        cleared: cleared(plan),
+        cleared: cleared(&site.environment),
     })
 }
 
@@ -296,14 +392,11 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// All of our own variables: some hold keys that are not the trainer's business.
-fn cleared(plan: &StartPlan) -> Vec<String> {
-    let ours = plan
-        .environment
-        .variables()
-        .iter()
-        .map(|(name, _)| name.clone());
-    let ours = ours.filter(|name| name.starts_with(metaclaw_settings::ENV_PREFIX));
-    ours.chain(CLEARED.map(str::to_owned)).collect()
+fn cleared(environment: &Environment) -> Vec<String> {
+    let names = environment.variables().iter().map(|(name, _)| name);
+    let ours = names.filter(|name| name.starts_with(metaclaw_settings::ENV_PREFIX));
+    let always = CLEARED.map(str::to_owned);
+    ours.cloned().chain(always).collect()
 }
 
 /// Where adapters and checkpoints lie.

@@ -1,66 +1,70 @@
 //! What leaves the machine, to whom: every place that a text may be sent to.
 
-use metaclaw_chat::Mode;
+use std::{collections::BTreeSet, iter};
+
+use metaclaw_chat::{Mode, Secret};
 use metaclaw_gateway::{AgentRouting, LLM, POLICY};
+use metaclaw_llm::LlmConfig;
 use metaclaw_settings::{Config, Policy, address::elsewhere};
 use metaclaw_skills::ShareConfig;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum JudgedWith {
-    /// `judge.kind: off`.
-    Nobody,
-    /// A model could be asked, and is not: no weights learn, so nothing would use its verdicts.
-    Unused,
-    /// A model that hears wishes, and is asked for no verdict: nothing would use it.
-    Hears {
-        model: String,
-        /// Where it is asked.
-        url: String,
-    },
-    /// Configured rules; `n` of them.
-    Rules(usize),
-    /// A reward function of the owner's, at an address.
-    Function { url: String },
-    /// The policy model without its adapter, wherever that is.
-    Base,
-    /// A model at an address.
-    Model {
-        model: String,
-        /// Where it is asked.
-        url: String,
-        /// The places and models that vote with it, in words.
-        others: Vec<String>,
-    },
-}
+use crate::asked::{Hearing, Judging, skill_writer};
+
+/// Where the busy hours of Google's calendar are asked for.
+const GOOGLE_CALENDAR: &str = "https://www.googleapis.com";
+
+/// How the policy model is called when its weights are asked without an adapter.
+const BASE: &str = "the base model";
 
 /// Who may be asked, and where that is; none is our own trainer on this machine.
 type AskedPlace<'a> = (&'a str, Option<&'a str>);
 
-/// The line. `judge` and training are of no use where no turns are kept.
-pub(super) fn egress(
-    config: &Config,
-    policy: &Policy,
-    judge: &JudgedWith,
-    keeps_turns: bool,
-) -> String {
-    let judge = match judge {
-        _ if !keeps_turns => "nowhere (turns are not kept)".to_owned(),
-        JudgedWith::Unused => "nowhere (nothing would use a verdict)".to_owned(),
-        JudgedWith::Hears { model, url } => {
-            let place = elsewhere(url);
-            format!("{place} ({model}: what you type, to hear wishes; no verdicts)")
+/// The line of the banner.
+pub(super) fn egress(config: &Config, policy: &Policy, judging: &Judging) -> String {
+    let chat = chats(config, policy);
+    let writer = skill_writer(config);
+    let judge = judged(config, policy, judging, writer.is_some());
+    let training = trained(config, policy);
+    let shared = shared(&config.skills.share);
+    let calendars = calendars(config);
+    let written = writer.map(|model| format!(", skill writing -> {}", named(&model)));
+    let written = written.unwrap_or_default();
+    let heard = heard(config, policy, judging);
+    format!(
+        "chat -> {chat}, judge -> {judge}, training -> {training}{shared}{calendars}{written}{heard}"
+    )
+}
+
+/// A model and its place.
+fn named(model: &LlmConfig) -> String {
+    format!("{} ({})", elsewhere(&model.url), model.model)
+}
+
+/// Whom verdicts are asked of, if anything uses them: training, or whoever writes skills.
+fn judged(config: &Config, policy: &Policy, judging: &Judging, writes_skills: bool) -> String {
+    let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
+    let is_used = trains || writes_skills;
+    match judging {
+        _ if !config.turns.enabled => "nowhere (turns are not kept)".to_owned(),
+        Judging::Models { first, .. } if !is_used && config.wishes.enabled => format!(
+            "{} ({}: what you type, to hear wishes; no verdicts)",
+            elsewhere(&first.url),
+            first.model
+        ),
+        Judging::Models { .. } | Judging::Base if !is_used => {
+            "nowhere (nothing would use a verdict)".to_owned()
         }
-        JudgedWith::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
-        JudgedWith::Rules(0) => "nowhere (no rules, no model: nothing is judged)".to_owned(),
-        JudgedWith::Rules(n) => format!("nowhere ({n} rules)"),
-        JudgedWith::Model { model, url, others } => {
-            let first = format!("{} ({model})", elsewhere(url));
-            let mut places = vec![first];
-            places.extend(others.iter().cloned());
-            places.join(" and ")
+        Judging::Models { first, others } => {
+            let places = iter::once(&**first).chain(others).map(named);
+            places.collect::<Vec<_>>().join(" and ")
         }
-        JudgedWith::Function { url } => format!("{} (your reward function)", elsewhere(url)),
-        JudgedWith::Base => match policy {
+        Judging::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
+        Judging::Rules => match config.learner.judge.rules.len() {
+            0 => "nowhere (no rules, no model: nothing is judged)".to_owned(),
+            n => format!("nowhere ({n} rules)"),
+        },
+        Judging::Function(url) => format!("{} (your reward function)", elsewhere(url)),
+        Judging::Base => match policy {
             Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
             Policy::Cloud(_) if !policy.may_train(config) => {
                 "nowhere (privacy.cloud_training_ok is not true)".to_owned()
@@ -68,48 +72,80 @@ pub(super) fn egress(
             Policy::Cloud(cloud) => format!("{} (the base model)", elsewhere(&cloud.url)),
             Policy::None | Policy::Local { .. } => "nowhere (the base model)".to_owned(),
         },
-    };
-    let training = match policy {
-        _ if !keeps_turns => "nowhere".to_owned(),
+    }
+}
+
+fn trained(config: &Config, policy: &Policy) -> String {
+    match policy {
+        Policy::Remote { .. } | Policy::Cloud(_) if !config.turns.enabled => "nowhere".to_owned(),
         Policy::Remote { .. } | Policy::Cloud(_) if !policy.may_train(config) => {
             "nowhere (privacy.cloud_training_ok is not true)".to_owned()
         }
-        Policy::Remote { url, .. } => elsewhere(url) + &trained(config),
+        Policy::Remote { url, .. } => elsewhere(url) + &whose_turns(config),
         Policy::Cloud(cloud) => format!(
             "{}{} (conversations as token ids, wishes, and the adapters made of them)",
             elsewhere(&cloud.url),
-            trained(config)
+            whose_turns(config)
         ),
         Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
+    }
+}
+
+/// Where calendars come from, by host.
+fn calendars(config: &Config) -> String {
+    let scheduler = &config.scheduler;
+    let google = scheduler.calendar.enabled.then_some(GOOGLE_CALENDAR);
+    let addresses = scheduler.ics.iter().map(Secret::expose);
+    let fetched = addresses
+        .filter(|place| place.contains("://"))
+        .chain(google);
+    let hosts: BTreeSet<String> = fetched.map(elsewhere).collect();
+    if hosts.is_empty() {
+        return String::new();
+    }
+    let hosts: Vec<String> = hosts.into_iter().collect();
+    format!(", calendar <- {}", hosts.join(", "))
+}
+
+/// Who is sent what the owner types, beside the judge.
+fn heard(config: &Config, policy: &Policy, judging: &Judging) -> String {
+    let what = match (config.wishes.enabled, config.memory.enabled) {
+        (true, true) => "to hear wishes and facts",
+        (false, true) => "to hear facts",
+        (_, false) => "to hear wishes",
     };
-    let chat = chats(config, policy);
-    let shared = shared(&config.skills.share);
-    format!("chat -> {chat}, judge -> {judge}, training -> {training}{shared}")
+    let (url, model) = match (Hearing::from_config(config, policy, judging), policy) {
+        (Some(Hearing::Model(model)), _) => (model.url, model.model),
+        (Some(Hearing::Policy), Policy::Remote { url, .. }) => (url.clone(), BASE.to_owned()),
+        (Some(Hearing::Policy), Policy::Cloud(cloud)) => (cloud.url.clone(), BASE.to_owned()),
+        (Some(Hearing::Policy), Policy::None | Policy::Local { .. }) | (None, _) => {
+            return String::new();
+        }
+    };
+    format!(", what you type -> {} ({model}: {what})", elsewhere(&url))
 }
 
 /// Where skills go.
 fn shared(share: &ShareConfig) -> String {
-    let folder = share.folder.as_ref().map(|it| it.display().to_string());
-    let endpoint = share.endpoint.as_ref().map(|it| format!(" at {it}"));
-    let bucket = share.bucket.as_ref();
-    let bucket = bucket.map(|it| format!("{it}{}", endpoint.unwrap_or_default()));
-    let place = folder.or(bucket);
-    place
-        .map(|it| format!(", skills -> {it}"))
-        .unwrap_or_default()
+    match (&share.folder, &share.bucket, &share.endpoint) {
+        (Some(folder), ..) => format!(", skills -> {}", folder.display()),
+        (None, Some(bucket), Some(endpoint)) => format!(", skills -> {bucket} at {endpoint}"),
+        (None, Some(bucket), None) => format!(", skills -> {bucket}"),
+        (None, None, _) => String::new(),
+    }
 }
 
 /// Where chats go, and those of agents for whom it is another place.
 fn chats(config: &Config, policy: &Policy) -> String {
     let of_all = places(config, policy, None);
-    let mut told = words(&of_all);
+    let mut text = words(&of_all);
     for (agent, own) in &config.gateway.agents {
         let theirs = places(config, policy, Some(own));
         if theirs != of_all {
-            told = format!("{told} (agent {agent}: {})", words(&theirs));
+            text = format!("{text} (agent {agent}: {})", words(&theirs));
         }
     }
-    told
+    text
 }
 
 /// Who may answer: as the gateway's `order_of`.
@@ -132,11 +168,8 @@ fn places<'a>(
         (POLICY, Policy::Cloud(_)) if !policy.may_train(config) => None,
         (POLICY, Policy::Cloud(cloud)) => Some((name, Some(cloud.url.as_str()))),
         (name, _) => {
-            let named = config
-                .gateway
-                .upstreams
-                .get(name)
-                .and_then(|it| it.address());
+            let upstream = config.gateway.upstreams.get(name);
+            let named = upstream.and_then(|upstream| upstream.address());
             let llm = config.llm.api_base.as_deref().filter(|_| name == LLM);
             Some((name, Some(llm.or(named)?)))
         }
@@ -145,7 +178,7 @@ fn places<'a>(
 }
 
 fn words(places: &[AskedPlace<'_>]) -> String {
-    let told = |(name, url): &AskedPlace<'_>| match url {
+    let place = |(name, url): &AskedPlace<'_>| match url {
         None => "nowhere".to_owned(),
         Some(url) if [POLICY, LLM].contains(name) => elsewhere(url),
         Some(url) => format!("{} (upstream {name})", elsewhere(url)),
@@ -154,22 +187,22 @@ fn words(places: &[AskedPlace<'_>]) -> String {
         return "nowhere".to_owned();
     };
     if others.is_empty() {
-        return told(first);
+        return place(first);
     }
-    let others: Vec<String> = others.iter().map(told).collect();
-    let others = others.join(", then ");
+    let named: Vec<String> = others.iter().map(place).collect();
+    let others = named.join(", then ");
     match first {
         (POLICY, None) => format!("{others} where the policy model cannot answer"),
         (POLICY, Some(_)) => format!(
             "{}, and {others} where the policy model cannot answer",
-            told(first)
+            place(first)
         ),
-        _ => format!("{}, and {others} where that cannot answer", told(first)),
+        _ => format!("{}, and {others} where that cannot answer", place(first)),
     }
 }
 
 /// Whose turns are trained on, where it is not everyone's.
-fn trained(config: &Config) -> String {
+fn whose_turns(config: &Config) -> String {
     let is_trained =
         |own: &AgentRouting| own.mode.unwrap_or(config.learner.mode) != Mode::SkillsOnly;
     let chosen = |is: bool| {

@@ -11,7 +11,7 @@ use metaclaw_control::{
     operations::turns::TurnsQuery,
 };
 
-use super::{context::Context, home_files::HomeFiles};
+use super::context::Context;
 use crate::agent::wiring;
 
 /// OpenClaw's own name for its first agent.
@@ -45,7 +45,7 @@ pub(super) async fn caller_opening(
 
 /// The files of a home where nothing runs.
 pub(super) fn instance(context: &Context, doing: &'static str, opening: LogOpening) -> Instance {
-    let files = Arc::new(HomeFiles::new(context.clone()));
+    let files = Arc::new(context.clone());
     Instance::of_files(context.home.clone(), doing, opening, files)
 }
 

@@ -19,11 +19,11 @@ pub(super) fn side_by_side(columns: &[TextColumn<'_>], width: usize) -> String {
     let n_columns = columns.len().max(1);
     let each = width.saturating_sub((n_columns - 1) * GAP.len()) / n_columns;
     if each < NARROWEST {
-        let below = |it: &TextColumn<'_>| {
+        let below = |column: &TextColumn<'_>| {
             format!(
                 "{}:\n{}",
-                it.title,
-                textwrap::fill(it.text, width.max(NARROWEST))
+                column.title,
+                textwrap::fill(column.text, width.max(NARROWEST))
             )
         };
         let parts: Vec<String> = columns.iter().map(below).collect();

@@ -1,7 +1,5 @@
 //! `metaclaw compare`: one's own questions, answered with and without what was learned, side by side.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
 use metaclaw_control::compare::{Compare, ComparedQuestion, Comparison, GivenLessons, MAX_ANSWER};
@@ -16,7 +14,6 @@ use crate::{out, terminal};
 /// Where the output is no terminal.
 const WIDTH: usize = 100;
 
-/// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The agent: `main` for OpenClaw's. Without it, the agent that spoke last.
@@ -43,8 +40,7 @@ fn number(text: &str) -> Result<usize, String> {
 // === impl CompareArgs ===
 
 impl CompareArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "compare").await?;
         let agent = agent(context, self.agent.as_ref()).await?;
         let wanted = |questions, asks| Compare {
@@ -82,7 +78,7 @@ impl CompareArgs {
             out::json(&compared)?;
         }
         out::aside(after(&compared));
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -1,13 +1,10 @@
 //! `metaclaw completions`: what a shell needs to finish our commands.
 
-use std::process::ExitCode;
-
 use clap::{Args, ValueEnum};
 use clap_complete::{Shell as Known, generate};
 
 use crate::out;
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell.
@@ -26,7 +23,7 @@ enum Shell {
 
 impl CompletionsArgs {
     /// Does it, for all of `command`.
-    pub(super) fn run(&self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, mut command: clap::Command) -> anyhow::Result<()> {
         let shell = match self.shell {
             Shell::Bash => Known::Bash,
             Shell::Zsh => Known::Zsh,
@@ -34,7 +31,6 @@ impl CompletionsArgs {
         };
         let mut script = Vec::new();
         generate(shell, &mut command, "metaclaw", &mut script);
-        out::line(String::from_utf8(script)?.trim_end())?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::line(String::from_utf8(script)?.trim_end())?)
     }
 }

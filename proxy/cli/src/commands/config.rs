@@ -1,6 +1,6 @@
 //! `metaclaw config`: show, get, set; and the original's `config KEY` and `config KEY VALUE`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -14,7 +14,6 @@ const TOKEN: &str = "llm.oauth_token";
 /// In place of a value: it comes on standard input, and is not shown.
 const ON_STDIN: &str = "-";
 
-/// Arguments of `config`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
@@ -63,8 +62,7 @@ enum ConfigCommand {
 // === impl ConfigArgs ===
 
 impl ConfigArgs {
-    /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let Self {
             what,
             key,
@@ -85,7 +83,7 @@ impl ConfigArgs {
             Some(ConfigCommand::Example) => out::line(example::example().trim_end())?,
             Some(ConfigCommand::Reference) => out::line(example::reference().trim())?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -110,7 +108,7 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
 fn get(context: &Context, file: Option<PathBuf>, key: &str, json: bool) -> anyhow::Result<()> {
     let loaded = context.settings(file, Vec::new())?;
     let one = loaded.get(key).map_err(|message| anyhow!(message))?;
-    Ok(out::answer(&one, json, |it| one_line(&it.value))?)
+    Ok(out::answer(&one, json, |one| one_line(&one.value))?)
 }
 
 fn set(context: &Context, file: Option<PathBuf>, key: &str, value: &str) -> anyhow::Result<()> {

@@ -1,25 +1,36 @@
 //! `metaclaw doctor`: what is wrong, and what to do about it.
 
-use std::process::ExitCode;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::ExitCode};
 
 use clap::Args;
-use metaclaw_settings::Loaded;
+use metaclaw_chat::now_ms;
+use metaclaw_control::{
+    client::ControlClient,
+    home::{Home, RunFile},
+    operations::process::GetStatus,
+    policy_context::too_short,
+};
+use metaclaw_llm::loopback_client;
+use metaclaw_settings::{
+    Loaded, Policy,
+    address::{host, is_bedrock},
+};
+use metaclaw_turns::ClockReadings;
 
-use super::context::Context;
-use crate::out;
+use self::check::{CheckOutcome, DoctorCheck};
+use super::{
+    context::Context,
+    models::{ModelList, ModelServer, list_url},
+};
+use crate::{model_context::of_folder, out};
 
 mod agent;
 mod check;
-mod context;
-mod home;
-mod proxy;
 mod turns;
-mod upstream;
-mod wires;
 
-use self::check::{CheckOutcome, DoctorCheck};
+/// With less free space, turns may soon not fit.
+const LITTLE: u64 = 500 << 20;
 
-/// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Repair what can be repaired: modes of files, turns of logs that were set aside, files of agents after a crash.
@@ -33,7 +44,6 @@ pub(crate) struct DoctorArgs {
 // === impl DoctorArgs ===
 
 impl DoctorArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let checks = self.checks(context).await;
         if self.json {
@@ -57,17 +67,17 @@ impl DoctorArgs {
             context,
             loaded.as_ref().map_err(ToString::to_string),
         )];
-        checks.extend(home::checks(context, self.fix));
+        checks.extend(check_home(context, self.fix));
         let Ok(loaded) = loaded else {
             return checks;
         };
-        let (check, running) = proxy::check(context, &loaded).await;
+        let (check, running) = check_proxy(context, &loaded).await;
         checks.push(check);
-        checks.extend(context::check(context, &loaded).await);
+        checks.extend(check_context(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
-        checks.extend(wires::checks(context, running.is_some(), self.fix));
-        checks.push(upstream::check(&loaded).await);
+        checks.extend(agent::check_wires(context, running.is_some(), self.fix));
+        checks.push(check_upstream(&loaded).await);
         checks.push(DoctorCheck::note(
             "service",
             super::service::status(&context.environment),
@@ -110,5 +120,215 @@ fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
         ),
         (_, false) => DoctorCheck::note(NAME, unknown.join("; ")),
         (_, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
+    }
+}
+
+fn check_home(context: &Context, fix: bool) -> Vec<DoctorCheck> {
+    let dir = context.home.dir();
+    if !dir.exists() {
+        let said = format!("{} is not there", dir.display());
+        return vec![DoctorCheck::note("home", said)];
+    }
+    let mut checks = vec![writable(dir)];
+    let config = context.home.config();
+    checks.extend(private(dir, 0o700, fix));
+    checks.extend(private(&config, 0o600, fix));
+    checks.push(disk(dir));
+    checks.extend(clock(&context.home));
+    checks
+}
+
+fn writable(dir: &Path) -> DoctorCheck {
+    let probe = dir.join(format!(".doctor.{}.tmp", std::process::id()));
+    let tried = fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe));
+    match tried {
+        Ok(()) => DoctorCheck::fine("home", dir.display().to_string()),
+        Err(error) => DoctorCheck::bad(
+            "home",
+            format!("{} cannot be written: {error}", dir.display()),
+            format!("see who owns it: `ls -ld {}`", dir.display()),
+        ),
+    }
+}
+
+/// The message about a path that others may read.
+fn private(path: &Path, wanted: u32, fix: bool) -> Option<DoctorCheck> {
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let for_others = mode & 0o077;
+    if for_others == 0 {
+        return None;
+    }
+    let remedy = format!("chmod {wanted:o} {}", path.display());
+    let said = format!("{} is open to others ({mode:o})", path.display());
+    if !fix {
+        return Some(DoctorCheck::bad(
+            "home",
+            said,
+            format!("{remedy}, or `metaclaw doctor --fix`"),
+        ));
+    }
+    Some(
+        match fs::set_permissions(path, fs::Permissions::from_mode(wanted)) {
+            Ok(()) => DoctorCheck::mended("home", remedy),
+            Err(error) => DoctorCheck::bad("home", format!("{said}: {error}"), remedy),
+        },
+    )
+}
+
+/// Whether the machine's clock is far from where it was when the proxy ran last. Nothing is said if it never ran.
+fn clock(home: &Home) -> Option<DoctorCheck> {
+    let doubt = ClockReadings::read(&home.turns()).doubt(now_ms())?;
+    Some(DoctorCheck::bad("clock", doubt, "`date` shows it"))
+}
+
+fn disk(dir: &Path) -> DoctorCheck {
+    let free = match rustix::fs::statvfs(dir) {
+        Ok(it) => it.f_bavail.saturating_mul(it.f_frsize),
+        Err(error) => return DoctorCheck::note("disk", format!("cannot be asked: {error}")),
+    };
+    let said = format!("{} MiB free", free >> 20);
+    if free < LITTLE {
+        DoctorCheck::bad(
+            "disk",
+            said,
+            "make room: chats go on without it, and turns are not kept",
+        )
+    } else {
+        DoctorCheck::fine("disk", said)
+    }
+}
+
+/// How it is, and its base URL where it runs.
+async fn check_proxy(context: &Context, loaded: &Loaded) -> (DoctorCheck, Option<String>) {
+    match ControlClient::of_running(&context.home).await {
+        Err(error) => (
+            DoctorCheck::bad("proxy", error.to_string(), "`metaclaw stop`, then start"),
+            None,
+        ),
+        Ok(None) => (stopped(loaded), None),
+        Ok(Some(client)) => {
+            let status = client.call(&GetStatus).await;
+            let run = context.home.run_file().ok().flatten();
+            match (status, run) {
+                (Ok(_), Some(run)) => (ready(&run).await, Some(run.base_url)),
+                (Ok(_), None) => (DoctorCheck::note("proxy", "it is just ending"), None),
+                (Err(error), _) => {
+                    let remedy = "`metaclaw stop`, then start; metaclaw.log tells more";
+                    (DoctorCheck::bad("proxy", error.to_string(), remedy), None)
+                }
+            }
+        }
+    }
+}
+
+/// Whether somebody else has the port.
+fn stopped(loaded: &Loaded) -> DoctorCheck {
+    let address = loaded.config.gateway.proxy.address();
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => DoctorCheck::note(
+            "proxy",
+            format!("not running; {address} is free: `metaclaw start`"),
+        ),
+        Err(error) => DoctorCheck::bad(
+            "proxy",
+            format!("not running, and {address} cannot be taken: {error}"),
+            "`metaclaw config proxy.port 0` takes any free port; `ss -ltnp` says who has this one",
+        ),
+    }
+}
+
+/// Whether it could answer a chat.
+async fn ready(run: &RunFile) -> DoctorCheck {
+    let at = format!("running at {} (process {})", run.base_url, run.pid);
+    let url = format!("{}/readyz", run.base_url.trim_end_matches("/v1"));
+    let Ok(client) = loopback_client() else {
+        return DoctorCheck::fine("proxy", at);
+    };
+    match client.get(&url).send().await {
+        Ok(answer) if answer.status().is_success() => DoctorCheck::fine("proxy", at),
+        Ok(answer) => {
+            let answer: serde_json::Value = answer.json().await.unwrap_or_default();
+            let reason = answer["reason"]
+                .as_str()
+                .unwrap_or("it says why only to callers with a key");
+            let said = format!("{at}, and not ready: {reason}");
+            DoctorCheck::bad("proxy", said, "`metaclaw status` says what is missing")
+        }
+        Err(error) => DoctorCheck::bad(
+            "proxy",
+            format!("{at}, and silent: {error}"),
+            "`metaclaw stop`, then start",
+        ),
+    }
+}
+
+/// A note where it is too short; nothing where it is long enough, or not known: a model that lies in a folder says it
+/// itself, of all others the running proxy knows.
+async fn check_context(context: &Context, loaded: &Loaded) -> Option<DoctorCheck> {
+    let tokens = match of_running(context).await {
+        Some(tokens) => Some(tokens),
+        None => of_model(context, loaded),
+    };
+    Some(DoctorCheck::note("context", too_short(tokens?)?))
+}
+
+async fn of_running(context: &Context) -> Option<u64> {
+    let client = ControlClient::of_running(&context.home).await.ok()??;
+    client.call(&GetStatus).await.ok()?.context
+}
+
+fn of_model(context: &Context, loaded: &Loaded) -> Option<u64> {
+    match Policy::from_config(&loaded.config, &context.environment.cache()).ok()? {
+        Policy::Local { model } => of_folder(&model).map(u64::from),
+        Policy::None | Policy::Remote { .. } | Policy::Cloud(_) => None,
+    }
+}
+
+async fn check_upstream(loaded: &Loaded) -> DoctorCheck {
+    let llm = &loaded.config.llm;
+    let Some(base) = &llm.api_base else {
+        let others = loaded.config.gateway.upstreams.len();
+        return if others == 0 {
+            DoctorCheck::note("upstream", "none is configured (llm.api_base)")
+        } else {
+            DoctorCheck::note("upstream", format!("{others} in upstreams.*, not tried"))
+        };
+    };
+    if is_bedrock(base) {
+        return DoctorCheck::note(
+            "upstream",
+            format!("{}: not tried, because it lists no models", host(base)),
+        );
+    }
+    let server = ModelServer {
+        base: base.clone(),
+        key: llm.api_key.clone(),
+    };
+    let url = list_url(base);
+    match server.models().await {
+        ModelList::Listed(_) => DoctorCheck::fine("upstream", format!("{url} answers")),
+        ModelList::Refused { status, .. } if llm.api_key.is_some() => DoctorCheck::bad(
+            "upstream",
+            format!("{url} refuses the key ({status})"),
+            "`metaclaw config llm.api_key KEY`, then stop and start",
+        ),
+        ModelList::Refused { .. } => DoctorCheck::fine(
+            "upstream",
+            format!("{url} answers; the key is the agent's own"),
+        ),
+        ModelList::Missing(status) if status.is_server_error() => DoctorCheck::bad(
+            "upstream",
+            format!("{url} answers {status}"),
+            "it is the provider's: try again later",
+        ),
+        ModelList::Missing(status) => DoctorCheck::note(
+            "upstream",
+            format!("{url} answers {status}: it is there, and lists no models"),
+        ),
+        ModelList::Unreachable(why) => DoctorCheck::bad(
+            "upstream",
+            format!("{url}: {why}"),
+            "check llm.api_base, and the way there (HTTPS_PROXY, upstreams.llm.proxy)",
+        ),
     }
 }

@@ -1,7 +1,5 @@
 //! `metaclaw forget`: what was said goes, and what was learned from it.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use metaclaw_chat::{AgentId, SessionId, Span, now_ms, whole_ms};
 use metaclaw_control::forgetting::{Forget, Forgotten};
@@ -9,7 +7,6 @@ use metaclaw_control::forgetting::{Forget, Forgotten};
 use super::{calling::call, context::Context};
 use crate::out;
 
-/// Arguments of `forget`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct ForgetArgs {
@@ -30,20 +27,18 @@ pub(crate) struct ForgetArgs {
 // === impl ForgetArgs ===
 
 impl ForgetArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let what = Forget {
             agent: self.agent,
             session: self.session,
             since_ms: self.since.map(|it| now_ms().saturating_sub(whole_ms(it.0))),
         };
         let forgotten = call(context, "forget", what).await?;
-        out::answer(&forgotten, self.json, told)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&forgotten, self.json, text)?)
     }
 }
 
-fn told(forgotten: &Forgotten) -> String {
+fn text(forgotten: &Forgotten) -> String {
     let Forgotten {
         n_sessions,
         n_turns,

@@ -15,9 +15,9 @@ mod page;
 /// The command with examples below the help of each subcommand, and exit codes below its own.
 pub(crate) fn taught(command: Command) -> Command {
     let examples: BTreeMap<&str, &str> = examples().collect();
-    let command = command.mut_subcommands(|it| match examples.get(it.get_name()) {
-        Some(text) => it.after_help(format!("Examples:\n{text}")),
-        None => it,
+    let command = command.mut_subcommands(|command| match examples.get(command.get_name()) {
+        Some(text) => command.after_help(format!("Examples:\n{text}")),
+        None => command,
     });
     let mut codes = "Exit codes:".to_owned();
     for (code, meaning) in exit::CODES {

@@ -3,7 +3,7 @@
 //! A key stands in the file, in `proxy.keys`, and is told to the running process, so that it opens at
 //! once. It is shown in full when it is made, and never again.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
@@ -20,7 +20,6 @@ use serde_json::json;
 use super::context::Context;
 use crate::{agent::wiring, out};
 
-/// Arguments of `keys`.
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
@@ -56,7 +55,6 @@ enum KeysCommand {
 #[derive(Debug, Serialize)]
 struct KeyView {
     name: String,
-    /// Its ends alone.
     key: String,
     agents: Vec<AgentId>,
 }
@@ -64,8 +62,7 @@ struct KeyView {
 // === impl KeysArgs ===
 
 impl KeysArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let Self { what, config, json } = self;
         let settings = context.settings(config.clone(), Vec::new())?;
         let settings = settings.config.gateway;
@@ -101,14 +98,14 @@ impl KeysArgs {
                 tell_of_agent(context);
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
 /// OpenClaw gets its key when it is pointed at us: until then our refusal costs it a fallback at every turn.
 fn tell_of_agent(context: &Context) {
     let home = &context.home;
-    let is_wired = wiring(home).record().is_ok_and(|it| it.is_some());
+    let is_wired = wiring(home).record().is_ok_and(|known| known.is_some());
     if is_wired && matches!(home.holder(), Ok(Some(_))) {
         out::aside(
             "OpenClaw is given its key at the start: `metaclaw stop`, then `metaclaw start`; until then its former model may answer it, and nothing is learned from that",
@@ -123,9 +120,9 @@ fn list(keys: &BTreeMap<String, KeyConfig>, json: bool) -> anyhow::Result<()> {
         agents: key.agents.clone(),
     };
     let keys: Vec<KeyView> = keys.iter().map(view).collect();
-    let row = |it: &KeyView| {
-        let agents: Vec<&str> = it.agents.iter().map(AgentId::as_str).collect();
-        vec![it.name.clone(), it.key.clone(), agents.join(", ")]
+    let row = |key: &KeyView| {
+        let agents: Vec<&str> = key.agents.iter().map(AgentId::as_str).collect();
+        vec![key.name.clone(), key.key.clone(), agents.join(", ")]
     };
     let head = ["name", "key", "agents"];
     Ok(out::answer_table(&keys, json, &head, row)?)

@@ -1,6 +1,6 @@
 //! `metaclaw lessons`: what was learned here, beside what the agent has learned by itself.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::fmt::Write as _;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, excerpt, now_ms};
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `lessons`.
 #[derive(Debug, Args)]
 pub(crate) struct LessonsArgs {
     /// The agent: `main` for OpenClaw's. Without it, the agent that spoke last.
@@ -30,11 +29,10 @@ pub(crate) struct LessonsArgs {
 
 impl LessonsArgs {
     /// Shows them.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         let list = call(context, "lessons", ListLessons(agent)).await?;
-        out::answer(&list, self.json, |it| text(it, now_ms()))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&list, self.json, |it| text(it, now_ms()))?)
     }
 }
 
@@ -85,7 +83,7 @@ mod tests {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         let (library, _) = Library::open(dir.path(), skills, wishes);
         let main: AgentId = "main".parse().unwrap();
-        let none = LessonList::of(&library, &AgentId::default_agent());
+        let none = LessonList::new(&library, &AgentId::default_agent());
         assert_eq!(none.lessons.len(), 1);
         for wish in ["Please always answer in one sentence.", "Call me Max."] {
             library.add_wish(&main, wish).unwrap();
@@ -96,7 +94,7 @@ mod tests {
             lessons: HostLessons::read([HOST]),
         };
         library.note_host(&main, reading).unwrap();
-        let list = LessonList::of(&library, &main);
+        let list = LessonList::new(&library, &main);
         insta::assert_snapshot!(text(&list, 61_000), @r"
         source  kind    lesson                                 held back                                       for
         ours    wish    Please always answer in one sentence.  the host says: Prefer answers in one sentence.
@@ -163,7 +161,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         let (library, _) = Library::open(dir.path(), skills, wishes);
-        let list = LessonList::of(&library, &AgentId::default_agent());
+        let list = LessonList::new(&library, &AgentId::default_agent());
         let said = "_default has no lessons yet, neither ours nor its own";
         assert_eq!(text(&list, 0), said);
     }

@@ -1,7 +1,5 @@
 //! `metaclaw memory`: facts that the owner told.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::operations::memory::{ListMemories, MemoryChange};
@@ -13,7 +11,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `memory`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
     #[command(subcommand)]
@@ -63,8 +60,7 @@ enum MemoryCommand {
 // === impl MemoryArgs ===
 
 impl MemoryArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let scope = self.scope.as_deref().map(MemoryScope::new);
         let mut wanted = ListMemories {
             agent: self.agent.clone(),
@@ -87,17 +83,15 @@ impl MemoryArgs {
             MemoryCommand::Forget { id } => MemoryChange::Forget { id },
         };
         let done = call(context, "memory", change).await?;
-        out::done(&done, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(&done, self.json)?)
     }
 }
 
-async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Result<()> {
     let is_search = wanted.query.is_some();
     let view = call(context, "memory", wanted).await?;
     if json {
-        out::json(&view.memories)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&view.memories)?);
     }
     if !view.is_enabled {
         out::line("memory is off (memory.enabled): no session gets any")?;
@@ -108,7 +102,7 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         } else {
             "there are no memories: `metaclaw memory add \"..\"` stores one"
         })?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let rows: Vec<Vec<String>> = view.memories.iter().map(row).collect();
     out::line(out::table(
@@ -119,21 +113,17 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         let MemoryState::Review { why } = &memory.state else {
             continue;
         };
-        let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+        let id = &memory.memory_id;
+        let reasons: Vec<String> = why.iter().map(ToString::to_string).collect();
+        out::line(format!("{id} waits because {}", reasons.join(", ")))?;
         out::line(format!(
-            "{} waits because {}",
-            memory.memory_id,
-            why.join(", ")
-        ))?;
-        out::line(format!(
-            "   accept it: metaclaw memory add --agent {} --scope {} {}; delete it: metaclaw memory forget {}",
+            "   accept it: metaclaw memory add --agent {} --scope {} {}; delete it: metaclaw memory forget {id}",
             memory.origin.agent,
             shell_quoted(memory.scope_id.as_str()),
-            shell_quoted(&memory.content),
-            memory.memory_id
+            shell_quoted(&memory.content)
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns a text as one word of a shell. A memory that waits for review may contain `$(..)`, which a shell would run.

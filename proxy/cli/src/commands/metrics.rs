@@ -1,9 +1,6 @@
 //! `metaclaw metrics`: the numbers of training steps, handed to others.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
@@ -17,7 +14,6 @@ const WANDB: &str = include_str!("metrics/wandb.py");
 /// Asks whether there is a client.
 const HAS_WANDB: &str = "import wandb; print(wandb.__version__)";
 
-/// Arguments of `metrics`.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     #[command(subcommand)]
@@ -43,8 +39,7 @@ enum MetricsCommand {
 // === impl MetricsArgs ===
 
 impl MetricsArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let MetricsCommand::Wandb {
             project,
             python,
@@ -77,7 +72,7 @@ impl MetricsArgs {
         if !status.success() {
             bail!("the wandb client ended with {status}: what it had sent by then is sent");
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

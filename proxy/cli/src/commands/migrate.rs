@@ -1,6 +1,6 @@
 //! `metaclaw migrate`: a home of the Python MetaClaw into this one.
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
 use metaclaw_chat::AgentId;
@@ -12,7 +12,6 @@ use metaclaw_settings::address::user_folder;
 use super::context::Context;
 use crate::{assemble::checkpoint_dir, out};
 
-/// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// The home of the Python MetaClaw, which is only read. Without it, ~/.metaclaw.
@@ -34,7 +33,7 @@ pub(crate) struct MigrateArgs {
 // === impl MigrateArgs ===
 
 impl MigrateArgs {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         let request = MigrationRequest {
             from: (self.dir).unwrap_or_else(|| user_folder().join(".metaclaw")),
             adapters: self.adapters,
@@ -46,8 +45,7 @@ impl MigrateArgs {
             Ok(checkpoint_dir(&loaded.config, &context.home))
         };
         let report = migrate(&request, &context.home, &checkpoints)?;
-        out::answer(&report, self.json, text)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&report, self.json, text)?)
     }
 }
 
@@ -91,10 +89,8 @@ fn text(report: &MigrationReport) -> String {
             }),
         }
     }
-    let has_adapter = parts[0]
-        .1
-        .iter()
-        .any(|row| row.kind == MigratedKind::Adapter);
+    let (_, taken) = &parts[0];
+    let has_adapter = taken.iter().any(|row| row.kind == MigratedKind::Adapter);
     for (title, rows) in parts.iter().filter(|(_, rows)| !rows.is_empty()) {
         let _ = writeln!(text, "\n{title}");
         for Row { kind, why, names } in rows {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use metaclaw_chat::Secret;
-use metaclaw_llm::http_client;
 use metaclaw_settings::address::host;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -90,7 +89,7 @@ impl ModelServer {
     }
 
     async fn ask(&self) -> anyhow::Result<ModelList> {
-        let request = http_client(&roots::load())?.get(list_url(&self.base));
+        let request = roots::http_client()?.get(list_url(&self.base));
         let mut reply = self.with_key(request).send().await?;
         let status = reply.status();
         let mut body = Vec::new();

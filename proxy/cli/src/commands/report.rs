@@ -1,7 +1,5 @@
 //! `metaclaw report`: what happened in a day, or in several.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use jiff::civil::Date;
 use metaclaw_chat::now_ms;
@@ -15,7 +13,6 @@ use metaclaw_control::{
 use super::{calling::call, context::Context};
 use crate::{assemble::prices, out};
 
-/// Arguments of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// The day in UTC, as in 2026-11-22. Without it, today.
@@ -37,8 +34,7 @@ fn day(text: &str) -> Result<Date, String> {
 // === impl ReportArgs ===
 
 impl ReportArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let last = self.day.unwrap_or_else(|| date_of(now_ms()));
         let period = Period::until(last, self.days.unwrap_or(1));
         let report = call(context, "report", GetReport(period)).await?;
@@ -52,6 +48,6 @@ impl ReportArgs {
                 out::line(format!("Training server: {}.", spend.line()))?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! `metaclaw scheduler`: whether costly learning may run now, why not, and when next.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
 use metaclaw_control::operations::process::GetSchedule;
@@ -11,7 +9,6 @@ use serde::Serialize;
 use super::{calling::caller, context::Context};
 use crate::out;
 
-/// Arguments of `scheduler`.
 #[derive(Debug, Args)]
 pub(crate) struct SchedulerArgs {
     #[command(subcommand)]
@@ -54,8 +51,7 @@ struct KnownJson<'a> {
 // === impl SchedulerArgs ===
 
 impl SchedulerArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let known = KnownSchedule::ask(context).await?;
         let now = now_ms();
         match self.command {
@@ -66,7 +62,7 @@ impl SchedulerArgs {
             SchedulerCommand::Status(_) => out::line(known.text(now))?,
             SchedulerCommand::NextWindow(_) => out::line(known.next(now))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -151,7 +147,7 @@ impl KnownSchedule {
             format!("sleep:     {sleep}"),
             format!("calendar:  {}", calendar(state, now_ms)),
         ];
-        lines.extend(state.problems.iter().map(|it| format!("           {it}")));
+        lines.extend(state.problems.iter().map(|one| format!("           {one}")));
         lines.push(format!("power:     {power}"));
         let last = state
             .last_open_ms
@@ -189,7 +185,7 @@ fn until(next: &Next, now_ms: u64) -> String {
 fn calendar(state: &SavedState, now_ms: u64) -> String {
     let busy = &state.facts.busy;
     let clock = |ms| local_clock(ms, now_ms);
-    match busy.iter().find(|it| it.end_ms > now_ms) {
+    match busy.iter().find(|busy| busy.end_ms > now_ms) {
         Some(next) => format!(
             "busy from {} to {}; {} in two days",
             clock(next.start_ms),

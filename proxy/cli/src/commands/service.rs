@@ -7,7 +7,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, bail};
@@ -31,7 +31,6 @@ const VARIABLES: [&str; 5] = [
     "OPENCLAW_INCLUDE_ROOTS",
 ];
 
-/// Arguments of `service`.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
     #[command(subcommand)]
@@ -51,8 +50,7 @@ enum ServiceCommand {
 // === impl ServiceArgs ===
 
 impl ServiceArgs {
-    /// Does it.
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             ServiceCommand::Install => install(context)?,
             ServiceCommand::Remove => {
@@ -64,7 +62,7 @@ impl ServiceArgs {
             }
             ServiceCommand::Status => out::line(status(&context.environment))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -80,7 +78,7 @@ pub(super) fn status(environment: &Environment) -> String {
     }
     let word = |what: &str| {
         let said = systemctl(&[what, UNIT]).output();
-        let said = said.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned());
+        let said = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
         said.unwrap_or_default()
     };
     let active = word("is-active");
@@ -146,25 +144,16 @@ fn install(context: &Context) -> anyhow::Result<()> {
     if !context.home.config().exists() {
         bail!("nothing is configured yet: `metaclaw start` first");
     }
-    let address = context
-        .settings(None, Vec::new())?
-        .config
-        .gateway
-        .proxy
-        .address();
+    let settings = context.settings(None, Vec::new())?;
+    let address = settings.config.gateway.proxy.address();
     if address.port() == 0 {
         bail!("proxy.port is 0, a free port at each start: a service needs one that stays");
     }
     let path = unit_path(&context.environment);
     let socket_path = path.with_file_name(SOCKET);
     let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let units = [
-        (&socket_path, socket(address)),
-        (
-            &path,
-            unit(&program, context.home.dir(), &context.environment),
-        ),
-    ];
+    let unit = unit(&program, context.home.dir(), &context.environment);
+    let units = [(&socket_path, socket(address)), (&path, unit)];
     for (path, _) in &units {
         if fs::read_to_string(path).is_ok_and(|text| !text.starts_with(MARK)) {
             bail!("{} is there already, and somebody else's", path.display());
@@ -198,8 +187,9 @@ fn install(context: &Context) -> anyhow::Result<()> {
         run(&["enable", "--now", UNIT])?;
         out::line("on, and started")?;
     }
-    out::line("`loginctl enable-linger` lets it run while you are not logged in")?;
-    Ok(())
+    Ok(out::line(
+        "`loginctl enable-linger` lets it run while you are not logged in",
+    )?)
 }
 
 /// `$XDG_CONFIG_HOME/systemd/user/metaclaw.service`.
@@ -220,27 +210,16 @@ fn socket(address: SocketAddr) -> String {
 /// The text of the unit that starts the proxy.
 fn unit(program: &Path, home: &Path, environment: &Environment) -> String {
     let variables = VARIABLES.iter().filter_map(|name| {
-        let value = environment.get(name)?;
-        Some(format!(
-            "Environment={}\n",
-            quoted(&format!("{name}={value}"))
-        ))
+        let variable = quoted(&format!("{name}={}", environment.get(name)?));
+        Some(format!("Environment={variable}\n"))
     });
     format!(
-        "{MARK}\n[Unit]\nDescription=MetaClaw, a learning proxy for this user's agent\n\
-         Requires={SOCKET}\nAfter={SOCKET}\n\
-         # A proxy that crashes at each start: the port is closed, and agents use their fallback.\n\
-         StartLimitIntervalSec=20\nStartLimitBurst=10\n\n\
-         [Service]\nExecStart={} start {} {}\n{}\
-         StandardInput=socket\nStandardOutput=journal\nStandardError=journal\n\
-         # It is started again after a crash, but not after `metaclaw stop` or a start that was refused (exit code 1).\n\
-         Restart=on-failure\nRestartSec=1\nRestartPreventExitStatus=1\n\
-         # Replies under way may finish.\nTimeoutStopSec=60\n\n\
-         [Install]\nWantedBy=default.target\nAlso={SOCKET}\n",
-        quoted(&program.display().to_string()),
-        restarter::LISTENER,
-        home_flag(home),
-        variables.collect::<String>()
+        include_str!("../../data/metaclaw.service"),
+        mark = MARK,
+        program = quoted(&program.display().to_string()),
+        listener = restarter::LISTENER,
+        home = home_flag(home),
+        variables = variables.collect::<String>()
     )
 }
 

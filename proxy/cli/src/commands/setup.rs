@@ -6,7 +6,6 @@
 use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -35,7 +34,6 @@ mod interview;
 /// What must be given where nobody can be asked.
 const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
-/// Arguments of `setup`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SetupArgs {
     /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama,
@@ -77,7 +75,7 @@ pub(crate) struct SetupArgs {
 // === impl SetupArgs ===
 
 impl SetupArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         context.home.create()?;
         let file = self.config.clone().unwrap_or_else(|| context.home.config());
         let loaded = context
@@ -120,7 +118,7 @@ impl SetupArgs {
         } else {
             "next: metaclaw start"
         })?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// The keys that flags set.
@@ -168,10 +166,8 @@ impl SetupArgs {
         answers.take_found();
         let (Some(base), Some(model)) = (answers.get(ADDRESS), answers.get(MODEL)) else {
             if let Some(name) = self.provider.as_deref().filter(|name| *name != "custom") {
-                let known: Vec<&str> = providers::PROVIDERS
-                    .iter()
-                    .map(|provider| provider.name)
-                    .collect();
+                let all = providers::PROVIDERS.iter();
+                let known: Vec<&str> = all.map(|provider| provider.name).collect();
                 ensure!(
                     known.contains(&name),
                     "--provider {name:?} is not known: {}, or custom with --api-base",

@@ -1,24 +1,30 @@
 //! `metaclaw skills`: the skills that an agent may be given, and those that a model wrote from what went wrong.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::{
+    instance::LogOpening,
     lessons::{SkillChange, SkillView},
-    operations::lessons::ListSkills,
+    operations::lessons::{ListProposals, ListSkills},
 };
-use metaclaw_skills::{SharedOrigin, SkillName};
+use metaclaw_skills::{
+    HistoryEntry, HistorySkill, Proposal, ProposalState, Reason, SharedOrigin, Skill, SkillName,
+    read_history,
+};
 use metaclaw_turns::LessonCounts;
 
-use super::{calling::call, context::Context};
+use super::{
+    calling::{call, instance},
+    context::Context,
+};
 use crate::out;
 
-mod history;
-mod review;
+/// The library's own history.
+const FILE: &str = "evolution_history.jsonl";
 
-/// Arguments of `skills`.
 #[derive(Debug, Args)]
 pub(crate) struct SkillsArgs {
     #[command(subcommand)]
@@ -74,13 +80,12 @@ enum SkillsCommand {
 // === impl SkillsArgs ===
 
 impl SkillsArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
             SkillsCommand::List => list(context, agent, json).await?,
             SkillsCommand::Show { name } => show(context, agent, &name, json).await?,
-            SkillsCommand::Review => review::review(context, agent.as_ref(), json).await?,
+            SkillsCommand::Review => review(context, agent.as_ref(), json).await?,
             SkillsCommand::Accept { which } => {
                 settle(context, SkillChange::Accept { which }).await?;
             }
@@ -91,24 +96,24 @@ impl SkillsArgs {
                 settle(context, SkillChange::Revert { agent, name }).await?;
             }
             SkillsCommand::Log { n, full, file } => {
-                let shown = history::HistoryOutput { n, full, json };
-                history::log(context, shown, file)?;
+                let shown = HistoryOutput { n, full, json };
+                show_log(context, shown, file)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
 async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
-    let row = |it: &SkillView| {
-        let [served, with, without] = counted(&it.counts);
+    let row = |skill: &SkillView| {
+        let [served, with, without] = counted(&skill.counts);
         vec![
-            it.name.clone(),
+            skill.name.clone(),
             served,
             with,
             without,
-            it.description.clone(),
+            skill.description.clone(),
         ]
     };
     let head = ["skill", "given", "with", "without", "for"];
@@ -123,18 +128,18 @@ async fn show(
 ) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
     let mut skills = skills.into_iter();
-    let skill = skills.find(|it| it.name == name.as_str());
+    let skill = skills.find(|skill| skill.name == name.as_str());
     let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
     if json {
         return Ok(out::json(&skill)?);
     }
     let [given, with, without] = counted(&skill.counts);
     let origin = skill.shared.as_ref();
-    let withdrawn = |it: &SharedOrigin| {
-        let told = it.is_withdrawn.then_some("; its author has withdrawn it");
+    let withdrawn = |one: &SharedOrigin| {
+        let told = one.is_withdrawn.then_some("; its author has withdrawn one");
         told.unwrap_or_default()
     };
-    let origin = origin.map(|it| format!("(from {it}{})\n", withdrawn(it)));
+    let origin = origin.map(|origin| format!("(from {origin}{})\n", withdrawn(origin)));
     out::line(format!(
         "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n{}\n{}",
         skill.name,
@@ -156,4 +161,157 @@ pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
 
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
     Ok(out::line(call(context, "lessons", change).await?)?)
+}
+
+/// How entries are shown.
+#[derive(Debug, Clone, Copy)]
+struct HistoryOutput {
+    n: usize,
+    /// With the skills' texts and the requests that went wrong.
+    full: bool,
+    json: bool,
+}
+
+/// Shows the newest entries, the oldest of them first.
+fn show_log(context: &Context, shown: HistoryOutput, file: Option<PathBuf>) -> anyhow::Result<()> {
+    let path = if let Some(path) = file {
+        path
+    } else {
+        let files = instance(context, "lessons", LogOpening::Existing);
+        files.library()?.dir().join(FILE)
+    };
+    let history = read_history(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let newest = &history[history.len().saturating_sub(shown.n)..];
+    if shown.json {
+        return Ok(out::json(&newest)?);
+    }
+    if newest.is_empty() {
+        out::line(format!("{} has no entries yet", path.display()))?;
+    }
+    for entry in newest {
+        out::line(entry_text(entry, shown.full))?;
+    }
+    Ok(())
+}
+
+fn entry_text(entry: &HistoryEntry, full: bool) -> String {
+    let agent = entry.agent.as_ref().map_or("-", |agent| agent.as_str());
+    let named = match (entry.skill_names.join(", "), entry.forgotten) {
+        (_, true) => "forgotten".to_owned(),
+        (names, false) if names.is_empty() => "none".to_owned(),
+        (names, false) => names,
+    };
+    let mut lines = vec![format!(
+        "{}  {agent}  {} turns that went wrong -> {} skills: {named}",
+        entry.timestamp, entry.num_failures_analyzed, entry.num_skills_generated
+    )];
+    lines.extend(entry.refused.iter().map(|why| format!("   refused: {why}")));
+    if full {
+        let prompts = entry.failure_prompts.iter();
+        lines.extend(prompts.map(|prompt| format!("   went wrong: {prompt}")));
+        lines.extend(entry.skills.iter().map(whole));
+    }
+    lines.join("\n")
+}
+
+fn whole(skill: &HistorySkill) -> String {
+    let HistorySkill {
+        name,
+        category,
+        description,
+        content,
+    } = skill;
+    let content = content.lines().map(|line| format!("   | {line}\n"));
+    format!(
+        "\n   {name} ({category}): {description}\n\n{}",
+        content.collect::<String>()
+    )
+}
+
+/// Shows what waits, of one agent or of all.
+async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
+    let mut proposals = call(context, "lessons", ListProposals).await?;
+    proposals.retain(|one| agent.is_none_or(|agent| *agent == one.source.agent));
+    let (waiting, others): (Vec<_>, Vec<_>) = proposals.into_iter().partition(Proposal::is_waiting);
+    if json {
+        return Ok(out::json(&waiting)?);
+    }
+    if waiting.is_empty() {
+        out::line("no skill waits for your review")?;
+    }
+    for proposal in &waiting {
+        out::line(proposal_text(proposal))?;
+    }
+    let declined = others
+        .iter()
+        .filter(|one| matches!(one.state, ProposalState::Declined | ProposalState::AgedOut));
+    for proposal in declined {
+        out::line(declined_line(proposal))?;
+    }
+    Ok(())
+}
+
+/// Names a skill that a trial declined, or took out, with the figures.
+fn declined_line(proposal: &Proposal) -> String {
+    let Proposal { n, name, why, .. } = proposal;
+    let is_figures =
+        |why: &&Reason| matches!(why, Reason::Tried { .. } | Reason::TriedAgain { .. });
+    let figures = why.iter().rfind(is_figures).map(ToString::to_string);
+    format!(
+        "{n}  {name}  not in force, because {}; let it stand all the same: metaclaw skills accept {n}",
+        figures.unwrap_or_default()
+    )
+}
+
+fn proposal_text(proposal: &Proposal) -> String {
+    let Proposal {
+        n, name, source, ..
+    } = proposal;
+    let mut lines = vec![format!(
+        "{n}  {name}  for {}, {} ago, from {}",
+        source.agent,
+        out::since(source.at_ms),
+        origin(proposal)
+    )];
+    if let Ok(Skill {
+        description,
+        content,
+        keywords,
+        ..
+    }) = Skill::parse(&proposal.text)
+    {
+        lines.push(format!("   {description}\n"));
+        if !keywords.is_empty() {
+            lines.push(format!("   keywords: {}\n", keywords.join(", ")));
+        }
+        lines.extend(content.lines().map(|line| format!("   | {line}")));
+        lines.push(String::new());
+    }
+    let why = proposal.why.iter();
+    lines.extend(why.map(|why| match why {
+        Reason::Tried { .. } | Reason::TriedAgain { .. } => format!("   {why}"),
+        why => format!("   it waits because {why}"),
+    }));
+    lines.push(format!(
+        "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
+    ));
+    lines.join("\n")
+}
+
+/// Where it came from: turns here, or another home.
+fn origin(proposal: &Proposal) -> String {
+    let source = &proposal.source;
+    let Some(shared) = &proposal.shared else {
+        let sessions: Vec<&str> = source.sessions.iter().map(AsRef::as_ref).collect();
+        return format!(
+            "{} turns that went wrong (sessions {})",
+            source.turns.len(),
+            sessions.join(", ")
+        );
+    };
+    let turns: Vec<String> = shared.turns.iter().map(ToString::to_string).collect();
+    match turns.as_slice() {
+        [] => format!("{shared}, written by hand there"),
+        turns => format!("{shared}, written from its turns {}", turns.join(", ")),
+    }
 }

@@ -13,16 +13,16 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
-    assemble::{self, StartPlan, of_a_day},
+    assemble::{self, Start, estimate_day},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},
-    out, roots,
+    out,
+    site::Site,
 };
 
 mod first;
 
-/// Arguments of `start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     /// The file of settings. Without it, config.yaml in the home folder.
@@ -47,7 +47,6 @@ pub(crate) struct StartArgs {
 // === impl StartArgs ===
 
 impl StartArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if !self.tell_parent {
             // What we make is for its owner alone.
@@ -107,21 +106,19 @@ impl StartArgs {
             &policy,
             !self.agent.no_wire,
         );
-        let plan = StartPlan {
+        let start = Start {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
-            home,
-            environment: context.environment.clone(),
+            site: Site::new(home, context.environment.clone()),
             loaded,
             policy,
             agent,
-            roots: roots::load(),
             listens_on_stdin: self.listen_on_stdin,
             dropped_lines,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::run(plan, move |ready| {
+        let ended = runtime.block_on(assemble::run(start, move |ready| {
             if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
@@ -175,8 +172,7 @@ impl StartArgs {
     }
 
     fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
-        let given = [("proxy.port", &context.port), ("mode", &self.mode)];
-        let given = given.into_iter();
+        let given = [("proxy.port", &context.port), ("mode", &self.mode)].into_iter();
         given
             .filter_map(|(key, value)| Some((key, value.clone()?)))
             .collect()
@@ -197,7 +193,7 @@ impl StartArgs {
     /// The same start, for the process in the background.
     fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
-        let config = self.config.as_ref().map(|it| it.display().to_string());
+        let config = self.config.as_ref().map(|one| one.display().to_string());
         let home = Some(context.home.dir().display().to_string());
         for (name, value) in [
             ("--home", &home),
@@ -228,9 +224,9 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
         .ok()?;
     runtime.block_on(async {
         let files = instance(context, "start", LogOpening::Unmoved);
-        let told = of_a_day(loaded, files.log().await.ok()?).await;
+        let day = estimate_day(&loaded.config, files.log().await.ok()?).await;
         files.close().await;
-        told
+        day
     })
 }
 

@@ -15,19 +15,15 @@ use metaclaw_control::{
     waiting::WaitingReviews,
 };
 use metaclaw_gateway::UpstreamAnswers;
-use metaclaw_learner::Phase;
+use metaclaw_learner::{AgentStatus, Declined, LearnerStatus, Phase, StepReport, SupportCounts};
 use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
 use serde::Serialize;
 
-use self::learner::learner;
 use super::{context::Context, exit};
 use crate::out;
 
-mod learner;
-
-/// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Print JSON.
@@ -55,7 +51,6 @@ struct NotRunning {
 // === impl StatusArgs ===
 
 impl StatusArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Some(client) = ControlClient::of_running(&context.home).await? else {
             return not_running(context, self.json);
@@ -76,8 +71,8 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
     let home = context.home.dir().display().to_string();
     let elsewhere = context
         .demo()
-        .filter(|demo| matches!(demo.holder(), Ok(Some(_))));
-    let elsewhere = elsewhere.map(|demo| demo.dir().display().to_string());
+        .filter(|demo| matches!(demo.holder(), Ok(Some(_))))
+        .map(|demo| demo.dir().display().to_string());
     if json {
         out::json(&NotRunning {
             running: false,
@@ -125,26 +120,31 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     lines.extend(private(status));
     lines.extend(status.trainer.as_ref().map(trainer));
     let format = status.number_format.as_ref();
-    lines.extend(format.map(|it| format!("format:  the trainer computes in {it}")));
+    lines.extend(format.map(|one| format!("format:  the trainer computes in {one}")));
     lines.extend(status.inference.as_ref().map(inference));
     lines.extend(status.lost.iter().map(lost));
     let short = too_short(status.context.unwrap_or_default());
-    lines.extend(short.map(|it| format!("context: {it}")));
+    lines.extend(short.map(|short| format!("context: {short}")));
     let upstreams = status.upstreams.iter();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
-    lines.extend(status.unread().map(|it| format!("unread:  {it}")));
+    lines.extend(status.unread().map(|unread| format!("unread:  {unread}")));
     lines.push(funnel(&status.funnel, trains(status)));
     for (why, n) in &status.funnel.spent {
         lines.push(format!("         {n} not used: {why}"));
     }
     lines.extend(log(&status.log));
-    lines.extend(status.learner.iter().flat_map(|it| learner(it, now_ms)));
+    lines.extend(
+        status
+            .learner
+            .iter()
+            .flat_map(|learner| learner_lines(learner, now_ms)),
+    );
     lines.push(format!("today:   {}", spend(&status.spend)));
     lines.extend(prompt_cache(status, now_ms));
     let cloud = status.cloud.as_ref();
-    lines.extend(cloud.map(|it| format!("cloud:   {}", it.line())));
-    lines.extend(review(status).map(|it| format!("review:  {it}")));
-    lines.extend(status.share.iter().flat_map(|it| share(it, now_ms)));
+    lines.extend(cloud.map(|cloud| format!("cloud:   {}", cloud.line())));
+    lines.extend(review(status).map(|review| format!("review:  {review}")));
+    lines.extend(status.share.iter().flat_map(|report| share(report, now_ms)));
     if status.dropped_lines > 0 {
         lines.push(format!(
             "output:  {} log lines were dropped: nobody read them in time",
@@ -157,16 +157,13 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
 /// Whether weights learn; where the log does not say, they may.
 fn trains(status: &ProcessStatus) -> bool {
     let learner = status.learner.as_ref();
-    learner.is_none_or(|it| it.phase != Phase::Off)
+    learner.is_none_or(|learner| learner.phase != Phase::Off)
 }
 
 /// Who is only relayed, how many chats were not kept, and how many were of agents beyond the limit.
 fn private(status: &ProcessStatus) -> Vec<String> {
-    let told = privacy::told(&status.off);
-    let mut lines: Vec<String> = told
-        .map(|told| format!("off:     {told}"))
-        .into_iter()
-        .collect();
+    let told = privacy::off_text(&status.off);
+    let mut lines = Vec::from_iter(told.map(|off| format!("off:     {off}")));
     let (relayed, off_record) = (status.counts.relayed_only, status.counts.off_record);
     if relayed + off_record > 0 {
         lines.push(format!(
@@ -298,7 +295,7 @@ fn log(log: &LogStatus) -> Vec<String> {
             copied.unwrap_or_default()
         ));
     }
-    lines.extend(log.clock.iter().map(|it| format!("clock:   {it}")));
+    lines.extend(log.clock.iter().map(|clock| format!("clock:   {clock}")));
     lines
 }
 
@@ -311,7 +308,7 @@ fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
 /// The last look at the shared folder, and what is wrong there.
 fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
     let peers = report.peers.iter();
-    let n_own = peers.clone().filter(|it| it.is_own).count();
+    let n_own = peers.clone().filter(|peer| peer.is_own).count();
     let mut lines = vec![format!(
         "share:   {} shared, {} ago; {} of yours and {} of other people there",
         out::count(report.n_published as u64, "skill"),
@@ -320,7 +317,7 @@ fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
         peers.len() - n_own
     )];
     let problems = report.problems.iter().chain(&report.withheld);
-    lines.extend(problems.take(5).map(|it| format!("share:   {it}")));
+    lines.extend(problems.take(5).map(|one| format!("share:   {one}")));
     lines
 }
 
@@ -350,7 +347,7 @@ fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
         0 => "the provider reports none".to_owned(),
         _ => format!("{share} %"),
     };
-    let broke = status.prefix.counts_line().map(|it| format!("; {it}"));
+    let broke = status.prefix.counts_line().map(|line| format!("; {line}"));
     let mut lines = vec![format!(
         "cache:   {share} of today's {} prompt tokens from the provider's cache{}",
         chat.prompt,
@@ -359,6 +356,124 @@ fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
     if let Some(last) = status.prefix.latest.first() {
         let ago = out::span(now_ms.saturating_sub(last.started_ms));
         lines.push(format!("         {ago} ago, {}", broken_line(last)));
+    }
+    lines
+}
+
+/// What the learner does, and how each agent's weights are.
+fn learner_lines(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
+    let judging = &learner.judging;
+    let mut lines = vec![
+        format!(
+            "learner: {}; turns that wait for a verdict: {}",
+            doing(&learner.phase, now_ms),
+            judging.waiting
+        ),
+        format!("window:  {}  (metaclaw scheduler status)", learner.window),
+    ];
+    if let Some(why) = &judging.failing {
+        lines.push(format!("judge:   does not answer: {why}"));
+    }
+    // Where no weights learn there are no samples and no steps to tell of.
+    if learner.phase != Phase::Off {
+        let agents = learner.agents.iter();
+        lines.extend(agents.flat_map(|agent| agent_lines(agent, learner.batch_size, now_ms)));
+        if learner.n_more > 0 {
+            lines.push(format!(
+                "agents:  {} more with fewer turns, and without a step",
+                learner.n_more
+            ));
+        }
+    }
+    lines
+}
+
+/// What the training task does.
+fn doing(phase: &Phase, now_ms: u64) -> String {
+    let until = |until_ms: u64| out::span(until_ms.saturating_sub(now_ms));
+    match phase {
+        Phase::Off => "no weights are trained".to_owned(),
+        Phase::Collecting => "collecting".to_owned(),
+        Phase::AwaitingRequest => "a batch is ready: `metaclaw train-step` trains it (none is trained by itself: rl.manual_train_trigger is true, or gate.enabled is false in mode auto)".to_owned(),
+        Phase::AwaitingWindow => "a batch is ready, and waits until you are away".to_owned(),
+        Phase::Teaching { agent, .. } => format!("teaching, for {agent}"),
+        Phase::Stepping { agent, .. } => format!("stepping, for {agent}"),
+        Phase::Testing { agent, .. } => format!("testing, for {agent}"),
+        Phase::WaitingForTrainer { why } => format!("waits for the training server: {why}"),
+        Phase::Refused { why, until_ms } => format!(
+            "the training server refuses: {why}; it is asked again in {}",
+            until(*until_ms)
+        ),
+        Phase::Resting { why, until_ms, .. } => {
+            format!("rests: {why}; the next try is in {}", until(*until_ms))
+        }
+        Phase::Finished { n_steps, .. } => {
+            format!("has made the {n_steps} steps of rl.max_steps")
+        }
+    }
+}
+
+/// How an agent's weights are.
+fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<String> {
+    let adapter = agent.adapter.as_deref().unwrap_or("the base model");
+    let waiting = match agent.n_unanswered {
+        0 => String::new(),
+        n => format!(", {n} that wait for the teacher's reply"),
+    };
+    let last = match &agent.last_step {
+        Some(step) => format!("last step {}{}", step.n, again_samples(step)),
+        None => "no step yet".to_owned(),
+    };
+    let mut lines = vec![format!(
+        "agent:   {} on {adapter}; {} taught and {} judged replies ready to train on (a batch: {batch_size}){waiting}; {last}",
+        agent.agent, agent.n_redo, agent.n_binary_rl
+    )];
+    for (why, n) in &agent.not_taught {
+        lines.push(format!("         {n} not taught: {why}"));
+    }
+    if agent.support != SupportCounts::default() {
+        let SupportCounts { own, strict } = agent.support;
+        lines.push(format!(
+            "         support: rl.support_query own keeps back the verdicts of {own} turns that wait, strict of {strict}"
+        ));
+    }
+    lines.extend(agent.declined.iter().flat_map(|one| declined(one, now_ms)));
+    if let Some(taken_back) = &agent.taken_back {
+        lines.push(format!(
+            "         taken back: {}, as verdicts got worse: {}",
+            taken_back.adapter, taken_back.why
+        ));
+    }
+    if let Some(began_anew) = &agent.began_anew {
+        let why = &began_anew.why;
+        lines.push(format!("         its weights began anew: {why}"));
+    }
+    lines
+}
+
+/// How many of a step's samples earlier steps had as well.
+fn again_samples(step: &StepReport) -> String {
+    match step.n_again {
+        0 => String::new(),
+        n => format!(" (of {} redo samples {n} again)", step.n_redo),
+    }
+}
+
+/// What the gate declined since an adapter last passed.
+fn declined(declined: &Declined, now_ms: u64) -> Vec<String> {
+    let in_a_row = match declined.in_a_row {
+        0 | 1 => String::new(),
+        n => format!(", {n} in a row"),
+    };
+    let mut lines = vec![format!(
+        "         declined: {}{in_a_row}: {}",
+        declined.adapter, declined.why
+    )];
+    if let Some(until_ms) = declined.rests_until_ms {
+        let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
+        lines.push(format!(
+            "         it rests for {rest}, or until 8 turns more are judged; its wishes are kept by their lines"
+        ));
     }
     lines
 }

@@ -1,6 +1,6 @@
 //! `metaclaw stop`: ends the running process, and waits until it has ended.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use metaclaw_control::{client::ControlClient, home::Home, operations::process::StopProcess};
@@ -9,13 +9,12 @@ use tokio::time::Instant;
 
 use super::{context::Context, service};
 use crate::{
-    agent::{told, wiring},
+    agent::{outcome_text, wiring},
     out, wires,
 };
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Arguments of `stop`.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
     /// Seconds to wait until the proxy has ended.
@@ -29,15 +28,14 @@ pub(crate) struct StopArgs {
 // === impl StopArgs ===
 
 impl StopArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let was_wired = wiring(&context.home).record().is_ok_and(|it| it.is_some());
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
         self.report(context, pid)?;
         // It did so itself, unless a crash kept it from it.
         let outcome = wiring(&context.home).unwire()?;
         let by_itself = was_wired.then_some("its file is put back");
-        if let Some(said) = told(&outcome).or(by_itself).filter(|_| !self.json) {
+        if let Some(said) = outcome_text(&outcome).or(by_itself).filter(|_| !self.json) {
             out::line(format!("OpenClaw: {said}"))?;
         }
         for said in wires::release(&wires::wires(&context.home))? {
@@ -45,7 +43,7 @@ impl StopArgs {
                 out::line(said)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn report(&self, context: &Context, pid: Option<u32>) -> std::io::Result<()> {

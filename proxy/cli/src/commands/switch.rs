@@ -1,7 +1,5 @@
 //! `metaclaw off|on`: relay only, at once and without a restart.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use metaclaw_chat::AgentId;
 use metaclaw_control::privacy::{self, SwitchChange};
@@ -25,7 +23,7 @@ pub(crate) struct SwitchArgs {
 
 impl SwitchArgs {
     /// Does it: in the running process, and in the home for the next one.
-    pub(super) async fn run(self, context: &Context, off: bool) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context, off: bool) -> anyhow::Result<()> {
         let change = SwitchChange {
             off,
             agent: self.agent,
@@ -33,8 +31,9 @@ impl SwitchArgs {
         let caller = caller(context, "off").await?;
         let now = caller.call(change.clone()).await?;
         let runs = caller.is_process();
-        out::answer(&now, self.json, |now| text(&change, now, runs))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&now, self.json, |now| {
+            text(&change, now, runs)
+        })?)
     }
 }
 
@@ -44,7 +43,7 @@ fn text(change: &SwitchChange, now: &RelayOnly, runs: bool) -> String {
     } else {
         "; it holds from the next start on"
     };
-    match privacy::told(now) {
+    match privacy::off_text(now) {
         Some(told) => format!("{told}{since}"),
         None if runs && !change.off => {
             "on again; a session in which something was said meanwhile is not kept until it begins anew"

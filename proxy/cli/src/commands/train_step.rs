@@ -1,19 +1,16 @@
 //! `metaclaw train-step`: trains one batch now, whatever the mode says about when; or says what that would be.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use metaclaw_chat::AgentId;
 use metaclaw_control::operations::weights::{PreviewStep, TrainStep};
-use metaclaw_learner::{GateReport, StepReport};
+use metaclaw_learner::{GateReport, SamplePreview, StepPreview, StepReport};
 use serde::Serialize;
 
 use super::{calling::caller, context::Context};
 use crate::out;
 
-mod dry_run;
-
-/// Arguments of `train-step`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainStepArgs {
     /// The agent whose turns are trained on.
@@ -33,21 +30,20 @@ pub(crate) struct TrainStepArgs {
 // === impl TrainStepArgs ===
 
 impl TrainStepArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let caller = caller(context, "train-step").await?;
         let deadline = Duration::from_secs(self.timeout);
         if self.dry_run {
             let preview = PreviewStep(self.agent);
             let steps = caller.call_within(preview, deadline).await?;
-            return show(&steps, dry_run::text, self.json);
+            return show(&steps, preview_text, self.json);
         }
         let steps = caller.call_within(TrainStep(self.agent), deadline).await?;
         show(&steps, step_line, self.json)
     }
 }
 
-fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow::Result<ExitCode> {
+fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow::Result<()> {
     if json {
         out::json(&steps)?;
     } else if steps.is_empty() {
@@ -57,7 +53,7 @@ fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow
             out::line(text(step))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// One step in one line.
@@ -82,6 +78,63 @@ pub(super) fn came_to(step: &StepReport) -> String {
         Some(why) if !why.is_empty() => format!("{adapter} is declined: {why}"),
         _ => format!("{adapter} does not serve: you chose another meanwhile"),
     }
+}
+
+/// One agent's next step: what it goes on from, its samples, what would be set aside.
+fn preview_text(step: &StepPreview) -> String {
+    let place = match &step.lineage {
+        Some(lineage) => format!("step {} of lineage {lineage}", step.n),
+        None => "step 1 of a fresh lineage".to_owned(),
+    };
+    let parent = step.parent.as_deref().unwrap_or("a fresh adapter");
+    let rate = step.learning_rate.map_or_else(
+        || "by the model's size, which the first step asks for".to_owned(),
+        |rate| format!("{rate:.3e}"),
+    );
+    let reward = &step.batch.reward;
+    let mut lines = vec![
+        format!("agent     {}: {place}", step.agent),
+        format!("from      {parent}, on {}", step.base),
+        format!("rate      {rate} (optimiser step {})", step.step),
+        format!(
+            "takes     {}, {} read",
+            out::count(step.n_turns as u64, "turn"),
+            out::count(step.n_tokens as u64, "token"),
+        ),
+        format!(
+            "scores    mean {:+.4}, deviation {:+.4}",
+            reward.mean, reward.std
+        ),
+    ];
+    if let Some(why) = &step.begins_anew {
+        lines.push(format!(
+            "anew      what was learned last is not continued: {why}"
+        ));
+    }
+    let rows: Vec<Vec<String>> = step.samples.iter().map(row).collect();
+    let head = ["method", "loss", "turns", "tokens", "trained", "weight"];
+    lines.push(out::table(&head, &rows));
+    for turn in &step.unanswered {
+        lines.push(format!(
+            "unasked   turn {turn}: the teacher answers it first, and the step has it if a reply is worth teaching"
+        ));
+    }
+    for spent in &step.spends {
+        lines.push(format!("aside     turn {}: {}", spent.turn, spent.why));
+    }
+    lines.join("\n")
+}
+
+fn row(sample: &SamplePreview) -> Vec<String> {
+    let turns: Vec<String> = sample.turns.iter().map(ToString::to_string).collect();
+    vec![
+        sample.method.clone(),
+        sample.loss.clone(),
+        turns.join(" -> "),
+        sample.n_tokens.to_string(),
+        sample.n_trained.to_string(),
+        format!("{:+.4}", sample.weight),
+    ]
 }
 
 #[cfg(test)]
@@ -117,5 +170,60 @@ mod tests {
             "a: step 3 of 8 turns in 2.0 s; a-1 is declined: relevance 0.31 of the reference's, at least 0.50"
         );
         assert!(step(false, json!([passed])).contains("you chose another"));
+    }
+}
+
+#[cfg(test)]
+mod dry_run_tests {
+    use metaclaw_learner::{BatchStats, Spread};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A step with this mean and deviation of scores.
+    fn preview(mut step: Value, mean: f64, std: f64) -> StepPreview {
+        let reward = Spread {
+            mean,
+            std,
+            ..Spread::default()
+        };
+        let batch = BatchStats {
+            reward,
+            ..BatchStats::default()
+        };
+        step["batch"] = serde_json::to_value(batch).unwrap();
+        serde_json::from_value(step).unwrap()
+    }
+
+    #[test]
+    fn a_step_that_is_not_made_is_shown_whole() {
+        let step = json!({
+            "agent": "main", "base": "demo", "lineage": "0badcafe", "n": 3, "step": 3,
+            "parent": "main-0badcafe-000002", "begins_anew": null, "learning_rate": 5e-4, "n_turns": 3, "n_tokens": 700,
+            "samples": [
+                {"method": "redo", "loss": "cross_entropy", "turns": ["7-1"], "n_tokens": 400, "n_trained": 30, "weight": 1.0},
+                {"method": "binary_rl", "loss": "importance_sampling", "turns": ["8-1"], "n_tokens": 300, "n_trained": 20, "weight": -0.15},
+            ],
+            "spends": [{"turn": "9-1", "why": "verdict unclear"}],
+            "unanswered": ["8-2"],
+        });
+        insta::assert_snapshot!(preview_text(&preview(step, -0.333, 0.9428)), @r"
+        agent     main: step 3 of lineage 0badcafe
+        from      main-0badcafe-000002, on demo
+        rate      5.000e-4 (optimiser step 3)
+        takes     3 turns, 700 tokens read
+        scores    mean -0.3330, deviation +0.9428
+        method     loss                 turns  tokens  trained  weight
+        redo       cross_entropy        7-1    400     30       +1.0000
+        binary_rl  importance_sampling  8-1    300     20       -0.1500
+        unasked   turn 8-2: the teacher answers it first, and the step has it if a reply is worth teaching
+        aside     turn 9-1: verdict unclear
+        ");
+        let fresh = json!({"agent": "main", "base": "demo", "n": 1, "step": 1, "begins_anew": "it is gone",
+            "n_turns": 0, "n_tokens": 0, "samples": [], "spends": [], "unanswered": []});
+        let shown = preview_text(&preview(fresh, 0.0, 0.0));
+        assert!(shown.contains("step 1 of a fresh lineage"), "{shown}");
+        assert!(shown.contains("from      a fresh adapter"), "{shown}");
+        assert!(shown.contains("not continued: it is gone"), "{shown}");
     }
 }

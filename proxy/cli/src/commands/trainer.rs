@@ -1,19 +1,21 @@
 //! `metaclaw trainer`: the training server, brought here from a release archive.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
+use self::check::found;
 use super::context::Context;
-use crate::{installed, out};
+use crate::{installed, out, supervise::TrainerOrigin};
 
 mod archive;
 mod check;
-mod found;
 mod install;
-mod status;
 
-/// Arguments of `trainer`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainerArgs {
     #[command(subcommand)]
@@ -25,7 +27,7 @@ enum TrainerCommand {
     /// Install the training server and its libtorch where `metaclaw start` looks for them.
     Install(install::InstallArgs),
     /// Show which training server `metaclaw start` would use, and whether it runs here.
-    Status(status::TrainerStatusArgs),
+    Status(TrainerStatusArgs),
     /// Remove the installed training server.
     Uninstall,
 }
@@ -33,7 +35,6 @@ enum TrainerCommand {
 // === impl TrainerArgs ===
 
 impl TrainerArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.command {
             TrainerCommand::Install(args) => args.run(context),
@@ -61,4 +62,72 @@ fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainerStatusArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct SeenTrainer {
+    program: PathBuf,
+    origin: TrainerOrigin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+    /// The libtorch with CUDA that was installed for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cuda: Option<PathBuf>,
+}
+
+// === impl TrainerStatusArgs ===
+
+impl TrainerStatusArgs {
+    fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let seen = found(context)?.map(|found| {
+            let folder = found.program.parent().unwrap_or_else(|| Path::new("/"));
+            let version = check::version(folder);
+            let checked = version.and_then(|version| {
+                check::same_release(&version)?;
+                Ok(version)
+            });
+            SeenTrainer {
+                cuda: installed::cuda(folder),
+                why_not: checked.as_ref().err().map(|error| format!("{error:#}")),
+                version: checked.ok(),
+                program: found.program,
+                origin: found.origin,
+            }
+        });
+        let is_usable = seen.as_ref().is_some_and(|seen| seen.why_not.is_none());
+        out::answer(&seen, self.json, |one| status_text(one.as_ref()))?;
+        Ok(if is_usable {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+fn status_text(seen: Option<&SeenTrainer>) -> String {
+    let Some(seen) = seen else {
+        return "there is no training server here: `metaclaw trainer install` brings it".to_owned();
+    };
+    let origin = match seen.origin {
+        TrainerOrigin::Beside => "beside this program",
+        TrainerOrigin::Installed => "installed",
+        TrainerOrigin::Path => "found in PATH",
+    };
+    let mut lines = vec![format!("program   {} ({origin})", seen.program.display())];
+    lines.extend(seen.version.iter().map(|one| format!("version   {one}")));
+    lines.extend(seen.why_not.iter().map(|why| format!("BUT       {why}")));
+    let cuda = seen.cuda.as_ref();
+    lines.extend(cuda.map(|lib| format!("CUDA      {}", lib.display())));
+    lines.join("\n")
 }

@@ -3,11 +3,10 @@
 use std::{
     io::{self, Write as _},
     path::PathBuf,
-    process::ExitCode,
 };
 
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
+use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_control::{
     caller::by_line,
     operations::{
@@ -28,14 +27,11 @@ use super::{
 use crate::out;
 
 mod chats;
-mod exported;
 mod import;
-mod kept;
 mod outcome;
 mod show;
 mod train;
 
-/// Arguments of `turns`.
 #[derive(Debug, Args)]
 pub(crate) struct TurnsArgs {
     #[command(subcommand)]
@@ -108,8 +104,7 @@ fn state(text: &str) -> Result<StateKind, String> {
 // === impl TurnsArgs ===
 
 impl TurnsArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         match self.what {
             TurnsCommand::Import { file, json } => import::import(context, &file, json).await?,
             TurnsCommand::List {
@@ -141,7 +136,7 @@ impl TurnsArgs {
             TurnsCommand::Export { chats: true, agent } => export_chats(context, agent).await?,
             TurnsCommand::Export { chats: false, .. } => export(context).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -156,7 +151,7 @@ async fn list(context: &Context, query: TurnsQuery, json: bool) -> anyhow::Resul
 fn row(turn: &TurnSummary) -> Vec<String> {
     vec![
         turn.id.to_string(),
-        out::span(now_ms().saturating_sub(turn.ended_ms)),
+        out::since(turn.ended_ms),
         turn.agent.to_string(),
         // Whole: `metaclaw forget SESSION` takes it as it stands here.
         turn.session.to_string(),
@@ -217,22 +212,15 @@ async fn show(context: &Context, id: TurnId, how: ShownTurn) -> anyhow::Result<(
 
 /// Every turn, whole, one a line.
 async fn export(context: &Context) -> anyhow::Result<()> {
-    let caller = caller(context, "turns").await?;
     let mut lines = out::lines();
-    let note = |note: &str| out::aside(format!("warning: {note}"));
-    let each = |piece: &[u8]| lines.write_all(piece);
-    let exported = caller.stream(Export, note, each).await;
-    caller.close().await;
-    exported?;
+    stream_export(context, |piece| lines.write_all(piece)).await?;
     Ok(lines.flush()?)
 }
 
 /// The good turns as chats, one a line; on standard error how many there are.
 async fn export_chats(context: &Context, agent: Option<AgentId>) -> anyhow::Result<()> {
-    let caller = caller(context, "turns").await?;
     let mut lines = out::lines();
     let mut counts = ChatCounts::default();
-    let note = |note: &str| out::aside(format!("warning: {note}"));
     let each = by_line(|line: &[u8]| {
         let exported: ExportedTurn = serde_json::from_slice(line).map_err(io::Error::other)?;
         match counts.chat(&exported.turn, agent.as_ref()) {
@@ -240,12 +228,22 @@ async fn export_chats(context: &Context, agent: Option<AgentId>) -> anyhow::Resu
             None => Ok(()),
         }
     });
+    stream_export(context, each).await?;
+    lines.flush()?;
+    out::aside(counts.text());
+    Ok(())
+}
+
+/// Reads the whole log, piece by piece.
+async fn stream_export(
+    context: &Context,
+    each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let caller = caller(context, "turns").await?;
+    let note = |note: &str| out::aside(format!("warning: {note}"));
     let exported = caller.stream(Export, note, each).await;
     caller.close().await;
-    exported?;
-    lines.flush()?;
-    out::aside(counts.told());
-    Ok(())
+    exported
 }
 
 #[cfg(test)]

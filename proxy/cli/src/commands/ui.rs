@@ -16,7 +16,6 @@ use crate::{environment::Environment, out};
 /// Programs that open an address in the person's browser, on Linux, in WSL and on macOS.
 const OPENERS: [&str; 3] = ["xdg-open", "wslview", "open"];
 
-/// Arguments of `ui`.
 #[derive(Debug, Args)]
 pub(crate) struct UiArgs {
     /// Only print the link.
@@ -34,11 +33,9 @@ pub(crate) struct UiArgs {
 #[derive(Debug, Serialize)]
 struct LoginLink {
     running: bool,
-    /// The address that signs one browser in.
     link: String,
     /// The page itself, for a browser that is signed in.
     page: String,
-    /// How many seconds the link is good for.
     seconds: u64,
 }
 
@@ -68,7 +65,7 @@ impl UiArgs {
         }
         out::line(&link.link)?;
         let is_opened = !self.no_open && out::can_ask() && opens(&context.environment, &link.link);
-        out::aside(told(
+        out::aside(instructions(
             &link,
             address,
             is_opened,
@@ -79,7 +76,7 @@ impl UiArgs {
 }
 
 /// What to do with the link.
-fn told(link: &LoginLink, address: SocketAddr, is_opened: bool, is_remote: bool) -> String {
+fn instructions(link: &LoginLink, address: SocketAddr, is_opened: bool, is_remote: bool) -> String {
     let first = if is_opened {
         "The link was opened in your browser."
     } else {
@@ -137,9 +134,9 @@ mod tests {
         };
         let address = "127.0.0.1:30080".parse().unwrap();
         assert_eq!(
-            told(&link, address, false, true),
+            instructions(&link, address, false, true),
             "Open the link in a browser on this machine. It works once, for 2 minutes; the browser then stays signed in at http://127.0.0.1:30080/ui for 30 days.\nYou are here over SSH: `ssh -L 30080:127.0.0.1:30080 HOST` on your own machine makes the link work there."
         );
-        assert!(told(&link, address, true, false).starts_with("The link was opened"));
+        assert!(instructions(&link, address, true, false).starts_with("The link was opened"));
     }
 }

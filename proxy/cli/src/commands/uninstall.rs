@@ -8,7 +8,7 @@ use metaclaw_control::home::Home;
 
 use super::{context::Context, service, stop};
 use crate::{
-    agent::{told, wiring},
+    agent::{outcome_text, wiring},
     out, wires,
 };
 
@@ -17,7 +17,6 @@ use metaclaw_chat::if_there;
 /// For replies that are under way.
 const END: Duration = Duration::from_secs(60);
 
-/// Arguments of `uninstall`.
 #[derive(Debug, Args)]
 pub(crate) struct UninstallArgs {
     /// Do not ask.
@@ -31,7 +30,6 @@ pub(crate) struct UninstallArgs {
 // === impl UninstallArgs ===
 
 impl UninstallArgs {
-    /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let home = &context.home;
         let ours = self.ours(home)?;
@@ -83,7 +81,7 @@ async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
     }
     // Before the record goes: without it nobody knows what was changed.
     let outcome = wiring.unwire()?;
-    if let Some(said) = told(&outcome) {
+    if let Some(said) = outcome_text(&outcome) {
         out::line(format!("OpenClaw: {said}"))?;
     }
     for said in wires::release(&wires)? {
@@ -114,8 +112,7 @@ fn last_words(home: &Home, context: &Context) -> io::Result<String> {
             lines.push(format!("there is no {}", dir.display()));
         }
         Err(_) => {
-            let left: Vec<String> = home.entries()?;
-            let left = left.join(", ");
+            let left = home.entries()?.join(", ");
             lines.push(format!(
                 "left in {}, as it is not ours: {left}",
                 dir.display()

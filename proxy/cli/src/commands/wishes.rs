@@ -1,9 +1,7 @@
 //! `metaclaw wishes`, `undo` and `forget`: what was learned from what the owner said.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
-use metaclaw_chat::{AgentId, SenderId, now_ms};
+use metaclaw_chat::{AgentId, SenderId};
 use metaclaw_control::{
     lessons::{LessonsView, WishChange},
     operations::lessons::ListWishes,
@@ -18,7 +16,6 @@ use super::{
 };
 use crate::out;
 
-/// Arguments of `wishes`.
 #[derive(Debug, Args)]
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
@@ -70,7 +67,6 @@ enum WishesCommand {
     },
 }
 
-/// Arguments of `undo`.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
     /// The lesson's number. Without it, the newest lesson in force.
@@ -83,8 +79,7 @@ pub(crate) struct UndoArgs {
 // === impl WishesArgs ===
 
 impl WishesArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let agent = agent(context, self.agent.as_ref()).await?;
         // Whose it is, where nobody said so.
         let whose = match &self.agent {
@@ -117,35 +112,34 @@ impl WishesArgs {
             WishChange::Accept { .. } | WishChange::Dismiss { .. }
         );
         let done = call(context, "lessons", change).await?;
-        out::done(&if is_numbered { done } else { whose + &done }, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(
+            &if is_numbered { done } else { whose + &done },
+            self.json,
+        )?)
     }
 }
 
 // === impl UndoArgs ===
 
 impl UndoArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let done = call(context, "lessons", WishChange::Undo { n: self.n }).await?;
-        out::done(&done, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::done(&done, self.json)?)
     }
 }
 
 /// Those in force.
-async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     if json {
-        out::json(&view)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&view)?);
     }
     if view.wishes.is_empty() && view.people.is_empty() {
         out::line(format!(
             "{agent} has no wishes yet: say one (\"please always answer in one sentence\"), or `metaclaw wishes add --agent {agent} \"...\"`. They lie in {}",
             view.file.display()
         ))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let wishes = view.wishes.iter().zip(&view.counts);
     let own = wishes.map(|(wish, counts)| row(wish, counts, &view));
@@ -155,21 +149,16 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
     });
     let rows: Vec<Vec<String>> = own.chain(people).collect();
     let head = ["wish", "learned", "undo", "given", "with", "without"];
-    out::line(out::table(&head, &rows))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(out::line(out::table(&head, &rows))?)
 }
 
 /// Those that wait.
-async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
+async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
-    let waiting: Vec<&Lesson> = view
-        .lessons
-        .iter()
-        .filter(|it| matches!(it.state, LessonState::Review { .. }))
-        .collect();
+    let waits = |lesson: &&Lesson| matches!(lesson.state, LessonState::Review { .. });
+    let waiting: Vec<&Lesson> = view.lessons.iter().filter(waits).collect();
     if json {
-        out::json(&waiting)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(out::json(&waiting)?);
     }
     if waiting.is_empty() {
         out::line("nothing waits for your review")?;
@@ -187,18 +176,18 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
             lesson.n
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A wish of another person, whose effect is not counted.
 fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<String> {
     let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|it| {
-        it.wish == wish
-            && it.origin.sender.as_ref() == Some(sender)
-            && it.state == LessonState::InForce
+    let lesson = of_wish.find(|lesson| {
+        lesson.wish == wish
+            && lesson.origin.sender.as_ref() == Some(sender)
+            && lesson.state == LessonState::InForce
     });
-    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let place = format!("{sender}'s (--sender)");
     let none = String::new;
     vec![wish.to_owned(), place, number, none(), none(), none()]
@@ -207,30 +196,23 @@ fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<Strin
 /// A wish, when it was learned, the number that takes it back, and how turns went with it and without.
 fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
     let counted = counted(counts);
-    if view.shared.iter().any(|it| it == wish) {
+    if view.shared.iter().any(|shared| shared == wish) {
         let place = "everyone's (--agent _shared)".to_owned();
         let own = [wish.to_owned(), place, String::new()];
         return own.into_iter().chain(counted).collect();
     }
     let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|it| {
-        it.wish == wish && it.origin.sender.is_none() && it.state == LessonState::InForce
+    let lesson = of_wish.find(|one| {
+        one.wish == wish && one.origin.sender.is_none() && one.state == LessonState::InForce
     });
-    let learned = lesson.map_or_else(
-        || "written by hand".to_owned(),
-        |it| {
-            format!(
-                "{} ago",
-                out::span(now_ms().saturating_sub(it.origin.at_ms))
-            )
-        },
-    );
-    let learned = if view.untold.iter().any(|it| it == wish) {
-        format!("{learned}, now in the weights")
-    } else {
-        learned
+    let mut learned = match lesson {
+        Some(lesson) => format!("{} ago", out::since(lesson.origin.at_ms)),
+        None => "written by hand".to_owned(),
     };
-    let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
+    if view.untold.iter().any(|known| known == wish) {
+        learned += ", now in the weights";
+    }
+    let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let own = [wish.to_owned(), learned, number];
     own.into_iter().chain(counted).collect()
 }

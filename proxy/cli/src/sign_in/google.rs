@@ -17,7 +17,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{answer::answered, loopback::Redirect, pkce::Pkce};
+use super::loopback::{Pkce, Redirect, answered};
 
 /// The permission that is requested: to read calendars.
 const SCOPE: &str = "https://www.googleapis.com/auth/calendar.readonly";
@@ -181,7 +181,7 @@ impl GoogleToken {
     ) -> anyhow::Result<String> {
         let ends = self
             .text("expiry")
-            .and_then(|it| it.parse::<Timestamp>().ok());
+            .and_then(|text| text.parse::<Timestamp>().ok());
         let is_good = ends.is_some_and(|ends| now + EARLY < ends);
         if let Some(token) = self.text("token").filter(|_| is_good) {
             return Ok(token.to_owned());
@@ -266,7 +266,7 @@ mod tests {
         Server::new(|request| {
             let form = String::from_utf8_lossy(&request.body);
             let has =
-                |parts: [&str; 2]| assert!(parts.iter().all(|it| form.contains(it)), "{form}");
+                |parts: [&str; 2]| assert!(parts.iter().all(|part| form.contains(part)), "{form}");
             if form.contains("refresh_token=revoked") {
                 let error = json!({"error": "invalid_grant", "error_description": "Token has been expired or revoked."});
                 return Reply::status(400, error);

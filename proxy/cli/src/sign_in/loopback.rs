@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use reqwest::Url;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -23,6 +26,10 @@ const MAX_CONNECTIONS: usize = 32;
 const DONE: &str = "You are signed in. You can close this page.";
 const FAILED: &str = "The sign-in failed. The terminal says why.";
 const OTHER: &str = "This is no page of the sign-in.";
+/// The largest answer that is read, in bytes.
+const MAX_ANSWER: usize = 1 << 20;
+/// The timeout for one answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address to which the provider sends the browser.
 #[derive(Debug)]
@@ -117,8 +124,8 @@ async fn reply(mut stream: TcpStream, state: String) -> Option<anyhow::Result<St
 fn read(line: &str, state: &str) -> ProviderAnswer {
     let target = line
         .strip_prefix("GET ")
-        .and_then(|it| it.split(' ').next());
-    let url = target.and_then(|it| Url::parse(&format!("http://localhost{it}")).ok());
+        .and_then(|rest| rest.split(' ').next());
+    let url = target.and_then(|target| Url::parse(&format!("http://localhost{target}")).ok());
     let Some(url) = url else {
         return ProviderAnswer::Other;
     };
@@ -138,13 +145,66 @@ fn read(line: &str, state: &str) -> ProviderAnswer {
 /// Reads the first line of a request, and the rest of its head, so that the answer is not lost.
 async fn line(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
-    while !read.windows(4).any(|it| it == b"\r\n\r\n") {
+    while !read.windows(4).any(|part| part == b"\r\n\r\n") {
         if read.len() > MAX_REQUEST || stream.read_buf(&mut read).await.ok()? == 0 {
             return None;
         }
     }
     let text = String::from_utf8_lossy(&read);
     text.lines().next().map(str::to_owned)
+}
+
+/// Sends a request, and reads the answer as JSON. The value is `null` if the answer is no JSON.
+///
+/// # Errors
+/// If the provider refuses, with its own words. Also if it cannot be reached, or its answer is too long or too late.
+pub(crate) async fn answered(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let told = |error: reqwest::Error| anyhow::Error::from(error.without_url());
+    let mut answer = request.timeout(TIMEOUT).send().await.map_err(told)?;
+    let status = answer.status();
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(told)? {
+        ensure!(
+            body.len() + chunk.len() <= MAX_ANSWER,
+            "the answer has more than {MAX_ANSWER} bytes, which is the limit"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if !status.is_success() {
+        let why = ["error_description", "error"]
+            .iter()
+            .find_map(|one| value[*one].as_str());
+        let nested = value["error"]["message"].as_str();
+        bail!(
+            "the answer is {status}: {}",
+            why.or(nested).unwrap_or("no reason is given")
+        );
+    }
+    Ok(value)
+}
+
+/// The secret of one sign-in, and its hash, which the provider gets first. It has no `Debug`, so that no log shows it.
+pub(crate) struct Pkce {
+    pub(crate) verifier: String,
+    /// The SHA-256 of the verifier.
+    pub(crate) challenge: String,
+}
+
+// === impl Pkce ===
+
+impl Pkce {
+    pub(crate) fn new() -> Self {
+        Self::of(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()))
+    }
+
+    fn of(verifier: String) -> Self {
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        Self {
+            verifier,
+            challenge,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -206,5 +266,42 @@ mod tests {
         let redirect = Redirect::listen(0).await.unwrap();
         let why = redirect.code().await.unwrap_err().to_string();
         assert_eq!(why, "nobody signed in within 10 minutes");
+    }
+}
+
+#[cfg(test)]
+mod answer_tests {
+    use metaclaw_test_kit::{Reply, Server};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_read_up_to_the_limit() {
+        let server =
+            Server::scripted([3, MAX_ANSWER + 1].map(|length| Reply::bytes("1".repeat(length))));
+        let client = metaclaw_llm::loopback_client().unwrap();
+        let fits = answered(client.get(server.url())).await;
+        assert_eq!(fits.unwrap(), 111);
+        let why = answered(client.get(server.url())).await;
+        assert_eq!(
+            why.unwrap_err().to_string(),
+            "the answer has more than 1048576 bytes, which is the limit"
+        );
+    }
+}
+
+#[cfg(test)]
+mod pkce_tests {
+    use super::*;
+
+    /// RFC 7636, appendix B.
+    #[test]
+    fn the_challenge_is_that_of_the_standard() {
+        let pkce = Pkce::of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
+        let challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+        assert_eq!(pkce.challenge, challenge);
+        let (one, other) = (Pkce::new(), Pkce::new());
+        assert_ne!(one.verifier, other.verifier);
+        assert_eq!(one.verifier.len(), 43);
     }
 }

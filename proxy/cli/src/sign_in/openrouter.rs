@@ -5,7 +5,7 @@ use metaclaw_chat::Secret;
 use reqwest::Url;
 use serde_json::json;
 
-use super::{answer::answered, loopback::Redirect, pkce::Pkce};
+use super::loopback::{Pkce, Redirect, answered};
 
 /// Where OpenRouter is.
 pub(crate) const OPENROUTER: &str = "https://openrouter.ai";

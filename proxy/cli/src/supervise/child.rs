@@ -3,11 +3,13 @@
 use std::{
     io,
     net::SocketAddr,
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use rustix::process::{Pid, setpriority_process};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -16,19 +18,17 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::{priority, spec::TrainerSpec};
-
 /// The longest line of the trainer that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
 /// How long the output of a trainer is read after it has exited.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
+const NICE: i32 = 5;
 
 /// A running trainer, with the pipe that keeps it alive.
 pub(super) struct Child {
     process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
-    /// The tasks that pass its output to MetaClaw's log.
     output_tasks: JoinSet<()>,
     /// The last line of its stderr, which usually says why it ended.
     last_line: Arc<Mutex<String>>,
@@ -66,7 +66,7 @@ impl Child {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn()?;
-        priority::lower(process.id());
+        lower_priority(process.id());
         let mut output_tasks = JoinSet::new();
         let last_line = Arc::default();
         if let Some(stderr) = process.stderr.take() {
@@ -115,10 +115,8 @@ impl Child {
         // Its last output may not be read yet, and a grandchild may keep the pipe open.
         let drained = async { while self.output_tasks.join_next().await.is_some() {} };
         tokio::time::timeout(OUTPUT_GRACE, drained).await.ok();
-        let words = self
-            .last_line
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let line = self.last_line.lock();
+        let words = line.unwrap_or_else(PoisonError::into_inner);
         if words.is_empty() {
             status
         } else {
@@ -172,4 +170,29 @@ async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<St
         return Ok(None);
     }
     Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
+}
+
+/// The program and its arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainerSpec {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// The key that callers must send; only this proxy knows it, and each run has a new one.
+    pub key: String,
+    /// Additional environment variables: keys, which do not belong among arguments.
+    pub env: Vec<(&'static str, String)>,
+    /// The engine's threads; with 0, the engine uses one for each physical core.
+    pub n_threads: usize,
+    /// Names of environment variables that it must not inherit.
+    pub cleared: Vec<String>,
+}
+
+/// Lowers the priority of a process that was just started; threads that it starts later inherit it.
+fn lower_priority(pid: Option<u32>) {
+    let pid = pid.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    // A process that has ended already needs no change.
+    let Some(pid) = pid else { return };
+    if let Err(error) = setpriority_process(Some(pid), NICE) {
+        debug!(%error, "the trainer runs at the usual priority");
+    }
 }

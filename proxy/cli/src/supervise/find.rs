@@ -49,7 +49,7 @@ impl TrainerProgram {
     ) -> Result<Self, NoTrainer> {
         let beside = own
             .parent()
-            .map(|it| (it.join(TRAINER), TrainerOrigin::Beside));
+            .map(|parent| (parent.join(TRAINER), TrainerOrigin::Beside));
         let installed = (programs.trainer_program(), TrainerOrigin::Installed);
         let in_path = path.into_iter().flat_map(std::env::split_paths);
         let in_path = in_path.map(|folder| (folder.join(TRAINER), TrainerOrigin::Path));

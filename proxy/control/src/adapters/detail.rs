@@ -6,9 +6,7 @@ use metaclaw_chat::{if_there, unix_ms};
 use metaclaw_trainer_api::wire::CheckpointInfo;
 use metaclaw_turns::{LogError, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::manifest::ManifestView;
+use serde_json::{Map, Value};
 
 /// Files of a checkpoint: the learner's manifest, and the trainer's own state.
 const MANIFEST: &str = "manifest.json";
@@ -77,7 +75,7 @@ type KnownCheckpoints<'a> = BTreeMap<&'a str, KnownCheckpoint<'a>>;
 // === impl KnownCheckpoint ===
 
 impl<'a> KnownCheckpoint<'a> {
-    fn of(info: &'a CheckpointInfo) -> Self {
+    fn new(info: &'a CheckpointInfo) -> Self {
         let says = ManifestView::read(&info.manifest);
         Self { info, says }
     }
@@ -95,10 +93,9 @@ pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
 ) -> Vec<AdapterDetail> {
-    let by_name: KnownCheckpoints<'_> = checkpoints
-        .iter()
-        .map(|it| (it.name.as_str(), KnownCheckpoint::of(it)))
-        .collect();
+    let infos = checkpoints.iter();
+    let known = infos.map(|info| (info.name.as_str(), KnownCheckpoint::new(info)));
+    let by_name: KnownCheckpoints<'_> = known.collect();
     let detail = |view: AdapterView| {
         let own = by_name.get(view.name.as_str());
         let ancestors = ancestors(&view.name, &by_name);
@@ -111,14 +108,14 @@ pub(crate) fn details(
                 .flat_map(KnownCheckpoint::turns)
         });
         AdapterDetail {
-            sha256: own.and_then(|it| it.info.sha256.clone()),
-            manifest: own.map(|it| it.info.manifest.clone()),
+            sha256: own.and_then(|own| own.info.sha256.clone()),
+            manifest: own.map(|own| own.info.manifest.clone()),
             turns: turns.collect(),
             outcome: None,
             view: AdapterView {
-                step: own.map(|it| it.info.step),
-                parent: own.and_then(|it| it.says.parent.clone()),
-                created_ms: own.map(|it| it.info.created_ms),
+                step: own.map(|own| own.info.step),
+                parent: own.and_then(|own| own.says.parent.clone()),
+                created_ms: own.map(|own| own.info.created_ms),
                 ..view
             },
             ancestors,
@@ -143,7 +140,7 @@ pub(crate) async fn add_outcomes(
         let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
             continue;
         };
-        if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
+        if let Some(detail) = details.iter_mut().find(|one| one.view.name == *adapter) {
             detail.outcome.clone_from(&step.outcome);
         }
     }
@@ -206,6 +203,112 @@ fn folders(folder: &Path, with: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The parts of a manifest that are shown.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ManifestView {
+    /// The lineage of the checkpoint.
+    pub lineage: Option<String>,
+    /// Its number there, from 1.
+    pub n: Option<u64>,
+    /// What it was trained from; none is the base model.
+    pub parent: Option<String>,
+    /// The turns of its step.
+    pub turns: Vec<String>,
+    /// The scores of those when the step took them.
+    pub scores: BTreeMap<String, i64>,
+    pub shape: ShapeView,
+    pub numbers: NumbersView,
+    pub batch: BatchView,
+    pub made: Option<MadeView>,
+}
+
+/// What an adapter is of.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ShapeView {
+    /// The base model's name.
+    pub base: Option<String>,
+    pub base_fingerprint: Option<String>,
+    pub rank: u32,
+    pub alpha: f64,
+    /// The matrices that it adds to.
+    pub targets: Vec<String>,
+}
+
+/// What a step measured.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NumbersView {
+    pub loss: f64,
+    /// The part of each method in it.
+    pub losses: BTreeMap<String, f64>,
+    pub grad_norm: f64,
+    pub learning_rate: f64,
+    /// Whether the gradient was out of line and was dropped.
+    pub skipped: bool,
+}
+
+/// What the samples of a step were like.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BatchView {
+    /// Samples of each method.
+    pub samples: BTreeMap<String, u64>,
+    pub reward: MeanView,
+    pub advantage: MeanView,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct MeanView {
+    pub mean: f64,
+}
+
+/// With what a checkpoint was made.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct MadeView {
+    pub version: Option<String>,
+    pub commit: Option<String>,
+    /// The seed of the first weights of its lineage.
+    pub seed: u64,
+    /// The replay that made it; none of a step that was made beside the chat.
+    pub replay: Option<ReplayView>,
+    /// The data set that it was trained from; none of a step on turns.
+    pub data: Option<DataSetView>,
+    /// `rl.*` as it was in force, by key.
+    pub config: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ReplayView {
+    pub name: Option<String>,
+}
+
+/// A data set, and the epoch of it that a checkpoint is of.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DataSetView {
+    pub file: String,
+    pub n_rows: u64,
+    pub n_held_out: u64,
+    pub epoch: u64,
+    pub epochs: u64,
+    pub held_out_before: Option<f64>,
+    pub held_out_loss: Option<f64>,
+}
+
+// === impl ManifestView ===
+
+impl ManifestView {
+    /// What a manifest says; nothing of one of another form.
+    pub fn read(manifest: &Value) -> Self {
+        Self::deserialize(manifest).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -234,7 +337,7 @@ mod tests {
         std::fs::write(dir.path().join("adapters/kept-1/adapter_config.json"), "{}").unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/.half")).unwrap();
         let all = on_disk(dir.path()).unwrap();
-        let names: Vec<&str> = all.iter().map(|it| it.view.name.as_str()).collect();
+        let names: Vec<&str> = all.iter().map(|all| all.view.name.as_str()).collect();
         assert_eq!(names, ["kept-1", "m-0badcafe-000001", "m-0badcafe-000002"]);
         let last = &all[2];
         assert_eq!(

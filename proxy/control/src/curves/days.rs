@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::civil::Date;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 
-use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, interval::wilson};
+use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, wilson};
 use crate::figures::{CountedDays, Period, Share, begin_ms, chat_tokens, date_of, verdicts};
 
 const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";
@@ -148,7 +148,7 @@ mod tests {
     const NOW_MS: u64 = 100 * DAY_MS + 5;
 
     async fn curves(log: &TurnLog, agent: Option<&str>, days: u32) -> Vec<Curve> {
-        let agent = agent.map(|it| it.parse().unwrap());
+        let agent = agent.map(|agent| agent.parse().unwrap());
         let wanted = CurvesWanted { agent, days };
         by_day(Some(log), &wanted, NOW_MS).await.unwrap()
     }
@@ -156,7 +156,7 @@ mod tests {
     fn values(curve: &Curve) -> Vec<(String, Vec<(u64, f64)>)> {
         let points = |line: &CurveLine| {
             let points = line.points.iter();
-            points.map(|it| (it.at / DAY_MS, it.value)).collect()
+            points.map(|one| (one.at / DAY_MS, one.value)).collect()
         };
         let lines = curve.lines.iter();
         lines
@@ -252,7 +252,7 @@ mod tests {
         assert!(
             curves
                 .iter()
-                .all(|it| it.is_empty() && !it.empty.is_empty())
+                .all(|curve| curve.is_empty() && !curve.empty.is_empty())
         );
         let json = serde_json::to_string(&curves).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Curve>>(&json).unwrap(), curves);

@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use metaclaw_learner::{GateReport, StepFigures};
-use metaclaw_turns::{LogError, Step, StepOutcome, TurnLog};
+use metaclaw_turns::{Step, StepOutcome, TurnLog};
 use serde::Deserialize as _;
 
-use super::{
-    Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, interval::ValueInterval,
-};
+use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, ValueInterval};
 
 /// A curve of figures that are in `steps.jsonl`.
 struct FigureCurve {
@@ -16,14 +14,8 @@ struct FigureCurve {
     title: &'static str,
     about: &'static str,
     unit: CurveUnit,
-    /// The figures, each with what it is called if there are several.
-    figures: &'static [FigureName],
-}
-
-/// A figure's name in the file, and in words.
-struct FigureName {
-    name: &'static str,
-    words: &'static str,
+    // pair: the name of a figure, and its words
+    figures: &'static [(&'static str, &'static str)],
 }
 
 const FIGURES: [FigureCurve; 3] = [
@@ -32,20 +24,14 @@ const FIGURES: [FigureCurve; 3] = [
         title: "Reward of training steps",
         about: "The mean score of the turns that a step was trained on, from -1 to +1, with its 95 % interval.",
         unit: CurveUnit::Score,
-        figures: &[FigureName {
-            name: REWARD,
-            words: "reward",
-        }],
+        figures: &[(REWARD, "reward")],
     },
     FigureCurve {
         id: "loss",
         title: "Loss of training steps",
         about: "The sum of the losses of a step's samples. Steps with other methods or samples are not comparable.",
         unit: CurveUnit::Plain,
-        figures: &[FigureName {
-            name: "loss/total",
-            words: "loss",
-        }],
+        figures: &[("loss/total", "loss")],
     },
     FigureCurve {
         id: "kl",
@@ -53,14 +39,8 @@ const FIGURES: [FigureCurve; 3] = [
         about: "How far the weights have moved, in nats a token: from the weights that sampled the replies, and from the base model where rl.anchor is set (the anchor's part of the loss).",
         unit: CurveUnit::Nat,
         figures: &[
-            FigureName {
-                name: "train/ppo_kl",
-                words: "from the weights that sampled",
-            },
-            FigureName {
-                name: "loss/anchor",
-                words: "from the base model",
-            },
+            ("train/ppo_kl", "from the weights that sampled"),
+            ("loss/anchor", "from the base model"),
         ],
     },
 ];
@@ -68,7 +48,6 @@ const REWARD: &str = "reward/mean";
 
 /// A test of the gate that is a curve.
 struct GateCurve {
-    /// The test's name.
     test: &'static str,
     title: &'static str,
     about: &'static str,
@@ -107,39 +86,28 @@ pub(crate) async fn by_step(
 ) -> anyhow::Result<Vec<Curve>> {
     let read = tokio::task::spawn_blocking(move || StepFigures::read(&figures));
     let mut steps = read.await??;
-    steps.retain(|it| {
-        wanted
-            .agent
-            .as_ref()
-            .is_none_or(|agent| agent.as_str() == it.agent)
-    });
-    let tested = match log {
-        Some(log) => tested(log, wanted).await?,
+    let wanted_agent = wanted.agent.as_ref();
+    steps.retain(|step| wanted_agent.is_none_or(|agent| agent.as_str() == step.agent));
+    let mut tested = match log {
+        Some(log) => log.all_steps().await?,
         None => Vec::new(),
     };
-    let of_figures = FIGURES.iter().map(|it| of_figures(it, &steps));
-    let of_tests = TESTS.iter().map(|it| of_tests(it, &tested));
-    Ok(of_figures.chain(of_tests).collect())
-}
-
-/// Returns the steps that the gate tested, of all agents in the order of time.
-async fn tested(log: &TurnLog, wanted: &CurvesWanted) -> Result<Vec<Step>, LogError> {
-    let mut steps = log.all_steps().await?;
-    steps.retain(|step| wanted.has(&step.begun.agent));
-    Ok(steps)
+    tested.retain(|step| wanted.has(&step.begun.agent));
+    let measured = FIGURES.iter().map(|curve| of_figures(curve, &steps));
+    let gated = TESTS.iter().map(|curve| of_tests(curve, &tested));
+    Ok(measured.chain(gated).collect())
 }
 
 fn of_figures(curve: &FigureCurve, steps: &[StepFigures]) -> Curve {
     let mut points = Vec::new();
     for step in steps {
-        for FigureName { name, words } in curve.figures {
+        for (name, words) in curve.figures {
             let Some(value) = step.get(name) else {
                 continue;
             };
-            let n = step.get("rollout/turns");
             let interval = (*name == REWARD).then(|| {
-                let std = step.get("reward/std")?;
-                ValueInterval::of_mean(value, std, n?)
+                let (std, n) = (step.get("reward/std")?, step.get("rollout/turns")?);
+                ValueInterval::of_mean(value, std, n)
             });
             points.push(PointOf {
                 agent: step.agent.clone(),
@@ -174,14 +142,14 @@ fn of_tests(curve: &GateCurve, steps: &[Step]) -> Curve {
         // A report of an older form has no point.
         let report = GateReport::deserialize(gate).ok()?;
         let test = report.tests.into_iter().find(|it| it.name == curve.test)?;
-        let before: u64 = step.begun.ancestors.iter().map(|it| it.n).sum();
+        let before: u64 = step.begun.ancestors.iter().map(|ancestor| ancestor.n).sum();
         Some(PointOf {
             agent: step.begun.agent.to_string(),
             words: curve.test,
             point: CurvePoint {
                 at: before + step.begun.n,
-                value: test.value.filter(|it| it.is_finite())?,
-                limit: test.limit.filter(|it| it.is_finite()),
+                value: test.value.filter(|value| value.is_finite())?,
+                limit: test.limit.filter(|limit| limit.is_finite()),
                 ..CurvePoint::default()
             },
         })
@@ -216,17 +184,14 @@ fn lines(points: Vec<PointOf>, has_words: bool) -> Vec<CurveLine> {
     let mut lines = Vec::new();
     for ((agent, words), runs) in found {
         for (n, run) in (1..).zip(runs) {
-            let again = if n == 1 {
-                String::new()
-            } else {
-                format!(", beginning {n}")
-            };
-            let words = if has_words {
-                format!(", {words}")
-            } else {
-                String::new()
-            };
-            lines.push(CurveLine::new(format!("{agent}{again}{words}"), run));
+            let mut name = agent.clone();
+            if n > 1 {
+                name = format!("{name}, beginning {n}");
+            }
+            if has_words {
+                name = format!("{name}, {words}");
+            }
+            lines.push(CurveLine::new(name, run));
         }
     }
     lines
@@ -239,7 +204,7 @@ mod tests {
     use super::*;
 
     async fn curves(folder: &Path, agent: Option<&str>) -> Vec<Curve> {
-        let agent = agent.map(|it| it.parse().unwrap());
+        let agent = agent.map(|agent| agent.parse().unwrap());
         let wanted = CurvesWanted { agent, days: 1 };
         by_step(None, folder.to_owned(), &wanted).await.unwrap()
     }
@@ -248,7 +213,7 @@ mod tests {
         let line = |line: &CurveLine| {
             let points = line.points.iter();
             let points: Vec<_> = points
-                .map(|it| format!("{}: {}", it.at, it.value))
+                .map(|point| format!("{}: {}", point.at, point.value))
                 .collect();
             format!("{} [{}]", line.name, points.join(", "))
         };
@@ -267,7 +232,7 @@ mod tests {
         fs::write(folder.path().join("steps.jsonl"), steps.join("\n")).unwrap();
         let all = curves(folder.path(), None).await;
         assert_eq!(
-            all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(),
+            all.iter().map(|all| all.id.as_str()).collect::<Vec<_>>(),
             ["reward", "loss", "kl", "fluency", "relevance"]
         );
         assert_eq!(
@@ -278,7 +243,7 @@ mod tests {
         assert!(
             points[0]
                 .interval
-                .is_some_and(|it| it.low < 0.5 && it.high > 0.5)
+                .is_some_and(|interval| interval.low < 0.5 && interval.high > 0.5)
         );
         assert_eq!(points[1].interval, None, "of one turn");
         assert_eq!(

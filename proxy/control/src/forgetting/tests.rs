@@ -101,7 +101,7 @@ impl World {
     async fn a_is_gone(&self, what: &str) {
         let KeptLessons { library, memory } = self.kept();
         let wishes = library.own_wishes(&self.agent).into_iter();
-        let wishes: Vec<String> = wishes.map(|it| it.text).collect();
+        let wishes: Vec<String> = wishes.map(|wish| wish.text).collect();
         assert_eq!(wishes, ["From now on, please answer in French."], "{what}");
         let journal = fs::read_to_string(library.dir().join("lessons.jsonl")).unwrap();
         assert!(!journal.contains("sentence"), "{what}: {journal}");
@@ -219,7 +219,7 @@ async fn drafts_of_killed_processes_are_removed() {
     let exist = || {
         let names = drafts.iter();
         names
-            .filter(|it| world.home.dir().join(it).exists())
+            .filter(|name| world.home.dir().join(name).exists())
             .count()
     };
     // A start removes them.

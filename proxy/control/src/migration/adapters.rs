@@ -112,10 +112,8 @@ fn adapter_folders(folder: &Path, depth: usize) -> Vec<PathBuf> {
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let mut below: Vec<PathBuf> = entries
-        .filter(is_folder)
-        .map(|entry| entry.path())
-        .collect();
+    let paths = entries.filter(is_folder).map(|entry| entry.path());
+    let mut below: Vec<PathBuf> = paths.collect();
     below.sort();
     let found = below.iter().map(|below| adapter_folders(below, depth - 1));
     found.flatten().collect()

@@ -63,15 +63,15 @@ impl Homes {
 }
 
 fn names(report: &MigrationReport, outcome: &MigrationOutcome) -> Vec<String> {
-    let items = report.items.iter().filter(|it| it.outcome == *outcome);
+    let items = report.items.iter().filter(|item| item.outcome == *outcome);
     items
-        .map(|it| format!("{} {}", it.kind.as_str(), it.name))
+        .map(|item| format!("{} {}", item.kind.as_str(), item.name))
         .collect()
 }
 
 fn why(report: &MigrationReport, name: &str) -> String {
     let mut items = report.items.iter();
-    let item = items.find(|it| it.name == name);
+    let item = items.find(|item| item.name == name);
     let item = item.unwrap_or_else(|| panic!("{name} is not in {report:?}"));
     match &item.outcome {
         MigrationOutcome::Left(why) | MigrationOutcome::Kept(why) => why.clone(),
@@ -358,6 +358,6 @@ fn links_of_skills_are_left_and_named() {
     let taken: Vec<_> = Homes::tree(&new).into_keys().collect();
     assert_eq!(
         taken,
-        ["main/three/SKILL.md", "one/SKILL.md", "one/scripts/own.sh"].map(|it| new.join(it))
+        ["main/three/SKILL.md", "one/SKILL.md", "one/scripts/own.sh"].map(|one| new.join(one))
     );
 }

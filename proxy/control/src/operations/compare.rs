@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     compare::{Compare, Comparison, pick},
-    instance::{Instance, RunningProcess},
+    instance::Instance,
     operation::{Operation, OperationFailure},
 };
 
@@ -18,13 +18,9 @@ impl Operation for Compare {
     type Reply = Comparison;
 
     async fn perform(self, instance: &Instance) -> Result<Comparison, OperationFailure> {
-        let RunningProcess {
-            log,
-            library,
-            serving,
-            comparer,
-            ..
-        } = instance.process()?;
+        let rooms = instance.process()?;
+        let (comparer, serving) = (&rooms.learning.comparer, &rooms.gateway.serving);
+        let library = &rooms.lessons.library;
         let Self {
             agent,
             n,
@@ -32,7 +28,7 @@ impl Operation for Compare {
             asks,
         } = self;
         if questions.is_empty() {
-            questions = pick(log, &agent, n).await?;
+            questions = pick(&rooms.log, &agent, n).await?;
         }
         let mut comparison = comparer.plan(library, serving, &agent, questions)?;
         if asks {

@@ -50,7 +50,7 @@ where
     let all = async move {
         let ending = async {
             match instance.running() {
-                Some(process) => process.ending.cancelled().await,
+                Some(rooms) => rooms.run.ending.cancelled().await,
                 None => std::future::pending().await,
             }
         };

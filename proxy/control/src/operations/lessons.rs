@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{Lesson, Proposal};
+use metaclaw_turns::LessonCounts;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tracing::warn;
@@ -44,13 +45,7 @@ impl Operation for ListSkills {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<SkillView>, OperationFailure> {
         let agent = self.0;
-        let counts = match instance.log_if_any().await? {
-            Some(log) => log
-                .lesson_counts(agent.as_ref())
-                .await
-                .map_err(OperationFailure::unavailable)?,
-            None => BTreeMap::new(),
-        };
+        let counts = lesson_counts(instance, agent.as_ref()).await?;
         let library = instance.library()?;
         on_files(move || lessons::skills(&library, agent.as_ref(), &counts)).await
     }
@@ -87,15 +82,9 @@ impl Operation for ListWishes {
 
     async fn perform(self, instance: &Instance) -> Result<LessonsView, OperationFailure> {
         let agent = self.0;
-        let serving = instance.running().map(|process| &process.serving);
-        let adapter = serving.and_then(|it| it.current(&agent));
-        let counts = match instance.log_if_any().await? {
-            Some(log) => {
-                let counts = log.lesson_counts(Some(&agent)).await;
-                counts.map_err(OperationFailure::unavailable)?
-            }
-            None => BTreeMap::new(),
-        };
+        let rooms = instance.running();
+        let adapter = rooms.and_then(|rooms| rooms.gateway.serving.current(&agent));
+        let counts = lesson_counts(instance, Some(&agent)).await?;
         let library = instance.library()?;
         on_files(move || lessons::view(&library, &agent, adapter.as_deref(), &counts)).await
     }
@@ -108,7 +97,7 @@ impl Operation for ListLessons {
 
     async fn perform(self, instance: &Instance) -> Result<LessonList, OperationFailure> {
         let library = instance.library()?;
-        on_files(move || Ok(LessonList::of(&library, &self.0))).await
+        on_files(move || Ok(LessonList::new(&library, &self.0))).await
     }
 }
 
@@ -154,6 +143,18 @@ impl Operation for Forget {
         let work = move || runtime.block_on(forgetting::forget(&log, kept, &home, &self));
         Ok(tokio::task::spawn_blocking(work).await??)
     }
+}
+
+/// How often the log has seen each lesson.
+async fn lesson_counts(
+    instance: &Instance,
+    agent: Option<&AgentId>,
+) -> Result<BTreeMap<String, LessonCounts>, OperationFailure> {
+    let Some(log) = instance.log_if_any().await? else {
+        return Ok(BTreeMap::new());
+    };
+    let counts = log.lesson_counts(agent).await;
+    counts.map_err(OperationFailure::unavailable)
 }
 
 /// Counts the lesson that came into force, if one did; in words what was done.

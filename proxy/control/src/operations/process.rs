@@ -1,6 +1,6 @@
 //! Operations on the process as a whole: how it is, its end, who may come in, when it may learn, what happened.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use async_trait::async_trait;
@@ -8,21 +8,22 @@ use metaclaw_chat::{AgentId, now_ms, whole_ms};
 use metaclaw_gateway::{KeyConfig, RelayOnly};
 use metaclaw_schedule::SavedState;
 use metaclaw_trainer_api::wire::Health;
+use metaclaw_turns::TurnLog;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 use crate::{
     browser_logins::CODE_LIFETIME,
     figures::{Period, PrefixReport, chat_tokens},
     home::Home,
-    instance::{Instance, RunningProcess},
+    instance::{Instance, Rooms, TrainingRoom},
     operation::{Operation, OperationFailure},
     privacy::{self, SwitchChange},
     report::{PeriodReport, report},
     schedule_state,
     status::{LogStatus, ProcessStatus},
-    waiting::{self, WaitingReviews},
+    waiting,
 };
 
 /// How long `status` waits for an answer of a part that may be busy.
@@ -102,7 +103,7 @@ impl Operation for StopProcess {
     type Reply = Stopping;
 
     async fn perform(self, instance: &Instance) -> Result<Stopping, OperationFailure> {
-        instance.process()?.ending.cancel();
+        instance.process()?.run.ending.cancel();
         Ok(Stopping { stopping: true })
     }
 }
@@ -116,21 +117,20 @@ impl Operation for SwitchChange {
     async fn perform(self, instance: &Instance) -> Result<RelayOnly, OperationFailure> {
         let _one_at_a_time = SWITCH_CHANGES.lock().await;
         let home = instance.home();
-        let Some(process) = instance.running() else {
+        let Some(rooms) = instance.running() else {
             let now = self.applied(switched_in(home, &self)?)?;
             home.create()?;
             privacy::save_off(home, &now)
                 .with_context(|| format!("cannot write {}", home.off().display()))?;
             return Ok(now);
         };
-        let switch = &process.privacy.switch;
+        let switch = &rooms.gateway.privacy.switch;
         let now = self.applied(switch.off())?;
         switch.set(now.clone());
-        let told = privacy::told(&now);
-        let told = told.unwrap_or_else(|| "on again for every agent".to_owned());
-        info!("{told}");
+        let off = privacy::off_text(&now);
+        info!("{}", off.as_deref().unwrap_or("on again for every agent"));
         let (home, kept) = (home.clone(), now.clone());
-        tokio::task::spawn_blocking(move || {
+        spawn_blocking(move || {
             privacy::save_off(&home, &kept).with_context(|| {
                 format!(
                     "it holds until metaclaw ends, and is not kept: cannot write {}",
@@ -158,7 +158,7 @@ impl Operation for GetSchedule {
 
     /// What the process knows; where none runs, what the last one left.
     async fn perform(self, instance: &Instance) -> Result<SavedState, OperationFailure> {
-        let Some(RunningProcess { log, schedule, .. }) = instance.running() else {
+        let Some(Rooms { log, learning, .. }) = instance.running() else {
             let home = instance.home();
             let saved = schedule_state::saved(home);
             return Ok(saved.ok_or_else(|| {
@@ -169,12 +169,10 @@ impl Operation for GetSchedule {
             })?);
         };
         // A turn may have ended since the last look.
-        let last_main_ms = log
-            .last_main_ms()
-            .await
-            .map_err(OperationFailure::unavailable)?;
-        schedule.window(now_ms(), last_main_ms);
-        Ok(schedule.save(now_ms()))
+        let asked = log.last_main_ms().await;
+        let last_main_ms = asked.map_err(OperationFailure::unavailable)?;
+        learning.schedule.window(now_ms(), last_main_ms);
+        Ok(learning.schedule.save(now_ms()))
     }
 }
 
@@ -194,7 +192,7 @@ impl Operation for CreateLogin {
     type Reply = LoginCode;
 
     async fn perform(self, instance: &Instance) -> Result<LoginCode, OperationFailure> {
-        let logins = &instance.process()?.logins;
+        let logins = &instance.process()?.run.logins;
         if self.ends_others {
             logins.end_all().context("nobody was signed out")?;
         }
@@ -217,11 +215,12 @@ impl Operation for KeyChange {
     type Reply = ();
 
     async fn perform(self, instance: &Instance) -> Result<(), OperationFailure> {
-        let key = self.key.map(|it| KeyConfig {
-            key: it.key.into(),
-            agents: it.agents,
+        let authenticator = &instance.process()?.gateway.authenticator;
+        let key = self.key.map(|new| KeyConfig {
+            key: new.key.into(),
+            agents: new.agents,
         });
-        Ok(instance.process()?.authenticator.set_key(&self.name, key)?)
+        Ok(authenticator.set_key(&self.name, key)?)
     }
 }
 
@@ -233,97 +232,97 @@ impl fmt::Debug for NewKey {
     }
 }
 
-// === impl RunningProcess ===
+// === impl Rooms ===
 
-impl RunningProcess {
+impl Rooms {
     /// How it all is; a part that does not answer in time is left out.
     async fn status(&self) -> ProcessStatus {
-        let looked = async {
-            let looked = self.budget.look(now_ms()).await;
-            looked.inspect_err(|error| warn!(%error, "what the chat used today is not known"))
+        let Self {
+            run,
+            log,
+            lessons,
+            gateway,
+            learning,
+            training,
+        } = self;
+        let counts_today = async {
+            let counts = learning.budget.update(now_ms()).await;
+            counts.inspect_err(|error| warn!(%error, "what the chat used today is not known"))
         };
+        let reviews = async {
+            let waiting = waiting::find(&lessons.library).await;
+            waiting.inspect_err(|error| warn!("what waits for review is not known: {error:#}"))
+        };
+        let changed_settings = Arc::clone(&run.changed_settings);
         // All at once: a command does not wait for one part after the other.
         let (funnel, learner, today, latest, serving, lost, health, waiting, config_changed) = tokio::join!(
-            in_time(self.log.funnel(None)),
-            in_time(self.learner.status()),
-            in_time(looked),
-            in_time(self.log.latest_breaks()),
+            in_time(log.funnel(None)),
+            in_time(learning.learner.status()),
+            in_time(counts_today),
+            in_time(log.latest_breaks()),
             in_time(self.served()),
             in_time(self.lost()),
-            self.trainer_health(),
-            self.waiting(),
-            self.config_changed(),
+            training.health(),
+            in_time(reviews),
+            in_time(spawn_blocking(move || changed_settings())),
         );
-        let (inference, number_format) = health.map(|it| (it.inference, it.dtype)).unzip();
+        let (inference, number_format) = health.map(|one| (one.inference, one.dtype)).unzip();
+        let serving = serving.unwrap_or_default().into_iter();
         ProcessStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            proxy: self.proxy,
-            since_ms: self.since_ms,
-            about: self.about.clone(),
-            off: self.privacy.switch.off(),
+            proxy: gateway.address,
+            since_ms: run.since_ms,
+            about: run.about.clone(),
+            off: gateway.privacy.switch.off(),
             trainer: self.trainer_status(),
             inference: inference.flatten(),
             number_format: number_format.flatten(),
             serving: serving
-                .unwrap_or_default()
-                .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
                 .collect(),
             lost: lost.unwrap_or_default(),
-            context: self.context.tokens(),
+            context: training.context.tokens(),
             funnel: funnel.unwrap_or_default(),
-            counts: self.metrics.counts(),
-            upstreams: self.metrics.upstreams(),
-            passed: self.metrics.passed(),
-            config_changed,
-            dropped_lines: (self.dropped_lines)(),
-            log: self.log_status(),
+            counts: gateway.metrics.counts(),
+            upstreams: gateway.metrics.upstreams(),
+            passed: gateway.metrics.passed(),
+            config_changed: config_changed.flatten(),
+            dropped_lines: (run.dropped_lines)(),
+            log: log_status(log),
             learner,
-            spend: self.budget.spend(now_ms()),
+            spend: learning.budget.spend(now_ms()),
             chat: today.as_ref().map(chat_tokens),
             prefix: PrefixReport {
                 counts: today.unwrap_or_default().breaks,
                 latest: latest.unwrap_or_default(),
             },
-            cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
+            cloud: training.meter.as_ref().map(|meter| meter.spend(now_ms())),
             waiting,
-            share: self.library.share_report().map(Arc::unwrap_or_clone),
+            share: lessons.library.share_report().map(Arc::unwrap_or_clone),
         }
     }
+}
 
-    fn log_status(&self) -> LogStatus {
-        let (health, outcome) = (self.log.health(), self.log.outcome());
-        LogStatus {
-            oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
-            broken: health.broken,
-            moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
-            n_lost: outcome.n_lost,
-            copied: outcome.copied.clone(),
-            clock: self.log.clock().doubt(now_ms()),
-        }
-    }
+// === impl TrainingRoom ===
 
+impl TrainingRoom {
     /// The training server's own report; `None` if it does not answer, or is a service, which reports nothing of use.
-    async fn trainer_health(&self) -> Option<Health> {
+    async fn health(&self) -> Option<Health> {
         let backend = self.backend.as_ref().filter(|_| self.meter.is_none())?;
         in_time(backend.health()).await
     }
+}
 
-    /// What waits for the owner's look; none where the files do not say.
-    async fn waiting(&self) -> Option<WaitingReviews> {
-        let looked = async {
-            let looked = waiting::look(&self.library).await;
-            looked.inspect_err(|error| warn!("what waits for review is not known: {error:#}"))
-        };
-        in_time(looked).await
-    }
-
-    /// The settings' file, where it is another than at the start.
-    async fn config_changed(&self) -> Option<PathBuf> {
-        let changed_settings = self.changed_settings.clone();
-        let looked = tokio::task::spawn_blocking(move || changed_settings());
-        in_time(looked).await.flatten()
+fn log_status(log: &TurnLog) -> LogStatus {
+    let (health, outcome) = (log.health(), log.outcome());
+    LogStatus {
+        oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
+        broken: health.broken,
+        moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
+        n_lost: outcome.n_lost,
+        copied: outcome.copied.clone(),
+        clock: log.clock().doubt(now_ms()),
     }
 }
 

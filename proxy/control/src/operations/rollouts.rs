@@ -64,7 +64,7 @@ impl Operation for ListRollouts {
         };
         let found = log.rollouts(filter).await;
         let found = found.map_err(OperationFailure::unavailable)?;
-        let ids = found.iter().map(|it| it.id.clone()).collect();
+        let ids = found.iter().map(|found| found.id.clone()).collect();
         let turns = log.rollout_turns(ids).await;
         let turns = turns.map_err(OperationFailure::unavailable)?;
         let listed = found.into_iter().map(|rollout| ListedRollout {

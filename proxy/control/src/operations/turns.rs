@@ -110,7 +110,7 @@ impl Operation for RateReply {
     type Reply = RatedReply;
 
     async fn perform(self, instance: &Instance) -> Result<RatedReply, OperationFailure> {
-        let learner = &instance.process()?.learner;
+        let learner = &instance.process()?.learning.learner;
         let turn = instance.log().await?.get(self.turn).await;
         let turn = turn.map_err(OperationFailure::unavailable)?;
         let turn = turn.with_context(|| format!("there is no turn {}", self.turn))?;
@@ -155,7 +155,7 @@ impl Operation for RolloutImport {
     /// Takes rollouts into the log. Ids must be of the model that the trainer has.
     async fn perform(self, instance: &Instance) -> Result<Imported, OperationFailure> {
         let n_with_ids = self.n_with_ids();
-        let base = match instance.running().map(|process| &process.backend) {
+        let base = match instance.running().map(|rooms| &rooms.training.backend) {
             Some(Some(backend)) if n_with_ids > 0 => {
                 let health = backend.health().await?;
                 Some(RolloutBase {
@@ -171,7 +171,7 @@ impl Operation for RolloutImport {
         };
         let turns = self.turns(base.as_ref(), now_ms())?;
         let outcome = instance.log().await?.import(turns).await?;
-        Ok(Imported::of(outcome, n_with_ids))
+        Ok(Imported::new(outcome, n_with_ids))
     }
 }
 

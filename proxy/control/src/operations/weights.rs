@@ -6,16 +6,20 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_learner::{EvalReport, EvalWanted, ReplayEvent, StepPreview, StepReport, TurnPreview};
+use metaclaw_gateway::Serving;
+use metaclaw_learner::{
+    EvalReport, EvalWanted, Learner, ReplayEvent, SftEvent, SftReport, SftWanted, StepPreview,
+    StepReport, TurnPreview,
+};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
-use metaclaw_turns::Step;
+use metaclaw_turns::{Step, TurnLog};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::events::{EventTeller, event_lines};
 use crate::{
     adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
-    instance::{Instance, RunningProcess},
+    instance::{Instance, Rooms},
     operation::{Operation, OperationFailure, StreamedOperation},
     replays::ReplayAsked,
 };
@@ -54,8 +58,8 @@ impl Operation for ListAdapters {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, OperationFailure> {
         match instance.running() {
-            Some(process) => {
-                let listed = at_training_server(process).await;
+            Some(rooms) => {
+                let listed = at_training_server(rooms).await;
                 listed.map_err(OperationFailure::training_server)
             }
             None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
@@ -82,14 +86,14 @@ impl Operation for ListSteps {
 }
 
 /// The adapters that the training server has, with the agents that are served with each.
-async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<AdapterDetail>> {
-    let Some(backend) = &process.backend else {
+async fn at_training_server(rooms: &Rooms) -> anyhow::Result<Vec<AdapterDetail>> {
+    let Some(backend) = &rooms.training.backend else {
         return Ok(Vec::new());
     };
     let adapters = backend.adapters().await?;
     let checkpoints = backend.checkpoints().await?;
-    let serving = process.served().await?;
-    let in_use = process.serving.in_use();
+    let serving = rooms.served().await?;
+    let in_use = rooms.gateway.serving.in_use();
     let view = |name: String| AdapterView {
         agents: serving
             .iter()
@@ -102,9 +106,9 @@ async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<Adap
             .map_or(0, |(_, n_leases)| *n_leases),
         ..AdapterView::named(name)
     };
-    let views = adapters.into_iter().map(|it| view(it.name.to_string()));
+    let views = adapters.into_iter().map(|one| view(one.name.to_string()));
     let mut details = adapters::details(views.collect(), &checkpoints);
-    adapters::add_outcomes(&process.log, &mut details).await?;
+    adapters::add_outcomes(&rooms.log, &mut details).await?;
     Ok(details)
 }
 
@@ -137,28 +141,27 @@ impl Operation for RollBack {
 /// The log first: a step that ends meanwhile is then not served in its place.
 async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
     let adapter = choice.adapter.as_deref();
-    if let Some(process) = instance.running() {
-        let backend = process.backend.as_ref();
-        let backend = backend.context("there is no policy model, so no weights serve")?;
+    if let Some(rooms) = instance.running() {
+        let known = rooms.training.backend.as_ref();
+        let backend = known.context("there is no policy model, so no weights serve")?;
         can_serve(&**backend, adapter).await?;
     } else {
-        is_there(instance, adapter)?;
+        refuse_unknown(instance, adapter)?;
     }
     let is_gated = instance.is_gated()?;
     let log = instance.log().await?;
     if let Some(name) = adapter.filter(|_| is_gated)
         && !adapters::is_of_step(log, name).await?
     {
-        if let Some(process) = instance.running() {
-            tested(process, name).await?;
-        } else {
-            untested(instance, name)?;
+        match instance.running() {
+            Some(rooms) => test(&rooms.learning.learner, name).await?,
+            None => refuse_untested(instance, name)?,
         }
     }
     let chosen = adapters::choose(log, choice, is_gated).await?;
-    if let Some(process) = instance.running() {
+    if let Some(rooms) = instance.running() {
         for agent in &chosen {
-            process.serving.choose(agent, adapter);
+            rooms.gateway.serving.choose(agent, adapter);
         }
     }
     Ok(chosen)
@@ -178,12 +181,12 @@ async fn can_serve(backend: &dyn TrainingBackend, adapter: Option<&str>) -> anyh
 }
 
 /// Refuses an adapter that is not on the disk.
-fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
+fn refuse_unknown(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
     let Some(name) = adapter else { return Ok(()) };
     let _: AdapterName = name.parse()?;
     let there = adapters::on_disk(&instance.checkpoints()?)?;
     ensure!(
-        there.iter().any(|it| it.view.name == *name),
+        there.iter().any(|adapter| adapter.view.name == *name),
         "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
     );
     Ok(())
@@ -191,10 +194,11 @@ fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
 
 /// Has the gate test an adapter that no step of the log made, as a replay's: one that it does not let through does not
 /// serve.
-async fn tested(process: &RunningProcess, name: &str) -> anyhow::Result<()> {
-    let report = process.learner.test(&name.parse()?).await?;
-    // Of one without a checkpoint of ours nobody knows what it was made of.
-    let Some(report) = report else { return Ok(()) };
+async fn test(learner: &Learner, name: &str) -> anyhow::Result<()> {
+    // An adapter without a checkpoint of ours is not tested: what it was made of is not known.
+    let Some(report) = learner.test(&name.parse()?).await? else {
+        return Ok(());
+    };
     ensure!(
         report.passed(),
         "{name} was declined by the gate: {}; it serves only with gate.enabled: false",
@@ -205,11 +209,11 @@ async fn tested(process: &RunningProcess, name: &str) -> anyhow::Result<()> {
 }
 
 /// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
-fn untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
+fn refuse_untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
     let there = adapters::on_disk(&instance.checkpoints()?)?;
-    let known = there.iter().find(|it| it.view.name == *name);
+    let known = there.iter().find(|adapter| adapter.view.name == *name);
     ensure!(
-        known.is_none_or(|it| it.manifest.is_none()),
+        known.is_none_or(|known| known.manifest.is_none()),
         "{name} is of no step of the log, and the gate tests it before it serves: `metaclaw start` first"
     );
     Ok(())
@@ -221,11 +225,9 @@ impl Operation for TrainStep {
     type Reply = Vec<StepReport>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, OperationFailure> {
-        let learner = &instance.process()?.learner;
-        learner
-            .train_now(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let learner = &instance.process()?.learning.learner;
+        let steps = learner.train_now(self.0).await;
+        steps.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -235,11 +237,9 @@ impl Operation for PreviewStep {
     type Reply = Vec<StepPreview>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, OperationFailure> {
-        let learner = &instance.process()?.learner;
-        learner
-            .dry_run(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let learner = &instance.process()?.learning.learner;
+        let steps = learner.dry_run(self.0).await;
+        steps.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -249,13 +249,11 @@ impl Operation for PreviewTurn {
     type Reply = Option<TurnPreview>;
 
     async fn perform(self, instance: &Instance) -> Result<Option<TurnPreview>, OperationFailure> {
-        let Some(RunningProcess { learner, .. }) = instance.running() else {
+        let Some(rooms) = instance.running() else {
             return Ok(None);
         };
-        learner
-            .turn_preview(self.0)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let preview = rooms.learning.learner.turn_preview(self.0).await;
+        preview.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -266,10 +264,8 @@ impl Operation for EvalWanted {
 
     async fn perform(self, instance: &Instance) -> Result<EvalReport, OperationFailure> {
         let learner = instance.learner().await?.learner;
-        learner
-            .evaluate(&self)
-            .await
-            .map_err(OperationFailure::unavailable)
+        let report = learner.evaluate(&self).await;
+        report.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -290,4 +286,41 @@ impl StreamedOperation for ReplayAsked {
         };
         event_lines(instance, replay, |why| ReplayEvent::Failed { why }).boxed()
     }
+}
+
+impl StreamedOperation for SftWanted {
+    const PATH: &'static str = "train";
+
+    /// A line for each event, as they come; the last one of a training that fails says why. The
+    /// training ends if the client disconnects.
+    fn stream(
+        self,
+        instance: Arc<Instance>,
+        _note: fn(&str),
+    ) -> BoxStream<'static, io::Result<Vec<u8>>> {
+        let work = |instance: Arc<Instance>, teller: EventTeller| async move {
+            train(instance.process()?, &self, &teller).await
+        };
+        event_lines(instance, work, |why| SftEvent::Failed { why }).boxed()
+    }
+}
+
+async fn train(rooms: &Rooms, wanted: &SftWanted, teller: &EventTeller) -> anyhow::Result<()> {
+    let tell = Box::new(|event: SftEvent| teller.tell(&event));
+    let mut report = rooms.learning.learner.fine_tune(wanted, tell).await?;
+    if wanted.serves && !wanted.dry_run && !report.serves && report.passed() {
+        serve(&rooms.log, &rooms.gateway.serving, &mut report).await?;
+    }
+    teller.tell_last(&SftEvent::Ended(Box::new(report))).await;
+    Ok(())
+}
+
+/// Serves the agent with the adapter, by its owner's choice: its next steps start from there.
+async fn serve(log: &TurnLog, serving: &Serving, report: &mut SftReport) -> anyhow::Result<()> {
+    let agent = &report.agent;
+    log.choose(agent, report.adapter.clone()).await?;
+    serving.choose(agent, report.adapter.as_deref());
+    info!(%agent, adapter = report.adapter, "trained from a data set, and serves");
+    report.serves = true;
+    Ok(())
 }

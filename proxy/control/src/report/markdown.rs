@@ -3,13 +3,10 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use metaclaw_chat::one_line;
-use metaclaw_skills::ProposalState;
+use metaclaw_skills::{Lesson, LessonState, ProposalState, Suspicion};
 
 use super::{DayRow, PeriodReport, StepTold, WrittenSkill};
-use crate::{
-    figures::{Period, Share, broken_line, grouped},
-    lesson_line::lesson_line,
-};
+use crate::figures::{Period, Share, broken_line, grouped};
 
 /// The number of agents whose turns are named.
 const MAX_NAMED: usize = 20;
@@ -77,10 +74,8 @@ fn head(report: &PeriodReport) -> String {
     let n_more = most.len().saturating_sub(MAX_NAMED);
     most.truncate(MAX_NAMED);
     most.sort();
-    let mut agents: Vec<String> = most
-        .iter()
-        .map(|(agent, n)| format!("{agent} {n}"))
-        .collect();
+    let named = most.iter().map(|(agent, n)| format!("{agent} {n}"));
+    let mut agents: Vec<String> = named.collect();
     if n_more > 0 {
         agents.push(format!("and {n_more} other agents with fewer turns"));
     }
@@ -170,7 +165,7 @@ fn prompt_cache(report: &PeriodReport) -> String {
         return String::new();
     };
     let latest = report.prefix.latest.iter();
-    let latest = list(latest.map(|it| format!("turn {}: {}", it.turn, plain(&broken_line(it)))));
+    let latest = list(latest.map(|one| format!("turn {}: {}", one.turn, plain(&broken_line(one)))));
     format!("In these days {counts}.\n\n{latest}")
         .trim_end()
         .to_owned()
@@ -238,4 +233,32 @@ fn count(n: u64, what: &str) -> String {
 /// Returns a number with commas, such as `12,345`.
 fn number(n: u64) -> String {
     grouped(&n.to_string(), ',')
+}
+
+/// Returns a lesson on one line: what was heard, what it became, and how to take it back.
+fn lesson_line(lesson: &Lesson) -> String {
+    let Lesson { n, state, .. } = lesson;
+    let (heard, wish) = (one_line(&lesson.heard), one_line(&lesson.wish));
+    let heard = if heard == wish {
+        String::new()
+    } else {
+        format!("heard \"{heard}\" -> ")
+    };
+    match state {
+        LessonState::InForce => format!("{heard}wish: {wish}  (undo {n})"),
+        LessonState::Replaced { by } => format!("{heard}replaced by lesson {by}: {wish}  ({n})"),
+        LessonState::Noted => format!("{heard}said once more, it is a wish: {wish}  (undo {n})"),
+        LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
+            format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")
+        }
+        LessonState::Review { why } => {
+            let reasons: Vec<String> = why.iter().map(ToString::to_string).collect();
+            let why = reasons.join(", ");
+            format!(
+                "{heard}waits for your review, because {why}: {wish}  (wishes review --accept {n})"
+            )
+        }
+        LessonState::Undone => format!("{heard}taken back: {wish}  ({n})"),
+        LessonState::Forgotten => format!("forgotten  ({n})"),
+    }
 }

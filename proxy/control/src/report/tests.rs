@@ -307,7 +307,7 @@ fn steps_say_what_passed_and_what_was_declined() {
         ..PeriodReport::default()
     };
     let text = markdown(&report);
-    let weights = text.split("## ").find(|it| it.starts_with("Weights"));
+    let weights = text.split("## ").find(|text| text.starts_with("Weights"));
     insta::assert_snapshot!(weights.unwrap().trim(), @r"
     Weights
 

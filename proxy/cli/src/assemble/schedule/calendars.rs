@@ -2,9 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use anyhow::{anyhow, ensure};
 use metaclaw_chat::{Secret, now_ms};
-use metaclaw_schedule::{Calendar, Interval, MAX_CALENDAR, Schedule, SchedulerConfig};
+use metaclaw_control::operation::with_causes;
+use metaclaw_schedule::{
+    Calendar, CalendarError, Interval, MAX_CALENDAR, Schedule, SchedulerConfig,
+};
 use metaclaw_skills::read_text;
+use tokio::{task::spawn_blocking, time::timeout};
 use tracing::warn;
 
 use super::google::GoogleCalendar;
@@ -50,43 +55,31 @@ impl Calendars {
     pub(super) async fn read(&mut self, schedule: &Schedule) {
         let (mut busy, mut problems) = (Vec::new(), Vec::new());
         for (n, source) in self.sources.iter_mut().enumerate() {
-            let read = match source.place.text(&self.client).await {
-                Ok(text) => parsed(text).await,
-                Err(why) => Err(why),
-            };
-            match read {
+            let place = source.place.name(n);
+            let problem = |error| format!("{place}: {}", with_causes(&error));
+            match source.place.read(&self.client).await {
                 Ok(calendar) => source.last = Some(calendar),
-                Err(why) => problems.push(format!("{}: {why}", source.place.name(n))),
+                Err(error) => problems.push(problem(error)),
             }
             let Some(calendar) = source.last.clone() else {
                 continue;
             };
             match expanded(calendar, schedule.clone()).await {
                 Ok(found) => busy.extend(found),
-                Err(why) => problems.push(format!("{}: {why}", source.place.name(n))),
+                Err(error) => problems.push(problem(error)),
             }
         }
         for problem in &problems {
             warn!("a calendar of the scheduler cannot be used: {problem}");
         }
-        let none_was_read = self.sources.iter().all(|it| it.last.is_none());
+        let none_was_read = self.sources.iter().all(|source| source.last.is_none());
         schedule.set_calendars((!none_was_read).then_some(busy), problems);
     }
 }
 
-/// This runs on a blocking thread, because parsing and expanding may take a second.
-async fn parsed(text: String) -> Result<Calendar, String> {
-    let parsed = tokio::task::spawn_blocking(move || Calendar::parse(&text)).await;
-    parsed
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())
-}
-
-async fn expanded(calendar: Calendar, schedule: Schedule) -> Result<Vec<Interval>, String> {
-    let busy = move || schedule.busy(&calendar, now_ms());
-    let busy = tokio::task::spawn_blocking(busy).await;
-    busy.map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())
+/// Runs on a blocking thread, because expanding may take a second.
+async fn expanded(calendar: Calendar, schedule: Schedule) -> anyhow::Result<Vec<Interval>> {
+    Ok(spawn_blocking(move || schedule.busy(&calendar, now_ms())).await??)
 }
 
 // === impl CalendarPlace ===
@@ -117,43 +110,39 @@ impl CalendarPlace {
         }
     }
 
-    async fn text(&self, client: &reqwest::Client) -> Result<String, String> {
+    async fn read(&self, client: &reqwest::Client) -> anyhow::Result<Calendar> {
+        let answer = timeout(TIMEOUT, self.text(client)).await;
+        let text = answer.map_err(|_| anyhow!("no answer within {TIMEOUT:?}"))??;
+        // Parsing may take a second.
+        Ok(spawn_blocking(move || Calendar::parse(&text)).await??)
+    }
+
+    async fn text(&self, client: &reqwest::Client) -> anyhow::Result<String> {
         match self {
             Self::File(path) => {
                 let path = path.clone();
-                let read = move || read_text(&path, MAX_CALENDAR as u64);
-                let read = tokio::task::spawn_blocking(read).await;
-                read.map_err(|error| error.to_string())?
-                    .map_err(|error| error.to_string())
+                Ok(spawn_blocking(move || read_text(&path, MAX_CALENDAR as u64)).await??)
             }
-            Self::Address(address) => {
-                let fetched = tokio::time::timeout(TIMEOUT, fetch(client, address)).await;
-                fetched.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
-            }
-            Self::Google(calendar) => {
-                let read = tokio::time::timeout(TIMEOUT, calendar.text(client)).await;
-                match read {
-                    Ok(text) => text.map_err(|error| format!("{error:#}")),
-                    Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
-                }
-            }
+            Self::Address(address) => fetch(client, address).await,
+            Self::Google(calendar) => calendar.text(client).await,
         }
     }
 }
 
-async fn fetch(client: &reqwest::Client, address: &Secret) -> Result<String, String> {
+async fn fetch(client: &reqwest::Client, address: &Secret) -> anyhow::Result<String> {
     // Otherwise, an error would contain the whole address.
-    let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
-    let mut answer = client.get(address.expose()).send().await.map_err(told)?;
-    if !answer.status().is_success() {
-        return Err(format!("it answers {}", answer.status()));
-    }
+    let without_url = reqwest::Error::without_url;
+    let asked = client.get(address.expose()).send().await;
+    let mut answer = asked.map_err(without_url)?;
+    ensure!(
+        answer.status().is_success(),
+        "it answers {}",
+        answer.status()
+    );
     let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(told)? {
+    while let Some(chunk) = answer.chunk().await.map_err(without_url)? {
         bytes.extend_from_slice(&chunk);
-        if bytes.len() > MAX_CALENDAR {
-            return Err(metaclaw_schedule::CalendarError::TooLarge.to_string());
-        }
+        ensure!(bytes.len() <= MAX_CALENDAR, CalendarError::TooLarge);
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -57,7 +57,7 @@ impl GoogleCalendar {
 /// Returns the busy hours of an answer as iCalendar text.
 fn calendar(primary: &Value) -> anyhow::Result<String> {
     let mut errors = primary["errors"].as_array().into_iter().flatten();
-    if let Some(error) = errors.find_map(|it| it["reason"].as_str()) {
+    if let Some(error) = errors.find_map(|error| error["reason"].as_str()) {
         bail!("Google does not say when the calendar is busy: {error}");
     }
     let busy = primary["busy"].as_array();
@@ -67,8 +67,8 @@ fn calendar(primary: &Value) -> anyhow::Result<String> {
         let time = |name: &str| {
             let time = hours[name]
                 .as_str()
-                .and_then(|it| it.parse::<Timestamp>().ok());
-            let time = time.with_context(|| format!("Google's answer has no time in {name}"))?;
+                .and_then(|text| text.parse::<Timestamp>().ok())
+                .with_context(|| format!("Google's answer has no time in {name}"))?;
             let time = time.to_zoned(TimeZone::UTC);
             anyhow::Ok(time.strftime("%Y%m%dT%H%M%SZ").to_string())
         };

@@ -18,8 +18,8 @@ use reqwest::{Method, Url};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{plan::StartPlan, upstreams};
-use crate::environment::Environment;
+use super::super::upstreams;
+use crate::{environment::Environment, site::Site};
 
 /// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,7 +38,6 @@ pub(super) struct BucketStore {
     http: reqwest::Client,
     /// Where requests run, while the thread of the look waits.
     runtime: Handle,
-    /// Ends a request.
     ending: CancellationToken,
 }
 
@@ -50,21 +49,22 @@ impl BucketStore {
     /// # Errors
     /// Returns an error if a setting is wrong.
     pub(super) fn new(
-        plan: &StartPlan,
+        config: &ShareConfig,
+        site: &Site,
         place: &str,
         ending: CancellationToken,
     ) -> anyhow::Result<Self> {
-        let location = location(&plan.loaded.config.skills.share, place, &plan.environment)?;
+        let location = location(config, place, &site.environment)?;
         // Services on this machine are reached without a proxy.
         let url = location.folders_url(None);
         let http = if url.starts_with("http://") && is_here(&url) {
             loopback_client()?
         } else {
-            http_client(&plan.roots)?
+            http_client(&site.roots)?
         };
         Ok(Self {
             location,
-            credentials: upstreams::credentials(&plan.environment),
+            credentials: upstreams::credentials(&site.environment),
             http,
             runtime: Handle::current(),
             ending,
@@ -137,7 +137,7 @@ impl BucketStore {
         }
         let region = headers.get("x-amz-bucket-region");
         let region = region.and_then(|region| region.to_str().ok());
-        let is_word = |it: &&str| it.len() <= 40 && !it.contains(|c: char| !is_of_region(c));
+        let is_word = |text: &&str| text.len() <= 40 && !text.contains(|c: char| !is_of_region(c));
         if let Some(region) = region.filter(is_word).filter(|region| *region != ours) {
             why = format!("{why} (set skills.share.region to {region}; it is {ours})");
         }

@@ -1,11 +1,12 @@
-//! The agent: pointed at the proxy that runs, with a fallback; or left by a crash.
+//! OpenClaw, and the agents that `metaclaw wire` named: pointed at the proxy that runs, or left by a crash.
 
-use metaclaw_wiring::{Standing, detect};
+use metaclaw_wiring::{Standing, WireStanding, detect, profile};
 
 use super::check::DoctorCheck;
 use crate::{
-    agent::{surroundings, told, wiring},
+    agent::{outcome_text, surroundings, wiring},
     commands::context::Context,
+    wires::{self, agent_name, wires},
 };
 
 const NAME: &str = "agent";
@@ -64,7 +65,10 @@ fn left_over(context: &Context, fix: bool) -> DoctorCheck {
     match unwired.and_then(|_lock| Ok(wiring(&context.home).unwire()?)) {
         Ok(outcome) => DoctorCheck::mended(
             NAME,
-            format!("OpenClaw: {}", told(&outcome).unwrap_or("nothing to do")),
+            format!(
+                "OpenClaw: {}",
+                outcome_text(&outcome).unwrap_or("nothing to do")
+            ),
         ),
         Err(error) => DoctorCheck::bad(
             NAME,
@@ -98,5 +102,77 @@ fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
             NAME,
             "OpenClaw does not ask us: `metaclaw start --yes` points it at the proxy",
         ),
+    }
+}
+
+/// Returns a check for each wired agent.
+pub(super) fn check_wires(context: &Context, is_running: bool, fix: bool) -> Vec<DoctorCheck> {
+    match wires(&context.home).agents() {
+        Ok(agents) => agents
+            .iter()
+            .filter_map(|agent| check_wire(context, agent, is_running, fix))
+            .collect(),
+        Err(error) => vec![DoctorCheck::bad(
+            "wires",
+            error.to_string(),
+            "check that folder",
+        )],
+    }
+}
+
+fn check_wire(context: &Context, id: &str, is_running: bool, fix: bool) -> Option<DoctorCheck> {
+    let name = agent_name(id);
+    let standing = match wires(&context.home).standing(id) {
+        Ok(standing) => standing,
+        Err(error) => {
+            return Some(DoctorCheck::bad(id, error.to_string(), "check that file"));
+        }
+    };
+    Some(match (standing, is_running) {
+        (WireStanding::Unknown, _) => return None,
+        (WireStanding::Waits, _) if profile(id).is_none() => DoctorCheck::note(
+            id,
+            format!("{name} is no longer supported: `metaclaw unwire {id}` forgets it"),
+        ),
+        (WireStanding::Waits, false) => {
+            DoctorCheck::fine(id, format!("{name} asks MetaClaw from the next start on"))
+        }
+        (WireStanding::Waits, true) => DoctorCheck::bad(
+            id,
+            format!("{name} does not ask MetaClaw, which runs"),
+            format!("`metaclaw wire {id}`"),
+        ),
+        (WireStanding::Wired, true) => DoctorCheck::fine(id, format!("{name} asks MetaClaw")),
+        (WireStanding::Changed, true) => DoctorCheck::note(
+            id,
+            format!(
+                "the files of {name} were changed while MetaClaw ran: `metaclaw wire {id}` points it here again"
+            ),
+        ),
+        (WireStanding::Wired | WireStanding::Changed, false) => wire_left_over(context, id, fix),
+    })
+}
+
+/// Reports files that a crash left changed, and restores them with `fix`.
+fn wire_left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
+    let name = agent_name(id);
+    if !fix {
+        let said = format!("{name} is pointed at a proxy that does not run (a crash, it seems)");
+        let remedy = "`metaclaw doctor --fix` puts its files back, `metaclaw start` goes on";
+        return DoctorCheck::bad(id, said, remedy);
+    }
+    // The lock prevents that a proxy starts in the meantime.
+    let unwired = context.home.lock("doctor").map_err(anyhow::Error::from);
+    match unwired.and_then(|_lock| Ok(wires(&context.home).unwire(id)?)) {
+        Ok(back) => DoctorCheck::mended(
+            id,
+            wires::restored_text(id, &back).unwrap_or_else(|| format!("{name}: nothing to do")),
+        ),
+        Err(error) => {
+            let remedy = format!(
+                "put its files back by hand: wiring/{id}.*.before in the home are the copies"
+            );
+            DoctorCheck::bad(id, error.to_string(), remedy)
+        }
     }
 }

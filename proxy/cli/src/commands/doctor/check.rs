@@ -62,10 +62,8 @@ impl DoctorCheck {
             CheckOutcome::Bad => "BAD ",
             CheckOutcome::Mended => "done",
         };
-        let remedy = self
-            .remedy
-            .as_ref()
-            .map(|it| format!("\n                -> {it}"));
+        let given = self.remedy.as_ref();
+        let remedy = given.map(|remedy| format!("\n                -> {remedy}"));
         format!(
             "{mark}  {:<9} {}{}",
             self.name,

@@ -39,14 +39,11 @@ pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec
         Ok(found) => found,
         Err(error) => {
             let said = format!("{} does not read: {error}", dir.display());
-            return vec![DoctorCheck::bad(
-                NAME,
-                said,
-                format!("see who owns it: `ls -ld {}`", dir.display()),
-            )];
+            let remedy = format!("see who owns it: `ls -ld {}`", dir.display());
+            return vec![DoctorCheck::bad(NAME, said, remedy)];
         }
     };
-    let mut checks: Vec<DoctorCheck> = found.parts.iter().map(|it| part(it)).collect();
+    let mut checks: Vec<DoctorCheck> = found.parts.iter().map(|path| part(path)).collect();
     if found.databases.is_empty() {
         return checks;
     }
@@ -101,7 +98,7 @@ async fn old_log(
         let (database, config) = (database.to_owned(), config.clone());
         tokio::task::spawn_blocking(move || AsideLog::open(&database, &config)).await
     };
-    let aside = match opened.map_err(anyhow::Error::from).and_then(|it| Ok(it?)) {
+    let aside = match opened.map_err(anyhow::Error::from).and_then(|one| Ok(one?)) {
         Ok(aside) => aside,
         Err(error) => {
             return DoctorCheck::note(
@@ -111,7 +108,7 @@ async fn old_log(
         }
     };
     let looked = async {
-        let held = look(caller, aside.log()).await?;
+        let held = compare(caller, aside.log()).await?;
         if fix && held.n_lacking > 0 {
             put_back(caller, aside.log()).await?;
         }
@@ -120,7 +117,7 @@ async fn old_log(
     let looked = looked.await;
     aside.close().await;
     match looked {
-        Ok(held) => told(database, &held, fix),
+        Ok(held) => report(database, &held, fix),
         Err(error) => DoctorCheck::bad(
             NAME,
             format!("{place} was set aside, and its turns cannot be compared: {error:#}"),
@@ -129,7 +126,7 @@ async fn old_log(
     }
 }
 
-fn told(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
+fn report(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
     let place = database.display();
     let AsideTurns {
         n_turns,
@@ -161,7 +158,7 @@ fn told(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
 }
 
 /// Compares the two logs.
-async fn look(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<AsideTurns> {
+async fn compare(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<AsideTurns> {
     let (mut held, mut asked) = (AsideTurns::default(), Vec::new());
     for id in aside.by_arrival().await? {
         match aside.get(id).await {

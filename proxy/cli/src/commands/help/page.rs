@@ -19,7 +19,7 @@ pub(super) fn page(mut command: Command) -> String {
         .get_arguments()
         .map(|arg| arg.get_id().as_str())
         .collect();
-    for it in command.get_subcommands().filter(|it| is_shown(it)) {
+    for it in command.get_subcommands().filter(|one| is_shown(one)) {
         let _ = write!(page, "\n## metaclaw {}\n\n", it.get_name());
         page.push_str(&about(it));
         for (_, text) in examples().filter(|(of, _)| *of == it.get_name()) {
@@ -33,7 +33,7 @@ pub(super) fn page(mut command: Command) -> String {
         page.push_str(&arguments(it, |arg| {
             !of_every_command.contains(&arg.get_id().as_str())
         }));
-        for below in it.get_subcommands().filter(|it| is_shown(it)) {
+        for below in it.get_subcommands().filter(|one| is_shown(one)) {
             let _ = write!(
                 page,
                 "\n### metaclaw {} {}\n\n",
@@ -51,7 +51,7 @@ pub(super) fn page(mut command: Command) -> String {
 pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
     fn below<'a>(line: &'a str, indent: &str) -> &'a str {
         let words = line.strip_prefix(indent);
-        let words = words.filter(|it| !it.is_empty() && it.trim() == *it);
+        let words = words.filter(|word| !word.is_empty() && word.trim() == *word);
         words.unwrap_or_else(|| panic!("not indented by {} spaces: {line}", indent.len()))
     }
     let lines: Vec<&str> = text.lines().collect();
@@ -61,7 +61,7 @@ pub(super) fn pairs(text: &str) -> Vec<(&str, &str)> {
     );
     let pairs = lines.chunks_exact(2);
     pairs
-        .map(|it| (below(it[0], "  "), below(it[1], "      ")))
+        .map(|pair| (below(pair[0], "  "), below(pair[1], "      ")))
         .collect()
 }
 
@@ -70,18 +70,16 @@ pub(super) fn is_shown(command: &Command) -> bool {
 }
 
 fn about(command: &Command) -> String {
-    let about = command
-        .get_about()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let text = command.get_about().map(ToString::to_string);
+    let about = text.unwrap_or_default();
     format!("{}.\n", about.trim_end_matches('.'))
 }
 
 /// Returns a table of the flags of a command, or nothing if there are none.
 fn arguments(command: &Command, is_own: impl Fn(&Arg) -> bool) -> String {
-    let is_told = |it: &&Arg| {
-        let is_clap_s = ["help", "version"].contains(&it.get_id().as_str());
-        !it.is_hide_set() && !is_clap_s && is_own(it)
+    let is_told = |arg: &&Arg| {
+        let is_clap_s = ["help", "version"].contains(&arg.get_id().as_str());
+        !arg.is_hide_set() && !is_clap_s && is_own(arg)
     };
     let rows: Vec<String> = command.get_arguments().filter(is_told).map(row).collect();
     if rows.is_empty() {
@@ -93,7 +91,7 @@ fn arguments(command: &Command, is_own: impl Fn(&Arg) -> bool) -> String {
 fn row(arg: &Arg) -> String {
     let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     let names = arg.get_value_names().unwrap_or_default();
-    let names: Vec<String> = names.iter().map(|it| format!("<{it}>")).collect();
+    let names: Vec<String> = names.iter().map(|name| format!("<{name}>")).collect();
     let value = names.join(" ");
     let name = match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("-{short}, --{long}"),

@@ -9,10 +9,10 @@ use super::{
 #[test]
 fn every_command_has_examples_and_every_example_is_of_a_command() {
     let command = Cli::command();
-    let shown = command.get_subcommands().filter(|it| is_shown(it));
+    let shown = command.get_subcommands().filter(|one| is_shown(one));
     let names: Vec<&str> = shown.map(Command::get_name).collect();
     let told: Vec<&str> = examples().map(|(name, _)| name).collect();
-    let without: Vec<&&str> = names.iter().filter(|it| !told.contains(it)).collect();
+    let without: Vec<&&str> = names.iter().filter(|name| !told.contains(name)).collect();
     assert!(
         without.is_empty(),
         "no examples in data/examples.txt: {without:?}"
@@ -36,7 +36,7 @@ fn every_example_is_a_command_line_that_is_understood() {
                 words.extend(part.split_whitespace());
             }
         }
-        words.retain(|it| !it.starts_with("METACLAW_") && !it.starts_with("WANDB_"));
+        words.retain(|word| !word.starts_with("METACLAW_") && !word.starts_with("WANDB_"));
         let parsed = Cli::command().try_get_matches_from(&words);
         assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
     }

@@ -8,11 +8,11 @@ use metaclaw_control::{
     caller::ControlCaller,
     operations::{turns::GetTurn, weights::TrainStep},
 };
-use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client};
+use metaclaw_llm::{AskParams, ChatClient, LlmConfig};
 use metaclaw_rollouts::{EpisodeTurn, JudgeSource, RewardSource, RunHost, TrainedStep};
 
 use super::super::{context::Context, train_step::came_to};
-use crate::{assemble::judge_client, roots};
+use crate::{asked::first_voter, roots};
 
 /// How long one training step may take: it may wait for a gate that runs held-out tasks.
 const STEP_DEADLINE: Duration = Duration::from_secs(4 * 3_600);
@@ -64,11 +64,13 @@ impl RunHost for CliHost<'_> {
         source: &RewardSource,
         messages: Vec<Message>,
     ) -> anyhow::Result<String> {
-        let http = http_client(&roots::load())?;
-        let client = match source {
-            RewardSource::JudgeModel(judge) => ChatClient::new(self.judge(judge)?, http)?,
-            _ => judge_client(&self.context.settings(None, Vec::new())?.config, http)?,
+        let http = roots::http_client()?;
+        let model = if let RewardSource::JudgeModel(judge) = source {
+            self.judge(judge)?
+        } else {
+            first_voter(&self.context.settings(None, Vec::new())?.config)?
         };
+        let client = ChatClient::new(model, http)?;
         let params = AskParams {
             temperature: Some(0.0),
             ..AskParams::default()

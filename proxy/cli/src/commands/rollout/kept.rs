@@ -1,10 +1,8 @@
 //! `metaclaw rollout list` and `metaclaw rollout show`: the rollouts of the log.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use clap::Args;
-use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId, now_ms};
+use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId};
 use metaclaw_control::operations::rollouts::{
     GetRollout, ListRollouts, ListedRollout, ShownRollout,
 };
@@ -56,7 +54,7 @@ pub(super) struct ShowArgs {
 // === impl ListArgs ===
 
 impl ListArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let query = ListRollouts {
             agent: self.agent,
             task: self.task,
@@ -68,8 +66,7 @@ impl ListArgs {
         let head = [
             "rollout", "ago", "agent", "task", "group", "try", "ended", "turns",
         ];
-        out::answer_table(&listed, self.json, &head, row)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer_table(&listed, self.json, &head, row)?)
     }
 }
 
@@ -77,7 +74,7 @@ fn row(listed: &ListedRollout) -> Vec<String> {
     let it = &listed.rollout;
     vec![
         it.id.to_string(),
-        out::span(now_ms().saturating_sub(it.opened_ms)),
+        out::since(it.opened_ms),
         it.agent.to_string(),
         short(it.task.as_str(), 24),
         short(it.group.as_str(), 24),
@@ -101,20 +98,19 @@ fn ended(rollout: &Rollout) -> String {
 // === impl ShowArgs ===
 
 impl ShowArgs {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let id = self.id;
         let Some(shown) = call(context, "rollout", GetRollout(id.clone())).await? else {
             bail!("there is no rollout {id}: `metaclaw rollout list` shows what there is");
         };
-        out::answer(&shown, self.json, |it| text(it, self.full))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out::answer(&shown, self.json, |one| text(one, self.full))?)
     }
 }
 
 /// Prints a rollout: the facts first, then turn by turn what was new in it and what was answered.
 fn text(shown: &ShownRollout, full: bool) -> String {
     let ShownRollout { rollout, turns } = shown;
-    let age = out::span(now_ms().saturating_sub(rollout.opened_ms));
+    let age = out::since(rollout.opened_ms);
     let mut lines = vec![
         format!(
             "rollout   {}, opened {age} ago: {}",
@@ -142,8 +138,8 @@ fn text(shown: &ShownRollout, full: bool) -> String {
     let mut step = 0;
     for turn in turns {
         let is_step = turn.meta.kind == TurnKind::Rollout;
-        let reward = turn.verdict.as_ref().and_then(|it| it.reward);
-        let reward = reward.map_or_else(String::new, |it| format!(", reward {it}"));
+        let reward = turn.verdict.as_ref().and_then(|verdict| verdict.reward);
+        let reward = reward.map_or_else(String::new, |one| format!(", reward {one}"));
         step += usize::from(is_step);
         lines.push(String::new());
         lines.push(if is_step {
@@ -163,6 +159,7 @@ fn text(shown: &ShownRollout, full: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_chat::now_ms;
     use serde_json::json;
 
     use super::*;

@@ -1,12 +1,12 @@
 //! `metaclaw rollout run`: an agent does the tasks of a file, and learns from how it went.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::AgentId;
 use metaclaw_control::caller::ControlCaller;
-use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_llm::loopback_client;
 use metaclaw_rollouts::{
     EvalSetup, HttpAddress, KEY_VARIABLE, ProxyAddress, RolloutFile, RunSetup, RunTasks,
     TaskRunError, TaskRunSummary, dry_run, run, tasks, verifiers_tasks,
@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{out, roots, signals::Signals};
 
-/// Arguments of `rollout run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The file that names the program, the tasks and the rewards (docs/training/rollouts.md).
@@ -52,8 +51,7 @@ pub(crate) struct RunArgs {
 // === impl RunArgs ===
 
 impl RunArgs {
-    /// Does it.
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
         let file = RolloutFile::read(&self.file, self.verifiers.as_deref())?;
         let caller = caller(context, "rollout").await?;
         let proxy = self.proxy(context, &caller, &file.agent)?;
@@ -72,7 +70,7 @@ impl RunArgs {
         let tasks = self.tasks(&file, &folder)?;
         let adapter = self.adapter.clone();
         let eval = self.eval.then_some(EvalSetup {
-            adapter: adapter.map(|it| it.to_string()),
+            adapter: adapter.map(|adapter| adapter.to_string()),
             tries: self.tries,
         });
         let setup = RunSetup {
@@ -84,7 +82,7 @@ impl RunArgs {
             metaclaw: std::env::current_exe().context("cannot tell where this program is")?,
             proxy,
             local_http: loopback_client()?,
-            http: http_client(&roots::load())?,
+            http: roots::http_client()?,
             environment_key: context.environment.get(KEY_VARIABLE).map(Into::into),
             print,
         };
@@ -92,7 +90,7 @@ impl RunArgs {
             for line in dry_run(&setup, &tasks)? {
                 out::line(line)?;
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let done = until_signal(&setup, &tasks).await?;
         if json {
@@ -100,7 +98,7 @@ impl RunArgs {
         } else if done.funnel.opened > 0 {
             out::line(done.funnel.to_string())?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// Where the running proxy is. A dry run needs none.
@@ -121,8 +119,8 @@ impl RunArgs {
         let base_url: HttpAddress = url.parse()?;
         let settings = context.settings(None, Vec::new())?.config.gateway.proxy;
         let mut of_agents = settings.keys.into_values();
-        let of_agent = of_agents.find(|it| it.agents.contains(agent));
-        let key = settings.api_key.or_else(|| of_agent.map(|it| it.key));
+        let of_agent = of_agents.find(|key| key.agents.contains(agent));
+        let key = settings.api_key.or_else(|| of_agent.map(|key| key.key));
         Ok(ProxyAddress { base_url, key })
     }
 

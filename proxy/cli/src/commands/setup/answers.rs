@@ -15,7 +15,6 @@ pub(super) const DIALECT: &str = "upstreams.llm.dialect";
 /// The answers by key, in the order of the questions.
 pub(in crate::commands) struct SetupAnswers<'a> {
     pub(super) loaded: &'a Loaded,
-    /// The agent whose values are proposed.
     found: Option<&'a Found>,
     /// `None` removes the key from the file.
     given: Vec<(String, Option<String>)>,

@@ -36,7 +36,7 @@ pub(super) struct Checked {
 
 impl ArchivePlace {
     /// Reads the argument or the setting, in which `{version}` is this program's version.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let text = text.replace("{version}", env!("CARGO_PKG_VERSION"));
         if text.starts_with("https://") || text.starts_with("http://") {
             Self::Url(text)
@@ -51,7 +51,7 @@ impl ArchivePlace {
     /// # Errors
     /// Returns a message: no such file, no connection, no space, no checksum, or a different one.
     pub(super) fn checked(&self, given: Option<&str>, cache: &Path) -> anyhow::Result<Checked> {
-        let given = given.map(|it| sum(it).with_context(|| format!("--sha256 {it}")));
+        let given = given.map(|given| sum(given).with_context(|| format!("--sha256 {given}")));
         let given = given.transpose()?;
         match self {
             Self::File(path) => of_file(path, given),
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn a_place_is_an_address_or_a_file_and_may_name_the_version() {
-        let url = ArchivePlace::of("https://a.example/metaclaw-trainer-{version}.tar.gz");
+        let url = ArchivePlace::parse("https://a.example/metaclaw-trainer-{version}.tar.gz");
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!("https://a.example/metaclaw-trainer-{version}.tar.gz");
         assert_eq!(url, ArchivePlace::Url(expected));
         for text in ["/a/b.tar.gz", "file:///a/b.tar.gz"] {
             assert_eq!(
-                ArchivePlace::of(text),
+                ArchivePlace::parse(text),
                 ArchivePlace::File(PathBuf::from("/a/b.tar.gz"))
             );
         }
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn what_comes_by_http_from_elsewhere_needs_a_checksum_of_its_own() {
-        let place = ArchivePlace::of("http://a.example/x.tar.gz");
+        let place = ArchivePlace::parse("http://a.example/x.tar.gz");
         let error = place.checked(None, Path::new("/nowhere")).unwrap_err();
         assert!(error.to_string().contains("give --sha256"), "{error}");
-        let place = ArchivePlace::of("https://a.example/archive");
+        let place = ArchivePlace::parse("https://a.example/archive");
         let error = place.checked(None, Path::new("/nowhere")).unwrap_err();
         assert!(error.to_string().contains("ends with .tar.gz"), "{error}");
     }

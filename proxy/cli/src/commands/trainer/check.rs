@@ -7,7 +7,11 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::installed::TRAINER;
+use crate::{
+    commands::context::Context,
+    installed::{self, TRAINER},
+    supervise::TrainerProgram,
+};
 
 /// The number of an error's characters that are shown.
 const LINES: usize = 5;
@@ -34,7 +38,7 @@ pub(super) fn version(folder: &Path) -> anyhow::Result<String> {
     }
     let said = String::from_utf8_lossy(&answer.stdout);
     let version = said.trim().strip_prefix(TRAINER).map(str::trim);
-    let version = version.filter(|it| !it.is_empty());
+    let version = version.filter(|version| !version.is_empty());
     let version = version.with_context(|| {
         format!(
             "{} --version says {:?}: it is no {TRAINER}",
@@ -53,4 +57,11 @@ pub(super) fn same_release(found: &str) -> anyhow::Result<()> {
         "it is {TRAINER} {found}, and this is metaclaw {own}: take the archive of the same release"
     );
     Ok(())
+}
+
+/// The training server that `metaclaw start` would use.
+pub(super) fn found(context: &Context) -> anyhow::Result<Option<TrainerProgram>> {
+    let own = std::env::current_exe()?;
+    let path = context.environment.get("PATH");
+    Ok(TrainerProgram::find(&own, &installed::programs(&context.home), path).ok())
 }

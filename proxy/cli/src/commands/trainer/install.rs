@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_fetch::{room_for, torch, unpack, unpacked_size};
 
-use super::{archive::ArchivePlace, check, found::found};
+use super::{
+    archive::ArchivePlace,
+    check::{self, found},
+};
 use crate::{
     commands::context::Context,
     installed::{self, InstallationChange, InstalledPrograms, TRAINER},
@@ -14,7 +17,6 @@ use crate::{
     supervise::TrainerOrigin,
 };
 
-/// Arguments of `trainer install`.
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
     /// The archive metaclaw-trainer-VERSION-x86_64-linux.tar.gz: a file or an address [default: trainer.archive]
@@ -32,11 +34,10 @@ pub(crate) struct InstallArgs {
 // === impl InstallArgs ===
 
 impl InstallArgs {
-    /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let programs = installed::programs(&context.home);
         let version = check::version(&programs.trainer()).ok();
-        let is_same = version.is_some_and(|it| it == env!("CARGO_PKG_VERSION"));
+        let is_same = version.is_some_and(|version| version == env!("CARGO_PKG_VERSION"));
         // What is there needs no archive to be given another libtorch.
         let place = match self.place(context) {
             Err(_) if self.cuda && is_same && self.from.is_none() => None,
@@ -62,11 +63,11 @@ impl InstallArgs {
     /// Where the archive is.
     fn place(&self, context: &Context) -> anyhow::Result<ArchivePlace> {
         if let Some(from) = &self.from {
-            return Ok(ArchivePlace::of(from));
+            return Ok(ArchivePlace::parse(from));
         }
         let config = context.settings(None, Vec::new())?.config;
         match &config.trainer.archive {
-            Some(archive) => Ok(ArchivePlace::of(archive)),
+            Some(archive) => Ok(ArchivePlace::parse(archive)),
             None => bail!(
                 "no release address is configured: give --from FILE or URL of {TRAINER}-{}-x86_64-linux.tar.gz, or set trainer.archive to where it is (in a checkout, `cargo xtask dist` makes it)",
                 env!("CARGO_PKG_VERSION")

@@ -35,7 +35,7 @@ impl ChatCounts {
     }
 
     /// A sentence for the person who exports.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut told = format!("good turns exported as chats: {}", self.n_chats);
         if self.n_without_text > 0 {
             let left = self.n_without_text;
@@ -155,7 +155,7 @@ mod tests {
             {"role": "assistant", "content": "Water."},
         ], "tools": [{"type": "function", "function": {"name": "look"}}]});
         assert_eq!(chat, expected);
-        assert_eq!(counts.told(), "good turns exported as chats: 1");
+        assert_eq!(counts.text(), "good turns exported as chats: 1");
     }
 
     #[test]
@@ -186,6 +186,6 @@ mod tests {
         let turn = turn(&json!({"request": {"messages": [message]}}));
         assert_eq!(counts.chat(&turn, None), None);
         let told = "good turns exported as chats: 0; left out, because they have content that is no text: 1";
-        assert_eq!(counts.told(), told);
+        assert_eq!(counts.text(), told);
     }
 }

@@ -10,22 +10,25 @@ use std::{
 use anyhow::{Context as _, ensure};
 use metaclaw_chat::{now_ms, regular};
 use metaclaw_control::{
+    caller::ControlCaller,
     instance::LogOpening,
+    operations::turns::RaiseCounts,
     rollouts::{Imported, RolloutImport},
 };
-use metaclaw_turns::MAX_IMPORT_BYTES;
+use metaclaw_turns::{ExportedTurn, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome};
+use serde::Deserialize;
 
-use super::{
-    super::{
-        calling::{call, caller_opening},
-        context::Context,
-    },
-    exported,
+use super::super::{
+    calling::{call, caller_opening},
+    context::Context,
+    restoring::RestorePieces,
 };
 use crate::out;
 
 /// Stands for standard input.
 const STDIN: &str = "-";
+/// The longest line: a turn with all that was said before it.
+const MAX_LINE: u64 = 128 << 20;
 
 /// Reads, checks and imports a file; `-` is standard input.
 pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow::Result<()> {
@@ -38,14 +41,14 @@ pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow
     };
     let mut from = open(file).with_context(cannot_read)?;
     let mut first = first_line(&mut from).with_context(cannot_read)?;
-    if exported::is_exported(&first) {
+    if is_exported(&first) {
         let whole = io::Cursor::new(first).chain(from);
         return restore(context, &name, BufReader::new(whole), json).await;
     }
     read(from, &mut first).with_context(cannot_read)?;
     let import = RolloutImport::read(&name, &first, now_ms())?;
     let imported = call(context, "turns import", import).await?;
-    Ok(out::answer(&imported, json, |it| told(&name, it))?)
+    Ok(out::answer(&imported, json, |it| imported_text(&name, it))?)
 }
 
 fn is_stdin(file: &Path) -> bool {
@@ -60,7 +63,7 @@ async fn restore(
     json: bool,
 ) -> anyhow::Result<()> {
     let caller = caller_opening(context, "turns import", LogOpening::OrBegin).await?;
-    let restored = exported::import(&caller, name, from).await;
+    let restored = import_exported(&caller, name, from).await;
     caller.close().await;
     let outcome = restored?;
     if json {
@@ -87,7 +90,7 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
 /// The first line that is not empty, and what stands before it.
 fn first_line(from: &mut impl BufRead) -> anyhow::Result<String> {
     let mut first = String::new();
-    while let Some(line) = exported::next_line(from)? {
+    while let Some(line) = next_line(from)? {
         first.push_str(&line);
         if !line.trim().is_empty() {
             break;
@@ -108,7 +111,7 @@ fn read(from: impl io::Read, text: &mut String) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told(name: &str, imported: &Imported) -> String {
+fn imported_text(name: &str, imported: &Imported) -> String {
     let Imported {
         n_new,
         n_known,
@@ -120,4 +123,59 @@ fn told(name: &str, imported: &Imported) -> String {
     }
     let _ = write!(told, "; {n_with_ids} have token ids, which steps can use");
     told
+}
+
+/// What a line of an export has, and none of rollouts.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "that they are there is what is asked")]
+struct ExportMark {
+    id: String,
+    chain: String,
+    request: serde::de::IgnoredAny,
+}
+
+/// Whether a file that begins with this line is an export.
+fn is_exported(line: &str) -> bool {
+    serde_json::from_str::<ExportMark>(line).is_ok()
+}
+
+/// Takes all turns of an export into the log. What was taken before a line that does not read stays; taken again, nothing comes twice.
+async fn import_exported(
+    caller: &ControlCaller,
+    name: &str,
+    mut from: impl BufRead,
+) -> anyhow::Result<RestoreOutcome> {
+    let mut pieces = RestorePieces::new(caller);
+    let mut counts: Option<LogCounts> = None;
+    for number in 1_u64.. {
+        let at = || format!("{name}, line {number}");
+        let Some(line) = next_line(&mut from).with_context(at)? else {
+            break;
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        let exported: ExportedTurn = serde_json::from_str(&line).with_context(|| {
+            format!("{name}, line {number} is no turn of an export; those before it are in the log")
+        })?;
+        counts = exported.log_counts.or(counts);
+        pieces
+            .add(exported.turn, line.len())
+            .await
+            .with_context(at)?;
+    }
+    let outcome = pieces.finish().await?;
+    if let Some(counts) = counts {
+        caller.call(RaiseCounts(counts)).await?;
+    }
+    Ok(outcome)
+}
+
+/// The next line; none at the end.
+fn next_line(from: &mut impl BufRead) -> anyhow::Result<Option<String>> {
+    let mut line = String::new();
+    let n_bytes = io::Read::take(&mut *from, MAX_LINE).read_line(&mut line)?;
+    let is_whole = line.ends_with('\n') || (n_bytes as u64) < MAX_LINE;
+    ensure!(is_whole, "a line has more than {} MiB", MAX_LINE >> 20);
+    Ok((n_bytes > 0).then_some(line))
 }

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use metaclaw_chat::{Message, Role, Speaker, now_ms, utterance_at};
+use metaclaw_chat::{JudgedBy, Message, Role, Speaker, Verdict, utterance_at};
 use metaclaw_learner::POLICY_UPSTREAM;
-use metaclaw_turns::{RolloutMark, Served, Turn};
+use metaclaw_turns::{RolloutMark, Served, Turn, TurnKind};
+use serde_json::{Map, Value};
 
-use super::{
-    kept,
-    outcome::{outcome, score},
-};
+use super::outcome::{outcome, score};
 use crate::out;
 
 /// The number of characters of a text that are shown without `--full`.
@@ -19,7 +17,7 @@ const EXCERPT: usize = 600;
 pub(super) fn text(turn: &Turn, full: bool) -> String {
     let mut lines = facts(turn);
     if full {
-        lines.extend(kept::rest(turn));
+        lines.extend(rest(turn));
     }
     let from = if full { 0 } else { turn.new_from };
     if from > 0 {
@@ -28,12 +26,12 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
         ));
     }
     let messages = &turn.request.messages;
-    lines.extend((from..messages.len()).map(|at| said(messages, at, full)));
+    lines.extend((from..messages.len()).map(|at| message_text(messages, at, full)));
     match &turn.reply {
         Some(reply) => lines.push(format!("[reply] {}", shortened(&reply.text(), full))),
         None => lines.push("[no reply]".to_owned()),
     }
-    let fields = turn.reply.as_ref().filter(|_| full).and_then(kept::fields);
+    let fields = turn.reply.as_ref().filter(|_| full).and_then(fields);
     lines.extend(fields.map(|fields| format!("[fields] {fields}")));
     for call in turn.reply.iter().flat_map(Message::tool_calls) {
         let arguments = shortened(&call.arguments, full);
@@ -44,7 +42,7 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
 
 fn facts(turn: &Turn) -> Vec<String> {
     let (meta, served) = (&turn.meta, &turn.served);
-    let age = out::span(now_ms().saturating_sub(meta.ended_ms));
+    let age = out::since(meta.ended_ms);
     let took = match meta.ended_ms.saturating_sub(meta.started_ms) {
         ms @ 0..1_000 => format!("{ms} ms"),
         ms => out::span(ms),
@@ -73,7 +71,7 @@ fn facts(turn: &Turn) -> Vec<String> {
         ));
     }
     lines.extend(tokens(turn));
-    let skills: Vec<&str> = served.skills.iter().map(|it| it.name.as_str()).collect();
+    let skills: Vec<&str> = served.skills.iter().map(|one| one.name.as_str()).collect();
     if !skills.is_empty() {
         lines.push(format!("skills    {}", skills.join(", ")));
     }
@@ -87,7 +85,7 @@ fn facts(turn: &Turn) -> Vec<String> {
     }
     if let Some(verdict) = &turn.verdict {
         let hint = verdict.hint.as_deref().unwrap_or_default();
-        let reward = verdict.reward.map(|it| format!("reward {it} "));
+        let reward = verdict.reward.map(|reward| format!("reward {reward} "));
         let reward = reward.unwrap_or_default();
         let line = format!("verdict   {} {reward}{hint}", score(verdict.score));
         lines.push(line.trim_end().to_owned());
@@ -121,7 +119,7 @@ fn tokens(turn: &Turn) -> Option<String> {
 }
 
 /// Prints one message; of a user's message, only what was typed unless everything is requested.
-fn said(messages: &[Message], at: usize, full: bool) -> String {
+fn message_text(messages: &[Message], at: usize, full: bool) -> String {
     let message = &messages[at];
     let text = message.text();
     let role = match message.role() {
@@ -146,7 +144,7 @@ fn said(messages: &[Message], at: usize, full: bool) -> String {
             shortened(&call.arguments, full)
         );
     }
-    if let Some(fields) = kept::fields(message).filter(|_| full) {
+    if let Some(fields) = fields(message).filter(|_| full) {
         let _ = write!(line, "\n[fields] {fields}");
     }
     line
@@ -161,6 +159,156 @@ fn shortened(text: &str, full: bool) -> String {
         }
         _ => text.to_owned(),
     }
+}
+
+/// Prints the other facts, one on each line.
+fn rest(turn: &Turn) -> Vec<String> {
+    let (meta, served) = (&turn.meta, &turn.served);
+    let kind = match meta.kind {
+        TurnKind::Main => "main",
+        TurnKind::Side => "side: an errand of the agent",
+        TurnKind::Rollout => "rollout: a step of a task",
+    };
+    let mut lines = vec![
+        fact("kind", kind),
+        fact(
+            "chain",
+            serde_json::json!(meta.chain).as_str().unwrap_or_default(),
+        ),
+        fact(
+            "times",
+            format!(
+                "began {}, first byte {}, ended {} (ms since 1970)",
+                meta.started_ms,
+                meta.first_byte_ms
+                    .map_or_else(|| "none".to_owned(), |ms| ms.to_string()),
+                meta.ended_ms
+            ),
+        ),
+    ];
+    let texts = [
+        ("reply id", &meta.reply_id),
+        ("finish", &meta.finish_reason),
+        ("api", &served.api),
+        ("wishes", &served.wishes),
+    ];
+    lines.extend(
+        texts
+            .map(|(name, text)| Some(fact(name, text.as_ref()?)))
+            .into_iter()
+            .flatten(),
+    );
+    if let Some(parent) = turn.parent {
+        let new_from = turn.new_from;
+        lines.push(fact(
+            "goes on",
+            format!("from turn {parent}; new from message {new_from} on"),
+        ));
+    }
+    if meta.is_last {
+        lines.push(fact("last", "the client ended the session with it"));
+    }
+    if meta.masked {
+        lines.push(fact(
+            "masked",
+            "a secret in it, or before it in its session: no token ids are kept",
+        ));
+    }
+    for skill in &served.skills {
+        lines.push(fact(
+            "skill",
+            format!("{} in version {}", skill.name, skill.version),
+        ));
+    }
+    for (name, tree) in [
+        ("params", params(turn)),
+        ("tools", turn.request.tools.as_deref().cloned()),
+    ] {
+        lines.extend(tree.map(|tree| fact(name, tree.to_string())));
+    }
+    lines.extend(turn.verdict.iter().flat_map(|one| votes("votes", one)));
+    lines.extend(turn.overruled.iter().flat_map(|it| votes("overruled", it)));
+    for used in &turn.uses {
+        lines.push(fact(
+            "used",
+            format!("in step {} of {}", used.n, used.lineage),
+        ));
+    }
+    lines.push(fact("ids", ids(turn)));
+    lines
+}
+
+/// Prints a message's fields that its text and calls do not show: parts that are not text, names, ids.
+fn fields(message: &Message) -> Option<String> {
+    let is_shown = |(name, value): (&String, &Value)| match name.as_str() {
+        "role" | "tool_calls" => true,
+        "content" => value.is_string() || value.is_null(),
+        _ => false,
+    };
+    let fields = message.as_map();
+    let others = fields.iter().filter(|field| !is_shown(*field));
+    let others: Map<String, Value> = others
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect();
+    (!others.is_empty()).then(|| Value::Object(others).to_string())
+}
+
+fn fact(name: &str, text: impl AsRef<str>) -> String {
+    let text = text.as_ref().replace('\n', "\n          ");
+    format!("{name:<9} {text}")
+}
+
+fn params(turn: &Turn) -> Option<Value> {
+    let params = &turn.request.params;
+    (!params.is_empty()).then(|| Value::Object(params.clone()))
+}
+
+fn votes(name: &str, verdict: &Verdict) -> Vec<String> {
+    let by = match verdict.by {
+        JudgedBy::Rules => "a rule",
+        JudgedBy::Llm => "a model",
+        JudgedBy::Base => "the base model",
+        JudgedBy::Http => "your reward function",
+        JudgedBy::Owner => "the owner",
+        JudgedBy::Import => "the file that it is from",
+        JudgedBy::Rollout => "the outcome of its rollout",
+    };
+    let at_end = if verdict.at_session_end {
+        " at the session's end"
+    } else {
+        ""
+    };
+    let (score_of_all, weight) = (score(verdict.score), verdict.weight);
+    let of_all = format!("{score_of_all} by {by}{at_end}, weight {weight}");
+    let hint = |hint: &Option<String>| hint.as_deref().unwrap_or("no hint").to_owned();
+    let mut lines = vec![fact(name, format!("{of_all}: {}", hint(&verdict.hint)))];
+    let further = verdict.judge_hints.iter();
+    let further = further.filter(|note| verdict.hint.as_ref() != Some(*note));
+    lines.extend(further.map(|note| fact("", format!("hint {note}"))));
+    for vote in &verdict.votes {
+        let by = vote.model.as_ref();
+        let by = by.map_or_else(String::new, |model| format!(" by {model}"));
+        lines.push(fact(
+            "",
+            format!("{}{by} {}", score(vote.score), hint(&vote.hint)),
+        ));
+    }
+    lines
+}
+
+fn ids(turn: &Turn) -> String {
+    let Some(tokens) = &turn.tokens else {
+        return "none".to_owned();
+    };
+    let by = tokens.adapter.as_deref().unwrap_or("no adapter");
+    let number = tokens.version.map(|n| format!(" in version {n}"));
+    let version = number.unwrap_or_default();
+    format!(
+        "{} of the prompt, {} sampled with log-probabilities, by {by}{version} on {} (--json has them)",
+        tokens.prompt_ids.len(),
+        tokens.ids.len(),
+        tokens.base
+    )
 }
 
 #[cfg(test)]
@@ -238,8 +386,8 @@ mod tests {
 
     fn collect(value: &serde_json::Value, leaf: &mut impl FnMut(&str)) {
         match value {
-            serde_json::Value::Object(fields) => fields.values().for_each(|it| collect(it, leaf)),
-            serde_json::Value::Array(items) => items.iter().for_each(|it| collect(it, leaf)),
+            serde_json::Value::Object(fields) => fields.values().for_each(|one| collect(one, leaf)),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| collect(item, leaf)),
             serde_json::Value::Null | serde_json::Value::Bool(_) => {}
             serde_json::Value::Number(n) => leaf(&n.to_string()),
             serde_json::Value::String(text) => leaf(text),

@@ -12,7 +12,7 @@ use crate::out;
 /// process says, if one runs.
 pub(super) fn text(turn: &Turn, preview: Option<&TurnPreview>) -> String {
     let mut lines = vec![format!("turn      {}: {}", turn.id, becomes(turn, preview))];
-    let samples = preview.map_or(&[][..], |it| &it.samples);
+    let samples = preview.map_or(&[][..], |one| &one.samples);
     match (samples, &turn.tokens) {
         ([], Some(tokens)) => lines.push(sampled(tokens)),
         ([], None) => lines.push("its token ids are not kept".to_owned()),
@@ -26,7 +26,6 @@ pub(super) fn text(turn: &Turn, preview: Option<&TurnPreview>) -> String {
 pub(super) struct TrainingView<'a> {
     id: TurnId,
     state: &'a TurnState,
-    /// What training makes of it, in words.
     becomes: String,
     /// The samples of the next step that it is in; none where nothing runs.
     samples: Option<&'a [SamplePreview]>,
@@ -47,7 +46,7 @@ pub(super) fn json<'a>(turn: &'a Turn, preview: Option<&'a TurnPreview>) -> Trai
         id: turn.id,
         state: &turn.state,
         becomes: becomes(turn, preview),
-        samples: preview.map(|it| &it.samples[..]),
+        samples: preview.map(|preview| &preview.samples[..]),
         sampled: turn.tokens.as_ref().map(|tokens| SampledIds {
             prompt_ids: &tokens.prompt_ids,
             ids: &tokens.ids,
@@ -107,12 +106,9 @@ struct PositionRow {
 
 fn row(token: &TokenPreview) -> PositionRow {
     let ids: Vec<String> = token.ids.iter().map(ToString::to_string).collect();
-    let given: Vec<String> = token
-        .advantage
-        .iter()
-        .map(|it| format!("{it:+.6}"))
-        .collect();
-    let logprob = token.logprob.map(|it| format!("{it:.4}"));
+    let advantages = token.advantage.iter().map(|one| format!("{one:+.6}"));
+    let given: Vec<String> = advantages.collect();
+    let logprob = token.logprob.map(|logprob| format!("{logprob:.4}"));
     PositionRow {
         counts: token.mask == 1,
         cells: vec![
@@ -150,11 +146,8 @@ fn sampled(tokens: &Tokens) -> String {
 
 fn table(rows: &[PositionRow]) -> String {
     let n_prompt = rows.iter().take_while(|row| !row.counts).count();
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .skip(n_prompt)
-        .map(|row| row.cells.clone())
-        .collect();
+    let sampled = rows.iter().skip(n_prompt);
+    let cells: Vec<Vec<String>> = sampled.map(|row| row.cells.clone()).collect();
     let head = ["position", "token", "log-prob", "mask", "advantage"];
     let table = out::table(&head, &cells);
     if n_prompt == 0 {

@@ -5,7 +5,10 @@ use metaclaw_control::home::RunFile;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_wiring::{Target, WiringError};
 
-use crate::{agent_target::target_of, commands::context::Context, wires::wires_others};
+use crate::{
+    commands::context::Context,
+    wires::{target_of, wires_others},
+};
 
 /// The proxy that agents are pointed at.
 pub(super) struct Goal {
@@ -30,7 +33,7 @@ pub(super) fn with_hand(error: WiringError) -> anyhow::Error {
 // === impl Goal ===
 
 impl Goal {
-    pub(super) fn of(context: &Context) -> anyhow::Result<Self> {
+    pub(super) fn load(context: &Context) -> anyhow::Result<Self> {
         let loaded = context.settings(None, Vec::new())?;
         let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
         let is_held = context.home.holder()?.is_some();
@@ -39,8 +42,8 @@ impl Goal {
         } else {
             None
         };
-        let running = run.map(|it| {
-            it.base_url
+        let running = run.map(|run| {
+            run.base_url
                 .trim_end_matches('/')
                 .trim_end_matches("/v1")
                 .to_owned()
@@ -79,7 +82,7 @@ impl Goal {
         let keys = &config.gateway.proxy.keys;
         let may_speak = keys
             .values()
-            .any(|it| it.agents.iter().any(|own| own.as_str() == agent));
+            .any(|one| one.agents.iter().any(|own| own.as_str() == agent));
         ensure!(
             keys.is_empty() || may_speak || config.gateway.proxy.api_key.is_some(),
             "no key in proxy.keys may speak for {agent}: `metaclaw keys add {agent} --agent {agent}`"

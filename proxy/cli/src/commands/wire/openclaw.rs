@@ -8,7 +8,7 @@ use super::{
     row::{Row, State},
 };
 use crate::{
-    agent::{surroundings, told, wiring},
+    agent::{outcome_text, surroundings, wiring},
     commands::context::Context,
     out,
 };
@@ -20,7 +20,7 @@ const NAME: &str = "OpenClaw";
 const AGENT: &str = "main";
 
 pub(super) fn wire(context: &Context, dry_run: bool) -> anyhow::Result<()> {
-    let goal = Goal::of(context)?;
+    let goal = Goal::load(context)?;
     goal.check(AGENT)
         .context("`metaclaw start --yes` takes over what OpenClaw asks")?;
     let (wiring, target) = (wiring(&context.home), goal.target(AGENT));
@@ -62,7 +62,7 @@ pub(super) fn unwire(context: &Context) -> anyhow::Result<bool> {
     wiring.forget()?;
     let said = match outcome {
         Outcome::Nothing if was_wired => Some("its file is as it was, and stays so"),
-        outcome => told(&outcome),
+        outcome => outcome_text(&outcome),
     };
     if let Some(said) = said {
         out::line(format!("OpenClaw: {said}"))?;
@@ -86,7 +86,7 @@ pub(super) fn row(context: &Context, is_running: bool) -> anyhow::Result<Option<
     }
     let said = match found {
         Err(error) if is == State::NotWired => error.to_string(),
-        _ => is.said(ID),
+        _ => is.text(ID),
     };
     Ok(Some(Row {
         agent: ID.to_owned(),

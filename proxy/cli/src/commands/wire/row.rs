@@ -31,7 +31,7 @@ pub(super) enum State {
 // === impl State ===
 
 impl State {
-    pub(super) fn of(standing: WireStanding, is_running: bool) -> Self {
+    pub(super) fn from_standing(standing: WireStanding, is_running: bool) -> Self {
         match (standing, is_running) {
             (WireStanding::Unknown, _) => Self::NotWired,
             (WireStanding::Waits, _) => Self::Waits,
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    pub(super) fn said(self, agent: &str) -> String {
+    pub(super) fn text(self, agent: &str) -> String {
         match self {
             Self::NotWired => format!("asks its own model: `metaclaw wire {agent}`"),
             Self::Waits => "asks MetaClaw from the next `metaclaw start` on".to_owned(),

@@ -97,8 +97,8 @@ fn answer(objects: &Objects, request: &Request) -> Reply {
 fn page<'a>(request: &Request, paths: impl Iterator<Item = &'a String>) -> Reply {
     let query = request.query();
     let token = query.strip_prefix("continuation-token=");
-    let token = token.and_then(|it| it.split('&').next());
-    let at: usize = token.map_or(0, |it| it.parse().unwrap());
+    let token = token.and_then(|token| token.split('&').next());
+    let at: usize = token.map_or(0, |one| one.parse().unwrap());
     let prefix = query.split("prefix=").nth(1).unwrap().replace("%2F", "/");
     let bucket = format!("{}{prefix}", request.path());
     let folder = |path: &String| {
@@ -243,7 +243,7 @@ fn a_region_is_of_the_settings_or_of_the_environment() {
     let region = |config: &ShareConfig, variable: &str| {
         let environment = Environment::from_pairs([("AWS_REGION", variable)]);
         let location = location(config, "s3://team", &environment);
-        location.map(|it| it.region().to_owned())
+        location.map(|location| location.region().to_owned())
     };
     let mut config = ShareConfig::default();
     let unknown = region(&config, "").unwrap_err().to_string();
