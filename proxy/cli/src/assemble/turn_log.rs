@@ -41,7 +41,7 @@ pub(super) async fn known_agents(config: &Config, log: &TurnLog) -> anyhow::Resu
 
 /// Reads the clock and deletes what is old, until `ending`.
 pub(super) async fn retain(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
-    let (mut pause, mut is_doubted) = (FIRST, true);
+    let (mut pause, mut is_doubted) = (FIRST, false);
     for n in 0_u32.. {
         let slept = Instant::now();
         let sleep = ending.run_until_cancelled(tokio::time::sleep(pause));

@@ -66,7 +66,7 @@ fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainerStatusArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
