@@ -210,9 +210,10 @@ mod tests {
         for (api, what, value, expected) in rows::<(Api, String, Value, Value)>("read") {
             let read = match &*what {
                 "tools" => api.tools(&value).to_string(),
-                "system" => api
-                    .system(&value)
-                    .map_or("null".to_owned(), |said| lines(&[said])),
+                "system" => {
+                    let system = api.system(&value).map(|said| lines(&[said]));
+                    system.unwrap_or_else(|| "null".to_owned())
+                }
                 _ => {
                     let mut messages = Vec::new();
                     for item in value.as_array().unwrap() {
@@ -269,10 +270,8 @@ mod tests {
     #[test]
     fn a_field_has_the_name_that_chat_gives_it() {
         assert_eq!(Api::Messages.param("stop_sequences"), "stop");
-        assert_eq!(
-            Api::Responses.param("max_output_tokens"),
-            "max_completion_tokens"
-        );
+        let found = Api::Responses.param("max_output_tokens");
+        assert_eq!(found, "max_completion_tokens");
         for api in [Api::Chat, Api::Responses, Api::Messages] {
             assert_eq!(
                 (api.param("temperature"), api.param("stop")),

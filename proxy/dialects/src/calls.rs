@@ -152,10 +152,8 @@ mod tests {
             piece(0, "1", ""),
             piece(0, "1", "{}"),
         ];
-        assert_eq!(
-            places(&sglang),
-            [Some(0), Some(0), Some(0), Some(1), Some(1)]
-        );
+        let found = places(&sglang);
+        assert_eq!(found, [Some(0), Some(0), Some(0), Some(1), Some(1)]);
         // This is vLLM with a required tool: every piece of one call has a different id.
         let vllm = [
             piece(0, "a", "{\"x\":"),
@@ -179,10 +177,8 @@ mod tests {
     #[test]
     fn an_id_of_ours_names_its_reply_and_is_short() {
         assert_eq!(call_id("call_xml", "", 7), "call_xml_7");
-        assert_eq!(
-            call_id("call_xml", "é-chatcmpl-9f", 0),
-            "call_xml_chatcmpl9f_0"
-        );
+        let found = call_id("call_xml", "é-chatcmpl-9f", 0);
+        assert_eq!(found, "call_xml_chatcmpl9f_0");
         let long = call_id("call_index", &"x1".repeat(99), 255);
         assert!(long.len() <= 40 && long.ends_with("x1_255"), "{long}");
     }

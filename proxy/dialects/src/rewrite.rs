@@ -267,8 +267,9 @@ mod tests {
     #[test]
     fn an_event_over_the_limit_passes_unread_and_the_next_is_read() {
         let text = "data: 0123456789\n\ndata: ok\n\n";
+        let found = noted(text, 12);
         assert_eq!(
-            noted(text, 12),
+            found,
             "data: 0123456789\n\n<Some(\"ok\") true>data: ok\n\n<end>"
         );
     }

@@ -216,10 +216,8 @@ mod tests {
 
     #[test]
     fn every_line_end_is_a_line_end() {
-        assert_eq!(
-            data("data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n"),
-            ["a", "b", "c", "d"]
-        );
+        let found = data("data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n");
+        assert_eq!(found, ["a", "b", "c", "d"]);
     }
 
     #[test]

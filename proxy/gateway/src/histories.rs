@@ -99,7 +99,7 @@ impl Histories {
     /// Returns the attached fields of a session. `last_call` returns the id of the request's last call, whose reply may
     /// not have arrived here yet. If the session has attached fields, or a reply with some is expected, this waits for
     /// that reply.
-    pub(crate) async fn of(
+    pub(crate) async fn find(
         &self,
         agent: &AgentId,
         session: &SessionId,
@@ -415,7 +415,7 @@ mod tests {
 
     async fn ids(histories: &Histories) -> Vec<String> {
         let SessionKey { agent, session } = key();
-        let history = histories.of(&agent, &session, &|| None).await;
+        let history = histories.find(&agent, &session, &|| None).await;
         let call = |it: &Arc<Replied>| it.reply.tool_calls().remove(0).id;
         history.replies.iter().map(call).collect()
     }
@@ -489,7 +489,7 @@ mod tests {
         histories.add(key(), || true, replied("a"));
         let SessionKey { agent, session } = key();
         let last_call = || Some("b".to_owned());
-        let look = histories.of(&agent, &session, &last_call);
+        let look = histories.find(&agent, &session, &last_call);
         let hear = async {
             sleep(HEARD_WITHIN / 2).await;
             histories.add(key(), || true, replied("b"));
@@ -509,7 +509,7 @@ mod tests {
             sleep(HEARD_WITHIN / 2).await;
             histories.add(key(), || true, replied("a"));
         };
-        let (history, ()) = tokio::join!(histories.of(&agent, &session, &last_call), hear);
+        let (history, ()) = tokio::join!(histories.find(&agent, &session, &last_call), hear);
         assert_eq!(history.replies.len(), 1);
         assert!(history.expected.is_empty());
     }

@@ -166,10 +166,8 @@ mod tests {
         sleep(2 * SILENCE).await;
         assert!(body.frame().await.unwrap().is_ok());
         let error = body.frame().await.unwrap().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "nothing of the request body came for 1 min"
-        );
+        let found = error.to_string();
+        assert_eq!(found, "nothing of the request body came for 1 min");
     }
 
     #[tokio::test(start_paused = true)]

@@ -373,7 +373,7 @@ impl Upstream {
     /// the server is asked in parallel with the chat.
     pub(crate) fn parent(&self, model: &str) -> Option<Parent> {
         let parents = self.parents.as_ref()?;
-        Some(parents.of(model, || self.list()))
+        Some(parents.find(model, || self.list()))
     }
 
     fn list(&self) -> impl Future<Output = Said> + Send + use<> {

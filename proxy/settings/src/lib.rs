@@ -66,6 +66,21 @@ pub struct Sources {
     pub profiles: PathBuf,
 }
 
+#[cfg(test)]
+impl Sources {
+    /// The files of a home and these variables, as a start reads them.
+    fn in_folder(folder: &std::path::Path, variables: &[(&str, &str)]) -> Self {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self {
+            file: folder.join("config.yaml"),
+            file_asked: true,
+            variables: variables.iter().map(owned).collect(),
+            flags: Vec::new(),
+            profiles: folder.join("auth-profiles.json"),
+        }
+    }
+}
+
 /// Settings that passed the table.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -203,5 +218,7 @@ fn refusal(text: &str) -> Option<String> {
     checked.err().map(|error| error.to_string())
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -55,10 +55,8 @@ mod tests {
             assert_eq!(named(it.name), Some(it));
             assert_eq!(host(at(it.api_base).unwrap().api_base), host(it.api_base));
         }
-        assert_eq!(
-            host("https://user:pass@h.example:8443/v1"),
-            "h.example:8443"
-        );
+        let found = host("https://user:pass@h.example:8443/v1");
+        assert_eq!(found, "h.example:8443");
         assert_eq!(at("https://api.openai.com.example/v1"), None);
     }
 }

@@ -124,7 +124,7 @@ pub fn key_and_value(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::lines;
+    use crate::testing::lines;
 
     fn set(pairs: &[(&str, &str)]) -> anyhow::Result<LearnerConfig> {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());

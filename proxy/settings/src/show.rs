@@ -204,7 +204,7 @@ mod tests {
         let file = folder.path().join("config.yaml");
         let variables = [("METACLAW__LLM__API_KEY", "sk-1"), ("METACLAW__MODE", "rl")];
         let load = |flags| {
-            let sources = crate::tests::sources(folder.path(), &variables);
+            let sources = crate::Sources::in_folder(folder.path(), &variables);
             let with_flags = crate::Sources {
                 flags,
                 file_asked: false,

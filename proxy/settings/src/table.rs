@@ -254,10 +254,8 @@ mod tests {
         // Those beside it come first, and an older name gives way.
         assert_eq!(nearest("llm.model_name"), Some("llm.model_id"));
         assert_eq!(nearest("llm.apikey"), Some("llm.api_key"));
-        assert_eq!(
-            nearest("upstreams.mine.model_id"),
-            Some("upstreams.*.model")
-        );
+        let found = nearest("upstreams.mine.model_id");
+        assert_eq!(found, Some("upstreams.*.model"));
         assert_eq!(nearest("llm.modle"), Some("llm.model_id"));
         assert_eq!(nearest("mod"), Some("mode"));
         assert_eq!(nearest_section("llmm"), Some("llm"));

@@ -2,14 +2,9 @@ use metaclaw_chat::Mode;
 use std::path::Path;
 
 use super::*;
+use crate::testing::cases;
 
 mod read;
-
-/// The cases of a table: what is given, and behind ` => ` what is expected.
-pub(crate) fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
-    let lines = table.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| line.trim().split_once(" => ").unwrap())
-}
 
 fn file(text: &str) -> Layer {
     Layer::text("/etc/it/config.yaml".into(), text).unwrap()
@@ -21,24 +16,6 @@ fn loaded(text: &str) -> Loaded {
 
 fn refusal(text: &str) -> String {
     Loaded::new(vec![file(text)]).unwrap_err().to_string()
-}
-
-/// The files of a home and these variables, as a start reads them.
-pub(crate) fn sources(folder: &Path, variables: &[(&str, &str)]) -> Sources {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Sources {
-        file: folder.join("config.yaml"),
-        file_asked: true,
-        variables: variables.iter().map(owned).collect(),
-        flags: Vec::new(),
-        profiles: folder.join("auth-profiles.json"),
-    }
-}
-
-/// What is said, a line each.
-pub(crate) fn lines<T: ToString>(said: &[T]) -> String {
-    let said: Vec<String> = said.iter().map(ToString::to_string).collect();
-    said.join("\n")
 }
 
 #[test]
@@ -190,7 +167,9 @@ fn a_file_with_keys_that_others_may_read_is_remarked() {
     let notices = |text: &str, mode: u32| {
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        load(sources(folder.path(), &[])).unwrap().notices
+        load(Sources::in_folder(folder.path(), &[]))
+            .unwrap()
+            .notices
     };
     let with_key = "llm: {api_key: sk-0123456789abcd}\n";
     assert!(notices(with_key, 0o644)[0].contains("others may read it"));
@@ -235,7 +214,7 @@ fn what_a_section_refuses_is_named_by_its_place() {
 /// Loads a file with variables of the environment, and a token that `metaclaw auth` keeps.
 fn with_variables(text: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
-    let sources = sources(folder.path(), variables);
+    let sources = Sources::in_folder(folder.path(), variables);
     std::fs::write(&sources.file, text).unwrap();
     let profile = r#"{"profiles": [{"profile_id": "kimi:default", "provider": "kimi", "method": "api_key", "api_key": "${KEPT}"}]}"#;
     std::fs::write(&sources.profiles, profile).unwrap();

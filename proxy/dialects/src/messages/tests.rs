@@ -27,13 +27,8 @@ fn a_streamed_text_is_the_text_read_whole() {
         "model": "claude-sonnet-4-5-20250929", "content": [{ "type": "text", "text": "Hello, \"Zoë\"!" }],
         "stop_reason": "end_turn", "stop_sequence": null, "usage": { "input_tokens": 25, "output_tokens": 15 } });
     let whole = Api::Messages.read_json(whole.to_string().as_bytes());
-    assert_eq!(
-        Reply {
-            ended: true,
-            ..whole
-        },
-        reply
-    );
+    let ended = true;
+    assert_eq!(Reply { ended, ..whole }, reply);
 }
 
 #[test]

@@ -79,13 +79,8 @@ fn a_streamed_text_is_the_text_read_whole() {
     {"role":"assistant","content":"Hi there, \"Zoë\"!"}
     "#);
     let whole = whole(&last_event(TEXT));
-    assert_eq!(
-        Reply {
-            ended: true,
-            ..whole
-        },
-        reply
-    );
+    let ended = true;
+    assert_eq!(Reply { ended, ..whole }, reply);
 }
 
 #[test]
@@ -97,18 +92,11 @@ fn reasoning_and_calls_are_as_chat_has_them() {
     "#);
     let message = reply.message.unwrap();
     assert_eq!(message.text(), "Checking both.");
-    let call = |id: &str, name: &str, arguments: &str| ToolCall {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        arguments: arguments.to_owned(),
-    };
-    assert_eq!(
-        message.tool_calls(),
-        [
-            call("call_9fWQ", "get_weather", "{\"location\":\"Paris\"}"),
-            call("call_L2", "apply_patch", "*** Begin Patch\n*** End Patch\n"),
-        ]
-    );
+    let shown = |call: ToolCall| [call.id, call.name, call.arguments].join(" ");
+    let calls: Vec<String> = message.tool_calls().into_iter().map(shown).collect();
+    let weather = r#"call_9fWQ get_weather {"location":"Paris"}"#;
+    let patch = "call_L2 apply_patch *** Begin Patch\n*** End Patch\n";
+    assert_eq!(calls, [weather, patch]);
 }
 
 #[test]
@@ -118,36 +106,30 @@ fn what_came_in_pieces_is_what_the_last_event_repeats() {
         let without = format!(
             "{begun}event: response.completed\ndata: {{\"response\":{{\"output\":[]}}}}\n\n"
         );
-        let deltas = without.split_inclusive("\n\n");
-        let deltas: String = deltas
-            .filter(|event| !event.contains("output_item.done"))
-            .collect();
+        let events = without.split_inclusive("\n\n");
+        let deltas = events.filter(|event| !event.contains("output_item.done"));
+        let deltas: String = deltas.collect();
         let (all, pieces, deltas) = (read(stream), read(&without), read(&deltas));
         assert_eq!(all.message, pieces.message);
         assert_eq!(all.finish_reason, pieces.finish_reason);
         let (all, deltas) = (all.message.unwrap(), deltas.message.unwrap());
         assert_eq!(all.text(), deltas.text());
         assert_eq!(all.tool_calls(), deltas.tool_calls());
-        assert_eq!(
-            all.get("reasoning_content"),
-            deltas.get("reasoning_content")
-        );
+        let reasoning = |message: &Message| message.get("reasoning_content").cloned();
+        assert_eq!(reasoning(&all), reasoning(&deltas));
     }
 }
 
 #[test]
 fn a_torn_stream_gives_what_came_and_says_it_is_not_whole() {
-    let torn = &TOOLS[..TOOLS
-        .find("event: response.function_call_arguments.done")
-        .unwrap()];
+    let done = "event: response.function_call_arguments.done";
+    let (torn, _) = TOOLS.split_once(done).unwrap();
     let reply = read(torn);
     assert!(!reply.is_whole());
     let message = reply.message.unwrap();
     assert_eq!(message.text(), "Checking both.");
-    assert_eq!(
-        message.tool_calls()[0].arguments,
-        "{\"location\":\"Paris\"}"
-    );
+    let arguments = &message.tool_calls()[0].arguments;
+    assert_eq!(arguments, r#"{"location":"Paris"}"#);
     assert_eq!(read(""), Reply::default());
     assert_eq!(Api::Responses.read_json(b"<html>"), Reply::default());
 }
@@ -175,18 +157,15 @@ fn how_it_ended_is_said_in_the_words_of_a_chat_completion() {
     assert_eq!((reply.ended, reply.error), (true, Some(error)));
     let event =
         json!({ "type": "error", "code": "rate_limit", "message": "slow down", "param": null });
-    assert_eq!(
-        read(&format!("event: error\ndata: {event}\n\n")).error,
-        Some(event)
-    );
+    let reply = read(&format!("event: error\ndata: {event}\n\n"));
+    assert_eq!(reply.error, Some(event));
 }
 
 #[test]
 fn a_refusal_is_one() {
-    let reply = whole(
-        &json!({ "status": "completed", "output": [{ "type": "message", "role": "assistant",
-        "content": [{ "type": "refusal", "refusal": "No." }] }] }),
-    );
+    let refusal = json!({ "type": "refusal", "refusal": "No." });
+    let message = json!({ "type": "message", "role": "assistant", "content": [refusal] });
+    let reply = whole(&json!({ "status": "completed", "output": [message] }));
     insta::assert_snapshot!(lines(&[reply.message.unwrap()]), @r#"{"role":"assistant","content":null,"refusal":"No."}"#);
 }
 
@@ -215,20 +194,16 @@ fn pieces_go_to_the_item_and_the_part_that_they_name() {
     };
     let arguments = |at: u64, delta: &str| json!({ "type": "response.function_call_arguments.delta", "output_index": at, "delta": delta });
     let text = |part: u64, delta: &str| json!({ "type": "response.output_text.delta", "output_index": 2, "content_index": part, "delta": delta });
-    let events = [
-        call(0, "a"),
-        call(1, "b"),
-        arguments(0, "[1"),
-        arguments(1, "[2"),
-        arguments(0, "]"),
-        arguments(1, "]"),
-        text(0, "One "),
-        text(1, "and "),
-        text(0, "two "),
-        text(1, "three."),
-    ];
-    let stream = events.map(|event| format!("data: {event}\n\n")).concat();
-    let message = read(&stream).message.unwrap();
+    let calls = [call(0, "a"), call(1, "b")];
+    let pieces = [(0, "[1"), (1, "[2"), (0, "]"), (1, "]")].map(|(at, piece)| arguments(at, piece));
+    let words = ["One ", "and ", "two ", "three."];
+    let texts = [0, 1, 0, 1]
+        .into_iter()
+        .zip(words)
+        .map(|(part, word)| text(part, word));
+    let events = calls.into_iter().chain(pieces).chain(texts);
+    let lines: Vec<String> = events.map(|event| format!("data: {event}\n\n")).collect();
+    let message = read(&lines.concat()).message.unwrap();
     let calls = message.tool_calls();
     let arguments = [calls[0].arguments.as_str(), calls[1].arguments.as_str()];
     assert_eq!(arguments, ["[1]", "[2]"]);

@@ -109,10 +109,8 @@ mod tests {
         let five = json!({ "stop_sequences": ["1", "2", "3", "4", "END", "E"] });
         let cut = (String::from("a 1 "), Some("END".to_owned()));
         assert_eq!(said(&five, &["a 1 EN", "D b"]).0, "a 1 ");
-        assert_eq!(
-            said(&json!({ "stop": ["\n\n", "x"] }), &["ax\n", "b\n", "\nc"]),
-            ("ax\nb".into(), Some("\n\n".into()))
-        );
+        let found = said(&json!({ "stop": ["\n\n", "x"] }), &["ax\n", "b\n", "\nc"]);
+        assert_eq!(found, ("ax\nb".into(), Some("\n\n".into())));
         let one = json!({ "stop_sequences": ["1", "2", "3", "4", "END"] });
         assert_eq!(said(&one, &["a 1 E", "N", "D b"]), cut);
         assert_eq!(said(&one, &["a EN"]), ("a EN".into(), None));

@@ -117,10 +117,8 @@ mod tests {
         for known in [0, 299, 300, 300 + MAX_NAMES - 1] {
             assert_eq!(names.counted(agent(known)), agent(known));
         }
-        assert_eq!(
-            names.counted(AgentId::default_agent()),
-            AgentId::default_agent()
-        );
+        let found = names.counted(AgentId::default_agent());
+        assert_eq!(found, AgentId::default_agent());
         assert_eq!(n_others.get(), 0);
         for other in [300 + MAX_NAMES, 19_999, 30_000] {
             assert_eq!(names.counted(agent(other)).as_str(), OTHERS);

@@ -87,58 +87,11 @@ mod tests {
     use super::*;
 
     /// Request bodies, each with the path of what it names, or without one.
-    const BODIES: &str = r#"
-    {"conversation": "conv_1"} => conversation
-    {"conversation": {"id": "conv_1"}} => conversation
-    {"prompt": {"id": "pmpt_1", "variables": {}}} => prompt
-    {"container": "container_1"} => container
-    {"container": {"id": "c", "skills": []}} => container
-    {"container": {"skills": [{"type": "custom", "skill_id": "s"}]}} => container.skills[0].skill_id
-    {"previousResponseId": "r"} => previousResponseId
-    {"extra_body": {"google": {"cached_content": "c"}}} => extra_body.google.cached_content
-    {"data_sources": [{"type": "azure_search"}]} => data_sources
-    {"input": [{"type": "item_reference", "id": "msg_1"}]} => input[0].id
-    {"input": [{"role": "user", "content": "x"}, {"id": "msg_1"}]} => input[1].id
-    {"input": [{"id": "msg_1", "type": null, "x": 1}]} => input[0].id
-    {"input": [{"type": "image_generation_call", "id": "ig_1", "result": null}]} => input[0].id
-    {"input": [{"type": "code_interpreter_call", "id": "c", "container_id": "cntr_1"}]} => input[0].container_id
-    {"input": [{"type": "function_call_output", "output": [{"type": "input_file", "file_id": "f"}]}]} => input[0].output[0].file_id
-    {"input": [{"role": "user", "content": [{"type": "input_image", "File_ID": "f"}]}]} => input[0].content[0].File_ID
-    {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]} => tools[0].vector_store_ids
-    {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]} => tools[0].container
-    {"tools": [{"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["f"]}}]} => tools[0].container.file_ids
-    {"tools": [{"type": "mcp", "connector_id": "connector_gmail"}]} => tools[0].connector_id
-    {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "f"}}]} => tools[0].input_image_mask.file_id
-    {"messages": [{"content": [{"type": "file", "file": {"file_id": "f"}}]}]} => messages[0].content[0].file.file_id
-    {"messages": [{"content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}]}]} => messages[0].content[0].source.file_id
-    {"messages": [{"content": [{"type": "container_upload", "file_id": "f"}]}]} => messages[0].content[0].file_id
-    {"messages": [{"role": "system", "content": "fileid://file-fe-1"}]} => messages[0].content
-    {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]} => messages[0].audio
-    {"type": "tool_use", "input": {"file_id": "f"}} => input.file_id
-    {"previous_response_id": "resp_1", "conversation": null, "input": "x"} =>
-    {"messages": [{"role": "user", "content": "file_id, see fileid://"}], "container": null} =>
-    {"messages": [{"content": [{"type": "file", "file": {"file_data": "data:,x", "filename": "f", "file_id": null}}]}]} =>
-    {"messages": [{"content": [{"type": "document", "source": {"type": "base64", "data": "x"}}]}]} =>
-    {"messages": [{"content": [{"type": "tool_use", "id": "t", "name": "read", "input": {"file_id": "f"}}]}]} =>
-    {"messages": [{"content": [{"type": "text", "text": "x", "citations": [{"file_id": "f"}]}]}]} =>
-    {"messages": [{"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"file_id\":\"f\"}"}}]}]} =>
-    {"audio": {"voice": "alloy", "format": "wav"}, "metadata": {"conversation_id": "c"}} =>
-    {"mcp_servers": [{"type": "url", "url": "https://x.example", "authorization_token": "own"}]} =>
-    {"tools": [{"type": "code_interpreter", "container": {"type": "auto", "file_ids": []}}]} =>
-    {"tools": [{"name": "f", "input_schema": {"properties": {"file_id": {"default": "f"}}, "required": ["file_id"]}}]} =>
-    {"tools": [{"type": "function", "function": {"parameters": {"file_id": "f"}}}]} =>
-    {"input": [{"type": "reasoning", "id": "rs_1", "encrypted_content": "x", "summary": []}]} =>
-    {"input": [{"type": "message", "id": "m", "role": "assistant", "content": [{"text": "x", "annotations": [{"file_id": "f"}]}]}]} =>
-    {"input": [{"type": "image_generation_call", "id": "ig_1", "result": "aGk="}]} =>
-    "#;
+    const BODIES: &str = include_str!("stored/cases.txt");
 
     #[test]
     fn what_names_something_stored_is_found_and_nothing_else() {
-        let lines = BODIES
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty());
-        for line in lines {
+        for line in BODIES.lines() {
             let (body, expected) = line.split_once("=>").unwrap();
             let body: Value = serde_json::from_str(body).unwrap();
             let found = named_in(&body, "previous_response_id");

@@ -386,26 +386,12 @@ mod tests {
     const B: &str = "aaaabbbb-1111-4222-8333-444455556666";
 
     /// Headers and fields of requests, in which A and B are sessions, and the session that each names.
-    const NAMES: &str = r#"
-x-claude-code-session-id: A | {"metadata":{"user_id":"user_0a1b_account__session_B"}} | Unique A
- | {"metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"A\"}"}} | Unique A
- | {"metadata":{"user_id":"user_0a1b_account__session_A"}} | Unique A
- | {"metadata":{"user_id":"somebody"}} |
-session-id: A, thread-id: A | {"prompt_cache_key":"A"} | Unique A
-session-id: A, thread-id: B | {} | Unique B
-session-id: A, thread-id: B, x-codex-turn-metadata: {"thread_source":"subagent"} | {} | Unique A
-x-session-affinity: ses_0123abcdEF | {} | Unique ses_0123abcdEF
-x-session-affinity: A:0 | {} | Reused A
-x-session-affinity: e5ee61e5ee61e5ee61e5ee61e5ee61e5 | {} |
-x-session-affinity: A | {} |
-session_id: other | {} | Reused other
- | {"prompt_cache_key":"B:2"} | Reused B
- | {"prompt_cache_key":"my-app:1"} |"#;
+    const NAMES: &str = include_str!("clients/names.txt");
 
     #[test]
     fn each_clients_name_is_known() {
         let is_id = |c: char| c == 'A' || c == 'B';
-        for line in NAMES.trim_start().lines() {
+        for line in NAMES.lines() {
             let parts = line
                 .split_inclusive(is_id)
                 .map(|part| match part.strip_suffix(is_id) {

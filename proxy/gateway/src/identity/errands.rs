@@ -89,11 +89,10 @@ impl SidePatterns {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |said: Utterance<'_>| said.speaker != Speaker::Client;
             let has_words = || message.utterance().is_some_and(is_typed);
-            let asks_again = |head: &str| self.asks_again.is_match(head) && !has_words();
-            let heads = message.heads(USER_HEAD);
-            heads
+            message
+                .heads(USER_HEAD)
                 .iter()
-                .any(|head| self.is_errand(head) || asks_again(head))
+                .any(|head| self.is_errand(head) || self.asks_again.is_match(head) && !has_words())
         };
         chat.last_said().is_some_and(is_errand) || is_of_system(chat)
     }
@@ -114,8 +113,8 @@ impl Shape {
     pub(super) fn read(chat: &ChatRequest) -> Self {
         let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
         let opening = chat.messages().take_while(is_opening);
-        let heads = opening.flat_map(|message| message.heads(SHAPE_HEAD));
-        let heads: Vec<_> = heads.collect();
+        let texts = opening.flat_map(|message| message.heads(SHAPE_HEAD));
+        let heads: Vec<_> = texts.collect();
         let lines = heads.iter().flat_map(|head| head.lines());
         let tools = chat
             .field_json("tools")
@@ -254,116 +253,24 @@ mod tests {
     use super::*;
     use crate::identity::testing::request;
 
+    /// Each case has whether it is an errand, and its messages: those of known clients as captured, or as their
+    /// packages have them, and what owners say of errands.
+    const CASES: &str = include_str!("errands/cases.json");
+
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
         let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
-        let stamp = "[Fri 2026-11-20 05:31 UTC]";
-        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
-        let stamped = format!("{stamp} {again}");
-        for text in [
-            "[Fri 2026-11-20 05:31 UTC] Read HEARTBEAT.md if it exists (workspace context).",
-            "[Fri 2026-11-20 05:31 UTC] Follow the heartbeat monitor scratch context when provided. Recurring tasks are automations; create or change their schedules with the automations tool",
-            "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea",
-            again,
-            &stamped,
-            "### Task:\nGenerate a concise, 3-5 word title",
-            "ping",
-        ] {
-            assert!(is_side(&[Message::user(text)]), "{text}");
+        let cases: Vec<(bool, Vec<Message>)> = serde_json::from_str(CASES).unwrap();
+        for (is_errand, messages) in &cases {
+            assert_eq!(is_side(messages), *is_errand, "{messages:?}");
         }
-        for text in [
-            "A scheduled reminder would be nice",
-            &format!("{again}\n\n{stamp} And now?"),
-            &format!("{stamped}\n\n{stamp} And now?"),
-            "Reply with OK.",
-            "Generate a title for my essay",
-            "Summarize the conversation so far, please",
-            "What does HEARTBEAT.md say? Read HEARTBEAT.md if it exists.",
-        ] {
-            assert!(!is_side(&[Message::user(text)]), "{text}");
-        }
-        let system = Message::system("You are a context summarization assistant. …");
-        assert!(is_side(&[system, Message::user("x")]));
-    }
-
-    /// As captured, or as their packages have it.
-    #[test]
-    fn the_errands_of_known_clients_are_known() {
-        let patterns = SidePatterns::new(&[]).unwrap();
-        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
-        for system in [
-            "You are naming a coding session so the user can pick it out of a long list of sessions.",
-            "You are a title generator. You output ONLY a thread title. Nothing else.",
-            "You are a context summarization agent. You are given a conversation between a user and an agent.",
-            "Generate a short, descriptive title (3-7 words) for a conversation that starts with the following exchange.",
-            "# Subagent\n\nYou are a subagent spawned by the main agent to complete a specific task.",
-            "You are running Dream. Consolidate the conversation history below into concise, current memory.",
-            "You are a notification gate for a background agent. You will be given the original task",
-            "You write short, neutral chat titles. Return only the title text.",
-            "You are an expert software engineer that generates concise, one-line Git commit messages based on the provided diffs.",
-            "*Briefly* summarize this partial conversation about programming.\nInclude less detail about older parts",
-            "You generate short titles for chat sessions. Given the first user message, reply with a concise title",
-            "You are judging one planned coding-agent action.\nAssess the exact action's intrinsic risk",
-            "You are a Memory Writing Agent.",
-        ] {
-            let messages = [Message::system(system), Message::user("Look around.")];
-            assert!(is_side(&messages), "{system}");
-        }
-        for user in [
-            "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n- Do NOT use Read.\n\nYour task is to create a detailed summary of the conversation so far",
-            "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM",
-            "Create a new anchored summary from the conversation history in the <conversation> tags above",
-            "Review the conversation above and consider saving to memory if appropriate.",
-            "Review the conversation above and update the skill library. Be ACTIVE",
-            "You are a summarization agent creating a context checkpoint. Treat the conversation turns below",
-            "Create a compact replacement checkpoint for this session.",
-            "The scheduled time has arrived. Execute this scheduled cron job now and report the result",
-            "[Fri 2026-11-20 05:31 UTC] Skill review. Distill new durable learning from the full retained conversation.",
-            "[cron:0b3c digest] Say good morning.",
-        ] {
-            let before = [Message::user("hi"), Message::assistant("hello")];
-            let messages = [&before[..], &[Message::user(user)]].concat();
-            assert!(is_side(&messages), "{user}");
-        }
-        // Not the first words: Hermes tells a sub-agent 4 KB down, Claude Code puts reminders beside its prompt.
+        assert!(is_side(&[Message::user("ping")]));
+        // Not the first words: Hermes tells a sub-agent 4 KB down.
         let kind = "Be kind to all that live.\n".repeat(200);
         let end = "You are a focused subagent working on a specific delegated task.";
         let deep = Message::system(format!("You are Hermes.\n{kind}\n\n{end}"));
         assert!(is_side(&[deep, Message::user("Look around.")]));
-        let parts = serde_json::json!({"role": "user", "content": [
-            {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
-            {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."},
-        ]});
-        assert!(is_side(&[parts.try_into().unwrap()]));
-        let blocks = serde_json::json!({"role": "system", "content": [
-            {"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude."},
-            {"type": "text", "text": "You are naming a coding session so the user can pick it out"},
-        ]});
-        assert!(is_side(&[blocks.try_into().unwrap(), Message::user("hi")]));
-    }
-
-    #[test]
-    fn an_owner_who_speaks_of_errands_has_none() {
-        let patterns = SidePatterns::new(&[]).unwrap();
-        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
-        for user in [
-            "Review the conversation above and tell me what I forgot.",
-            "What does \"You are performing a CONTEXT CHECKPOINT COMPACTION\" mean?",
-            "Create a new summary of chapter two.",
-            "Skill review: which of them are any good?",
-            "Generate a title for this poem: ...",
-        ] {
-            let system = Message::system("You help.\nA prompt may say: You are a title generator.");
-            assert!(!is_side(&[system, Message::user(user)]), "{user}");
-        }
-        // An errand that was answered is over.
-        let talk = [
-            Message::user("The scheduled time has arrived. Execute this scheduled cron job now"),
-            Message::assistant("Good morning."),
-            Message::user("Why so early?"),
-        ];
-        assert!(!is_side(&talk));
     }
 
     #[test]

@@ -61,10 +61,8 @@ async fn a_restart_forgets_no_conversation() {
     let (new, old) = ("new".parse().unwrap(), "old".parse().unwrap());
     let log = [&new, &old].map(|name: &SessionId| (agent.clone(), replied[1], name.clone()));
     let lineage = Lineage::new(IDLE, log.to_vec());
-    assert_eq!(
-        session(&lineage, &agent, &said(&["hi", "hello", "on"])),
-        new
-    );
+    let found = session(&lineage, &agent, &said(&["hi", "hello", "on"]));
+    assert_eq!(found, new);
 }
 
 #[tokio::test]

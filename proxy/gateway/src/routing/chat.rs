@@ -129,7 +129,9 @@ impl Repeated<'_> {
                 self.histories.begin(self.agent, self.session);
                 return History::default();
             }
-            let found = self.histories.of(self.agent, self.session, self.last_call);
+            let found = self
+                .histories
+                .find(self.agent, self.session, self.last_call);
             found.await
         };
         let history = self.found.get_or_init(look).await;

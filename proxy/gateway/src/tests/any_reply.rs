@@ -37,33 +37,14 @@ fn any_api() -> impl Strategy<Value = Api> {
 
 /// Makes a line of a stream, valid or not.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
+    let lines = include_str!("data/lines.txt").lines().map(str::to_owned);
+    let lines: Vec<String> = lines.collect();
     let good = prop_oneof![
-        // Chat completions.
-        "[a-zé\\\\]{0,5}".prop_map(|text| {
+        1 => "[a-zé\\\\]{0,5}".prop_map(|text| {
             let delta = serde_json::json!({"content": text});
             format!("data: {{\"id\":\"c1\",\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}")
         }),
-        Just(r#"data:{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"x","arguments":"{"}}]}}]}"#.to_owned()),
-        Just(r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#.to_owned()),
-        Just("data: [DONE]".to_owned()),
-        // Messages.
-        Just(r#"data: {"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}"#.to_owned()),
-        Just(r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned()),
-        Just(r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}"#.to_owned()),
-        Just(r#"data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#.to_owned()),
-        Just("event: message_stop".to_owned()),
-        Just(r#"data: {"type":"message_stop"}"#.to_owned()),
-        // Responses.
-        Just(r#"data: {"type":"response.created","response":{"id":"r1","output":[]}}"#.to_owned()),
-        Just(r#"data: {"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"y"}"#.to_owned()),
-        Just("event: response.completed".to_owned()),
-        Just(r#"data: {"type":"response.completed","response":{"id":"r1","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"y"}]}]}}"#.to_owned()),
-        // Anyone's.
-        Just(String::new()),
-        Just(": keep-alive".to_owned()),
-        Just("id: 7".to_owned()),
-        Just(r#"data: {"error":{"message":"no"}}"#.to_owned()),
-        Just("data: [DONE".to_owned()),
+        18 => sample::select(lines),
     ];
     prop_oneof![
         8 => good.prop_map(String::into_bytes),

@@ -51,9 +51,9 @@ async fn a_wish_that_stands_in_the_hosts_user_md_is_not_put_in_again_and_another
     assert!(served.starts_with(HOST), "{served}");
     let ours = &served[HOST.len()..];
     assert!(!ours.contains("one sentence"), "{ours}");
-    has(&ours, ["- Call me Max."]);
+    has(ours, ["- Call me Max."]);
     assert!(!ours.contains("### weather"), "{ours}");
-    has(&ours, ["### umbrellas"]);
+    has(ours, ["### umbrellas"]);
 }
 
 /// Another program may use the same agent name. Its notes are only in its own prompt.

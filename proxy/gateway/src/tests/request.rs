@@ -66,7 +66,7 @@ async fn lessons_stand_at_the_end_of_the_system_text_and_are_not_in_the_log_as_t
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.request.messages[0].text(), "You are OpenClaw.");
     let block = turn.served.system_block.as_deref().unwrap();
-    has(&block, ["Answer in one short sentence."]);
+    has(block, ["Answer in one short sentence."]);
     assert!(turn.served.wishes.is_some());
 }
 

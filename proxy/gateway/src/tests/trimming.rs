@@ -26,7 +26,7 @@ async fn a_long_prompt_is_sent_without_its_oldest_messages_and_logged_whole() {
     let end = r#"},{"role":"user","content":"caf\u00e9?"}]}"#;
     assert!(sent.ends_with(end), "{sent}");
     assert!(!sent.contains("one word") && !sent.contains("c1"), "{sent}");
-    has(&sent, ["Be brief."]);
+    has(sent, ["Be brief."]);
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.request.messages.len(), 6);
     assert!(turn.request.messages[1].text().starts_with("one word"));

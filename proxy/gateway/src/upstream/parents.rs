@@ -57,7 +57,7 @@ impl Parents {
 
     /// Returns the base model of `name`. If this is the first request for it, the value is empty until `list` has
     /// answered.
-    pub(super) fn of<F>(&self, name: &str, list: impl FnOnce() -> F) -> Parent
+    pub(super) fn find<F>(&self, name: &str, list: impl FnOnce() -> F) -> Parent
     where
         F: Future<Output = Said> + Send + 'static,
     {
@@ -125,16 +125,16 @@ mod tests {
             let asking = std::mem::take(&mut *lock(&parents.1));
             asking.join_all().await;
         };
-        let first = parents.of("px", said(Said::Nothing));
+        let first = parents.find("px", said(Said::Nothing));
         settled().await;
         assert_eq!(first.get(), None);
-        let second = parents.of("px", said(Said::List(LIST.into())));
+        let second = parents.find("px", said(Said::List(LIST.into())));
         assert!(second.get().is_none(), "nobody waits for it");
         settled().await;
         assert_eq!(second.get(), Some(&Some("smol".to_owned())));
-        assert_eq!(parents.of("px", asked_again).get(), second.get());
-        parents.of("other", said(Said::Refusal));
+        assert_eq!(parents.find("px", asked_again).get(), second.get());
+        parents.find("other", said(Said::Refusal));
         settled().await;
-        assert_eq!(parents.of("other", asked_again).get(), Some(&None));
+        assert_eq!(parents.find("other", asked_again).get(), Some(&None));
     }
 }

@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use super::{super::*, *};
-use crate::tests::sources;
 
 /// Reads the settings from a file of this text below `folder`, with these environment variables.
 fn loaded(folder: &Path, text: &str, variables: &[(&str, &str)]) -> Loaded {
-    let sources = sources(folder, variables);
+    let sources = Sources::in_folder(folder, variables);
     std::fs::write(&sources.file, text).unwrap();
     load(sources).unwrap()
 }

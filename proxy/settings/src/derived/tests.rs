@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     Loaded,
     auth_profiles::{Method, Profile},
-    tests::cases,
+    testing::cases,
 };
 
 /// Returns the key in force with these settings, if a token of Anthropic's and a key of `mine` are kept.

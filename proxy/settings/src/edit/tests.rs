@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::tests::lines;
+use crate::testing::lines;
 
 const FILE: &str = "# mine\nmode: auto   # for now\n\nrl:\n  # small batches\n  batch_size: 4\n  prm_url: 'https://judge.example'\nllm: {api_base: 'https://a.example', api_key: sk-1}\n";
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tests::lines;
+use crate::testing::lines;
 
 fn read(text: &str) -> Layer {
     Layer::text(PathBuf::from("/etc/it/config.yaml"), text).unwrap()

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     key::{Key, KeyState},
     kind::{ValueForm, ValueKind},
+    testing::lines,
 };
 
 /// What a key with a chosen name in its path needs beside it.

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::json;
 
-use crate::{kind::ValueForm, table, tests::cases};
+use crate::{kind::ValueForm, table, testing::cases};
 
 #[test]
 fn what_readme_says_is_left_out_is_answered_in_words() {

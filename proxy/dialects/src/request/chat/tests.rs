@@ -32,8 +32,9 @@ fn a_response_may_go_on_from_what_the_upstream_keeps() {
     );
     let raw = Bytes::from_static(br#"{"input":["hi"]}"#);
     let error = ChatRequest::parse(Api::Responses, raw).unwrap_err();
+    let found = error.to_string();
     assert_eq!(
-        error.to_string(),
+        found,
         "input[0]: a message must be a JSON object, this one is a string"
     );
 }

@@ -153,14 +153,10 @@ fn the_calls_of_each_reply_have_ids_of_their_own() {
         assert_eq!(json!(streamed), json!(calls));
         streamed.join(" ")
     };
-    assert_eq!(
-        ids("chatcmpl-9f"),
-        "call_xml_chatcmpl9f_0 call_xml_chatcmpl9f_1"
-    );
-    assert_eq!(
-        ids("chatcmpl-9e"),
-        "call_xml_chatcmpl9e_0 call_xml_chatcmpl9e_1"
-    );
+    let found = ids("chatcmpl-9f");
+    assert_eq!(found, "call_xml_chatcmpl9f_0 call_xml_chatcmpl9f_1");
+    let result = ids("chatcmpl-9e");
+    assert_eq!(result, "call_xml_chatcmpl9e_0 call_xml_chatcmpl9e_1");
 }
 
 #[test]

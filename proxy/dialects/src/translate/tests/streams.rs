@@ -95,42 +95,15 @@ fn the_reason_to_stop_is_an_end_though_no_done_follows() {
     let (stream, _) = CHAT.split_once("data: [DONE]").unwrap();
     let (out, end) = cut_off(MessagesToChat, stream);
     assert!(!out.contains("message_stop"), "{out}");
-    insta::assert_snapshot!(end, @r#"
-    event: content_block_stop
-    data: {"type":"content_block_stop","index":3}
-
-    event: message_delta
-    data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":10,"cache_creation_input_tokens":0,"cache_read_input_tokens":100,"output_tokens":9}}
-
-    event: message_stop
-    data: {"type":"message_stop"}
-    "#);
+    insta::assert_snapshot!(end);
 }
 
 #[test]
 fn a_done_without_a_reason_is_an_end_too() {
-    insta::assert_snapshot!(streamed(MessagesToChat, "data: {\"id\":\"\",\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n"), @r#"
-    event: message_start
-    data: {"type":"message_start","message":{"id":"msg_1763600000","type":"message","role":"assistant","model":"","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}}
-
-    event: ping
-    data: {"type":"ping"}
-
-    event: content_block_start
-    data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
-
-    event: content_block_delta
-    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}
-
-    event: content_block_stop
-    data: {"type":"content_block_stop","index":0}
-
-    event: message_delta
-    data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
-
-    event: message_stop
-    data: {"type":"message_stop"}
-    "#);
+    insta::assert_snapshot!(streamed(
+        MessagesToChat,
+        "data: {\"id\":\"\",\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n"
+    ));
 }
 
 #[test]

@@ -28,6 +28,7 @@ enum Ends {
 fn reset(exchange: Exchange) {
     let linger = SockRef::from(&exchange.stream).set_linger(Some(Duration::ZERO));
     linger.unwrap();
+    drop(exchange);
 }
 
 /// Makes a set-up with deadlines of 200 ms.
