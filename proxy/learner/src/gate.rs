@@ -6,29 +6,16 @@
 //! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
 
 mod base;
-mod baseline_cache;
 mod candidate_test;
-mod capability;
-mod checks;
-mod comparison;
-mod cusum;
 mod evaluation;
 mod evaluator;
-mod internalized;
-mod line;
-mod measures;
-mod obedience;
-mod pairs;
 mod preference;
 mod probes;
-mod reference;
-mod regression;
+mod replies;
 mod report;
 mod series;
 mod tasks;
-mod tools;
-mod verdict_history;
-mod wishes;
+mod watch;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
@@ -36,9 +23,8 @@ pub(crate) use self::{
     candidate_test::{AdapterTestError, CandidateTest, test_adapter},
     evaluation::Gate,
     evaluator::{EvalReplies, Evaluator, Posed},
-    regression::{regression, seen, taken_back},
     series::{IN_A_ROW, LastDeclined, Series},
-    verdict_history::VerdictHistory,
+    watch::{VerdictHistory, regression, seen, taken_back},
 };
 pub use self::{
     evaluator::{KnowledgeNumbers, ReplyNumbers},

@@ -1,7 +1,6 @@
 //! Who judges: rules, a model, or a reward function; and how each is asked.
 
 mod ask;
-mod case;
 mod function;
 
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
 
 use self::ask::Voters;
-pub(crate) use self::{ask::Price, case::Case};
+pub(crate) use self::ask::{Case, Price};
 pub use self::{
     ask::{Ask, AskFailed},
     function::{Post, PostFailed, RewardFunction},

@@ -7,7 +7,6 @@ mod context_distillation;
 mod grpo;
 mod hinted;
 mod hybrid;
-mod logprobs;
 mod metaclaw;
 mod method;
 mod opd;
@@ -15,11 +14,9 @@ mod policy_gradient;
 mod rollouts;
 mod surrogate;
 
-pub(crate) use self::{
-    logprobs::LogprobClient,
-    method::{
-        Compares, Example, Group, Method, NotAnExample, Objective, PolicyLoss, TrainingSignal, Want,
-    },
+pub(crate) use self::method::{
+    Compares, Example, Group, LogprobClient, Method, NotAnExample, Objective, PolicyLoss,
+    TrainingSignal, Want,
 };
 #[cfg(test)]
 pub(crate) use self::{

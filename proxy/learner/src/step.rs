@@ -1,18 +1,12 @@
 //! One step: planned, taken from the log, made by the trainer, tested, promoted, written down.
 //!
-//! [`TrainingStep`](agent::TrainingStep) is a step in one of its states, and holds the two stores together.
-//! [`make`](retry::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
+//! [`TrainingStep`](context::TrainingStep) is a step in one of its states, and holds the two stores together.
+//! [`make`](train::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
 
-mod agent;
 mod context;
-mod micro_batches;
 mod plan;
 mod preview;
-mod promotion;
 mod recovery;
-mod retry;
-mod rollouts;
-mod start;
 mod train;
 mod transaction;
 

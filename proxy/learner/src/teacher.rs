@@ -5,15 +5,9 @@
 //! question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the model to say
 //! nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot teach itself.
 
-mod after;
-mod anchors;
-mod asked;
 mod choice;
 mod conversation;
 mod draws;
-mod error;
-mod fault;
-mod hinted;
 mod memory;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
@@ -21,19 +15,15 @@ use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 
-pub(crate) use self::{
-    after::after,
-    asked::{others, seed},
-    conversation::{TeacherConversation, with_lessons},
-    draws::max_tokens,
-    error::TeachError,
-    hinted::hint,
-    memory::{DrawnAnswers, TeacherMemory},
-};
 use self::{
     choice::{NoChoice, choose},
     draws::{Draws, TOP_K, TeacherAnswers, TeacherReply},
-    fault::at_fault,
+    memory::at_fault,
+};
+pub(crate) use self::{
+    conversation::{TeacherConversation, with_lessons},
+    draws::{TeachError, after, max_tokens, others, seed},
+    memory::{DrawnAnswers, TeacherMemory, hint},
 };
 use crate::{
     config::TargetForm,

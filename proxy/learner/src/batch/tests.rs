@@ -5,7 +5,7 @@ use metaclaw_trainer_api::{LossConfig, LossFn};
 use serde_json::json;
 
 use super::{
-    groups, stats,
+    groups,
     testing::{by, config, of},
     *,
 };

@@ -5,10 +5,8 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    capability::{self, CapabilityPrompt, CapabilityScore},
-    probes::Probes,
-    reference::{self, Prompts, ReplyFigures, ScoredReply},
-    tools,
+    probes::{self, CapabilityPrompt, CapabilityScore, Probes},
+    replies::{self, Prompts, ReplyFigures, ScoredReply},
 };
 use crate::policy::{By, DrawRequest, DrawnReply, PolicyModel};
 
@@ -90,8 +88,8 @@ impl<'a> Evaluator<'a> {
             Err(why) => return Ok(Err(why)),
         };
         let set = set % probes.n_sets().max(1);
-        let prompts = reference::render(policy, probes.set(set), wishes).await?;
-        let asked = capability::render(policy, &probes).await?;
+        let prompts = replies::render(policy, probes.set(set), wishes).await?;
+        let asked = probes::render(policy, &probes).await?;
         Ok(Ok(Self {
             policy,
             probes,
@@ -120,8 +118,8 @@ impl<'a> Evaluator<'a> {
         adapter: Option<&str>,
         prompts: &[Vec<u32>],
     ) -> Result<EvalReplies, BackendError> {
-        let drawn = reference::draw(self.policy, adapter, prompts).await?;
-        let replies = reference::measure(self.policy, &self.prompts, &drawn).await?;
+        let drawn = replies::draw(self.policy, adapter, prompts).await?;
+        let replies = replies::measure(self.policy, &self.prompts, &drawn).await?;
         Ok(EvalReplies::of(replies, drawn))
     }
 
@@ -132,11 +130,11 @@ impl<'a> Evaluator<'a> {
         by: Option<By<'_>>,
     ) -> Result<KnowledgeNumbers, BackendError> {
         let known: Option<CapabilityScore> = match by {
-            Some(by) => Some(capability::capability(self.policy, by, &self.asked).await?),
+            Some(by) => Some(probes::capability(self.policy, by, &self.asked).await?),
             None => None,
         };
         let prompts = &self.probes.tools;
-        let answered = tools::each(self.policy, adapter, prompts).await?;
+        let answered = probes::each(self.policy, adapter, prompts).await?;
         Ok(KnowledgeNumbers {
             n_right: known.map(|it| it.n_right),
             n_probes: self.asked.len(),
@@ -166,7 +164,7 @@ impl EvalReplies {
             told: posed.told.as_deref(),
         });
         let said: Vec<ScoredReply<'_>> = said.collect();
-        let replies = reference::judge(policy, &said).await?;
+        let replies = replies::judge(policy, &said).await?;
         Ok(Self::of(replies, drawn))
     }
 

@@ -10,11 +10,10 @@ use metaclaw_chat::{RolloutId, TaskId, TurnId, now_ms};
 use metaclaw_turns::{LogError, Rollout, RolloutFilter, StepOutcome};
 use tokio::time::Instant;
 
-use super::{
-    preference::upper,
-    report::{GateLimit, GateTest},
+use super::report::{GateLimit, GateTest};
+use crate::{
+    formulas::upper_bound, held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared,
 };
-use crate::{held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared};
 
 /// The name of the test.
 const NAME: &str = "tasks";
@@ -126,7 +125,7 @@ impl TaskTest<'_> {
             gained.len()
         );
         let limit = GateLimit::at_least(LEAST);
-        Ok(GateTest::of(NAME, upper(&gained), limit, &unit))
+        Ok(GateTest::of(NAME, upper_bound(&gained), limit, &unit))
     }
 
     fn too_few(n: usize, when: &str) -> GateTest {

@@ -8,12 +8,9 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_trainer_api::{BackendError, Datum, DatumError};
 use metaclaw_turns::Turn;
 
-use super::{
-    logprobs::{LogprobClient, sum},
-    method::{
-        AnchorTerm, Example, ExampleState, Group, Method, NotAnExample, Objective, TrainingSignal,
-        Want,
-    },
+use super::method::{
+    AnchorTerm, Example, ExampleState, Group, LogprobClient, Method, NotAnExample, Objective,
+    TrainingSignal, Want, sum,
 };
 use crate::{
     formulas::{reverse_kl, single},

@@ -6,8 +6,10 @@ use metaclaw_trainer_api::{BackendError, Datum};
 use metaclaw_turns::Turn;
 
 use super::{
-    logprobs::{LogprobAnswer, LogprobClient, LogprobQuestion, sum},
-    method::{Example, ExampleState, Group, Method, NotAnExample, Objective, Want},
+    method::{
+        Example, ExampleState, Group, LogprobAnswer, LogprobClient, LogprobQuestion, Method,
+        NotAnExample, Objective, Want, sum,
+    },
     surrogate::{Distil, Student, Surrogate, TOP_K},
 };
 use crate::{

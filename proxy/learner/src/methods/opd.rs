@@ -8,8 +8,9 @@ use metaclaw_turns::Turn;
 
 use super::{
     hinted,
-    logprobs::LogprobClient,
-    method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
+    method::{
+        Example, Group, LogprobClient, Method, NotAnExample, Objective, TrainingSignal, Want,
+    },
 };
 use crate::sample::{Batch, ExcludeReason, Teaching, score};
 

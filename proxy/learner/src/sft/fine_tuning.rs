@@ -7,13 +7,9 @@ use metaclaw_trainer_api::{AdapterName, CheckpointName, LossFn, TrainingBackend}
 use tokio::time::Instant;
 
 use super::{
-    epoch_line::{EpochLine, MadeEpoch},
-    epochs::FineTuning,
-    error::SftError,
-    examples::token_rows,
-    objective::Objective,
-    plan::{DataSet, SftPlan},
-    rows::{DataRow, RowContent, rows},
+    epochs::{EpochLine, FineTuning, MadeEpoch},
+    plan::{DataSet, Objective, SftPlan},
+    rows::{DataRow, RowContent, SftError, rows, token_rows},
     types::{HeldOutRows, SftEvent, SftOrigin, SftPlanned, SftReport, SftWanted},
 };
 use crate::{

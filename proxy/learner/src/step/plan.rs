@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
-use super::start::StepStart;
+use super::context::StepStart;
 use crate::{
     batch::{NoGroups, groups, stats},
     config::RlConfig,

@@ -11,9 +11,8 @@ use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
-    agent::{StepSite, TrainingStep},
-    context::TrainingContext,
-    promotion::{Made, give_up},
+    context::{StepSite, TrainingContext, TrainingStep},
+    transaction::{Made, give_up},
 };
 use crate::{
     error::TrainError,
