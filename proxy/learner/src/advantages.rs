@@ -45,7 +45,7 @@ impl AdvantageFunction {
     ///
     /// # Errors
     /// Returns in words why there are none: the function cannot be reached, or its answer cannot be used.
-    pub(crate) async fn of(&self, groups: &[RolloutGroup]) -> Result<StepAdvantages, String> {
+    pub(crate) async fn compute(&self, groups: &[RolloutGroup]) -> Result<StepAdvantages, String> {
         let steps: Vec<&RolloutStep> = groups.iter().flat_map(|group| &group.steps).collect();
         let samples: Vec<Value> = steps.iter().map(|step| sample(step)).collect();
         let answer = self.0.post(&json!({"samples": samples})).await;
@@ -74,13 +74,13 @@ fn sample(step: &RolloutStep) -> Value {
         "outcome": step.outcome,
         "reward": step.reward,
         "ids": n_ids(step),
-        "logprobs": tokens.map(|it| &it.logprobs),
+        "logprobs": tokens.map(|token| &token.logprobs),
         "reply": turn.reply.as_ref().map(Message::text),
     })
 }
 
 fn n_ids(step: &RolloutStep) -> usize {
-    step.turn.tokens.as_ref().map_or(0, |it| it.ids.len())
+    step.turn.tokens.as_ref().map_or(0, |t| t.ids.len())
 }
 
 fn read(answer: &str, steps: &[&RolloutStep]) -> Result<StepAdvantages, String> {

@@ -1,20 +1,16 @@
 //! What adapters say and know beside the base model, measured and not decided: the gate's probes, and turns of the owner's.
 //!
 //! Nothing of it is written down, and nothing serves by it. It asks the policy server beside the chat and beside training.
-//!
-//! Turns of the owner's that are asked again.
-//!
-//! What is wanted of an evaluation, and what it comes to.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::{AgentId, TurnId, owners_words};
 use metaclaw_trainer_api::{BackendError, ErrorCode, RunId, TrainingBackend, wire::CreateRequest};
-use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn, TurnFilter};
+use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    gate::{EvalReplies, Evaluator, KnowledgeNumbers, Posed, ReplyNumbers},
+    gate::{EvalReplies, Evaluator, KnowledgeNumbers, Posed, Probes, ReplyNumbers},
     lineage::{KnownCheckpoint, known},
     policy::{By, PolicyModel},
     shared::Shared,
@@ -57,9 +53,9 @@ pub(crate) async fn evaluate(
         wishes => wishes.to_vec(),
     };
     let policy = PolicyModel::new(Arc::clone(backend));
-    let readings = Evaluator::new(&policy, wanted.set, &wishes).await?;
-    let readings = readings.map_err(EvalError::Probes)?;
-    let questions = of(shared, wanted).await?;
+    let probes = Probes::shipped().map_err(|error| EvalError::Probes(error.to_string()))?;
+    let readings = Evaluator::new(&policy, probes, wanted.set, &wishes).await?;
+    let questions = questions(shared, wanted).await?;
     let mut posed = Vec::with_capacity(questions.len());
     for question in &questions {
         posed.push(question.posed(&policy, &wishes).await?);
@@ -73,7 +69,7 @@ pub(crate) async fn evaluate(
         readings,
         questions,
         posed,
-        checkpoints: checkpoints.map(|it| (it.name.to_string(), it)).collect(),
+        checkpoints: checkpoints.map(|c| (c.name.to_string(), c)).collect(),
         n_replies: wanted.n_replies,
     };
     let measured = evaluation.all(&adapters).await;
@@ -89,21 +85,19 @@ async fn adapters(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<String>, E
         let named = wanted.adapters.iter().filter(|name| *name != BASE);
         return Ok(named.cloned().collect());
     }
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let own = |(agent, adapter): (AgentId, String)| (agent == wanted.agent).then_some(adapter);
-    Ok(serving.into_iter().filter_map(own).collect())
+    Ok(shared.serving(&wanted.agent).await?.into_iter().collect())
 }
 
 // === impl Evaluation ===
 
 impl Evaluation<'_> {
     async fn all(&mut self, adapters: &[String]) -> Result<(), EvalError> {
-        let turns = self.questions.iter().map(OwnersQuestion::told).collect();
+        let turns = self.questions.iter().map(OwnersQuestion::shown).collect();
         let probes = self.readings.questions();
         self.report.begin_replies(probes, turns, self.n_replies);
         self.row(BASE, None).await?;
         if !self.report.wishes.is_empty() {
-            self.told().await?;
+            self.measure_reference().await?;
         }
         for adapter in adapters {
             self.row(adapter, Some(adapter)).await?;
@@ -112,7 +106,7 @@ impl Evaluation<'_> {
     }
 
     /// What the base model says with the wishes in its prompt; what it knows stays as it is.
-    async fn told(&mut self) -> Result<(), EvalError> {
+    async fn measure_reference(&mut self) -> Result<(), EvalError> {
         let on_probes = self.readings.reference().await?;
         let on_turns = self.on_turns(None, true).await?;
         self.put(TOLD, on_probes, on_turns, None);
@@ -121,7 +115,7 @@ impl Evaluation<'_> {
 
     async fn row(&mut self, name: &str, adapter: Option<&str>) -> Result<(), EvalError> {
         let on_probes = self.readings.replies(adapter).await;
-        let on_probes = on_probes.map_err(|error| told(name, error))?;
+        let on_probes = on_probes.map_err(|error| failure(name, error))?;
         let on_turns = self.on_turns(adapter, false).await?;
         let knowledge = match adapter {
             None => self.readings.knowledge(None, Some(By::Base)).await?,
@@ -156,7 +150,7 @@ impl Evaluation<'_> {
         on_turns: Option<EvalReplies>,
         knowledge: Option<crate::gate::KnowledgeNumbers>,
     ) {
-        let of_turns = on_turns.as_ref().map(|it| it.replies.clone());
+        let of_turns = on_turns.as_ref().map(|turn| turn.replies.clone());
         let said = on_probes.replies.into_iter().take(self.n_replies);
         let of_turns = of_turns.unwrap_or_default().into_iter();
         let said = said.chain(of_turns.take(self.n_replies));
@@ -166,7 +160,7 @@ impl Evaluation<'_> {
         self.report.rows.push(EvalRow {
             name: name.to_owned(),
             on_probes: on_probes.numbers,
-            on_turns: on_turns.map(|it| it.numbers),
+            on_turns: on_turns.map(|turn| turn.numbers),
             knowledge,
         });
     }
@@ -218,20 +212,17 @@ pub(super) struct OwnersQuestion {
 }
 
 /// The turns that are wanted.
-pub(super) async fn of(
-    shared: &Shared,
-    wanted: &EvalWanted,
-) -> Result<Vec<OwnersQuestion>, EvalError> {
+async fn questions(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<OwnersQuestion>, EvalError> {
     let agent = &wanted.agent;
     match &wanted.turns {
         EvalTurns::These(ids) => these(shared, agent, ids).await,
         EvalTurns::Last(n) => Ok(last(shared, agent, *n).await?),
         EvalTurns::HeldOutOrLast(n) => {
-            let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
+            let held_out = shared.in_state(agent, StateKind::HeldOut);
             let mut questions = Vec::new();
             for id in held_out.await?.into_iter().rev() {
-                let turn = shared.persist(|| shared.log.get(id)).await?;
-                questions.extend(turn.and_then(OwnersQuestion::of));
+                let turn = shared.turn(id).await?;
+                questions.extend(turn.and_then(OwnersQuestion::from_turn));
                 if questions.len() >= *n {
                     break;
                 }
@@ -252,12 +243,12 @@ async fn these(
     let mut questions = Vec::with_capacity(ids.len());
     for &id in ids {
         let refused = |why| EvalError::NoQuestion { id, why };
-        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = shared.turn(id).await?;
         let turn = turn.ok_or_else(|| refused("the log has no such turn"))?;
         if turn.agent != *agent {
             return Err(refused("it is another agent's: say --agent"));
         }
-        let question = OwnersQuestion::of(turn);
+        let question = OwnersQuestion::from_turn(turn);
         questions.push(question.ok_or_else(|| refused("its owner asks nothing in it"))?);
     }
     Ok(questions)
@@ -265,22 +256,17 @@ async fn these(
 
 /// The last questions that sessions began with, each once: what followed them was said to a reply.
 async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<OwnersQuestion>, LogError> {
-    let filter = TurnFilter {
-        agent: Some(agent.clone()),
-        limit: MAX_LIST,
-        ..TurnFilter::default()
-    };
-    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let listed = shared.list(agent, MAX_LIST).await?;
     let mut questions: Vec<OwnersQuestion> = Vec::new();
-    for summary in listed.into_iter().filter(|it| it.id.seq == 0) {
+    for summary in listed.into_iter().filter(|turn| turn.id.seq == 0) {
         if questions.len() >= n {
             break;
         }
-        let turn = shared.persist(|| shared.log.get(summary.id)).await?;
-        let Some(question) = turn.and_then(OwnersQuestion::of) else {
+        let turn = shared.turn(summary.id).await?;
+        let Some(question) = turn.and_then(OwnersQuestion::from_turn) else {
             continue;
         };
-        if questions.iter().all(|it| it.text != question.text) {
+        if questions.iter().all(|known| known.text != question.text) {
             questions.push(question);
         }
     }
@@ -291,10 +277,10 @@ async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<OwnersQu
 
 impl OwnersQuestion {
     /// None of a turn in which its owner asks nothing, or that is an agent's errand.
-    fn of(turn: Turn) -> Option<Self> {
+    fn from_turn(turn: Turn) -> Option<Self> {
         let (_, said) = owners_words(&turn.request.messages).next()?;
         let text = said.text.into_owned();
-        let conversation = TeacherConversation::of(&turn)?;
+        let conversation = TeacherConversation::from_turn(&turn)?;
         let is_main = turn.meta.kind == metaclaw_turns::TurnKind::Main;
         (is_main && !text.is_empty()).then_some(Self {
             turn,
@@ -304,7 +290,7 @@ impl OwnersQuestion {
     }
 
     /// Its turn, and what is asked in it.
-    pub(super) fn told(&self) -> (TurnId, String) {
+    pub(super) fn shown(&self) -> (TurnId, String) {
         (self.turn.id, self.text.clone())
     }
 
@@ -432,7 +418,7 @@ pub enum EvalError {
 }
 
 /// An error of a server that was asked for an adapter.
-pub(super) fn told(name: &str, error: BackendError) -> EvalError {
+fn failure(name: &str, error: BackendError) -> EvalError {
     if error.status() == Some(404) || error.code() == Some(&ErrorCode::ModelNotFound) {
         let name = name.to_owned();
         return EvalError::NoAdapter { name };

@@ -140,8 +140,7 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
     let found = choice.and_then(|choice| choice.logprobs);
     let found = found.ok_or("the completion has no logprobs, which echo and logprobs ask for")?;
     let range = n_prompt..n_prompt + n_reply;
-    let own = found.token_logprobs.get(range.clone());
-    let own = own.ok_or_else(|| {
+    let own = found.token_logprobs.get(range.clone()).ok_or_else(|| {
         let (n, asked) = (found.token_logprobs.len(), n_prompt + n_reply);
         format!("it says {n} log-probabilities of {asked} ids: echo has to be done")
     })?;

@@ -1,31 +1,21 @@
-//! The numbers of the training methods: from verdicts and log-probabilities to what a token is weighted with. Nothing here
-//! asks anybody.
+//! The numbers of the training methods and of the gate: from verdicts and log-probabilities to what a token is weighted
+//! with. Nothing here asks anybody. In this order:
 //!
-//! The learning rate: it depends on the model's size, and is warmed up.
-//!
-//! Computes advantages from rewards, centred and scaled within a group.
-//!
-//! PPO's clipped surrogate (<https://arxiv.org/abs/1707.06347>), for a loss that the learner computes itself.
-//!
-//! A training server's ppo takes one target for each token. For several targets, the learner sends the surrogate as
-//! cross_entropy: at given log-probabilities, a weight of A·ρ (or 0 if the ratio is clipped) has the same gradient.
-//!
-//! The divergence of two models over the ids that the second finds most probable, and one bin for all other ids.
-//!
-//! KL(p || q) = sum of p (log p - log q) over K + 1 bins: exact if K = V - 1, and never above the divergence over all
-//! ids.
-//!
-//! Distillation over the most probable ids at each token of the student's own reply (OpenClaw-RL, arXiv 2603.10165
-//! version 2).
-//!
-//! The index letters mean: `t` an id of the reply, `k` one of the ids that the student found most probable there, `h` a
-//! hint.
+//! - the learning rate, which depends on the model's size and is warmed up;
+//! - advantages from rewards, centred and scaled within a group;
+//! - PPO's clipped surrogate (<https://arxiv.org/abs/1707.06347>). A training server's ppo takes one target for each token.
+//!   For several, the learner sends the surrogate as cross_entropy: at given log-probabilities, a weight of A·ρ (or 0 if the
+//!   ratio is clipped) has the same gradient;
+//! - the divergence of two models over the K ids that the second finds most probable, and one bin for all other ids: KL(p ||
+//!   q) = sum of p (log p - log q) over K + 1 bins, exact if K = V - 1, and never above the divergence over all ids;
+//! - distillation over the most probable ids at each token of the student's own reply (OpenClaw-RL, arXiv 2603.10165
+//!   version 2). Index letters: `t` an id of the reply, `k` one of the ids most probable there, `h` a hint;
+//! - means, and how far they may lie from what is behind them.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A weight as it goes to the training server.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a weight has a few digits that matter, and f32 on the wire"
@@ -110,7 +100,7 @@ pub(crate) fn by_bucket_double<K: Ord>(rewards: &[(K, f64)]) -> Vec<f64> {
         Some(of) if of.len() > 1 => {
             let n = of.len() as f64;
             let mean = of.iter().sum::<f64>() / n;
-            let square = of.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / n;
+            let square = of.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
             let gap = reward - mean;
             // Equal rewards may differ from their mean by a rounding error.
             if gap.abs() < f64::from(f32::EPSILON) {
@@ -134,7 +124,7 @@ pub(crate) fn by_batch(rewards: &[f32]) -> Vec<f32> {
 fn scaled(reward: f32, of: &[f32], eps: f32) -> f32 {
     let n = of.len().max(1) as f32;
     let mean = of.iter().sum::<f32>() / n;
-    let square = of.iter().map(|it| (it - mean).powi(2)).sum::<f32>() / n;
+    let square = of.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / n;
     let gap = reward - mean;
     // Equal rewards may differ from their mean by a rounding error, which a small eps would magnify.
     if gap.abs() < f32::EPSILON {
@@ -476,7 +466,7 @@ mod tests {
             "bins hide what differs in them"
         );
         let (same, weights) = reverse_kl(&ln(&p[..2]), &ln(&p[..2]));
-        assert!(same.abs() < 1e-7 && weights.iter().all(|it| it.abs() < 1e-7));
+        assert!(same.abs() < 1e-7 && weights.iter().all(|weight| weight.abs() < 1e-7));
     }
 
     /// A probability that one id gains is lost by the others.
@@ -503,7 +493,7 @@ mod tests {
     fn nothing_left_for_the_rest_is_no_infinity() {
         let (kl, weights) = reverse_kl(&ln(&[0.7, 0.3]), &ln(&[0.5, 0.5]));
         assert!(
-            kl.is_finite() && weights.iter().all(|it| it.is_finite()),
+            kl.is_finite() && weights.iter().all(|weight| weight.is_finite()),
             "{kl} {weights:?}"
         );
     }
@@ -559,7 +549,7 @@ mod top_k_tests {
     fn a_teacher_that_was_told_nothing_teaches_nothing() {
         let same = ln(&[0.7, 0.2, 0.05, 0.01]);
         let found = advantages(&same, &same, 1.0);
-        assert!(found.iter().all(|it| it.abs() < 1e-4), "{found:?}");
+        assert!(found.iter().all(|value| value.abs() < 1e-4), "{found:?}");
     }
 
     /// This is the second half of test 1: a hint that names an id.

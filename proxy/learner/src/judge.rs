@@ -29,11 +29,9 @@ pub enum Judge {
     Model {
         rules: Rules,
         model: Arc<dyn Ask>,
-        /// Models that vote in turn with it.
         others: Vec<Arc<dyn Ask>>,
         /// Votes for one verdict, at least 1. Each model has one at least.
         votes: usize,
-        /// How it is asked, read and counted.
         policy: Policy,
         /// Whether it is the policy model's own base: good enough to judge, and asked nothing else.
         is_base: bool,

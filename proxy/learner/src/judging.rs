@@ -1,19 +1,9 @@
 //! Judges a turn when the next turn of its session shows the reaction, or when the session has ended.
 //!
-//! Looks at one turn: whether there is something to judge, at what price, and the result.
-//!
-//! Finds what there is to judge in the log.
-//!
-//! Finds sessions in which nobody has spoken for a while, and which therefore count as ended.
-//!
-//! Finds the turn whose outcome another turn shows: the owner's turn before it, with any agent-started turns (errands)
-//! between.
-//!
+//! The turn whose outcome another turn shows is the owner's turn before it, with any agent-started turns (errands) between.
 //! A heartbeat stays in the conversation, and the owner's next message comes after it. A compaction ends the
 //! conversation: the next request begins with a summary, and continues no reply in the log. In both cases, the owner's
 //! next own words are about the owner's last turn, never about the errand.
-//!
-//! Decides when a turn that the judge failed to judge is sent to it again.
 //!
 //! A judge that is down comes back within minutes; one that refuses this turn (a content filter) never accepts it. So
 //! each failure of a turn doubles its pause, and a refused turn costs a few requests each day.
@@ -232,7 +222,7 @@ pub(super) async fn look_at_follower(
     id: TurnId,
     why: LookReason,
 ) -> Result<LookResult, LogError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+    let Some(turn) = shared.turn(id).await? else {
         return Ok(LookResult::Done);
     };
     let done = if turn.meta.is_last {
@@ -347,7 +337,7 @@ async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, 
         let Some((meta, _)) = meta else { continue };
         is_last |= meta.is_last;
         if meta.kind == TurnKind::Main {
-            let turn = shared.persist(|| shared.log.get(id)).await?;
+            let turn = shared.turn(id).await?;
             return Ok(turn.map(|turn| (turn, is_last)));
         }
     }
@@ -358,7 +348,7 @@ async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, 
 fn is_to_be_judged(turn: &Turn) -> bool {
     match turn.state {
         TurnState::Captured => true,
-        TurnState::Judged => turn.verdict.as_ref().is_some_and(|it| it.at_session_end),
+        TurnState::Judged => turn.verdict.as_ref().is_some_and(|v| v.at_session_end),
         TurnState::Taken { .. }
         | TurnState::Trained { .. }
         | TurnState::Spent { .. }
@@ -431,7 +421,7 @@ fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
         return Price::Majority;
     }
     let complains = || owner_says(following).is_some_and(|said| may_complain(&said));
-    if shared.skills_learn && complains() {
+    if shared.evolver.is_some() && complains() {
         Price::OneVote
     } else {
         Price::Nothing
@@ -452,7 +442,7 @@ pub(super) struct FoundTurns {
 
 pub(super) async fn of_all(shared: &Shared) -> Result<FoundTurns, LogError> {
     let mut all = FoundTurns::default();
-    for agent in shared.persist(|| shared.log.agents()).await? {
+    for agent in shared.agents().await? {
         let found = of_agent(shared, &agent).await?;
         all.followers.extend(found.followers);
         all.last.extend(found.last);
@@ -462,9 +452,7 @@ pub(super) async fn of_all(shared: &Shared) -> Result<FoundTurns, LogError> {
 
 /// Searches the turns of one agent. In most sessions, only the last turn is found, which nothing follows yet.
 pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTurns, LogError> {
-    let captured = shared
-        .persist(|| shared.log.in_state(agent, StateKind::Captured))
-        .await?;
+    let captured = shared.in_state(agent, StateKind::Captured).await?;
     let mut first = BTreeMap::<u64, TurnId>::new();
     for id in captured {
         first.entry(id.session).or_insert(id);
@@ -489,7 +477,6 @@ pub(super) struct SessionSilence {
     /// The time after which a silent session has ended; `None` if silence is not used.
     idle: Option<Duration>,
     due: BTreeSet<(Instant, TurnId)>,
-    /// The entry of each session, by its number.
     of_session: HashMap<u64, (Instant, TurnId)>,
 }
 
@@ -570,7 +557,7 @@ pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Foll
         let before = shared.persist(|| shared.log.meta(id)).await?;
         let Some((meta, earlier)) = before else { break };
         if meta.kind == TurnKind::Main {
-            let before = shared.persist(|| shared.log.get(id)).await?;
+            let before = shared.turn(id).await?;
             let new_from = turn.new_from;
             return Ok(before.map(|before| Followed { before, new_from }));
         }
@@ -597,8 +584,8 @@ async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, Log
         if !has_errand {
             break;
         }
-        let before = shared.persist(|| shared.log.get(id)).await?;
-        let before = before.filter(|it| !said_before(it, &turn.request.messages));
+        let before = shared.turn(id).await?;
+        let before = before.filter(|before| !said_before(before, &turn.request.messages));
         return Ok(before.map(|before| Followed { before, new_from }));
     }
     Ok(None)
@@ -610,8 +597,8 @@ fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
     let (at, words) = owners_words(messages).next()?;
     let is_answered = messages[at + 1..]
         .iter()
-        .any(|it| matches!(it.role(), Role::Assistant | Role::Tool));
-    let is_behind = messages[..at].iter().any(|it| it.role() != Role::System);
+        .any(|message| matches!(message.role(), Role::Assistant | Role::Tool));
+    let is_behind = messages[..at].iter().any(|m| m.role() != Role::System);
     let has_more = || words.text.len() < messages[at].text().trim().len();
     (!is_answered && (is_behind || has_more())).then_some(at)
 }

@@ -356,7 +356,7 @@ impl Learner {
                     .find(|(name, _)| *name == agent)
                     .map(|(_, adapter)| adapter.clone());
                 let steps = steps.remove(&agent).unwrap_or_default();
-                let series = Series::of(&steps);
+                let series = Series::from_steps(&steps);
                 let declined = series.last_declined().map(|last| Declined {
                     adapter: last.adapter.clone(),
                     why: last.why.clone(),

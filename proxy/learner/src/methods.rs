@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_names_that_are_allowed_are_the_methods_own() {
-        let own = ALL.iter().flat_map(|it| [Some(it.name()), it.alias()]);
+        let own = ALL.iter().flat_map(|m| [Some(m.name()), m.alias()]);
         assert_eq!(own.flatten().collect::<Vec<_>>(), METHOD_NAMES);
     }
 }

@@ -1,14 +1,5 @@
-//! Requests to the training server outside of training: renders prompts, draws replies and scores replies.
-//!
-//! The training server, as code outside of training uses it.
-//!
-//! Texts as ids.
-//!
-//! Replies drawn.
-//!
-//! Scores replies.
-//!
-//! Pairs of a prompt and a reply, for scoring.
+//! The training server, as code outside of training uses it: renders texts as ids, draws replies, and scores pairs of a
+//! prompt and a reply.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -29,7 +20,6 @@ pub(super) const MOST_STREAMS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct PolicyModel {
     pub(super) backend: Arc<dyn TrainingBackend>,
-    /// One permit for each reply that is drawn.
     pub(super) streams: Semaphore,
     /// A forward pass belongs to a run, even with its adapter off.
     pub(super) scoring_run: Mutex<Option<RunId>>,
@@ -61,11 +51,7 @@ impl PolicyModel {
             tracing::debug!(%error, "not closed");
         }
     }
-}
 
-// === impl PolicyModel ===
-
-impl PolicyModel {
     /// A conversation as ids, up to where the assistant begins.
     ///
     /// # Errors
@@ -117,49 +103,7 @@ impl PolicyModel {
         let request = TokenizeRequest::text(text);
         Ok(self.backend.tokenize(request).await?.tokens)
     }
-}
 
-/// Ids that stand together, of which the distinct ones are counted.
-const GRAM: usize = 4;
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DrawRequest<'a> {
-    /// An adapter's name; none is the base model.
-    pub(crate) adapter: Option<&'a str>,
-    pub(crate) prompt: &'a [u32],
-    pub(crate) n: u32,
-    pub(crate) max_tokens: u32,
-    pub(crate) temperature: f64,
-    /// The same seed, the same replies.
-    pub(crate) seed: u64,
-}
-
-/// A reply that was drawn.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DrawnReply {
-    /// Its ids, the one that ends it among them.
-    pub(crate) ids: Vec<u32>,
-    pub(crate) text: String,
-    /// Whether it ended by itself.
-    pub(crate) ended: bool,
-}
-
-// === impl DrawnReply ===
-
-impl DrawnReply {
-    /// Of who gives no reply.
-    pub(crate) fn nothing() -> Self {
-        Self {
-            ids: Vec::new(),
-            text: String::new(),
-            ended: true,
-        }
-    }
-}
-
-// === impl PolicyModel ===
-
-impl PolicyModel {
     /// Replies from the model's whole distribution. No more are drawn at once than leave the chats their part.
     ///
     /// # Errors
@@ -217,37 +161,7 @@ impl PolicyModel {
             ended: sequence.stop_reason == "stop",
         }))
     }
-}
 
-/// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
-/// reply or in each, has few. 1 where there are none.
-pub(crate) fn distinct_share(replies: &[&DrawnReply]) -> f64 {
-    let mut distinct = BTreeSet::new();
-    let mut n = 0;
-    for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
-        n += 1;
-        distinct.insert(gram);
-    }
-    if n == 0 {
-        1.0
-    } else {
-        distinct.len() as f64 / f64::from(n)
-    }
-}
-
-/// The rank of a run that is opened only to score with the base model; its adapter is never read.
-const SCORING_RANK: u32 = 1;
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum By<'a> {
-    Base,
-    /// Scores with a run and its adapter.
-    Run(&'a RunId),
-}
-
-// === impl PolicyModel ===
-
-impl PolicyModel {
     /// Returns the mean log-probability per token (T = 1) of the first `most` ids of each reply.
     ///
     /// # Errors
@@ -368,6 +282,86 @@ impl PolicyModel {
     }
 }
 
+/// Ids that stand together, of which the distinct ones are counted.
+const GRAM: usize = 4;
+
+/// At which the policy serves by default.
+pub(crate) const SERVED_TEMPERATURE: f64 = 0.7;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DrawRequest<'a> {
+    /// An adapter's name; none is the base model.
+    pub(crate) adapter: Option<&'a str>,
+    pub(crate) prompt: &'a [u32],
+    pub(crate) n: u32,
+    pub(crate) max_tokens: u32,
+    pub(crate) temperature: f64,
+    pub(crate) seed: u64,
+}
+
+/// A reply that was drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DrawnReply {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) text: String,
+    pub(crate) ended: bool,
+}
+
+// === impl DrawRequest ===
+
+impl<'a> DrawRequest<'a> {
+    /// One reply, drawn as agents are served.
+    pub(crate) fn new(adapter: Option<&'a str>, prompt: &'a [u32], max_tokens: u32) -> Self {
+        Self {
+            adapter,
+            prompt,
+            n: 1,
+            max_tokens,
+            temperature: SERVED_TEMPERATURE,
+            seed: 0,
+        }
+    }
+}
+
+// === impl DrawnReply ===
+
+impl DrawnReply {
+    /// Of who gives no reply.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            ids: Vec::new(),
+            text: String::new(),
+            ended: true,
+        }
+    }
+}
+
+/// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
+/// reply or in each, has few. 1 where there are none.
+pub(crate) fn distinct_share(replies: &[&DrawnReply]) -> f64 {
+    let mut distinct = BTreeSet::new();
+    let mut n = 0;
+    for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
+        n += 1;
+        distinct.insert(gram);
+    }
+    if n == 0 {
+        1.0
+    } else {
+        distinct.len() as f64 / f64::from(n)
+    }
+}
+
+/// The rank of a run that is opened only to score with the base model; its adapter is never read.
+const SCORING_RANK: u32 = 1;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum By<'a> {
+    Base,
+    /// Scores with a run and its adapter.
+    Run(&'a RunId),
+}
+
 /// Returns whether the answer covers every id of every reply.
 fn fits(pairs: &[ScoredPair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendError> {
     let n_ids = |pair: &ScoredPair<'_>| pair.reply.len();
@@ -463,8 +457,8 @@ impl ScoredPair<'_> {
         let all = [self.prompt, self.reply].concat();
         let n = all.len() - 1;
         let targets = all[1..].to_vec();
-        let datum = Datum::cross_entropy(all[..n].to_vec(), targets, vec![0.0; n]);
-        let datum = datum.map_err(|error| unreadable(error.to_string()))?;
+        let datum = Datum::cross_entropy(all[..n].to_vec(), targets, vec![0.0; n])
+            .map_err(|error| unreadable(error.to_string()))?;
         Ok((datum, (self.prompt.len() - 1..n).collect()))
     }
 }
@@ -510,7 +504,7 @@ mod tests {
         };
         let pairs = [pair(2_000), pair(2_001), pair(3_000), pair(10), pair(11)];
         assert_eq!(lengths(&pairs), [1, 1, 1, 2]);
-        assert_eq!(lengths(&pairs.map(|it| it.cut(40))), [2, 3]);
+        assert_eq!(lengths(&pairs.map(|pair| pair.cut(40))), [2, 3]);
         assert_eq!(lengths(&[]), [0; 0]);
     }
 
@@ -521,7 +515,7 @@ mod tests {
             prompt,
             reply: reply.as_slice(),
         };
-        let pairs = [&one, &other, &one, &other, &one].map(|it| pair(it.as_slice()));
+        let pairs = [&one, &other, &one, &other, &one].map(|prompt| pair(prompt.as_slice()));
         let order = by_prompt(&pairs);
         assert_eq!(order, [0, 2, 4, 1, 3]);
         let sorted: Vec<ScoredPair<'_>> = order.iter().map(|at| pairs[*at]).collect();

@@ -1,10 +1,5 @@
-//! What the learner shows of itself.
-//!
-//! The state that `metaclaw status` shows: judging, the training task, and its steps.
-//!
-//! Where the tasks write down what they do, and whoever asks reads it.
-//!
-//! The learner's counters since its start, for `/metrics`.
+//! What the learner shows of itself: the state that `metaclaw status` prints, the cell in which the tasks write it down, and
+//! the counters for `/metrics`.
 
 use std::{
     collections::BTreeMap,
@@ -121,7 +116,6 @@ pub enum Phase {
     /// A step is being made.
     Stepping {
         agent: AgentId,
-        /// Its number in the lineage.
         n: u64,
         /// Since when, in Unix milliseconds.
         since_ms: u64,
@@ -240,7 +234,6 @@ pub(crate) struct StatusNotes {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentNotes {
     pub(crate) counts: SampleCounts,
-    /// Turns that are not redo's, by reason.
     pub(crate) not_taught: BTreeMap<String, usize>,
     pub(crate) last_step: Option<StepReport>,
     pub(crate) began_anew: Option<BeganAnew>,
@@ -250,7 +243,6 @@ pub(crate) struct AgentNotes {
 /// How many samples wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SampleCounts {
-    /// Of redo, with the teacher's reply.
     pub(crate) redo: usize,
     /// Of redo, without one.
     pub(crate) unanswered: usize,

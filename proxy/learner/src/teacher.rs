@@ -47,13 +47,13 @@ pub(crate) async fn draw_ahead(
     id: TurnId,
     wishes: Option<String>,
 ) -> Option<DrawnAnswers> {
-    let turn = shared.persist(|| shared.log.get(id)).await.ok()??;
+    let turn = shared.turn(id).await.ok()??;
     let wishes = wishes.as_deref();
     if obeys_untold(shared, &turn, wishes).await.ok()? {
         return None;
     }
     let draws = Draws { shared, policy };
-    let answers = draws.of(&turn, wishes).await.ok()?.ok()?;
+    let answers = draws.answer(&turn, wishes).await.ok()?.ok()?;
     Some(DrawnAnswers::new(&turn, answers))
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn teach(
     memory: &mut TeacherMemory,
     id: TurnId,
 ) -> Result<(), TeachError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+    let Some(turn) = shared.turn(id).await? else {
         // It was forgotten meanwhile.
         memory.forget(id);
         return Ok(());
@@ -99,7 +99,7 @@ async fn taught(
         if obeys_untold(shared, turn, memory.wishes()).await? {
             return Ok(Some(Taught::Declined(ExcludeReason::Obeys)));
         }
-        match draws.of(turn, memory.wishes()).await? {
+        match draws.answer(turn, memory.wishes()).await? {
             Ok(answers) => memory.drew(DrawnAnswers::new(turn, answers)),
             Err(why) => return Ok(Some(Taught::Declined(why))),
         }

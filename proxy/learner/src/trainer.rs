@@ -1,8 +1,4 @@
-//! The training server as steps and the gate use it: what it can do, and one training run for each agent.
-//!
-//! The current trainer: what it can do, what it stores, and what it answers about an adapter.
-//!
-//! A training run at the server: what is known of it, and how it is put where a step starts.
+//! The training server as steps and the gate use it: what it can do, what it stores, and one training run for each agent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -134,7 +130,7 @@ impl StepRunner {
                     method: method.to_owned(),
                 });
             }
-            let is_asked = examples.iter().any(|it| it.state.is_some());
+            let is_asked = examples.iter().any(|example| example.state.is_some());
             if is_asked && !(self.capabilities.forward && self.capabilities.matrix_targets) {
                 return not_taken(format!(
                     "{method} asks the training server for log-probabilities and has it take several targets a token, and this one does not do \
@@ -158,6 +154,90 @@ impl StepRunner {
         }
         Ok(Some(known(self.backend.checkpoints().await?)))
     }
+
+    /// A run that stands where a step starts, with no gradients.
+    pub(crate) async fn put_at(
+        &self,
+        run: &mut RunHandle,
+        point: &ResumePoint,
+    ) -> Result<RunId, StepFailure> {
+        let id = match (run.id.clone(), &point.checkpoint) {
+            (Some(id), Some(_)) => id,
+            // Only a new run has a fresh adapter.
+            _ => self.create(run, point).await?,
+        };
+        if let Some(checkpoint) = &point.checkpoint {
+            self.load(run, &id, checkpoint, StepStage::Parent).await?;
+        }
+        Ok(id)
+    }
+
+    async fn create(&self, run: &mut RunHandle, point: &ResumePoint) -> Result<RunId, StepFailure> {
+        run.close(&*self.backend).await;
+        let request = CreateRequest {
+            rank: self.rl.lora_rank,
+            lora_alpha: Some(self.rl.lora_alpha),
+            seed: Some(self.seed(point)),
+            targets: Some(self.rl.targets.0.clone()),
+            ..CreateRequest::default()
+        };
+        let created = self.backend.create_run(request).await;
+        let reply = seen(run, StepStage::Server, created)?;
+        run.n_params = n_params(&reply.trainable_params);
+        run.id = Some(reply.session_id.clone());
+        Ok(reply.session_id)
+    }
+
+    pub(crate) async fn load(
+        &self,
+        run: &mut RunHandle,
+        id: &RunId,
+        checkpoint: &CheckpointName,
+        stage: StepStage,
+    ) -> Result<(), StepFailure> {
+        let loaded = self
+            .backend
+            .load_checkpoint(id.clone(), checkpoint.to_string())
+            .await;
+        seen(run, stage, loaded).map(|_| ())
+    }
+}
+
+/// Failures in a row that may pass, before they count as the server's refusal.
+const MOST_FAILURES: usize = 5;
+/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often a training server failed, and how long it is left alone before the next try.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    n_failures: usize,
+    pause: Duration,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// Counts a failure; whether it was one too many.
+    pub(crate) fn ends(&mut self) -> bool {
+        self.n_failures += 1;
+        self.n_failures >= MOST_FAILURES
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            n_failures: 0,
+            pause: FIRST_PAUSE,
+        }
+    }
 }
 
 /// Tokens of a call while it is not known how long they take: seconds on two cores.
@@ -175,7 +255,6 @@ pub(crate) struct RunHandle {
     pub(crate) id: Option<RunId>,
     /// Where the run stands; none after anything that leaves doubt.
     pub(crate) at: Option<ResumePoint>,
-    /// All parameters of the model, as the trainer said.
     pub(crate) n_params: Option<f64>,
     /// Whether the step that is being made has been asked to be written, so that it may be at any time.
     pub(crate) save_asked: bool,
@@ -238,7 +317,6 @@ impl RunHandle {
         }
     }
 
-    /// How many tokens a call may have.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -278,57 +356,6 @@ impl StepFailure {
         let error = &self.error;
         let busy = matches!(error.status(), Some(409 | 425 | 429));
         busy || error.is_unreachable() || error.is_ambiguous() || error.is_unknown_run()
-    }
-}
-
-// === impl StepRunner ===
-
-impl StepRunner {
-    /// A run that stands where a step starts, with no gradients.
-    pub(crate) async fn put_at(
-        &self,
-        run: &mut RunHandle,
-        point: &ResumePoint,
-    ) -> Result<RunId, StepFailure> {
-        let id = match (run.id.clone(), &point.checkpoint) {
-            (Some(id), Some(_)) => id,
-            // Only a new run has a fresh adapter.
-            _ => self.create(run, point).await?,
-        };
-        if let Some(checkpoint) = &point.checkpoint {
-            self.load(run, &id, checkpoint, StepStage::Parent).await?;
-        }
-        Ok(id)
-    }
-
-    async fn create(&self, run: &mut RunHandle, point: &ResumePoint) -> Result<RunId, StepFailure> {
-        run.close(&*self.backend).await;
-        let request = CreateRequest {
-            rank: self.rl.lora_rank,
-            lora_alpha: Some(self.rl.lora_alpha),
-            seed: Some(self.seed(point)),
-            targets: Some(self.rl.targets.0.clone()),
-            ..CreateRequest::default()
-        };
-        let created = self.backend.create_run(request).await;
-        let reply = seen(run, StepStage::Server, created)?;
-        run.n_params = n_params(&reply.trainable_params);
-        run.id = Some(reply.session_id.clone());
-        Ok(reply.session_id)
-    }
-
-    pub(crate) async fn load(
-        &self,
-        run: &mut RunHandle,
-        id: &RunId,
-        checkpoint: &CheckpointName,
-        stage: StepStage,
-    ) -> Result<(), StepFailure> {
-        let loaded = self
-            .backend
-            .load_checkpoint(id.clone(), checkpoint.to_string())
-            .await;
-        seen(run, stage, loaded).map(|_| ())
     }
 }
 

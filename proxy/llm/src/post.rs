@@ -23,7 +23,6 @@ pub enum PostError {
     Unreachable {
         /// The address, without the part after a `?`.
         url: String,
-        /// The error of the connection.
         source: reqwest::Error,
     },
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
@@ -33,16 +32,11 @@ pub enum PostError {
     Status {
         url: String,
         status: StatusCode,
-        /// The beginning of its message.
         message: String,
     },
     /// The answer cannot be used.
     #[error("{url} answered with {what}")]
-    NoText {
-        url: String,
-        /// What it is instead of a text.
-        what: String,
-    },
+    NoText { url: String, what: String },
 }
 
 /// Sends JSON to one address.
@@ -92,8 +86,8 @@ impl PostClient {
             )));
         }
         let show = |key: &Secret| {
-            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
-            let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))
+                .map_err(|_| ConfigError::Key { key: key.clone() })?;
             value.set_sensitive(true);
             Ok(value)
         };

@@ -284,7 +284,7 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
         .proposals()
         .unwrap()
         .iter()
-        .map(|it| it.state)
+        .map(|proposal| proposal.state)
         .collect();
     use ProposalState::{Forgotten, Waiting};
     assert_eq!(states, [Forgotten, Forgotten, Waiting]);

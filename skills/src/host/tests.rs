@@ -104,8 +104,7 @@ fn of_system(text: &str) -> HostLessons {
 
 /// One line each: `name: what for`, the note with its limit, the intent.
 fn shown(lessons: &HostLessons) -> String {
-    let skills = lessons.skills.iter();
-    let skills = skills.map(|it| match &*it.description {
+    let skills = lessons.skills.iter().map(|it| match &*it.description {
         "" => format!("skill {}", it.name),
         description => format!("skill {}: {description}", it.name),
     });
@@ -287,7 +286,7 @@ fn what_the_host_says_itself_is_held_back_where_it_is_shown_and_never_taught() {
     assert_eq!(wishes, [sentence]);
     assert_eq!(held.skills, ["weather".parse().unwrap()]);
     let to_teach = world.library.wishes_to_teach(&main());
-    let to_teach: Vec<String> = to_teach.into_iter().map(|it| it.text).collect();
+    let to_teach: Vec<String> = to_teach.into_iter().map(|wish| wish.text).collect();
     assert_eq!(to_teach, [emojis, max]);
     let given = |held: &HeldBack| {
         let lessons = world
@@ -405,6 +404,6 @@ fn the_evolver_is_told_of_the_hosts_skills() {
 #[test]
 fn skills_of_one_name_are_one() {
     let lessons = of_system(&format!("{OPENCLAW}\n{OPENCLAW}"));
-    let weather = |it: &&HostSkill| it.name == "weather";
+    let weather = |skill: &&HostSkill| skill.name == "weather";
     assert_eq!(lessons.skills.iter().filter(weather).count(), 1);
 }

@@ -59,7 +59,7 @@ fn each_person_has_wishes_of_her_own() {
         let heard = hear(text, true);
         let learned = heard
             .iter()
-            .filter_map(|it| world.library.learn(it, origin.clone()).unwrap());
+            .filter_map(|heard| world.library.learn(heard, origin.clone()).unwrap());
         learned.map(|lesson| lesson.n).collect::<Vec<_>>()
     };
     let own = |sender: &str| {

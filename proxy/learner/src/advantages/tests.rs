@@ -25,14 +25,14 @@ fn groups() -> Vec<RolloutGroup> {
 
 async fn given(answer: fn(&Value) -> String) -> Result<StepAdvantages, String> {
     let function = AdvantageFunction::new(Arc::new(Answers(answer)));
-    function.of(&groups()).await
+    function.compute(&groups()).await
 }
 
 fn ids(body: &Value) -> Vec<String> {
     let samples = body["samples"].as_array().unwrap();
     samples
         .iter()
-        .map(|it| it["id"].as_str().unwrap().to_owned())
+        .map(|sample| sample["id"].as_str().unwrap().to_owned())
         .collect()
 }
 

@@ -1,6 +1,4 @@
-//! The samples that wait for a batch, and when a step is due.
-//!
-//! Chooses the samples of a batch, and the advantages of each sample's ids.
+//! The samples that wait for a batch, when a step is due, and which of them it takes, with the advantages of their ids.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,15 +19,12 @@ const MIN_EARLY: usize = 2;
 /// An agent's samples, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    /// Samples that the teacher answered.
     pub(crate) answered: Vec<Sample>,
-    /// Turns that the teacher has not answered yet.
     pub(crate) unanswered: Vec<Arc<Turn>>,
     /// Samples whose own ids get an advantage, by their verdict or from a hinted teacher.
     pub(crate) own: Vec<Sample>,
     /// Turns whose prompts with a hint are not rendered yet.
     pub(crate) unhinted: Vec<Arc<Turn>>,
-    /// The turns whose verdicts are support.
     pub(crate) support: Arc<Support>,
     /// The number of turns that each rule for support keeps from methods that learn from verdicts.
     pub(crate) n_support: SupportCounts,
@@ -57,7 +52,7 @@ impl Samples {
 
     pub(crate) fn are_none(&self) -> bool {
         let waiting = [&self.unanswered, &self.unhinted];
-        self.answered.is_empty() && self.own.is_empty() && waiting.iter().all(|it| it.is_empty())
+        self.answered.is_empty() && self.own.is_empty() && waiting.iter().all(|t| t.is_empty())
     }
 
     /// Returns whether a step would be due if the teacher answered every turn, and every prompt with a hint could be
@@ -96,7 +91,6 @@ pub(crate) struct Choosing<'a> {
     pub(crate) baselines: Baselines,
     /// Whether an external teacher adds advantages where the verdict gives none.
     pub(crate) external_teacher: bool,
-    /// The largest number of samples of each method.
     pub(crate) limit: usize,
 }
 
@@ -104,19 +98,22 @@ pub(crate) struct Choosing<'a> {
 /// sample that is answered for the first time also has a verdict, which counts once.
 pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
     let limit = choosing.limit;
-    let method = choosing.config.method.of(TrainingSignal::Verdict);
+    let method = choosing
+        .config
+        .method
+        .learning_from(TrainingSignal::Verdict);
     let compares = method.map_or(Compares::Nothing, Method::compares);
     let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
     let mut own = window(&samples.own, compares, limit);
     let mut answered: Vec<Sample> = samples.answered.iter().take(limit).cloned().collect();
     push(&mut own, &mut answered, &samples.support, choosing);
-    let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|it| it.push.is_some());
+    let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|s| s.push.is_some());
     if !compares_batch {
         own.truncate(limit);
     }
-    let is_pushed = |it: &Sample| it.push.is_some();
+    let is_pushed = |sample: &Sample| sample.push.is_some();
     let is_any = own.iter().chain(&answered).any(is_pushed);
-    let idle = idle.into_iter().map(|it| it.turn);
+    let idle = idle.into_iter().map(|sample| sample.turn);
     // The advantages of the other turns are computed relative to them.
     let (counted, spent): (Vec<Arc<Turn>>, Vec<(TurnId, ExcludeReason)>) =
         if compares_batch && is_any {
@@ -136,8 +133,12 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
 /// Computes the advantages of each sample's ids, which depend on all samples.
 fn push(own: &mut [Sample], answered: &mut [Sample], support: &Support, choosing: Choosing<'_>) {
     let all = own.iter().chain(answered.iter());
-    let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
-    let advantages = match choosing.config.method.of(TrainingSignal::Verdict) {
+    let turns: Vec<&Arc<Turn>> = all.map(|sample| &sample.turn).collect();
+    let advantages = match choosing
+        .config
+        .method
+        .learning_from(TrainingSignal::Verdict)
+    {
         Some(method) => bounded(method, &turns, support, choosing.baselines),
         None => vec![0.0; turns.len()],
     };
@@ -185,7 +186,7 @@ fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
     if compares == Compares::Siblings {
         let siblings = rest
             .iter()
-            .filter(|it| first.iter().any(|of| are_siblings(&of.turn, &it.turn)));
+            .filter(|sample| first.iter().any(|of| are_siblings(&of.turn, &sample.turn)));
         window.extend(siblings.cloned());
     }
     window

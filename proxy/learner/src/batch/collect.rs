@@ -1,8 +1,5 @@
-//! Reads the judged turns of the log, and decides which of them a step could use.
-//!
-//! Groups of rollouts: what is complete of them in the log.
-//!
-//! Sessions that are not trained on, so that the gate can test an adapter on turns that it has not memorised.
+//! Reads the judged turns of the log, and decides which of them a step could use: turns of chats, and complete groups of
+//! rollouts. Some sessions are held out, so that the gate can test an adapter on turns that it has not memorised.
 
 use std::{
     cmp::Reverse,
@@ -11,9 +8,7 @@ use std::{
 };
 
 use metaclaw_chat::{AgentId, GroupId, RolloutId, TurnId, now_ms, whole_ms};
-use metaclaw_turns::{
-    LogError, Rollout, RolloutFilter, RolloutMark, StateKind, Turn, TurnFilter, TurnKind, TurnState,
-};
+use metaclaw_turns::{LogError, Rollout, RolloutMark, StateKind, Turn, TurnKind, TurnState};
 
 use super::{
     choose::{Choosing, Samples, choose},
@@ -39,13 +34,10 @@ const MOST_AGAIN: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
-    /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
-    /// Turns of rollouts, which have steps of their own.
     pub(crate) rollouts: RolloutTurns,
     /// The base model that the turns of rollouts were sampled from.
     pub(crate) rollout_base: Option<BaseModel>,
-    /// Turns that cannot be used, and why.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
@@ -93,7 +85,7 @@ pub(crate) async fn look(
     teaching: Teaching<'_>,
 ) -> Result<FoundSamples, LogError> {
     seen.forget_if(shared.n_changed_verdicts());
-    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged = shared.in_state(agent, StateKind::Judged);
     let judged = seen.read_all(shared, judged.await?).await?;
     let support = Support::read(shared, agent, &mut seen.parents).await?;
     let without_ids = shared.without_ids();
@@ -146,19 +138,18 @@ pub(crate) async fn used(
     if reuse <= 1 {
         return Ok(Vec::new());
     }
-    let trained = shared.persist(|| shared.log.in_state(agent, StateKind::Trained));
-    let trained = trained.await?;
+    let trained = shared.in_state(agent, StateKind::Trained).await?;
     let without_ids = shared.without_ids();
     // A turn that is answered again does not train by its verdict, so no support is needed.
     let support = Support::default();
     let rules = rules(shared, &support, &without_ids, teaching);
     let mut found = Vec::new();
     for id in trained.into_iter().rev().take(MOST_AGAIN) {
-        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        let Some(turn) = shared.turn(id).await? else {
             continue;
         };
         let n_uses = ancestry.n_uses(&turn);
-        let is_its = turn.tokens.as_ref().map(BaseModel::of);
+        let is_its = turn.tokens.as_ref().map(BaseModel::of_tokens);
         let is_its = is_its.is_some_and(|own| own.is(base));
         if is_its && n_uses < reuse && !ancestry.is_undone(&turn) && rules.is_answered_again(&turn)
         {
@@ -186,7 +177,7 @@ fn rules<'a>(
         external_teacher: shared.external_teacher().is_some(),
         without_ids,
         now_ms,
-        oldest_ms: certain_ms.map_or(0, |it| it.saturating_sub(max_age_ms)),
+        oldest_ms: certain_ms.map_or(0, |ms| ms.saturating_sub(max_age_ms)),
     }
 }
 
@@ -198,7 +189,7 @@ fn of_one_base(
     teaching: Teaching<'_>,
 ) -> FoundSamples {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
-    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
+    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of_tokens);
     let newest = found.last().and_then(|(turn, _)| base(turn));
     let (mut samples, mut spent) = (Samples::default(), spent);
     for (turn, decision) in found {
@@ -222,7 +213,7 @@ fn rollouts_of_one_base(
     turns: Vec<Arc<Turn>>,
     spent: &mut Vec<(TurnId, ExcludeReason)>,
 ) -> (Vec<Arc<Turn>>, Option<BaseModel>) {
-    let base = |turn: &Arc<Turn>| turn.tokens.as_ref().map(BaseModel::of);
+    let base = |turn: &Arc<Turn>| turn.tokens.as_ref().map(BaseModel::of_tokens);
     let newest = turns.iter().max_by_key(|turn| turn.meta.ended_ms);
     let Some(newest) = newest.and_then(base) else {
         return (Vec::new(), None);
@@ -257,23 +248,22 @@ pub(crate) async fn assemble(
 /// Returns the usual reward of an agent's last [`MEMORY`] verdicts, for tool turns and for others, if a method compares
 /// with it.
 async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
-    let method = shared.config.rl.method.of(TrainingSignal::Verdict);
-    if method.is_none_or(|it| it.compares() != Compares::Baseline) {
+    let method = shared
+        .config
+        .rl
+        .method
+        .learning_from(TrainingSignal::Verdict);
+    if method.is_none_or(|method| method.compares() != Compares::Baseline) {
         return Ok(Baselines::default());
     }
-    let filter = TurnFilter {
-        agent: Some(agent.clone()),
-        limit: LOOK_BACK,
-        ..TurnFilter::default()
-    };
-    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let listed = shared.list(agent, LOOK_BACK).await?;
     let judged = listed
         .into_iter()
         .filter(|turn| turn.kind == TurnKind::Main)
         .filter_map(|turn| Some((turn.id, turn.score?.value())));
     let (mut tool, mut chat) = (Vec::new(), Vec::new());
     for (id, reward) in judged.take(MEMORY) {
-        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = shared.turn(id).await?;
         let is_tool = turn.is_some_and(|turn| is_tool_turn(&turn));
         if is_tool {
             tool.push(reward);
@@ -328,7 +318,7 @@ impl SeenTurns {
             let turn = if let Some(turn) = whole {
                 Some(Arc::clone(turn))
             } else {
-                let turn = shared.persist(|| shared.log.get(id)).await?;
+                let turn = shared.turn(id).await?;
                 let judged = turn.filter(|turn| turn.state == TurnState::Judged);
                 judged.map(|turn| Arc::new(slim(turn)))
             };
@@ -351,7 +341,6 @@ fn slim(mut turn: Turn) -> Turn {
 /// Judged turns of an agent's rollouts, as a look at the log finds them.
 #[derive(Debug, Default)]
 pub(crate) struct RolloutTurns {
-    /// Those that can be trained on.
     pub(crate) ready: Vec<Arc<Turn>>,
     /// Groups of which the ids of a turn have not arrived yet.
     pub(crate) coming: BTreeSet<GroupId>,
@@ -387,16 +376,10 @@ pub(crate) async fn complete_groups(
     if by_group.is_empty() {
         return Ok(found);
     }
-    let filter = RolloutFilter {
-        agent: Some(agent.clone()),
-        ..RolloutFilter::default()
-    };
-    let all = shared
-        .persist(|| shared.log.rollouts(filter.clone()))
-        .await?;
+    let all = shared.rollouts(agent).await?;
     let mut rollouts: BTreeMap<GroupId, Vec<Rollout>> = BTreeMap::new();
     // The newest come first.
-    for rollout in all.into_iter().rev().filter(|it| !it.held_out) {
+    for rollout in all.into_iter().rev().filter(|rollout| !rollout.held_out) {
         rollouts
             .entry(rollout.group.clone())
             .or_default()
@@ -407,7 +390,7 @@ pub(crate) async fn complete_groups(
         if !is_complete(&rollouts) {
             continue;
         }
-        rollouts.retain(|it| it.outcome().is_some());
+        rollouts.retain(|rollout| rollout.outcome().is_some());
         if rollouts.len() < 2 {
             let small = turns
                 .iter()
@@ -418,15 +401,15 @@ pub(crate) async fn complete_groups(
         let steps = steps(shared, &rollouts, turns).await?;
         found.groups.push(RolloutGroup { rollouts, steps });
     }
-    let opened = |group: &RolloutGroup| group.rollouts.first().map(|it| it.id.clone());
+    let opened = |group: &RolloutGroup| group.rollouts.first().map(|rollout| rollout.id.clone());
     found.groups.sort_by_key(opened);
     Ok(found)
 }
 
 /// Returns whether as many rollouts of a group are closed as it has, and none is open.
 fn is_complete(rollouts: &[Rollout]) -> bool {
-    let wanted = rollouts.iter().map(|it| it.group_size).max();
-    let n_closed = rollouts.iter().filter(|it| !it.is_open()).count();
+    let wanted = rollouts.iter().map(|rollout| rollout.group_size).max();
+    let n_closed = rollouts.iter().filter(|rollout| !rollout.is_open()).count();
     let is_full = wanted.is_some_and(|n| n_closed >= usize::try_from(n).unwrap_or(usize::MAX));
     is_full && n_closed == rollouts.len()
 }
@@ -439,12 +422,12 @@ async fn steps(
 ) -> Result<Vec<RolloutStep>, LogError> {
     let outcomes: BTreeMap<&RolloutId, f32> = rollouts
         .iter()
-        .filter_map(|it| Some((&it.id, it.outcome()?)))
+        .filter_map(|rollout| Some((&rollout.id, rollout.outcome()?)))
         .collect();
     let numbers = step_numbers(shared, rollouts, &turns).await?;
     let step = |(turn, mark): (Arc<Turn>, RolloutMark)| {
         let outcome = *outcomes.get(&mark.id)?;
-        let reward = turn.verdict.as_ref().and_then(|it| it.reward);
+        let reward = turn.verdict.as_ref().and_then(|verdict| verdict.reward);
         Some(RolloutStep {
             step: *numbers.get(&turn.id)?,
             reward: reward.unwrap_or(outcome),
@@ -454,7 +437,7 @@ async fn steps(
         })
     };
     let mut steps: Vec<RolloutStep> = turns.into_iter().filter_map(step).collect();
-    steps.sort_by_key(|it| (it.mark.attempt, it.mark.id.clone(), it.step));
+    steps.sort_by_key(|step| (step.mark.attempt, step.mark.id.clone(), step.step));
     Ok(steps)
 }
 
@@ -465,7 +448,7 @@ async fn step_numbers(
     turns: &[(Arc<Turn>, RolloutMark)],
 ) -> Result<BTreeMap<TurnId, usize>, LogError> {
     let known: BTreeSet<TurnId> = turns.iter().map(|(turn, _)| turn.id).collect();
-    let ids: Vec<RolloutId> = rollouts.iter().map(|it| it.id.clone()).collect();
+    let ids: Vec<RolloutId> = rollouts.iter().map(|rollout| rollout.id.clone()).collect();
     let of_rollouts = shared
         .persist(|| shared.log.rollout_turns(ids.clone()))
         .await?;
@@ -474,8 +457,8 @@ async fn step_numbers(
         let mut n = 0;
         for id in turns {
             let is_step = known.contains(&id) || {
-                let turn = shared.persist(|| shared.log.get(id)).await?;
-                turn.is_some_and(|it| it.meta.kind == TurnKind::Rollout)
+                let turn = shared.turn(id).await?;
+                turn.is_some_and(|turn| turn.meta.kind == TurnKind::Rollout)
             };
             if is_step {
                 numbers.insert(id, n);
@@ -520,8 +503,8 @@ mod tests {
         let some = n(33..1_033, 0.15);
         assert!((120..=180).contains(&some), "{some}");
         let other: AgentId = "main".parse().unwrap();
-        assert!(
-            (33..1_033).any(|it| is_held_out(&agent, it, 0.15) != is_held_out(&other, it, 0.15))
-        );
+        assert!((33..1_033).any(
+            |session| is_held_out(&agent, session, 0.15) != is_held_out(&other, session, 0.15)
+        ));
     }
 }

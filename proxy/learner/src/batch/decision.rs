@@ -1,12 +1,11 @@
-//! `rl.support_query`: which verdicts are support. They are kept from training, so that no reward for a reply without a
-//! lesson trains weights that will reply with it.
-//!
-//! Finn et al. 2017 (<https://arxiv.org/abs/1703.03400>) call the data of an adaptation *support*, and the data that
-//! measure what came of it *query*. Here the library of lessons adapts, and the weights learn from what came of it. A
-//! method that takes a target from a teacher uses support too, because no reward enters its loss.
-//!
 //! Decides what a judged turn is used for: the teacher answers it again, its own ids get an advantage, or nothing, with
 //! the reason.
+//!
+//! With `rl.support_query`, some verdicts are support. They are kept from training, so that no reward for a reply without a
+//! lesson trains weights that will reply with it. Finn et al. 2017 (<https://arxiv.org/abs/1703.03400>) call the data of an
+//! adaptation *support*, and the data that measure what came of it *query*. Here the library of lessons adapts, and the
+//! weights learn from what came of it. A method that takes a target from a teacher uses support too, because no reward
+//! enters its loss.
 
 #[cfg(test)]
 mod tests;
@@ -30,13 +29,10 @@ use crate::{
 /// The data by which support turns of an agent are told from query turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Support {
-    /// The rule in use.
     pub(crate) rule: SupportQuery,
-    /// Turns that were evidence for lessons in force.
     pub(crate) evidence: BTreeSet<TurnId>,
     /// When a lesson last came into force, in Unix milliseconds.
     pub(crate) changed_ms: Option<u64>,
-    /// Whether the history of lessons could not be read.
     pub(crate) is_unknown: bool,
 }
 
@@ -66,7 +62,11 @@ impl Support {
             rule,
             ..Self::default()
         };
-        let method = shared.config.rl.method.of(TrainingSignal::Verdict);
+        let method = shared
+            .config
+            .rl
+            .method
+            .learning_from(TrainingSignal::Verdict);
         let Some(library) = shared.lessons.clone().filter(|_| method.is_some()) else {
             return Ok(support);
         };
@@ -144,7 +144,7 @@ async fn parent(
     if let Some(known) = parents.get(&id) {
         return Ok(*known);
     }
-    let turn = shared.persist(|| shared.log.get(id)).await?;
+    let turn = shared.turn(id).await?;
     let parent = turn.and_then(|turn| turn.parent);
     parents.insert(id, parent);
     Ok(parent)
@@ -161,7 +161,6 @@ pub(crate) struct DecisionRules<'a> {
     pub(crate) support: &'a Support,
     /// Whether an external teacher has a use for a turn whose verdict is not used.
     pub(crate) external_teacher: bool,
-    /// Turns whose ids are known to be lost.
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
     /// The time, in Unix milliseconds.
     pub(crate) now_ms: u64,
@@ -189,7 +188,7 @@ impl DecisionRules<'_> {
                 Readiness::Ready => ROLLOUTS.wants(turn, self.teaching),
             };
         }
-        let wants: Vec<Want> = self.methods.iter().map(|it| self.wants(it, turn)).collect();
+        let wants: Vec<Want> = self.methods.iter().map(|m| self.wants(m, turn)).collect();
         let is_wanted = wants.iter().any(|want| !matches!(want, Want::Never(_)));
         // A turn that cannot be used itself may help another: an accepted reply is one more answer, with its ids, to
         // the turn that failed before it. After a restart, nothing waits for the ids of turns that were set aside.
@@ -206,7 +205,7 @@ impl DecisionRules<'_> {
         if turn.served.rollout.is_some() {
             return false;
         }
-        let mut wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
+        let mut wants = self.methods.iter().map(|m| m.wants(turn, self.teaching));
         wants.any(|want| want == Want::Target) && self.readiness(turn) == Readiness::Ready
     }
 
@@ -228,7 +227,7 @@ impl DecisionRules<'_> {
     pub(crate) fn is_for_its_verdict(self, turn: &Turn) -> bool {
         let mut wants = self.methods.iter();
         turn.served.rollout.is_none()
-            && wants.any(|it| self.is_by_verdict(it, it.wants(turn, self.teaching), turn))
+            && wants.any(|want| self.is_by_verdict(want, want.wants(turn, self.teaching), turn))
             && self.readiness(turn) == Readiness::Ready
     }
 

@@ -1,6 +1,4 @@
-//! Builds what the training server gets of a batch.
-//!
-//! Statistics of the samples of a step.
+//! Builds what the training server gets of a batch, and the statistics of its samples.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +55,7 @@ pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
         };
         *samples.entry(group.method.name().to_owned()).or_default() += n;
     }
-    let pushes = batch.pushed().filter_map(|it| it.push.as_ref());
+    let pushes = batch.pushed().filter_map(|sample| sample.push.as_ref());
     let advantages = pushes.map(|push| f64::from(push.advantage));
     let advantages = advantages.filter(|given| *given != 0.0);
     let rollouts = batch.is_of_rollouts().then(|| rollouts(&batch.groups));
@@ -70,29 +68,29 @@ pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
     let is_cut = |turn: &Turn| turn.meta.finish_reason.as_deref() == Some("length");
     BatchStats {
         samples,
-        reward: Spread::of(rewards.iter().copied().map(f64::from)),
-        success_rate: Spread::of(rewards.iter().map(is_good)).mean,
-        advantage: Spread::of(advantages),
-        response_len: Spread::of(tokens().map(|it| it.ids.len() as f64)),
-        logprob: Spread::of(tokens().filter_map(mean_logprob)),
-        truncated_ratio: Spread::of(turns().map(|it| f64::from(u8::from(is_cut(it))))).mean,
-        version: Spread::of(tokens().filter_map(|it| it.version).map(|it| it as f64)),
+        reward: Spread::new(rewards.iter().copied().map(f64::from)),
+        success_rate: Spread::new(rewards.iter().map(is_good)).mean,
+        advantage: Spread::new(advantages),
+        response_len: Spread::new(tokens().map(|token| token.ids.len() as f64)),
+        logprob: Spread::new(tokens().filter_map(mean_logprob)),
+        truncated_ratio: Spread::new(turns().map(|turn| f64::from(u8::from(is_cut(turn))))).mean,
+        version: Spread::new(tokens().filter_map(|t| t.version).map(|v| v as f64)),
         rollouts,
     }
 }
 
 fn rollouts(groups: &[GroupOutcomes]) -> RolloutStats {
-    let outcomes = groups.iter().flat_map(|it| &it.outcomes);
+    let outcomes = groups.iter().flat_map(|group| &group.outcomes);
     let n = outcomes.clone().count();
-    let n_good = outcomes.filter(|it| **it > 0.0).count();
+    let n_good = outcomes.filter(|outcome| **outcome > 0.0).count();
     let passed = groups
         .iter()
-        .filter(|it| it.outcomes.iter().any(|it| *it > 0.0));
+        .filter(|group| group.outcomes.iter().any(|outcome| *outcome > 0.0));
     let n_groups = groups.len();
     RolloutStats {
         n,
         n_groups,
-        n_without_difference: groups.iter().filter(|it| !it.is_trained).count(),
+        n_without_difference: groups.iter().filter(|group| !group.is_trained).count(),
         success: n_good as f64 / n.max(1) as f64,
         pass_at_k: passed.count() as f64 / n_groups.max(1) as f64,
     }

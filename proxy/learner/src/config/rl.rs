@@ -1,12 +1,5 @@
-//! `rl.*`: how weights are trained.
-//!
-//! The loss for advantages from verdicts: `rl.loss_fn`, `rl.clip_low`, `rl.clip_high`.
-//!
-//! `rl.rollouts.*`: how turns of rollouts are learned from.
-//!
-//! Several words in one value.
-//!
-//! `rl.method`: what a step is made of.
+//! `rl.*`: how weights are trained, with `rl.method`, the loss for advantages from verdicts (`rl.loss_fn`, `rl.clip_low`,
+//! `rl.clip_high`) and `rl.rollouts.*`.
 
 use std::fmt;
 
@@ -220,56 +213,7 @@ impl RlConfig {
     pub(crate) fn rollout_epochs(&self) -> u64 {
         self.epochs.unwrap_or(1).max(1)
     }
-}
 
-/// The default bounds of the ratio: a token that has become more probable since it was sampled counts at most twice.
-/// Without a bound, a token whose log-probability rose from -9 to -0.1 would count 7,300 times. Tinker's own upper
-/// bound is 4.
-const CISPO: [f64; 2] = [0.0, 2.0];
-/// OpenClaw-RL's bounds, given there as distances from 1: 0.2 below and 0.28 above.
-const PPO: [f64; 2] = [0.8, 1.28];
-
-/// Settings of `rl.*` that contradict each other.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum RlConfigError {
-    /// A loss that cannot be used with advantages.
-    #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
-    Loss { loss: LossFn, why: &'static str },
-    /// OpenClaw-RL's method `hybrid` has one loss.
-    #[error(
-        "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
-    )]
-    NotHybrids { loss: LossFn },
-    /// A teacher that a method cannot use.
-    #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
-    Teacher {
-        teacher: Teacher,
-        /// The methods that the teacher was set for.
-        methods: String,
-        allowed: &'static str,
-    },
-    /// A bound for a loss that has none.
-    #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
-    Unbounded {
-        key: &'static str,
-        value: f64,
-        loss: LossFn,
-    },
-    /// A lower bound above the upper one.
-    #[error(
-        "rl.clip_low is {low} and rl.clip_high {high}, with rl.loss_fn {loss}; allowed: 0 or more, low no more than high, high above 0"
-    )]
-    Bounds {
-        /// The lower bound that would be used.
-        low: f64,
-        high: f64,
-        loss: LossFn,
-    },
-}
-
-// === impl RlConfig ===
-
-impl RlConfig {
     /// Checks the settings that depend on each other.
     ///
     /// # Errors
@@ -303,7 +247,7 @@ impl RlConfig {
     }
 
     fn usual_loss(&self) -> LossFn {
-        let method = self.method.of(TrainingSignal::Verdict);
+        let method = self.method.learning_from(TrainingSignal::Verdict);
         method.map_or(LossFn::Cispo, Method::usual_loss)
     }
 
@@ -368,18 +312,62 @@ impl RlConfig {
     }
 
     fn no_bounds(&self, loss: LossFn) -> Result<LossConfig, RlConfigError> {
-        let given = [
+        let mut given = [
             ("rl.clip_low", self.clip_low),
             ("rl.clip_high", self.clip_high),
-        ];
-        let mut given = given
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
         match given.next() {
             Some((key, value)) => Err(RlConfigError::Unbounded { key, value, loss }),
             None => Ok(LossConfig::new()),
         }
     }
+}
+
+/// The default bounds of the ratio: a token that has become more probable since it was sampled counts at most twice.
+/// Without a bound, a token whose log-probability rose from -9 to -0.1 would count 7,300 times. Tinker's own upper
+/// bound is 4.
+const CISPO: [f64; 2] = [0.0, 2.0];
+/// OpenClaw-RL's bounds, given there as distances from 1: 0.2 below and 0.28 above.
+const PPO: [f64; 2] = [0.8, 1.28];
+
+/// Settings of `rl.*` that contradict each other.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RlConfigError {
+    /// A loss that cannot be used with advantages.
+    #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
+    Loss { loss: LossFn, why: &'static str },
+    /// OpenClaw-RL's method `hybrid` has one loss.
+    #[error(
+        "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
+    )]
+    NotHybrids { loss: LossFn },
+    /// A teacher that a method cannot use.
+    #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
+    Teacher {
+        teacher: Teacher,
+        /// The methods that the teacher was set for.
+        methods: String,
+        allowed: &'static str,
+    },
+    /// A bound for a loss that has none.
+    #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
+    Unbounded {
+        key: &'static str,
+        value: f64,
+        loss: LossFn,
+    },
+    /// A lower bound above the upper one.
+    #[error(
+        "rl.clip_low is {low} and rl.clip_high {high}, with rl.loss_fn {loss}; allowed: 0 or more, low no more than high, high above 0"
+    )]
+    Bounds {
+        /// The lower bound that would be used.
+        low: f64,
+        high: f64,
+        loss: LossFn,
+    },
 }
 
 /// `rl.rollouts.*`.
@@ -444,37 +432,37 @@ impl Methods {
     }
 
     /// The method that learns from this, if one does.
-    pub(crate) fn of(&self, signal: TrainingSignal) -> Option<&'static dyn Method> {
-        self.iter().find(|it| it.signals().contains(&signal))
+    pub(crate) fn learning_from(&self, signal: TrainingSignal) -> Option<&'static dyn Method> {
+        self.iter().find(|m| m.signals().contains(&signal))
     }
 
     /// Whether one of them learns from this.
     pub(crate) fn has(&self, signal: TrainingSignal) -> bool {
-        self.of(signal).is_some()
+        self.learning_from(signal).is_some()
     }
 
     /// Whether verdicts push each id by an advantage of its own, which an external teacher may add to.
     pub fn has_advantages(&self) -> bool {
-        let verdict = self.of(TrainingSignal::Verdict);
-        verdict.is_some_and(|it| !it.signals().contains(&TrainingSignal::Hint))
+        let verdict = self.learning_from(TrainingSignal::Verdict);
+        verdict.is_some_and(|verdict| !verdict.signals().contains(&TrainingSignal::Hint))
     }
 
     fn words(&self) -> Words {
-        Words(self.iter().map(|it| it.name().to_owned()).collect())
+        Words(self.iter().map(|method| method.name().to_owned()).collect())
     }
 
     /// # Errors
     /// What does not go together, or is not known, in words.
     fn named(words: &[String]) -> Result<Self, String> {
         for word in words {
-            if !ALL.iter().any(|it| is_called(*it, word)) {
+            if !ALL.iter().any(|method| is_called(*method, word)) {
                 let of_verdicts = names(TrainingSignal::Verdict);
                 return Err(format!(
                     "{word:?} is not known: context_distillation (or redo), opd, and one of {of_verdicts}, joined by +"
                 ));
             }
         }
-        let named = |it: &&dyn Method| words.iter().any(|word| is_called(*it, word));
+        let named = |method: &&dyn Method| words.iter().any(|word| is_called(*method, word));
         let methods = Self(ALL.into_iter().filter(named).collect());
         if methods.0.is_empty() {
             return Err("is empty: give at least one method".to_owned());
@@ -489,7 +477,7 @@ impl Methods {
             TrainingSignal::Hint,
             TrainingSignal::Target,
         ] {
-            let mut both = self.iter().filter(|it| it.signals().contains(&signal));
+            let mut both = self.iter().filter(|m| m.signals().contains(&signal));
             if let (Some(one), Some(other)) = (both.next(), both.next()) {
                 let (one, other, allowed) = (one.name(), other.name(), names(signal));
                 return Some(match signal {
@@ -512,8 +500,8 @@ fn is_called(method: &dyn Method, word: &str) -> bool {
 
 /// The names of all methods that learn from this.
 fn names(signal: TrainingSignal) -> String {
-    let all = ALL.iter().filter(|it| it.signals().contains(&signal));
-    let names: Vec<&str> = all.map(|it| it.name()).collect();
+    let all = ALL.iter().filter(|m| m.signals().contains(&signal));
+    let names: Vec<&str> = all.map(|method| method.name()).collect();
     names.join(", ")
 }
 
@@ -529,7 +517,7 @@ impl Default for Methods {
         let methods = ALL.into_iter();
         Self(
             methods
-                .filter(|it| it.signals() == [TrainingSignal::Target])
+                .filter(|method| method.signals() == [TrainingSignal::Target])
                 .collect(),
         )
     }

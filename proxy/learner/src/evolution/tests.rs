@@ -250,7 +250,7 @@ async fn what_a_tool_says_is_in_force_only_after_review() {
     let mut n_counted = 0;
     while n_counted == 0 {
         let days = rig.log.statistics(0).await.unwrap();
-        n_counted = days.iter().map(|it| it.counts.lessons).sum();
+        n_counted = days.iter().map(|day| day.counts.lessons).sum();
         tokio::task::yield_now().await;
     }
     assert_eq!(n_counted, 1, "what waits is not in force");

@@ -1,7 +1,5 @@
-//! What the base model comes to: asked once, kept on disk.
-//!
-//! Keeps the base model's results on disk, because they do not change, and measuring them again takes a minute on two
-//! cores.
+//! What the base model comes to. It is asked once and kept on disk, because the results do not change, and measuring them
+//! again takes a minute on two cores.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +23,7 @@ use crate::policy::{By, DrawnReply, PolicyModel};
 const MAX_LISTS: usize = 16;
 
 /// What is known of the base model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BaseFigures {
     shelf: BaselineCache,
     /// Its fingerprint, where the server tells.
@@ -33,9 +31,7 @@ pub(super) struct BaseFigures {
     figures: Baseline,
     /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
     pub(super) margins: Margins,
-    /// The capability probes, rendered.
     asked: Vec<CapabilityPrompt>,
-    /// Questions, rendered, by wishes and set.
     prompts: BTreeMap<(Vec<String>, usize), Prompts>,
     /// What it said to them: drawn with the same seeds, so that what is drawn again after a restart is the same.
     drawn: BTreeMap<(Vec<String>, usize), Vec<DrawnReply>>,
@@ -48,12 +44,7 @@ impl BaseFigures {
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self {
             shelf: BaselineCache::new(folder),
-            fingerprint: None,
-            figures: Baseline::default(),
-            margins: Margins::new(),
-            asked: Vec::new(),
-            prompts: BTreeMap::new(),
-            drawn: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -64,17 +55,14 @@ impl BaseFigures {
             return;
         }
         let figures = match fingerprint {
-            Some(fingerprint) => self.shelf.read(&of(fingerprint, probes)).await,
+            Some(fingerprint) => self.shelf.read(&baseline_id(fingerprint, probes)).await,
             None => Baseline::default(),
         };
         *self = Self {
             shelf: std::mem::take(&mut self.shelf),
             fingerprint: fingerprint.map(str::to_owned),
             figures,
-            margins: Margins::new(),
-            asked: Vec::new(),
-            prompts: BTreeMap::new(),
-            drawn: BTreeMap::new(),
+            ..Self::default()
         };
     }
 
@@ -88,7 +76,7 @@ impl BaseFigures {
     pub(super) async fn prompts(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Prompts, BackendError> {
         let key = (wishes.to_vec(), questions.set);
@@ -109,7 +97,7 @@ impl BaseFigures {
     pub(super) async fn drawn(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Vec<DrawnReply>, BackendError> {
         let key = (wishes.to_vec(), questions.set);
@@ -127,7 +115,7 @@ impl BaseFigures {
     pub(super) async fn plain_gain(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Option<f64>, BackendError> {
         if let Some(known) = self.figures.plain_gain(wishes, questions.set) {
@@ -136,7 +124,8 @@ impl BaseFigures {
         let plain = self.reference(policy, questions, &[]).await?;
         let drawn = self.drawn(policy, questions, &[]).await?;
         let prompts = self.prompts(policy, questions, wishes).await?;
-        let gain = replies::gain(policy, &prompts, &drawn, plain.surprise).await?;
+        let expected = replies::expected_told(policy, &prompts.with(&drawn)).await?;
+        let gain = expected.map(|expected| expected + plain.surprise);
         if let Some(gain) = gain {
             self.figures.put_plain_gain(wishes, questions.set, gain);
             self.keep().await;
@@ -148,7 +137,7 @@ impl BaseFigures {
     pub(super) async fn reference(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<ReplyFigures, BackendError> {
         if let Some(known) = self.figures.reference(wishes, questions.set) {
@@ -156,7 +145,7 @@ impl BaseFigures {
         }
         let prompts = self.prompts(policy, questions, wishes).await?;
         let drawn = self.drawn(policy, questions, wishes).await?;
-        let replies = replies::measure(policy, &prompts, &drawn).await?;
+        let replies = replies::measure(policy, &prompts.with(&drawn)).await?;
         self.figures.put_reference(wishes, questions.set, replies);
         self.keep().await;
         Ok(replies)
@@ -198,7 +187,7 @@ impl BaseFigures {
 }
 
 /// What figures are of: the model, the probes, and how they are asked.
-fn of(fingerprint: &str, probes: &Probes) -> String {
+fn baseline_id(fingerprint: &str, probes: &Probes) -> String {
     let mut hash = blake3::Hasher::new();
     for part in [fingerprint, &probes.hash, &replies::manner()] {
         hash.update(part.as_bytes()).update(&[0]);
@@ -251,44 +240,41 @@ impl Baseline {
         }
     }
 
-    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<ReplyFigures> {
+    fn place(&self, wishes: &[String], set: usize) -> Option<usize> {
         let key = key(wishes);
-        let is_it = |it: &Reference| it.wishes == key && it.set == set;
-        let at = self.references.iter().position(is_it)?;
-        let found = self.references.remove(at);
-        let replies = found.replies;
-        self.references.push(found);
+        let mut references = self.references.iter();
+        references.position(|known| known.wishes == key && known.set == set)
+    }
+
+    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<ReplyFigures> {
+        let known = self.references.remove(self.place(wishes, set)?);
+        let replies = known.replies;
+        self.references.push(known);
         Some(replies)
     }
 
     pub(super) fn put_reference(&mut self, wishes: &[String], set: usize, replies: ReplyFigures) {
-        let wishes = key(wishes);
         if self.references.len() >= MOST_REFERENCES {
-            let oldest = self.references.iter().position(|it| it.wishes.is_some());
+            let mut references = self.references.iter();
+            let oldest = references.position(|known| known.wishes.is_some());
             self.references.remove(oldest.unwrap_or(0));
         }
-        let reference = Reference {
-            wishes,
+        self.references.push(Reference {
+            wishes: key(wishes),
             set,
             replies,
             plain_gain: None,
-        };
-        self.references.push(reference);
+        });
     }
 
     pub(super) fn plain_gain(&self, wishes: &[String], set: usize) -> Option<f64> {
-        let key = key(wishes);
-        let mut references = self.references.iter();
-        let found = references.find(|it| it.wishes == key && it.set == set)?;
-        found.plain_gain
+        self.references[self.place(wishes, set)?].plain_gain
     }
 
     /// Stores the gain with the reference of these wishes, if there is one.
     pub(super) fn put_plain_gain(&mut self, wishes: &[String], set: usize, gain: f64) {
-        let key = key(wishes);
-        let mut references = self.references.iter_mut();
-        if let Some(found) = references.find(|it| it.wishes == key && it.set == set) {
-            found.plain_gain = Some(gain);
+        if let Some(at) = self.place(wishes, set) {
+            self.references[at].plain_gain = Some(gain);
         }
     }
 }
@@ -448,7 +434,7 @@ mod tests {
         assert!(figures.reference(&wish(0), 0).is_some(), "asked for again");
         figures.put_reference(&wish(100), 0, REPLIES);
         assert_eq!(figures.references.len(), MOST_REFERENCES);
-        let kept = [&wish(0)[..], &[], &wish(100)].map(|it| figures.reference(it, 0).is_some());
+        let kept = [&wish(0)[..], &[], &wish(100)].map(|w| figures.reference(w, 0).is_some());
         assert_eq!(kept, [true; 3]);
         assert_eq!(figures.reference(&wish(1), 0), None);
     }

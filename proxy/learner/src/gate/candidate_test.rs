@@ -3,11 +3,11 @@
 //! Finds the wishes for the gate's reference: the agent's standing wishes, or, if it has none, the hint that it was
 //! trained on.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use metaclaw_chat::{Score, TurnId, now_ms};
 use metaclaw_trainer_api::{AdapterName, BackendError, RunId};
-use metaclaw_turns::{LogError, Step, Turn, TurnFilter, TurnKind, TurnSummary};
+use metaclaw_turns::{LogError, Step, Turn, TurnKind, TurnSummary};
 use tokio::time::Instant;
 
 use super::{
@@ -17,17 +17,11 @@ use super::{
     tasks::{TaskTest, learned_from},
 };
 use crate::{
-    lineage::{Ancestry, Candidate, KnownCheckpoint, ResumePoint},
+    lineage::{Ancestry, BaseModel, Candidate, KnownCheckpoint, ResumePoint},
     shared::Shared,
     status::Phase,
-    trainer::{RunHandle, StepFailure, StepRunner},
+    trainer::{Patience, RunHandle, StepFailure, StepRunner},
 };
-
-/// Failures that may pass, before the candidate counts as one that cannot be tested.
-const MOST_FAILURES: usize = 5;
-/// Pause before the trainer is asked again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The test of a candidate.
 pub(crate) struct CandidateTest<'a> {
@@ -36,20 +30,22 @@ pub(crate) struct CandidateTest<'a> {
     pub(crate) candidate: &'a Candidate,
 }
 
-/// How often a trainer was asked in vain.
-struct TrainerPatience {
-    n_failures: usize,
-    pause: Duration,
-}
-
-/// Why an adapter that its owner names could not be tested.
+/// Why an adapter could not be tested.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdapterTestError {
     /// The server does not answer.
     #[error(transparent)]
     Server(#[from] BackendError),
-    #[error("{0}")]
-    Refused(String),
+    #[error("{adapter} is of {base}, which is not served now")]
+    OtherBase {
+        adapter: AdapterName,
+        base: BaseModel,
+    },
+    #[error("the training server scores no replies, so that nothing can be tested (gate.enabled)")]
+    NoScores,
+    /// The server failed too often, or in a way that no further try can mend.
+    #[error(transparent)]
+    Failed(#[from] StepFailure),
     #[error(transparent)]
     Log(#[from] LogError),
 }
@@ -73,8 +69,10 @@ pub(crate) async fn test_adapter(
     };
     let shape = &known.manifest.shape;
     if !shape.base.may_be(runner.base.as_deref()) {
-        let why = format!("{adapter} is of {}, which is not served now", shape.base);
-        return Err(AdapterTestError::Refused(why));
+        return Err(AdapterTestError::OtherBase {
+            adapter: adapter.clone(),
+            base: shape.base.clone(),
+        });
     }
     // Its shape may be another than that of the settings.
     runner.rl.lora_rank = shape.rank;
@@ -88,8 +86,7 @@ pub(crate) async fn test_adapter(
         runner: &runner,
         candidate: &candidate,
     };
-    let tested = test.run(gate, run).await?;
-    tested.map(Some).map_err(AdapterTestError::Refused)
+    test.run(gate, run).await.map(Some)
 }
 
 fn candidate(adapter: AdapterName, known: KnownCheckpoint) -> Candidate {
@@ -120,27 +117,24 @@ fn candidate(adapter: AdapterName, known: KnownCheckpoint) -> Candidate {
 // === impl CandidateTest ===
 
 impl CandidateTest<'_> {
-    /// What the gate finds of the candidate; or why it could not be tested. `run` is the agent's.
+    /// What the gate finds of the candidate. `run` is the agent's.
     ///
     /// # Errors
-    /// The log's.
+    /// [`AdapterTestError`].
     pub(crate) async fn run(
         &self,
         gate: &mut Gate,
         run: &mut RunHandle,
-    ) -> Result<Result<GateReport, String>, LogError> {
+    ) -> Result<GateReport, AdapterTestError> {
         let (shared, candidate) = (self.shared, self.candidate);
-        match self.tried().await {
-            Ok(None) => {}
-            Ok(Some(unfit)) => return Ok(Ok(GateReport::unfit(unfit))),
-            Err(why) => return Ok(Err(why)),
+        if let Some(unfit) = self.find_unfit().await? {
+            return Ok(GateReport::unfit(unfit));
         }
         if !gate.is_on() {
-            return Ok(Ok(GateReport::default()));
+            return Ok(GateReport::default());
         }
         if !self.runner.capabilities.forward {
-            let why = "the training server scores no replies, so that nothing can be tested (gate.enabled)";
-            return Ok(Err(why.to_owned()));
+            return Err(AdapterTestError::NoScores);
         }
         let base = self.runner.base.as_deref();
         let library = shared.library.as_ref();
@@ -149,7 +143,7 @@ impl CandidateTest<'_> {
         let wishes = wishes(shared, candidate).await?;
         let pairs = pairs(shared, candidate, base).await?;
         let learned = learned_from(shared, candidate).await?;
-        let mut patience = TrainerPatience::default();
+        let mut patience = Patience::default();
         loop {
             shared.status.phase(self.phase());
             let tested = match self.standing_run(run).await {
@@ -173,7 +167,7 @@ impl CandidateTest<'_> {
                     })
                 }
             };
-            let failed = match tested {
+            match tested {
                 Ok(mut report) => {
                     if learned.rollouts && report.passed() {
                         let began = Instant::now();
@@ -181,16 +175,15 @@ impl CandidateTest<'_> {
                         report.tests.push(test.run().await?);
                         report.seconds += began.elapsed().as_secs_f64();
                     }
-                    return Ok(Ok(report));
+                    return Ok(report);
                 }
-                Err(failed) => failed,
-            };
-            if failed.error.is_of_weights() {
-                return Ok(Ok(GateReport::unfit(failed.to_string())));
-            }
-            let is_away = failed.error.is_unreachable();
-            if let Err(why) = self.wait(&mut patience, &failed, is_away).await {
-                return Ok(Err(why));
+                Err(failed) if failed.error.is_of_weights() => {
+                    return Ok(GateReport::unfit(failed.to_string()));
+                }
+                Err(failed) => {
+                    let is_away = failed.error.is_unreachable();
+                    self.wait(&mut patience, failed, is_away).await?;
+                }
             }
         }
     }
@@ -200,8 +193,8 @@ impl CandidateTest<'_> {
     ///
     /// # Errors
     /// Why it could not be tried.
-    async fn tried(&self) -> Result<Option<String>, String> {
-        let mut patience = TrainerPatience::default();
+    async fn find_unfit(&self) -> Result<Option<String>, StepFailure> {
+        let mut patience = Patience::default();
         loop {
             self.shared.status.phase(self.phase());
             let error = match self.runner.try_adapter(self.candidate).await {
@@ -210,7 +203,7 @@ impl CandidateTest<'_> {
             };
             let is_away = error.is_unreachable() || error.status() == Some(503);
             let failed = StepFailure::at_server(error);
-            self.wait(&mut patience, &failed, is_away).await?;
+            self.wait(&mut patience, failed, is_away).await?;
         }
     }
 
@@ -225,22 +218,20 @@ impl CandidateTest<'_> {
     /// Waits before the next try. A trainer that is away is waited for without an end.
     ///
     /// # Errors
-    /// Why there is to be no other try.
+    /// The failure, if there is to be no other try.
     async fn wait(
         &self,
-        patience: &mut TrainerPatience,
-        failed: &StepFailure,
+        patience: &mut Patience,
+        failed: StepFailure,
         is_away: bool,
-    ) -> Result<(), String> {
-        let why = failed.to_string();
-        patience.n_failures += usize::from(!is_away);
-        if !failed.may_pass() || patience.n_failures >= MOST_FAILURES {
-            return Err(why);
+    ) -> Result<(), StepFailure> {
+        if !failed.may_pass() || (!is_away && patience.ends()) {
+            return Err(failed);
         }
+        let why = failed.to_string();
         tracing::warn!(agent = %self.candidate.agent, error = why, "the new adapter is tested again");
         self.shared.status.phase(Phase::WaitingForTrainer { why });
-        tokio::time::sleep(patience.pause).await;
-        patience.pause = (patience.pause * 2).min(LONGEST_PAUSE);
+        patience.pause().await;
         Ok(())
     }
 
@@ -257,17 +248,6 @@ impl CandidateTest<'_> {
         let id = self.runner.put_at(run, &point).await?;
         run.at = Some(point);
         Ok(id)
-    }
-}
-
-// === impl TrainerPatience ===
-
-impl Default for TrainerPatience {
-    fn default() -> Self {
-        Self {
-            n_failures: 0,
-            pause: FIRST_PAUSE,
-        }
     }
 }
 
@@ -308,31 +288,24 @@ pub(crate) async fn wishes(
 
 /// Returns the turns of the steps before a candidate, newest steps first.
 async fn taught_before(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
-    let steps = shared
-        .persist(|| shared.log.steps(&candidate.agent))
-        .await?;
+    let steps = shared.steps(&candidate.agent).await?;
     let lineage = &candidate.point.lineage;
     let own = |step: &&Step| step.begun.lineage == *lineage && step.begun.n == candidate.n;
-    let own = steps.iter().filter(own).max_by_key(|it| it.begun.attempt);
+    let own = steps.iter().filter(own).max_by_key(|s| s.begun.attempt);
     let parent = own.and_then(|step| step.begun.parent.as_ref());
     let point = ResumePoint {
         checkpoint: parent.and_then(|parent| parent.parse().ok()),
         ..candidate.point.clone()
     };
-    let ancestry = Ancestry::of(&steps, &point);
-    let mut behind: Vec<&Step> = steps.iter().filter(|it| ancestry.has_step(it)).collect();
+    let ancestry = Ancestry::new(&steps, &point);
+    let mut behind: Vec<&Step> = steps.iter().filter(|s| ancestry.has_step(s)).collect();
     behind.sort_by_key(|step| std::cmp::Reverse(step.taken_ms));
     let turns = behind.iter().flat_map(|step| &step.begun.turns);
     Ok(turns.take(LOOK_BACK).copied().collect())
 }
 
 async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
-    let filter = TurnFilter {
-        agent: Some(candidate.agent.clone()),
-        limit: LISTED,
-        ..TurnFilter::default()
-    };
-    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let listed = shared.list(&candidate.agent, LISTED).await?;
     let is_judged = |turn: &TurnSummary| turn.kind == TurnKind::Main && turn.score.is_some();
     let judged = listed.into_iter().filter(is_judged);
     Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
@@ -343,7 +316,7 @@ async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, Lo
     let (mut hints, mut n_failed) = (Vec::new(), 0);
     // A turn that was used twice counts once.
     for id in BTreeSet::from_iter(turns) {
-        let Some(turn) = shared.persist(|| shared.log.get(*id)).await? else {
+        let Some(turn) = shared.turn(*id).await? else {
             continue;
         };
         let is_failed = |turn: &Turn| {
@@ -360,7 +333,7 @@ async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, Lo
 
 /// Returns the hint that at least half of the failed turns carry, and at least two.
 fn shared_hint(hints: &[String], n_failed: usize) -> Option<String> {
-    let count = |hint: &String| hints.iter().filter(|it| *it == hint).count();
+    let count = |hint: &String| hints.iter().filter(|other| *other == hint).count();
     let most = hints.iter().max_by_key(|hint| count(hint))?;
     let n = count(most);
     (n >= HINTED && 2 * n >= n_failed).then(|| most.clone())

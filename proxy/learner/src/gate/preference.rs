@@ -32,7 +32,6 @@ const LEAST: f64 = -0.05;
 /// Two replies to one prompt, as ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PreferencePair {
-    /// The turn that failed.
     pub(crate) id: TurnId,
     pub(crate) prompt: Vec<u32>,
     pub(crate) accepted: Vec<u32>,
@@ -68,7 +67,7 @@ pub(super) async fn test(
     );
     let limit = GateLimit::at_least(LEAST);
     let bound = upper_bound(&gained.collect::<Vec<f64>>());
-    Ok(GateTest::of("preference", bound, limit, &unit))
+    Ok(GateTest::measured("preference", bound, limit, &unit))
 }
 
 async fn margins<'a>(
@@ -109,19 +108,19 @@ pub(crate) async fn pairs(
         let now = told.entry(adapter.map(str::to_owned)).or_insert_with(|| {
             let library = shared.library.as_ref();
             let lessons = library.map(|library| library.lessons_for(agent, "", adapter));
-            lessons.map_or_else(Vec::new, |it| it.where_answers(adapter).wish_ids.clone())
+            lessons.map_or_else(Vec::new, |k| k.where_answers(adapter).wish_ids.clone())
         });
         turn.served.wish_ids == *now
     };
-    let held_out = shared.persist(|| shared.log.in_state(agent, StateKind::HeldOut));
+    let held_out = shared.in_state(agent, StateKind::HeldOut);
     let (mut pairs, mut n_prompt) = (Vec::new(), 0);
     for id in held_out.await?.into_iter().rev().take(LOOK_BACK) {
-        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        let Some(turn) = shared.turn(id).await? else {
             continue;
         };
         let is_of_base = |turn: &Turn| {
             let tokens = turn.tokens.as_ref();
-            tokens.is_some_and(|tokens| BaseModel::of(tokens).may_be(base))
+            tokens.is_some_and(|tokens| BaseModel::of_tokens(tokens).may_be(base))
         };
         if score(&turn) != Some(Score::Bad) || !is_told_now(&turn) || !is_of_base(&turn) {
             continue;
@@ -151,6 +150,6 @@ fn pair(failed: Turn, accepted: Turn) -> Option<PreferencePair> {
     };
     let is_whole = [&pair.prompt, &pair.accepted, &pair.failed]
         .iter()
-        .all(|it| !it.is_empty());
+        .all(|ids| !ids.is_empty());
     is_whole.then_some(pair)
 }

@@ -1,12 +1,7 @@
-//! What adapters are asked: texts of our own, in files that a person can read.
-//!
-//! Checks whether an agent can use a reply: JSON alone, a tool call, a whole file.
-//!
-//! Measures what a model knows: asks the base model or a run the capability probes.
-//!
-//! Whether agents can still work with what a model writes: the tool prompts asked of the base model or of an adapter.
+//! What adapters are asked: texts of our own, in files that a person can read. The capability probes measure what a model
+//! knows; the tool prompts, whether agents can still work with what it writes: JSON alone, a tool call, a whole file.
 
-use std::{borrow::Borrow, collections::BTreeMap};
+use std::{borrow::Borrow, collections::BTreeMap, sync::LazyLock};
 
 use futures_util::{
     StreamExt as _, TryFutureExt as _, future::try_join_all, stream::FuturesUnordered,
@@ -31,20 +26,28 @@ const TOOL_PROMPTS: &str = include_str!("probes/tool_prompts.yaml");
 
 #[derive(Debug)]
 pub(crate) struct Probes {
-    /// Everyday questions, for what replies are like.
     pub(super) questions: Vec<String>,
-    /// For what is known.
     pub(crate) capability: Vec<CapabilityProbe>,
-    /// For what agents need.
     pub(super) tools: Vec<ToolPrompt>,
-    /// Of all their texts.
     pub(super) hash: String,
+}
+
+/// Why there are no probes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbesError {
+    #[error("the gate's probes {name} cannot be read: {source}")]
+    Unreadable {
+        name: &'static str,
+        source: Box<serde_saphyr::Error>,
+    },
+    #[error("the gate's probes are too few: {AT_ONCE} questions at least")]
+    TooFew,
 }
 
 /// One set of the everyday questions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ProbeSet<'a> {
-    pub(super) probes: &'a Probes,
+pub(super) struct ProbeSet {
+    pub(super) probes: &'static Probes,
     pub(super) set: usize,
 }
 
@@ -91,8 +94,13 @@ impl Probes {
     /// Those that the product ships.
     ///
     /// # Errors
-    /// In words; the tests see to it that there is none.
-    pub(crate) fn shipped() -> Result<Self, String> {
+    /// [`ProbesError`]; the tests see to it that there is none.
+    pub(crate) fn shipped() -> Result<&'static Self, &'static ProbesError> {
+        static SHIPPED: LazyLock<Result<Probes, ProbesError>> = LazyLock::new(Probes::read);
+        SHIPPED.as_ref()
+    }
+
+    fn read() -> Result<Self, ProbesError> {
         let probes = Self {
             questions: read("questions", QUESTIONS)?,
             capability: read("capability", CAPABILITY)?,
@@ -100,9 +108,7 @@ impl Probes {
             hash: hash(&[QUESTIONS, CAPABILITY, TOOL_PROMPTS]),
         };
         if probes.questions.len() < AT_ONCE || probes.capability.is_empty() {
-            return Err(format!(
-                "the gate's probes are too few: {AT_ONCE} questions at least"
-            ));
+            return Err(ProbesError::TooFew);
         }
         Ok(probes)
     }
@@ -121,8 +127,8 @@ impl Probes {
 
 // === impl ProbeSet ===
 
-impl<'a> ProbeSet<'a> {
-    pub(super) fn texts(self) -> &'a [String] {
+impl ProbeSet {
+    pub(super) fn texts(self) -> &'static [String] {
         self.probes.set(self.set)
     }
 }
@@ -132,8 +138,8 @@ impl<'a> ProbeSet<'a> {
 impl ToolPrompt {
     /// The conversation, up to where the assistant is to answer.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let earlier = self.earlier.iter().flat_map(|it| {
-            let (user, assistant) = (&it.user, &it.assistant);
+        let earlier = self.earlier.iter().flat_map(|exchange| {
+            let (user, assistant) = (&exchange.user, &exchange.assistant);
             [
                 user_says(user),
                 json!({"role": "assistant", "content": assistant}),
@@ -169,9 +175,14 @@ fn hash(texts: &[&str]) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> Result<Vec<T>, String> {
-    let probes = serde_saphyr::from_str(text);
-    probes.map_err(|error| format!("the gate's probes {name} cannot be read: {error}"))
+fn read<T: for<'de> Deserialize<'de>>(
+    name: &'static str,
+    text: &str,
+) -> Result<Vec<T>, ProbesError> {
+    serde_saphyr::from_str(text).map_err(|error| ProbesError::Unreadable {
+        name,
+        source: Box::new(error),
+    })
 }
 
 const FENCE: &str = "```";
@@ -187,7 +198,6 @@ pub(super) enum ProbeCheck {
     /// One code block that contains each of these texts.
     File {
         contains: Vec<String>,
-        /// Whether the block is JSON.
         #[serde(default)]
         json: bool,
     },
@@ -210,7 +220,7 @@ impl ProbeCheck {
             Self::Call { name } => match only_call(reply) {
                 Some(call) => {
                     call.name == *name
-                        && parameters(tools, name).is_some_and(|it| fit(&call.arguments, it))
+                        && parameters(tools, name).is_some_and(|s| fit(&call.arguments, s))
                 }
                 None => false,
             },
@@ -269,7 +279,6 @@ pub(super) struct CapabilityPrompt {
 pub(super) struct CapabilityScore {
     /// The number of right answers that were more probable than the wrong ones.
     pub(super) n_right: usize,
-    /// The mean difference, in nats per token.
     pub(super) margin: f64,
 }
 
@@ -300,7 +309,7 @@ pub(super) async fn capability(
     let pairs: Vec<ScoredPair<'_>> = asked.iter().flat_map(CapabilityPrompt::answers).collect();
     let scores = policy.score(by, &pairs, usize::MAX).await?;
     let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
-    Ok(CapabilityScore::of(&margins.collect::<Vec<f64>>()))
+    Ok(CapabilityScore::new(&margins.collect::<Vec<f64>>()))
 }
 
 // === impl CapabilityPrompt ===
@@ -316,7 +325,7 @@ impl CapabilityPrompt {
 // === impl CapabilityScore ===
 
 impl CapabilityScore {
-    fn of(margins: &[f64]) -> Self {
+    fn new(margins: &[f64]) -> Self {
         Self {
             n_right: margins.iter().filter(|margin| **margin > 0.0).count(),
             margin: mean(margins),
@@ -324,15 +333,11 @@ impl CapabilityScore {
     }
 }
 
-/// The seed of what is drawn greedily, where it decides nothing.
-const NO_SEED: u64 = 0;
-
 /// How a prompt was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ToolAnswer {
     /// So that an agent can work with it.
     pub(super) passed: bool,
-    /// With a call that nobody can carry out.
     pub(super) broke_call: bool,
 }
 
@@ -365,7 +370,7 @@ pub(super) async fn test(
     prompts: &[ToolPrompt],
     base: &[ToolAnswer],
 ) -> Result<Vec<GateTest>, BackendError> {
-    let least = base.iter().filter(|it| it.passed).count();
+    let least = base.iter().filter(|answer| answer.passed).count();
     let mut tally = ToolTally::default();
     for is_base in [true, false] {
         let asked = prompts.iter().zip(base);
@@ -393,8 +398,8 @@ pub(super) async fn test(
     let passed = GateLimit::at_least(least as f64);
     let unbroken = GateLimit::at_most(tally.broken_by_base as f64);
     Ok(vec![
-        GateTest::of("tools", tally.passed as f64, passed, &unit),
-        GateTest::of(
+        GateTest::measured("tools", tally.passed as f64, passed, &unit),
+        GateTest::measured(
             "broken_calls",
             tally.broken as f64,
             unbroken,
@@ -410,12 +415,8 @@ async fn ask(
 ) -> Result<ToolAnswer, BackendError> {
     let ids = policy.render(prompt.messages(), prompt.offered()).await?;
     let request = DrawRequest {
-        adapter,
-        prompt: &ids,
-        n: 1,
-        max_tokens: prompt.max_tokens,
         temperature: 0.0,
-        seed: NO_SEED,
+        ..DrawRequest::new(adapter, &ids, prompt.max_tokens)
     };
     let reply = policy.draw_one(request).await?.text;
     Ok(ToolAnswer {
@@ -550,7 +551,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_right_that_is_likelier_than_the_wrong_one() {
-        let CapabilityScore { n_right, margin } = CapabilityScore::of(&[0.5, -0.25, 0.0, 0.75]);
+        let CapabilityScore { n_right, margin } = CapabilityScore::new(&[0.5, -0.25, 0.0, 0.75]);
         assert_eq!(n_right, 2);
         assert!((margin - 0.25).abs() < 1e-9);
     }

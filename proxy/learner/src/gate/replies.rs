@@ -1,20 +1,12 @@
-//! What replies are like: those of the base model with an agent's wishes in its prompt, to which an adapter's are compared.
+//! What replies are like, and what is required of them.
 //!
-//! Seeds are fixed, so that what is made again is the same, and a set of 16 questions is asked when a step's turn comes to
-//! it: no start waits.
+//! The reference are the replies of the base model with an agent's wishes in its prompt. Seeds are fixed, so that what is
+//! made again is the same, and a set of 16 questions is asked when a step's turn comes to it: no start waits.
 //!
-//! Measures how well an adapter follows the wishes, on a scale from the base model without the wishes (0) to the
-//! reference (1).
-//!
-//! The price of a wish: what is required of replies, by how much of the wish the adapter keeps.
-//!
-//! A reply that does what is wished may be less relevant than a plain one, as the base model's own reply is when it is told
-//! the wish. Such a loss has to be paid for. An adapter that keeps nothing of the wish must be as good as the base model; one
-//! that keeps all of it, nearly as good as the reference; between them the requirement is on the straight line.
-//!
-//! What replies are like, held against what the reference's are like.
-//!
-//! Measures of a set of replies that need no model.
+//! A wish has a price. A reply that does what is wished may be less relevant than a plain one, as the base model's own reply
+//! is when it is told the wish. Such a loss has to be paid for: an adapter that keeps nothing of the wish must be as good as
+//! the base model; one that keeps all of it, nearly as good as the reference; between them the requirement is on the
+//! straight line. How much it keeps is measured on a scale from the base model without the wishes (0) to the reference (1).
 
 use std::{fmt::Write as _, iter};
 
@@ -30,11 +22,12 @@ use super::{
 use crate::{
     calls::mentions_call,
     formulas::{mean, median, standard_error},
-    policy::{self, By, DrawRequest, DrawnReply, PolicyModel, ScoredPair, distinct_share},
+    policy::{
+        self, By, DrawRequest, DrawnReply, PolicyModel, SERVED_TEMPERATURE, ScoredPair,
+        distinct_share,
+    },
 };
 
-/// As agents are served.
-pub(super) const TEMPERATURE: f64 = 0.7;
 /// Tokens of a reply. Not fewer: lengths are compared as well, and a reply that is cut has the
 /// length of the cut; 48 tokens are about 35 words, so that one of a few words is still 2.5 times shorter than one of a page.
 /// Not more: drawing is what a test costs.
@@ -60,7 +53,6 @@ pub(super) struct Prompts {
 pub(super) struct ReplyFigures {
     /// How much more the base expects them after their own questions than after others, in nat a token.
     pub(super) relevance: f64,
-    /// The standard error of that mean.
     pub(super) relevance_error: f64,
     /// How little the base expects them after their questions, in nat a token: with the wishes or without, whichever is less.
     pub(super) surprise: f64,
@@ -103,12 +95,8 @@ pub(super) async fn draw(
 ) -> Result<Vec<DrawnReply>, BackendError> {
     let draws = (SEED..).zip(prompts).map(|(seed, prompt)| {
         policy.draw_one(DrawRequest {
-            adapter,
-            prompt,
-            n: 1,
-            max_tokens: MAX_TOKENS,
-            temperature: TEMPERATURE,
             seed,
+            ..DrawRequest::new(adapter, prompt, MAX_TOKENS)
         })
     });
     try_join_all(draws).await
@@ -116,48 +104,7 @@ pub(super) async fn draw(
 
 /// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.
 pub(super) fn manner() -> String {
-    format!("{TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
-}
-
-/// What replies to these prompts are like, by the base model's judgement.
-pub(super) async fn measure(
-    policy: &PolicyModel,
-    prompts: &Prompts,
-    drawn: &[DrawnReply],
-) -> Result<ReplyFigures, BackendError> {
-    let mut replies = untold(policy, prompts, drawn).await?;
-    with_wishes(policy, prompts, drawn, &mut replies).await?;
-    Ok(replies)
-}
-
-/// The same without a look at them with the wishes, which costs as much again.
-pub(super) async fn untold(
-    policy: &PolicyModel,
-    prompts: &Prompts,
-    drawn: &[DrawnReply],
-) -> Result<ReplyFigures, BackendError> {
-    alone(policy, &prompts.said(drawn)).await
-}
-
-/// Looks at replies with the wishes too: whether the base expects them more then. Nothing where there are no wishes.
-pub(super) async fn with_wishes(
-    policy: &PolicyModel,
-    prompts: &Prompts,
-    drawn: &[DrawnReply],
-    replies: &mut ReplyFigures,
-) -> Result<(), BackendError> {
-    told(policy, &prompts.said(drawn), replies).await
-}
-
-/// How much more the base expects its own plain replies with the wishes than without; `surprise` is how little without.
-pub(super) async fn gain(
-    policy: &PolicyModel,
-    prompts: &Prompts,
-    drawn: &[DrawnReply],
-    surprise: f64,
-) -> Result<Option<f64>, BackendError> {
-    let expected = expected_told(policy, &prompts.said(drawn)).await?;
-    Ok(expected.map(|it| it + surprise))
+    format!("{SERVED_TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
 }
 
 /// A reply, and what it is held against.
@@ -166,76 +113,82 @@ pub(super) struct ScoredReply<'a> {
     pub(super) reply: &'a DrawnReply,
     /// What it was said to, without a wish.
     pub(super) own: &'a [u32],
-    /// Questions that it is no answer to.
     pub(super) others: Vec<&'a [u32]>,
     /// What it was said to, with the wishes; none where there are none.
     pub(super) told: Option<&'a [u32]>,
 }
 
 /// What replies are like, by the base model's judgement of each after its own prompts and after others.
-pub(super) async fn judge(
+pub(super) async fn measure(
     policy: &PolicyModel,
-    said: &[ScoredReply<'_>],
+    replies: &[ScoredReply<'_>],
 ) -> Result<ReplyFigures, BackendError> {
-    let mut replies = alone(policy, said).await?;
-    told(policy, said, &mut replies).await?;
-    Ok(replies)
+    let mut figures = alone(policy, replies).await?;
+    add_wishes(policy, replies, &mut figures).await?;
+    Ok(figures)
 }
 
-async fn told(
+/// Looks at replies with the wishes too, which costs as much again: whether the base expects them more then. Nothing where
+/// there are no wishes.
+pub(super) async fn add_wishes(
     policy: &PolicyModel,
-    said: &[ScoredReply<'_>],
-    replies: &mut ReplyFigures,
+    replies: &[ScoredReply<'_>],
+    figures: &mut ReplyFigures,
 ) -> Result<(), BackendError> {
-    if let Some(expected) = expected_told(policy, said).await? {
-        replies.gain = Some(expected + replies.surprise);
-        replies.surprise = replies.surprise.min(-expected);
+    if let Some(expected) = expected_told(policy, replies).await? {
+        figures.gain = Some(expected + figures.surprise);
+        figures.surprise = figures.surprise.min(-expected);
     }
     Ok(())
 }
 
 /// How much the replies are expected on average with the wishes; none where there are none.
-async fn expected_told(
+pub(super) async fn expected_told(
     policy: &PolicyModel,
-    said: &[ScoredReply<'_>],
+    replies: &[ScoredReply<'_>],
 ) -> Result<Option<f64>, BackendError> {
-    let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
-    let told: Vec<ScoredPair<'_>> = scored.filter_map(|it| Some(it.after(it.told?))).collect();
+    let scored = replies.iter().filter(|reply| reply.says_something());
+    let told: Vec<ScoredPair<'_>> = scored
+        .filter_map(|reply| Some(reply.after(reply.told?)))
+        .collect();
     if told.is_empty() {
         return Ok(None);
     }
-    Ok(Some(mean(
-        &policy.score(By::Base, &told, usize::MAX).await?,
-    )))
+    let expected = policy.score(By::Base, &told, usize::MAX).await?;
+    Ok(Some(mean(&expected)))
 }
 
 /// What replies are like after the questions alone: scored in one go, so that the server computes a question once for the
 /// replies that are held against it.
-async fn alone(
+pub(super) async fn alone(
     policy: &PolicyModel,
-    said: &[ScoredReply<'_>],
+    replies: &[ScoredReply<'_>],
 ) -> Result<ReplyFigures, BackendError> {
-    // One that said nothing has nothing to be scored, and none of what is measured so.
-    let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
-    let scored: Vec<&ScoredReply<'_>> = scored.collect();
-    let pairs = scored.iter().flat_map(|it| {
-        let others = it.others.iter().map(|other| it.after(other).cut(SCORED));
-        iter::once(it.after(it.own)).chain(others)
+    let scored: Vec<&ScoredReply<'_>> = replies
+        .iter()
+        .filter(|reply| reply.says_something())
+        .collect();
+    let pairs = scored.iter().flat_map(|reply| {
+        let others = reply
+            .others
+            .iter()
+            .map(|other| reply.after(other).cut(SCORED));
+        iter::once(reply.after(reply.own)).chain(others)
     });
     let pairs: Vec<ScoredPair<'_>> = pairs.collect();
     let scores = policy.logprobs(By::Base, &pairs).await?;
-    let mut scores = scores.iter();
+    let mut logprobs = scores.iter();
     let (mut relevances, mut expected) = (Vec::new(), Vec::new());
-    for it in scored {
-        let Some(own) = scores.next() else { break };
-        let others = scores.by_ref().take(it.others.len());
-        let others: Vec<f64> = others.map(|it| policy::mean(it)).collect();
+    for reply in scored {
+        let Some(own) = logprobs.next() else { break };
+        let others = logprobs.by_ref().take(reply.others.len());
+        let others: Vec<f64> = others.map(|ids| policy::mean(ids)).collect();
         let first = &own[..own.len().min(SCORED)];
         relevances.push(policy::relevance(policy::mean(first), &others));
         expected.push(policy::mean(own));
     }
-    relevances.resize(said.len(), 0.0);
-    let drawn: Vec<&DrawnReply> = said.iter().map(|it| it.reply).collect();
+    relevances.resize(replies.len(), 0.0);
+    let drawn: Vec<&DrawnReply> = replies.iter().map(|scored| scored.reply).collect();
     Ok(ReplyFigures {
         relevance: mean(&relevances),
         relevance_error: standard_error(&relevances),
@@ -253,6 +206,11 @@ async fn alone(
 // === impl ScoredReply ===
 
 impl<'a> ScoredReply<'a> {
+    /// One that said nothing has nothing to be scored, and none of what is measured so.
+    fn says_something(&self) -> bool {
+        !self.reply.ids.is_empty()
+    }
+
     /// The reply after a prompt.
     fn after(&self, prompt: &'a [u32]) -> ScoredPair<'a> {
         ScoredPair {
@@ -266,17 +224,17 @@ impl<'a> ScoredReply<'a> {
 
 impl Prompts {
     /// Replies to them, with what each is held against.
-    fn said<'a>(&'a self, drawn: &'a [DrawnReply]) -> Vec<ScoredReply<'a>> {
+    pub(super) fn with<'a>(&'a self, drawn: &'a [DrawnReply]) -> Vec<ScoredReply<'a>> {
         let other = |at: usize| self.plain.iter().cycle().nth(at).map(Vec::as_slice);
         let wished = |at: usize| self.wished.as_ref()?.get(at).map(Vec::as_slice);
-        let said = drawn.iter().zip(&self.plain).enumerate();
-        let said = said.map(|(at, (reply, own))| ScoredReply {
+        let both = drawn.iter().zip(&self.plain).enumerate();
+        both.map(|(at, (reply, own))| ScoredReply {
             reply,
             own,
             others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),
             told: wished(at),
-        });
-        said.collect()
+        })
+        .collect()
     }
 
     /// Those that the reference answers.
@@ -426,7 +384,7 @@ impl RequirementLine {
             None if self.always_passes(value) => (self.ends().0, "the more of both is asked"),
             None => (self.ends().1, "the less of both is asked"),
         };
-        let mut test = GateTest::of(
+        let mut test = GateTest::measured(
             self.name,
             value,
             GateLimit {
@@ -529,26 +487,26 @@ pub(super) fn compare(
     vec![
         lines.relevance.test(own.relevance, kept),
         lines.fluency.test(own.surprise, kept),
-        GateTest::of(
+        GateTest::measured(
             "short",
             own.short,
             GateLimit::at_most(short),
             "of the replies have under 3 words",
         ),
-        GateTest::of(
+        GateTest::measured(
             "distinct",
             own.distinct,
             GateLimit::at_least(distinct),
             "of the 4-grams are distinct",
         ),
-        GateTest::of("length", own.words, length, "words at the median"),
-        GateTest::of(
+        GateTest::measured("length", own.words, length, "words at the median"),
+        GateTest::measured(
             "questions",
             own.asking,
             GateLimit::at_most(asking),
             "of the replies ask back in place of an answer",
         ),
-        GateTest::of(
+        GateTest::measured(
             "calls",
             own.calling,
             GateLimit::at_most(calling),
@@ -687,7 +645,7 @@ mod tests {
         let test = lines.relevance.test(own.relevance, Some(&kept(0.0)));
         let why = "relevance 0.87 nat a token, at least 1.22 (between 1.22, for nothing of the wish, where the base model has 1.50, and 0.50, for all of it, where the reference has 0.63: it keeps 0.00)";
         assert_eq!((test.passed, test.why.as_str()), (Some(false), why));
-        assert_eq!(test.limit.map(|it| (it * 1e3).round()), Some(1220.0));
+        assert_eq!(test.limit.map(|limit| (limit * 1e3).round()), Some(1220.0));
     }
 
     #[test]
@@ -816,70 +774,47 @@ mod tests {
 
     #[test]
     fn each_kind_of_ruin_fails_its_own_test() {
-        let ruins = [
+        type Ruin = fn(&mut ReplyFigures);
+        let ruins: [(Ruin, &str); 8] = [
             (
-                ReplyFigures {
-                    relevance: 0.1,
-                    ..REFERENCE
-                },
+                |own| own.relevance = 0.1,
                 "relevance 0.10 nat a token, at least 1.18 (",
             ),
             (
-                ReplyFigures {
-                    surprise: 1.7,
-                    ..REFERENCE
-                },
+                |own| own.surprise = 1.7,
                 "fluency 1.70 nat a token of surprise, at most 1.60 (",
             ),
             (
-                ReplyFigures {
-                    short: 1.0 / 16.0,
-                    ..REFERENCE
-                },
+                |own| own.short = 0.0625,
                 "short 0.06 of the replies have under 3 words, at most 0.02",
             ),
             (
-                ReplyFigures {
-                    distinct: 0.6,
-                    ..REFERENCE
-                },
+                |own| own.distinct = 0.6,
                 "distinct 0.60 of the 4-grams are distinct, at least 0.72",
             ),
             (
-                ReplyFigures {
-                    words: 6.0,
-                    ..REFERENCE
-                },
+                |own| own.words = 6.0,
                 "length 6.00 words at the median, at least 7.60",
             ),
             (
-                ReplyFigures {
-                    words: 130.0,
-                    ..REFERENCE
-                },
+                |own| own.words = 130.0,
                 "length 130.00 words at the median, at most 117.50",
             ),
             (
-                ReplyFigures {
-                    asking: 0.125,
-                    ..REFERENCE
-                },
+                |own| own.asking = 0.125,
                 "questions 0.12 of the replies ask back in place of an answer, at most 0.06",
             ),
             (
-                ReplyFigures {
-                    calling: 1.0 / 16.0,
-                    ..REFERENCE
-                },
+                |own| own.calling = 0.0625,
                 "calls 0.06 of the replies call a tool where none was offered, at most 0.00",
             ),
         ];
-        for (own, why) in ruins {
+        for (ruin, why) in ruins {
+            let mut own = REFERENCE;
+            ruin(&mut own);
             let failed = failed(own, 1.0);
-            assert!(
-                failed.len() == 1 && failed[0].starts_with(why),
-                "{failed:?}"
-            );
+            let is_alone = failed.len() == 1 && failed[0].starts_with(why);
+            assert!(is_alone, "{failed:?}");
         }
         let no_number = ReplyFigures {
             relevance: f64::NAN,
@@ -889,31 +824,22 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_one_word_may_have_it() {
+    fn a_wish_for_one_word_or_for_questions_may_have_them() {
         let one_word = ReplyFigures {
             short: 0.9,
             words: 1.0,
             distinct: 1.0,
             ..REFERENCE
         };
-        let tests = tests(one_word, one_word, PLAIN, 1.0);
-        assert!(
-            tests.iter().all(|test| test.passed == Some(true)),
-            "{tests:?}"
-        );
-    }
-
-    #[test]
-    fn a_wish_for_questions_may_have_them() {
         let asks = ReplyFigures {
             asking: 0.5,
             ..REFERENCE
         };
-        let tests = tests(asks, asks, PLAIN, 1.0);
-        assert!(
-            tests.iter().all(|test| test.passed == Some(true)),
-            "{tests:?}"
-        );
+        for figures in [one_word, asks] {
+            let tests = tests(figures, figures, PLAIN, 1.0);
+            let all_pass = tests.iter().all(|test| test.passed == Some(true));
+            assert!(all_pass, "{tests:?}");
+        }
     }
 
     #[test]

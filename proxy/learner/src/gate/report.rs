@@ -109,7 +109,7 @@ impl GateReport {
 
 impl GateTest {
     /// A number against its limit; `unit` follows the number in the words.
-    pub(super) fn of(name: &str, value: f64, limit: GateLimit, unit: &str) -> Self {
+    pub(super) fn measured(name: &str, value: f64, limit: GateLimit, unit: &str) -> Self {
         let GateLimit {
             bound,
             value: limit,
@@ -152,18 +152,18 @@ mod tests {
 
     #[test]
     fn a_test_says_its_numbers_and_a_report_what_failed() {
-        let low = GateTest::of(
+        let low = GateTest::measured(
             "relevance",
             0.31,
             GateLimit::at_least(0.5),
             "of the reference's",
         );
         assert_eq!(low.why, "relevance 0.31 of the reference's, at least 0.50");
-        let high = GateTest::of("fluency", 1.6, GateLimit::at_most(1.6), "");
+        let high = GateTest::measured("fluency", 1.6, GateLimit::at_most(1.6), "");
         assert_eq!(high.passed, Some(true));
         // What is no number passes nothing.
         for bound in [Bound::AtLeast, Bound::AtMost] {
-            let test = GateTest::of("fluency", f64::NAN, GateLimit { bound, value: 1.0 }, "");
+            let test = GateTest::measured("fluency", f64::NAN, GateLimit { bound, value: 1.0 }, "");
             assert_eq!(test.passed, Some(false));
         }
         let skipped = GateTest::skipped("preference", "no pairs yet");

@@ -3,12 +3,8 @@
 //! The gate looks at an adapter once, with questions of ours; its owner looks at it all day. Verdicts on replies and on turns
 //! that call tools are watched apart ([`change_point`]): tools fail for reasons of their own.
 //!
-//! The verdicts on what an agent was served with, in the order of time.
-//!
-//! Detects whether an agent's verdicts got worse, by Page's cumulative sum (E. S. Page, Continuous inspection schemes,
-//! 1954) over good and bad verdicts.
-//!
-//! The sum adds the log-likelihood ratios of *worse* to *as before*, and never falls below 0; the change is assumed to
+//! A change is detected by Page's cumulative sum (E. S. Page, Continuous inspection schemes, 1954) over good and bad
+//! verdicts in the order of time. The sum adds the log-likelihood ratios of *worse* to *as before*, and never falls below 0; the change is assumed to
 //! be where the sum last left 0. The earlier share of bad verdicts is not known in advance, so it is estimated from the
 //! verdicts before that point, and a little higher than they show, because a short run of good verdicts is no reliable
 //! level.
@@ -17,7 +13,7 @@ use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, BackendError};
-use metaclaw_turns::{LogError, Step, StepOutcome, TurnFilter, TurnKind, TurnSummary};
+use metaclaw_turns::{LogError, Step, StepOutcome, TurnKind, TurnSummary};
 
 use crate::{
     sample::{POLICY_UPSTREAM, is_tool_turn},
@@ -32,7 +28,6 @@ pub(crate) struct Regression {
     behind: Vec<Step>,
     /// The place among them of the one that made verdicts worse.
     culprit: usize,
-    /// The numbers in words.
     why: String,
 }
 
@@ -41,9 +36,8 @@ pub(crate) struct Regression {
 /// # Errors
 /// The log's.
 pub(crate) async fn seen(shared: &Shared, agent: &AgentId) -> Result<VerdictsSeen, LogError> {
-    let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
     Ok(VerdictsSeen {
-        n_judged: funnel.judged,
+        n_judged: shared.n_judged(agent).await?,
         n_changed: shared.n_changed_verdicts(),
     })
 }
@@ -57,11 +51,10 @@ pub(crate) async fn regression(
     agent: &AgentId,
     history: &mut VerdictHistory,
 ) -> Result<Option<Regression>, LogError> {
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let Some((_, serving)) = serving.into_iter().find(|(whose, _)| whose == agent) else {
+    let Some(serving) = shared.serving(agent).await? else {
         return Ok(None);
     };
-    let steps = shared.persist(|| shared.log.steps(agent)).await?;
+    let steps = shared.steps(agent).await?;
     let behind = behind(&steps, &serving);
     let kinds = verdicts(shared, agent, &steps, history).await?;
     for (verdicts, of) in kinds.iter().zip(["replies", "turns that call tools"]) {
@@ -83,7 +76,7 @@ fn behind<'s>(steps: &'s [Step], adapter: &str) -> Vec<&'s Step> {
     let mut name = Some(adapter);
     // Parents are older than their children; what is written otherwise ends here.
     while let Some(step) =
-        name.and_then(|name| steps.iter().find(|it| adapter_of(it) == Some(name)))
+        name.and_then(|name| steps.iter().find(|step| adapter_of(step) == Some(name)))
         && behind.len() < steps.len()
     {
         behind.push(step);
@@ -103,7 +96,7 @@ pub(crate) fn taken_back(steps: &[Step]) -> Option<WasTakenBack> {
             at_ms: taken_back.at_ms,
         })
     });
-    let last = told.max_by_key(|it| it.at_ms)?;
+    let last = told.max_by_key(|told| told.at_ms)?;
     let since = |step: &Step| adapter_of(step).is_some() && step.taken_ms > last.at_ms;
     (!steps.iter().any(since)).then_some(last)
 }
@@ -118,12 +111,12 @@ fn adapter_of(step: &Step) -> Option<&str> {
 /// Which of the steps behind what serves made verdicts worse, and the numbers in words. Where they got worse under the base
 /// model, or under what is not in the weights any more, none did.
 fn culprit(verdicts: &[JudgedReply], of: &str, behind: &[&Step]) -> Option<(usize, String)> {
-    let are_bad: Vec<bool> = verdicts.iter().map(|it| it.is_bad).collect();
+    let are_bad: Vec<bool> = verdicts.iter().map(|verdict| verdict.is_bad).collect();
     let at = change_point(&are_bad)?;
     let adapter = verdicts.get(at)?.adapter.as_deref()?;
     let culprit = behind
         .iter()
-        .position(|it| adapter_of(it) == Some(adapter))?;
+        .position(|step| adapter_of(step) == Some(adapter))?;
     let n_bad = |some: &[bool]| some.iter().filter(|is_bad| **is_bad).count();
     let (before, since) = are_bad.split_at(at);
     let why = format!(
@@ -198,7 +191,6 @@ pub(crate) struct VerdictHistory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VerdictsSeen {
     pub(crate) n_judged: u64,
-    /// How many were changed afterwards.
     pub(crate) n_changed: u64,
 }
 
@@ -220,27 +212,21 @@ pub(crate) async fn verdicts(
 ) -> Result<[Vec<JudgedReply>; 2], LogError> {
     let choice = shared.persist(|| shared.log.choice(agent)).await?;
     let chosen = steps.iter().filter_map(|step| step.begun.choice_ms);
-    let settled_ms = chosen.chain(choice.map(|it| it.at_ms)).max();
-    let filter = TurnFilter {
-        agent: Some(agent.clone()),
-        limit: LISTED,
-        ..TurnFilter::default()
-    };
-    let mut listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let settled_ms = chosen.chain(choice.map(|choice| choice.at_ms)).max();
+    let mut listed = shared.list(agent, LISTED).await?;
     listed.retain(|turn| {
         turn.kind == TurnKind::Main
             && turn.upstream == POLICY_UPSTREAM
             && settled_ms.is_none_or(|ms| turn.started_ms > ms)
     });
     listed.sort_by_key(|turn| turn.ended_ms);
-    let judged = listed.iter().filter_map(judged);
-    let judged: Vec<(TurnId, JudgedReply)> = judged.collect();
+    let judged: Vec<(TurnId, JudgedReply)> = listed.iter().filter_map(judged).collect();
     let (mut kinds, mut tools) = ([Vec::new(), Vec::new()], BTreeMap::new());
     for (id, judged) in judged.into_iter().rev().take(WATCHED).rev() {
         let is_tool = if let Some(known) = watched.tools.get(&id) {
             *known
         } else {
-            let turn = shared.persist(|| shared.log.get(id)).await?;
+            let turn = shared.turn(id).await?;
             turn.is_some_and(|turn| is_tool_turn(&turn))
         };
         tools.insert(id, is_tool);
@@ -305,7 +291,6 @@ struct Chart {
     /// What a bad verdict adds, and what a good one adds (below 0).
     bad: f64,
     good: f64,
-    /// The sum at which the alarm is raised.
     limit: f64,
 }
 

@@ -178,9 +178,9 @@ impl Voters<'_> {
                 return Ok(votes);
             }
             let turn = answers.len();
-            let before = (0..turn).filter(|it| it % self.count() == turn % self.count());
+            let before = (0..turn).filter(|earlier| earlier % self.count() == turn % self.count());
             let failed = before
-                .filter_map(|it| answers[it].as_ref().err())
+                .filter_map(|before| answers[before].as_ref().err())
                 .next_back();
             let answer = match failed.cloned() {
                 Some(failed) => Err(failed),

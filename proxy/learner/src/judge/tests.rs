@@ -181,8 +181,7 @@ struct Voter {
 impl Ask for Voter {
     fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         *self.n_asked.lock().unwrap() += 1;
-        let answer = self.answer.map(str::to_owned);
-        let answer = answer.ok_or_else(|| AskFailed {
+        let answer = self.answer.map(str::to_owned).ok_or_else(|| AskFailed {
             why: format!("{} is down", self.name),
         });
         Box::pin(async move { answer })
@@ -226,10 +225,10 @@ async fn voted(
     let verdict = judge.verdict(&case, price).await;
     let told = verdict.map_err(|failed| failed.why).map(|verdict| {
         let verdict = verdict.unwrap();
-        let names = verdict.votes.iter().filter_map(|it| it.model.as_deref());
+        let names = verdict.votes.iter().filter_map(|v| v.model.as_deref());
         (verdict.score.into(), names.collect())
     });
-    let asked = voters.iter().map(|it| *it.n_asked.lock().unwrap());
+    let asked = voters.iter().map(|voter| *voter.n_asked.lock().unwrap());
     (told, asked.collect())
 }
 

@@ -1,10 +1,5 @@
-//! The base model that ids, adapters and checkpoints belong to.
-//!
-//! The numbers that a step measured, and the statistics of its samples, as its checkpoint's manifest keeps them.
-//!
-//! Records how a checkpoint was made, so that it can be made again.
-//!
-//! The name of a checkpoint, and its manifest.
+//! What a checkpoint is called, and what its manifest says: its base model, the numbers that the step measured, the
+//! statistics of its samples, and how it was made, so that it can be made again.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -39,7 +34,7 @@ pub(crate) struct BaseModel {
 
 impl BaseModel {
     /// Returns the model that sampled these ids.
-    pub(crate) fn of(tokens: &Tokens) -> Self {
+    pub(crate) fn of_tokens(tokens: &Tokens) -> Self {
         Self {
             name: tokens.base.clone(),
             fingerprint: tokens.base_fingerprint.clone(),
@@ -195,14 +190,14 @@ impl BatchStats {
 // === impl Spread ===
 
 impl Spread {
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn new(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
         if values.is_empty() {
             return Self::default();
         }
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
-        let square = values.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / n;
+        let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
         Self {
             n: values.len(),
             mean,
@@ -220,7 +215,6 @@ pub(crate) struct Provenance {
     /// The commit of the build, or `None` if it was not built in a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
-    /// The seed of the initial weights of its lineage.
     pub(crate) seed: u64,
     /// The replay that made it, or `None` for a step during normal use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -236,7 +230,6 @@ pub(crate) struct Provenance {
 /// A replay, as its checkpoints record it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Replayed {
-    /// The name that the owner gave it.
     pub(crate) name: String,
     /// The seed of the initial weights if one was chosen, or `None` for the lineage's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -250,7 +243,6 @@ pub(crate) struct Replayed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DataSetUse {
     pub(crate) file: String,
-    /// The hash of the files, in hexadecimal.
     pub(crate) hash: String,
     pub(crate) n_rows: usize,
     pub(crate) n_held_out: usize,
@@ -260,7 +252,6 @@ pub(crate) struct DataSetUse {
     /// The loss on the held-out rows before the first epoch; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_out_before: Option<f64>,
-    /// The same after this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_out_loss: Option<f64>,
     /// The checkpoint that the first epoch started from; `None` for the base model.
@@ -300,10 +291,8 @@ pub(crate) struct CheckpointManifest {
     pub(crate) parent: Option<CheckpointName>,
     /// The shape of the adapter; an adapter of another shape cannot continue it.
     pub(crate) shape: Shape,
-    /// What the step measured.
     #[serde(default)]
     pub(crate) numbers: Numbers,
-    /// Statistics of its samples.
     #[serde(default)]
     pub(crate) batch: BatchStats,
     /// The scores of its turns when the step used them.
@@ -328,7 +317,6 @@ pub(crate) struct Shape {
 #[derive(Debug, Clone)]
 pub(crate) struct KnownCheckpoint {
     pub(crate) name: CheckpointName,
-    /// The number of optimiser steps in it.
     pub(crate) steps: u64,
     /// The hash of its adapter's content, if the server reports one.
     pub(crate) sha256: Option<String>,
@@ -430,11 +418,11 @@ mod tests {
 
     #[test]
     fn a_spread_is_that_of_all_and_none_is_zero() {
-        let spread = Spread::of([1.0, -1.0, -1.0, 1.0]);
+        let spread = Spread::new([1.0, -1.0, -1.0, 1.0]);
         assert_eq!((spread.n, spread.mean, spread.std), (4, 0.0, 1.0));
         assert_eq!((spread.min, spread.max), (-1.0, 1.0));
-        assert_eq!(Spread::of([]), Spread::default());
-        assert!(Spread::of([0.3]).std.abs() < 1e-12);
+        assert_eq!(Spread::new([]), Spread::default());
+        assert!(Spread::new([0.3]).std.abs() < 1e-12);
     }
 
     #[test]

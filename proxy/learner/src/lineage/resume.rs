@@ -23,7 +23,6 @@ const DIGITS: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResumePoint {
     pub(crate) lineage: String,
-    /// Steps that the lineage has.
     pub(crate) n: u64,
     /// Optimiser steps behind it, those of the lineages before among them.
     pub(crate) steps: u64,
@@ -45,9 +44,7 @@ pub(crate) struct Resumed {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) agent: AgentId,
-    /// The step's number in its lineage.
     pub(crate) n: u64,
-    /// What it learned from.
     pub(crate) turns: Vec<TurnId>,
     pub(crate) adapter: AdapterName,
     pub(crate) checkpoint: CheckpointName,
@@ -113,7 +110,7 @@ impl Resumed {
             point.steps = found.map_or(0, |found| found.steps);
             point.checkpoint = match known {
                 Some(_) => found.map(|found| found.name.clone()),
-                None => chosen.parse().ok().filter(|it| !wanted.unfit.contains(it)),
+                None => chosen.parse().ok().filter(|n| !wanted.unfit.contains(n)),
             };
             if point.checkpoint.is_none() {
                 lost = Some(wanted.why_not(known.unwrap_or_default(), chosen));
@@ -129,7 +126,7 @@ impl Resumed {
     /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
     /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
     /// the one before it is looked at, and where none can be, the next step starts from nothing.
-    pub(crate) fn of(
+    pub(crate) fn from_checkpoints(
         steps: &[Step],
         checkpoints: &[KnownCheckpoint],
         wanted: WantedStart<'_>,
@@ -187,7 +184,7 @@ impl WantedStart<'_> {
     /// The checkpoint of this name, if a step of the shape can start from it.
     fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
-        known.find(|it| it.name.as_str() == name && self.takes(it))
+        known.find(|known| known.name.as_str() == name && self.takes(known))
     }
 
     fn takes(self, known: &KnownCheckpoint) -> bool {
@@ -196,7 +193,7 @@ impl WantedStart<'_> {
 
     /// Why a checkpoint is not started from.
     fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
-        match known.iter().find(|it| it.name.as_str() == name) {
+        match known.iter().find(|c| c.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
                 self.shape.change_from(&known.manifest.shape)
             }
@@ -234,7 +231,7 @@ impl<'a> CheckpointLine<'a> {
                 return Some(known);
             }
             let of_log = step.and_then(|step| step.begun.parent.as_deref());
-            let listed = self.checkpoints.iter().find(|it| it.name.as_str() == name);
+            let listed = self.checkpoints.iter().find(|c| c.name.as_str() == name);
             let listed = listed.and_then(|known| known.manifest.parent.as_ref());
             at = of_log.or_else(|| listed.map(CheckpointName::as_str));
         }
@@ -245,7 +242,7 @@ impl<'a> CheckpointLine<'a> {
     fn is_ahead(&self, newest: &Step) -> bool {
         let own = &newest.begun;
         let mut ahead = self.checkpoints.iter().map(|known| &known.manifest);
-        ahead.any(|it| it.agent == own.agent && it.lineage == own.lineage && it.n > own.n)
+        ahead.any(|o| o.agent == own.agent && o.lineage == own.lineage && o.n > own.n)
     }
 }
 
@@ -272,7 +269,6 @@ pub(super) fn trained_as(step: &Step) -> Option<&str> {
 /// they would have the same effect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ancestry {
-    /// The lineage and number of each step.
     steps: BTreeSet<(String, u64)>,
     /// The steps that were made before the owner last chose an earlier adapter, and are not in the weights.
     undone: BTreeSet<(String, u64)>,
@@ -282,11 +278,11 @@ pub(crate) struct Ancestry {
 
 impl Ancestry {
     /// Builds the ancestry from an agent's steps in the log.
-    pub(crate) fn of(steps: &[Step], point: &ResumePoint) -> Self {
-        let trained = steps
+    pub(crate) fn new(steps: &[Step], point: &ResumePoint) -> Self {
+        let trained: BTreeMap<&str, &Step> = steps
             .iter()
-            .filter_map(|step| Some((trained_as(step)?, step)));
-        let trained: BTreeMap<&str, &Step> = trained.collect();
+            .filter_map(|step| Some((trained_as(step)?, step)))
+            .collect();
         let mut ancestry = Self::default();
         let mut chosen_ms = point.choice_ms;
         let mut at = point.checkpoint.as_ref().map(CheckpointName::as_str);
@@ -304,7 +300,7 @@ impl Ancestry {
         ancestry.undone = trained
             .values()
             .filter(is_undone)
-            .map(|it| key(it))
+            .map(|used| key(used))
             .collect();
         ancestry
     }
@@ -316,12 +312,12 @@ impl Ancestry {
 
     /// Returns how often a turn was used in the weights.
     pub(crate) fn n_uses(&self, turn: &Turn) -> usize {
-        turn.uses.iter().filter(|it| has(&self.steps, it)).count()
+        turn.uses.iter().filter(|u| has(&self.steps, u)).count()
     }
 
     /// Returns whether the owner undid every use of a turn; a turn in the chosen weights may be used again.
     pub(crate) fn is_undone(&self, turn: &Turn) -> bool {
-        self.n_uses(turn) == 0 && turn.uses.iter().any(|it| has(&self.undone, it))
+        self.n_uses(turn) == 0 && turn.uses.iter().any(|used| has(&self.undone, used))
     }
 
     /// Returns the last number of each other lineage that is in the weights.
@@ -410,7 +406,7 @@ mod ancestry_tests {
             step("a", 3, Some("a-2"), 3, None),
             step("b", 1, Some("a-2"), 4, None),
         ];
-        let ancestry = Ancestry::of(&steps, &at("c", "b-1", None));
+        let ancestry = Ancestry::new(&steps, &at("c", "b-1", None));
         assert_eq!(ancestry.others("c"), [used("a", 2), used("b", 1)]);
         assert_eq!(ancestry.others("b"), [used("a", 2)]);
         assert!(!has(&ancestry.steps, &used("a", 3)), "it did not serve");
@@ -427,12 +423,12 @@ mod ancestry_tests {
         ];
         // This holds while the choice is current, and after a step has continued from it.
         for point in [at("b", "a-1", Some(4)), at("b", "b-1", None)] {
-            let ancestry = Ancestry::of(&steps[..3], &point);
+            let ancestry = Ancestry::new(&steps[..3], &point);
             assert!(has(&ancestry.undone, &used("a", 2)), "{point:?}");
             assert!(!has(&ancestry.undone, &used("a", 1)), "{point:?}");
         }
         // If a step after the choice never served, that does not count as a choice of the owner's.
-        let ancestry = Ancestry::of(&steps, &at("c", "b-1", None));
+        let ancestry = Ancestry::new(&steps, &at("c", "b-1", None));
         assert!(!has(&ancestry.undone, &used("b", 2)));
     }
 }

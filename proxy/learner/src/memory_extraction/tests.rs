@@ -78,11 +78,11 @@ impl MemoryWorld {
     }
 
     async fn talk(&self, session: &str, owner: &[&str]) {
-        let talk = owner
+        let talk: Vec<Said> = owner
             .iter()
             .zip(1..)
-            .map(|(text, mark)| said(text, "Noted.", mark));
-        let talk: Vec<Said> = talk.collect();
+            .map(|(text, mark)| said(text, "Noted.", mark))
+            .collect();
         append(&self.log, &World::default(), session, &talk).await;
     }
 
@@ -93,12 +93,12 @@ impl MemoryWorld {
 
     fn contents(&self) -> Vec<String> {
         let all = self.memory.list(None, None).unwrap().into_iter();
-        all.filter(Memory::is_active).map(|it| it.content).collect()
+        all.filter(Memory::is_active).map(|m| m.content).collect()
     }
 
     fn n_waiting(&self) -> usize {
         let sessions = self.memory.buffered(|_| true).unwrap();
-        sessions.iter().map(|it| it.turns.len()).sum()
+        sessions.iter().map(|session| session.turns.len()).sum()
     }
 
     async fn end(self) {
@@ -127,13 +127,13 @@ async fn a_model_is_asked_once_for_several_messages_and_sees_only_the_owners() {
         "And a blue-green one?",
     ];
     world.talk("a", &talk[..2]).await;
-    world.until(|it| it.n_waiting() == 2).await;
+    world.until(|world| world.n_waiting() == 2).await;
     assert!(
         world.model.asked.lock().unwrap().is_empty(),
         "it waits for more"
     );
     world.talk("b", &talk).await;
-    world.until(|it| it.contents().len() == 1).await;
+    world.until(|world| world.contents().len() == 1).await;
     assert_eq!(world.contents(), ["we deploy with Nomad since May"]);
     let asked = world.model.asked.lock().unwrap()[0].clone();
     assert!(
@@ -162,7 +162,7 @@ async fn rules_find_plain_facts_where_no_model_answers() {
         .talk("a", &["My name is Anna. What is rain?", "Is my name Otto?"])
         .await;
     world
-        .until(|it| it.n_waiting() == 0 && !it.contents().is_empty())
+        .until(|world| world.n_waiting() == 0 && !world.contents().is_empty())
         .await;
     assert_eq!(world.contents(), ["My name is Anna."]);
     world.end().await;
@@ -177,12 +177,12 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     let world = MemoryWorld::new(config, Ok("none")).await;
     world.talk("a", &["My dog is called Rex."]).await;
     world.talk("b", &["My name is Anna."]).await;
-    world.until(|it| it.n_waiting() == 2).await;
+    world.until(|world| world.n_waiting() == 2).await;
     assert!(world.model.asked.lock().unwrap().is_empty());
     let b: SessionId = "b".parse().unwrap();
     let read = world
         .learner
-        .ingest(Box::new(move |it| it.session == b))
+        .ingest(Box::new(move |turn| turn.session == b))
         .await
         .unwrap();
     assert_eq!(read.len(), 1);
@@ -194,7 +194,7 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     assert!(
         world
             .learner
-            .ingest(Box::new(|it| it.scope == MemoryScope::new("x")))
+            .ingest(Box::new(|turn| turn.scope == MemoryScope::new("x")))
             .await
             .unwrap()
             .is_empty()
@@ -265,7 +265,7 @@ async fn what_was_not_read_yet_is_read_after_a_restart() {
     ingest_silent(&shared, &after).await.unwrap();
     let all = after.list(None, None).unwrap();
     assert_eq!(
-        all.iter().map(|it| it.content.as_str()).collect::<Vec<_>>(),
+        all.iter().map(|m| m.content.as_str()).collect::<Vec<_>>(),
         ["I live in Rome."]
     );
     assert!(after.buffered(|_| true).unwrap().is_empty());

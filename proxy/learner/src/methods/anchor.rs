@@ -65,7 +65,7 @@ async fn refresh(
     examples: &mut [Example],
     policy: LogprobClient<'_>,
 ) -> Result<Option<f64>, BackendError> {
-    let terms = examples.iter().filter_map(|it| match &it.state {
+    let terms = examples.iter().filter_map(|example| match &example.state {
         Some(ExampleState::Anchor(term)) => Some(term.clone()),
         Some(ExampleState::Distil(_) | ExampleState::Surrogate(_)) | None => None,
     });
@@ -95,7 +95,7 @@ impl AnchorTerm {
     /// # Errors
     /// Returns [`DatumError`] if there is nothing to predict.
     fn query(&self) -> Result<LogprobQuery, DatumError> {
-        LogprobQuery::of(&self.reply.prompt, &self.reply.ids, &self.reply.likely)
+        LogprobQuery::for_ids(&self.reply.prompt, &self.reply.ids, &self.reply.likely)
     }
 
     /// Returns the divergence of the student from the base, and the cross_entropy with the same gradient.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(parts.target_tokens.values(), [0, 0, 4, 6, 5, 7]);
         let weights = parts.weights.as_ref().unwrap().values();
         assert!(
-            weights[..4].iter().all(|it| it.abs() < 1e-5),
+            weights[..4].iter().all(|weight| weight.abs() < 1e-5),
             "where both agree: {weights:?}"
         );
         assert!(weights[4] < 0.0 && weights[5] > 0.0, "{weights:?}");

@@ -130,7 +130,6 @@ pub(crate) struct Objective {
     pub(crate) policy_loss: PolicyLoss,
     /// The loss for rollouts, which does not depend on `rl.method`.
     pub(crate) rollout_loss: PolicyLoss,
-    /// Bounds of the ratio in hybrid and opd.
     pub(crate) clip: RatioClip,
 }
 
@@ -370,7 +369,7 @@ fn answers(
         let n_lists = if top_k == 0 { 0 } else { *rows };
         let of_lists = |lengths: &mut dyn Iterator<Item = usize>| {
             let lengths: Vec<usize> = lengths.collect();
-            lengths.len() == n_lists && lengths.iter().all(|it| *it == top_k)
+            lengths.len() == n_lists && lengths.iter().all(|length| *length == top_k)
         };
         answer.logprobs.len() == rows * width
             && of_lists(&mut answer.ids.iter().map(Vec::len))
@@ -420,7 +419,7 @@ mod tests {
         let topk_ids: Vec<Vec<Vec<u32>>> = ids.collect();
         let zeros = |it: &Vec<Vec<u32>>| it.iter().map(|it| vec![0.0; it.len()]).collect();
         ForwardReply {
-            logprobs: logprobs.iter().map(|it| it.to_vec()).collect(),
+            logprobs: logprobs.iter().map(|logprob| logprob.to_vec()).collect(),
             topk_logprobs: topk_ids.iter().map(zeros).collect(),
             topk_ids,
         }

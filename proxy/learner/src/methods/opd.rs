@@ -40,7 +40,7 @@ impl Method for Opd {
     }
 
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
-        let with_hints = batch.pushed().filter(|it| !it.hinted.is_empty());
+        let with_hints = batch.pushed().filter(|sample| !sample.hinted.is_empty());
         hinted::group(&Self, with_hints, objective, None)
     }
 

@@ -48,7 +48,6 @@ struct RecorderInner {
     to: Vec<ReportTo>,
     /// Who is told of each step at once, if anybody is.
     live: Option<LiveRun>,
-    /// What is open for TensorBoard, by run.
     files: Mutex<BTreeMap<PathBuf, EventFile>>,
 }
 
@@ -181,7 +180,6 @@ pub struct StepFigures {
     /// The number of optimiser steps in the weights, including this one.
     pub step: u64,
     pub agent: String,
-    /// The figures by the names of docs/operating/metrics.md.
     #[serde(flatten)]
     values: BTreeMap<String, Value>,
 }
@@ -224,8 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_step_is_a_line_and_an_event() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("learning");
+        let dir = tempfile::tempdir().unwrap().path().join("learning");
         let recorder = Recorder::new(dir.clone(), &[ReportTo::Jsonl, ReportTo::Tensorboard]);
         recorder.record(record()).await;
         recorder.record(record()).await;
@@ -278,7 +275,7 @@ mod tests {
         let steps = read();
         let rewards: Vec<_> = steps
             .iter()
-            .map(|it| (it.step, it.get("reward/mean")))
+            .map(|step| (step.step, step.get("reward/mean")))
             .collect();
         assert_eq!(rewards, [(1, Some(0.5)), (2, None), (3, Some(-1.0))]);
         assert_eq!(steps[0].agent, "main");

@@ -20,7 +20,6 @@ pub(crate) struct Batch {
     pub(crate) samples: Vec<Sample>,
     /// Turns that the step uses because the advantages of others depend on them.
     pub(crate) counted: Vec<Arc<Turn>>,
-    /// Replies that the weights are kept near.
     pub(crate) anchors: Vec<Arc<AnchorReply>>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
@@ -31,9 +30,7 @@ pub(crate) struct Batch {
 /// The outcomes of a group of rollouts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct GroupOutcomes {
-    /// The outcomes of those that have one.
     pub(crate) outcomes: Vec<f32>,
-    /// Whether the group is trained on.
     pub(crate) is_trained: bool,
 }
 
@@ -52,8 +49,8 @@ impl Batch {
 
     /// Returns the turns that an external teacher is asked about.
     pub(crate) fn to_be_scored(&self) -> impl Iterator<Item = &Arc<Turn>> {
-        let scored = self.pushed().filter(|it| it.may_be_scored());
-        scored.map(|it| &it.turn)
+        let scored = self.pushed().filter(|sample| sample.may_be_scored());
+        scored.map(|scored| &scored.turn)
     }
 
     /// Returns the batch with the external teacher's advantages for the ids of these turns.
@@ -79,12 +76,12 @@ impl Batch {
 
     /// Returns the number of samples that earlier steps used as well.
     pub(crate) fn n_again(&self) -> usize {
-        self.samples.iter().filter(|it| !it.is_fresh).count()
+        self.samples.iter().filter(|s| !s.is_fresh).count()
     }
 
     /// Returns the id of every turn that the step uses, each once.
     pub(crate) fn turns(&self) -> BTreeMap<TurnId, &Turn> {
-        let own = self.samples.iter().map(|it| &it.turn);
+        let own = self.samples.iter().map(|sample| &sample.turn);
         let all = own.chain(&self.counted);
         all.map(|turn| (turn.id, &**turn)).collect()
     }
@@ -104,7 +101,7 @@ impl Batch {
     pub(crate) fn rewards(&self) -> (f32, f32) {
         if self.is_of_rollouts() {
             let n = self.outcomes().count().max(1) as f32;
-            let n_good = self.outcomes().filter(|it| *it > 0.0).count();
+            let n_good = self.outcomes().filter(|outcome| *outcome > 0.0).count();
             return (self.outcomes().sum::<f32>() / n, n_good as f32 / n);
         }
         let scores: Vec<Score> = self.turns().into_values().filter_map(score).collect();
@@ -144,16 +141,16 @@ impl Batch {
 
     /// Returns the samples that the teacher answered.
     pub(crate) fn answered(&self) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(|it| it.target.is_some())
+        self.samples.iter().filter(|sample| sample.target.is_some())
     }
 
     /// Returns the samples whose own ids have advantages.
     pub(crate) fn pushed(&self) -> impl Iterator<Item = &Sample> + Clone {
-        self.samples.iter().filter(|it| it.push.is_some())
+        self.samples.iter().filter(|sample| sample.push.is_some())
     }
 
     fn filtered(&self, keeps: impl Fn(TurnId) -> bool) -> Self {
-        let samples = self.samples.iter().filter(|it| keeps(it.id()));
+        let samples = self.samples.iter().filter(|sample| keeps(sample.id()));
         let counted = self.counted.iter().filter(|turn| keeps(turn.id));
         Self {
             samples: samples.cloned().collect(),
@@ -240,8 +237,8 @@ pub(crate) fn rollout_batch(groups: &[RolloutGroup], advantages: &StepAdvantages
         let given = group
             .steps
             .iter()
-            .filter_map(|it| advantages.get(&it.turn.id));
-        given.into_iter().any(|it| !it.is_zero())
+            .filter_map(|step| advantages.get(&step.turn.id));
+        given.into_iter().any(|advantage| !advantage.is_zero())
     };
     let (trained, rest): (Vec<_>, Vec<_>) = groups.iter().partition(|group| differs(group));
     let ids_of: BTreeMap<&RolloutId, usize> = ids_of_rollouts(&trained);
@@ -255,7 +252,7 @@ pub(crate) fn rollout_batch(groups: &[RolloutGroup], advantages: &StepAdvantages
         ..Batch::default()
     };
     for step in trained.iter().flat_map(|group| &group.steps) {
-        let given = advantages.get(&step.turn.id).filter(|it| !it.is_zero());
+        let given = advantages.get(&step.turn.id).filter(|a| !a.is_zero());
         let Some(given) = given else {
             batch.counted.push(Arc::clone(&step.turn));
             continue;
@@ -279,7 +276,7 @@ fn has_step_rewards(rollout: &Rollout) -> bool {
 fn ids_of_rollouts<'a>(groups: &[&'a RolloutGroup]) -> BTreeMap<&'a RolloutId, usize> {
     let mut n_ids = BTreeMap::new();
     for step in groups.iter().flat_map(|group| &group.steps) {
-        let n = step.turn.tokens.as_ref().map_or(0, |it| it.ids.len());
+        let n = step.turn.tokens.as_ref().map_or(0, |t| t.ids.len());
         *n_ids.entry(&step.mark.id).or_default() += n;
     }
     n_ids
@@ -295,7 +292,7 @@ impl RolloutGroup {
 
     /// Returns when its last turn ended, in Unix milliseconds.
     pub(crate) fn ended_ms(&self) -> Option<u64> {
-        self.steps.iter().map(|it| it.turn.meta.ended_ms).max()
+        self.steps.iter().map(|step| step.turn.meta.ended_ms).max()
     }
 
     /// Removes and returns the turns that were sampled more than `max_lag` optimiser steps before `version`. Their outcomes
@@ -307,12 +304,12 @@ impl RolloutGroup {
                 tokens.version.or(of_base)
             });
             // A version that nobody tells is not compared.
-            sampled.is_some_and(|it| version.saturating_sub(it) > max_lag)
+            sampled.is_some_and(|sampled| version.saturating_sub(sampled) > max_lag)
         };
-        let (lagging, rest) = self.steps.drain(..).partition(|it| is_lagging(it));
+        let (lagging, rest) = self.steps.drain(..).partition(|step| is_lagging(step));
         self.steps = rest;
         let lagging: Vec<RolloutStep> = lagging;
-        lagging.into_iter().map(|it| it.turn.id).collect()
+        lagging.into_iter().map(|step| step.turn.id).collect()
     }
 
     fn outcomes(&self, is_trained: bool) -> GroupOutcomes {
@@ -324,24 +321,24 @@ impl RolloutGroup {
 
     fn advantages(&self, form: Option<AdvantageForm>) -> Vec<(TurnId, f64)> {
         let has_step_rewards = self.rollouts.iter().any(has_step_rewards);
-        let by_step = form.map_or(has_step_rewards, |it| it == AdvantageForm::Step);
-        let turns = self.steps.iter().map(|it| it.turn.id);
+        let by_step = form.map_or(has_step_rewards, |form| form == AdvantageForm::Step);
+        let turns = self.steps.iter().map(|step| step.turn.id);
         let most = f64::from(MAX_ADVANTAGE);
-        let bounded = |it: f64| it.clamp(-most, most);
+        let bounded = |value: f64| value.clamp(-most, most);
         if by_step {
-            let rewards = self.steps.iter().map(|it| (it.step, f64::from(it.reward)));
+            let rewards = self.steps.iter().map(|s| (s.step, f64::from(s.reward)));
             let given = by_bucket_double(&rewards.collect::<Vec<_>>());
             return turns.zip(given.into_iter().map(bounded)).collect();
         }
         let scored = self.rollouts.iter();
-        let scored = scored.filter_map(|it| Some((&it.id, f64::from(it.outcome()?))));
+        let scored = scored.filter_map(|scored| Some((&scored.id, f64::from(scored.outcome()?))));
         let (ids, outcomes): (Vec<&RolloutId>, Vec<f64>) = scored.unzip();
-        let of_group = outcomes.into_iter().map(|it| ((), it));
+        let of_group = outcomes.into_iter().map(|outcome| ((), outcome));
         let given = by_bucket_double(&of_group.collect::<Vec<_>>());
         let of: BTreeMap<&RolloutId, f64> = ids.into_iter().zip(given).collect();
-        let each = self.steps.iter().map(|it| of.get(&it.mark.id).copied());
+        let each = self.steps.iter().map(|step| of.get(&step.mark.id).copied());
         turns
-            .zip(each.map(|it| bounded(it.unwrap_or(0.0))))
+            .zip(each.map(|value| bounded(value.unwrap_or(0.0))))
             .collect()
     }
 }
@@ -351,7 +348,7 @@ impl RolloutGroup {
 impl StepAdvantage {
     /// Returns whether it pushes nothing. A function of the owner's may leave a rounding error of equal rewards.
     fn is_zero(&self) -> bool {
-        let is_zero = |it: &f32| it.abs() < f32::EPSILON;
+        let is_zero = |value: &f32| value.abs() < f32::EPSILON;
         match self {
             Self::One(one) => is_zero(one),
             Self::ById(each) => each.iter().all(is_zero),

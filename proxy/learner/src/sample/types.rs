@@ -1,16 +1,5 @@
-//! A sample, and a reply that is no turn's.
-//!
-//! Why a turn is never trained on.
-//!
-//! The targets for a turn's prompt: the teacher's replies to it, or why there are none.
-//!
-//! What the teacher reads of a turn in addition to the student: its conversation with each hint added, as ids.
-//!
-//! Replies whose log-probabilities are requested.
-//!
-//! Properties of a turn that matter for training.
-//!
-//! Computes how good turns usually are, and how much better one was.
+//! What is known of one judged turn: why it is never trained on, what the teacher came to about it, which log-probabilities
+//! are requested for it, and how much better than usual it was.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -129,11 +118,11 @@ impl Sample {
 impl Push {
     /// `[R]`: the advantage of each of `n` ids, within -`most` and `most`.
     pub(crate) fn advantages(&self, n: usize, most: f32) -> impl Iterator<Item = f32> + '_ {
-        let deltas = self.teacher_delta.iter().flat_map(|it| it.iter().copied());
+        let deltas = self.teacher_delta.iter().flat_map(|d| d.iter().copied());
         let deltas = deltas.chain(std::iter::repeat(0.0)).take(n);
-        let by_id = self.rollout.as_ref().and_then(|it| it.by_id.as_ref());
+        let by_id = self.rollout.as_ref().and_then(|r| r.by_id.as_ref());
         deltas.enumerate().map(move |(at, delta)| {
-            let own = by_id.and_then(|it| it.get(at)).unwrap_or(&self.advantage);
+            let own = by_id.and_then(|v| v.get(at)).unwrap_or(&self.advantage);
             (own + delta).clamp(-most, most)
         })
     }
@@ -385,7 +374,7 @@ impl Targets {
         if self.of.len() >= REMEMBERED {
             self.of.pop_first();
         }
-        let verdict = said(turn);
+        let verdict = words_for_teacher(turn);
         self.of.insert(turn.id, KnownTarget { taught, verdict });
     }
 
@@ -405,11 +394,11 @@ impl Targets {
 
     fn taught(&self, turn: &Turn) -> Option<&Taught> {
         let known = self.of.get(&turn.id)?;
-        (known.verdict == said(turn)).then_some(&known.taught)
+        (known.verdict == words_for_teacher(turn)).then_some(&known.taught)
     }
 }
 
-fn said(turn: &Turn) -> Said {
+fn words_for_teacher(turn: &Turn) -> Said {
     Some((score(turn)?, hint(turn).cloned()))
 }
 
@@ -468,7 +457,6 @@ pub(crate) struct LogprobQuery {
     pub(crate) datum: Datum,
     /// R: the positions where the reply's ids are predicted.
     pub(crate) positions: Vec<usize>,
-    /// K: the number of ids at each position.
     pub(crate) width: usize,
 }
 
@@ -481,14 +469,14 @@ impl LogprobQuery {
     /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn own(prompt: &[u32], reply: &[u32]) -> Result<Self, DatumError> {
         let own: Vec<Vec<u32>> = reply.iter().map(|id| vec![*id]).collect();
-        Self::of(prompt, reply, &own)
+        Self::for_ids(prompt, reply, &own)
     }
 
     /// Asks for other ids at their positions, `[R][K]`.
     ///
     /// # Errors
     /// Returns the same error, also if the lists do not have the same length, with one entry for each id.
-    pub(crate) fn of(
+    pub(crate) fn for_ids(
         prompt: &[u32],
         reply: &[u32],
         ids_tk: &[Vec<u32>],
@@ -563,8 +551,8 @@ pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
     let verdict = turn.verdict.iter();
     let of_judge = verdict
         .clone()
-        .flat_map(|it| it.judge_hints.iter().cloned());
-    let own = verdict.filter_map(|it| it.hint.clone());
+        .flat_map(|verdict| verdict.judge_hints.iter().cloned());
+    let own = verdict.filter_map(|verdict| verdict.hint.clone());
     let all = of_owner.into_iter().chain(own).chain(of_judge);
     let trimmed = all.map(|hint| hint.trim().to_owned());
     trimmed.filter(|hint| !hint.is_empty()).collect()

@@ -1,8 +1,7 @@
-//! The checkpoints of a training: their names, which of them exist, and what their manifests say.
-//!
-//! The epochs of a training at a training server: passes, steps, held-out losses and checkpoints.
+//! The epochs of a training at a training server: passes, steps, held-out losses, and a checkpoint for each, of which the
+//! name follows from the data and the settings.
 
-use std::{collections::BTreeMap, ops::Range, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 
 use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::{
@@ -22,7 +21,7 @@ use crate::{
         BatchStats, CheckpointManifest, DataSetUse, KnownCheckpoint, Numbers, Provenance,
         ResumePoint, names,
     },
-    trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
+    trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
 /// Hex digits of a lineage.
@@ -170,12 +169,6 @@ impl EpochLine {
     }
 }
 
-/// Failures in a row that may pass, before they count as the server's refusal.
-const MOST_FAILURES: usize = 5;
-/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// Log-probabilities of pairs where the training started.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReferenceLogprobs {
@@ -193,7 +186,6 @@ struct WeightedBatch {
 
 /// The measurements of one optimiser step.
 struct TakenStep {
-    /// Before the step.
     loss: f64,
     n_tokens: usize,
     stepped: OptimStepReply,
@@ -217,7 +209,7 @@ pub(super) struct FineTuning<'a, T> {
     /// Of pairs, once it is known.
     pub reference: Option<ReferenceLogprobs>,
     pub made: Vec<MadeEpoch>,
-    pub n_failures: usize,
+    pub patience: Patience,
     pub tell: &'a mut T,
 }
 
@@ -240,7 +232,6 @@ impl<E: Into<SftError>> From<E> for PassError {
 impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
     /// Makes the epochs that are not there yet. After a failure that may pass, the epoch begins again.
     pub(super) async fn all_epochs(&mut self) -> Result<(), SftError> {
-        let mut pause = FIRST_PAUSE;
         loop {
             let n_made = self.made.len();
             let failed = match self.go_on().await {
@@ -249,14 +240,13 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 Err(PassError::Failed(failed)) => failed,
             };
             if self.made.len() > n_made {
-                (self.n_failures, pause) = (0, FIRST_PAUSE);
+                self.patience = Patience::default();
             }
             self.may_try_again(&failed)?;
             let why = failed.to_string();
             tracing::warn!(why, "the epoch begins again");
             (self.tell)(SftEvent::Waits { why });
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.patience.pause().await;
         }
     }
 
@@ -272,8 +262,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         if error.is_unreachable() {
             return Ok(());
         }
-        self.n_failures += 1;
-        if failed.may_pass() && self.n_failures < MOST_FAILURES {
+        if !self.patience.ends() && failed.may_pass() {
             return Ok(());
         }
         Err(SftError::Refused(failed.to_string()))

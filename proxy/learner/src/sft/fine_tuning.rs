@@ -19,7 +19,7 @@ use crate::{
     lineage::{BaseModel, KnownCheckpoint, Shape},
     shared::Shared,
     step::TrainingContext,
-    trainer::{RunHandle, StepRunner},
+    trainer::{Patience, RunHandle, StepRunner},
 };
 
 /// The largest file, in megabytes: all of it is in memory.
@@ -124,7 +124,7 @@ async fn with(
         file: &wanted.file,
         reference: None,
         made: Vec::new(),
-        n_failures: 0,
+        patience: Patience::default(),
         tell,
     };
     let trained = tuning.all_epochs().await;
@@ -307,9 +307,8 @@ async fn serves(
     wanted: &SftWanted,
     adapter: &AdapterName,
 ) -> Result<bool, SftError> {
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let mut serving = serving.iter();
-    Ok(serving.any(|(agent, name)| *agent == wanted.agent && name == adapter.as_str()))
+    let serving = shared.serving(&wanted.agent).await?;
+    Ok(serving.as_deref() == Some(adapter.as_str()))
 }
 
 /// Has the gate test an adapter. What it was trained for comes first: the held-out loss must not have risen.

@@ -430,21 +430,16 @@ mod tests {
         let hash = |wanted: &SftWanted| plan(20, wanted).unwrap().hash("a", None);
         let one = hash(&wanted(0.1));
         assert_eq!(one, hash(&wanted(0.1)));
-        for other in [
-            wanted(0.2),
-            SftWanted {
-                seed: 8,
-                ..wanted(0.1)
-            },
-            SftWanted {
-                epochs: 3,
-                ..wanted(0.1)
-            },
-            SftWanted {
-                learning_rate: None,
-                ..wanted(0.1)
-            },
-        ] {
+        type Change = fn(&mut SftWanted);
+        let changes: [Change; 4] = [
+            |wanted| wanted.held_out = HeldOutRows::Share(0.2),
+            |wanted| wanted.seed = 8,
+            |wanted| wanted.epochs = 3,
+            |wanted| wanted.learning_rate = None,
+        ];
+        for change in changes {
+            let mut other = wanted(0.1);
+            change(&mut other);
             assert_ne!(one, hash(&other), "{other:?}");
         }
         let from = "main-0badcafe-000001".parse().unwrap();

@@ -1,9 +1,5 @@
-//! Why a data set is not trained on.
-//!
 //! The rows of a data set: chats in the format of OpenAI's fine-tuning, TRL and Tinker's cookbook, or pairs of replies in
-//! the formats of TRL and OpenAI.
-//!
-//! Rows as token ids, with the ids that the model is to say.
+//! the formats of TRL and OpenAI. They become token ids, with the ids that the model is to say.
 
 use std::{
     io,
@@ -368,7 +364,6 @@ const AT_ONCE: usize = 8;
 /// A row as ids.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TokenRow {
-    /// Its line in the file.
     pub(super) line: usize,
     /// Of a chat, as few sequences as the template allows; of a pair, the one with the chosen reply and the one with the
     /// rejected reply.

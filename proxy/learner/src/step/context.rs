@@ -1,10 +1,5 @@
-//! What training works with, whether it settles an old step or makes a new one.
-//!
-//! What the training task remembers of one agent between two looks at the log, and what its steps are made with.
-//!
-//! Where a step starts, and what is in the weights that it starts from.
-//!
-//! The batch of a step of rollouts.
+//! What training works with: the task's own state, what it remembers of each agent between two looks at the log, and where
+//! that agent's next step starts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +41,6 @@ pub(crate) struct TrainingContext {
     /// The same server, asked without training.
     pub(crate) policy: Arc<PolicyModel>,
     agents: BTreeMap<AgentId, AgentState>,
-    /// What adapters pass before they serve.
     pub(crate) gate: Gate,
     /// The replay that the steps are of, if they are.
     pub(crate) replay: Option<Replayed>,
@@ -60,7 +54,6 @@ pub(crate) struct TrainingContext {
 #[derive(Debug)]
 struct TeacherPause {
     until: Instant,
-    /// What the server said.
     why: String,
 }
 
@@ -186,8 +179,10 @@ impl TrainingContext {
         run.close(&*self.backend).await;
         tested.map_err(|error| match error {
             AdapterTestError::Server(error) => self.shared.no_trainer(&error),
-            AdapterTestError::Refused(why) => TrainError::Refused { why },
             AdapterTestError::Log(error) => error.into(),
+            refused => TrainError::Refused {
+                why: refused.to_string(),
+            },
         })
     }
 
@@ -207,7 +202,7 @@ impl TrainingContext {
         let health = match self.backend.health().await {
             Ok(health) => health,
             // Asking again soon would be of no use, and is a provider's to bear.
-            Err(error) if error.status().is_some_and(|it| (400..500).contains(&it)) => {
+            Err(error) if error.status().is_some_and(|s| (400..500).contains(&s)) => {
                 let rest = RefusalPause::after(self.rest.take(), error.to_string(), now_ms());
                 let (why, until_ms) = (rest.why.clone(), rest.until_ms);
                 self.rest = Some(rest);
@@ -322,6 +317,43 @@ impl TrainingContext {
         }
         pause.is_some()
     }
+
+    /// Returns the batch of the oldest complete groups, with at most `limit` rollouts if there are several groups. Nothing is
+    /// excluded yet: the batch says what is to be.
+    ///
+    /// # Errors
+    /// Returns [`TrainError::NoTrainer`], [`TrainError::NoAdvantages`], and the log's errors.
+    pub(crate) async fn rollout_batch(
+        &mut self,
+        agent: &AgentId,
+        base: &BaseModel,
+        found: FoundGroups,
+        limit: usize,
+    ) -> Result<Batch, TrainError> {
+        let shared = Arc::clone(&self.shared);
+        let config = &shared.config.rl.rollouts;
+        let FoundGroups { mut groups, spent } = found;
+        let (start, _lost) = self.site(agent).await?.look_for_start(base).await?;
+        let version = start.point.steps;
+        let mut lagging: Vec<TurnId> = Vec::new();
+        for group in &mut groups {
+            lagging.extend(group.take_lagging(version, config.max_lag));
+        }
+        groups.retain(|group| !group.steps.is_empty());
+        let groups = first_groups(groups, limit);
+        let advantages = match &shared.advantages {
+            Some(function) if !groups.is_empty() => {
+                let given = function.compute(&groups).await;
+                given.map_err(|why| self.no_advantages(why))?
+            }
+            Some(_) | None => step_advantages(&groups, config.advantage),
+        };
+        let mut batch = rollout_batch(&groups, &advantages);
+        batch.spent.extend(spent);
+        let lagging = lagging.into_iter().map(|id| (id, ExcludeReason::Lagging));
+        batch.spent.extend(lagging);
+        Ok(batch)
+    }
 }
 
 // === impl TeacherPause ===
@@ -349,7 +381,6 @@ pub(crate) struct AgentState {
     pub(crate) resume: Option<(ResumePoint, Shape)>,
     /// What it had to train on at the last look.
     pub(crate) seen: SeenTurns,
-    /// What the teacher came to about its turns.
     pub(crate) teacher: TeacherMemory,
     /// What an external teacher adds to the advantages of the next batch's ids.
     pub(crate) pulls: BTreeMap<TurnId, Arc<[f32]>>,
@@ -357,7 +388,6 @@ pub(crate) struct AgentState {
     pub(crate) unfit: BTreeSet<CheckpointName>,
     /// Failures to settle the step that an earlier process left open.
     pub(crate) n_unsettled: usize,
-    /// What was seen of its verdicts.
     pub(crate) verdicts: VerdictHistory,
     rest: Option<RefusalPause>,
 }
@@ -383,9 +413,7 @@ pub(crate) struct TrainingStep<'a, S> {
 #[derive(Debug)]
 pub(crate) struct RefusalPause {
     until: Instant,
-    /// How long the pauses would be that follow.
     further: ExponentialBackoff,
-    /// What the training server said.
     pub(crate) why: String,
     /// `until`, in Unix milliseconds.
     pub(crate) until_ms: u64,
@@ -437,7 +465,7 @@ impl StepSite<'_> {
     /// The agent's steps in the log.
     pub(crate) async fn steps(&self) -> Result<Vec<Step>, LogError> {
         let shared = self.shared;
-        shared.persist(|| shared.log.steps(self.agent)).await
+        shared.steps(self.agent).await
     }
 
     /// Notes in the log what a step came to.
@@ -465,6 +493,82 @@ impl StepSite<'_> {
         let needed = names.chain(starts.cloned()).collect();
         self.runner.prune(needed).await;
         Ok(())
+    }
+
+    /// Where the next step starts. What is not continued of what the agent had learned is said, and the start is kept, so
+    /// that a step that is put off has the same beginning later.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`], and the log's.
+    pub(crate) async fn start(&mut self, base: &BaseModel) -> Result<StepStart, TrainError> {
+        let (start, lost) = self.look_for_start(base).await?;
+        let agent = self.agent;
+        if let Some(why) = lost {
+            let from = start.point.checkpoint.as_ref();
+            let from = from.map_or("the base model", CheckpointName::as_str);
+            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
+            self.shared.status.began_anew(agent, &why, now_ms());
+        }
+        self.state.resume = Some((start.point.clone(), start.shape.clone()));
+        Ok(start)
+    }
+
+    /// The same with nothing said and nothing kept; and why what the agent learned last would not be continued.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`], and the log's.
+    pub(crate) async fn look_for_start(
+        &self,
+        base: &BaseModel,
+    ) -> Result<(StepStart, Option<String>), TrainError> {
+        let shape = Shape::new(base.clone(), &self.shared.config.rl);
+        let steps = self.steps().await?;
+        let Resumed { point, lost } = self.resumed(&shape, &steps).await?;
+        Ok((StepStart::at(point, shape, &steps), lost))
+    }
+
+    async fn resumed(&self, shape: &Shape, steps: &[Step]) -> Result<Resumed, TrainError> {
+        let shared = self.shared;
+        let choice = shared.persist(|| shared.log.choice(self.agent)).await?;
+        let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
+        if let Some((point, of)) = &self.state.resume
+            && of.fits(shape)
+            && point.choice_ms == choice_ms
+        {
+            let (point, lost) = (point.clone(), None);
+            return Ok(Resumed { point, lost });
+        }
+        let checkpoints = self.runner.checkpoints().await;
+        let checkpoints = checkpoints.map_err(|error| shared.no_trainer(&error))?;
+        let unfit = &self.state.unfit;
+        let wanted = WantedStart { shape, unfit };
+        Ok(match (&choice, &checkpoints) {
+            (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
+            (None, Some(known)) => Resumed::from_checkpoints(steps, known, wanted),
+            (None, None) => Resumed::by_log(steps, wanted),
+        })
+    }
+
+    /// Turns that earlier steps had and that the next one may have again: those that were used least, then the newest. None
+    /// with which the gate gave up, and none where no step can be made of this base model.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`], and the log's.
+    pub(crate) async fn used(&self, base: &BaseModel) -> Result<Vec<Arc<Turn>>, TrainError> {
+        let (ancestry, given_up) = if base.may_be(self.runner.base.as_deref()) {
+            let (start, _lost) = self.look_for_start(base).await?;
+            (start.ancestry, start.series.set_aside)
+        } else {
+            Default::default()
+        };
+        let teaching = self.state.teacher.teaching(&self.shared.config.rl);
+        let reused = batch::Reused {
+            ancestry: &ancestry,
+            base,
+        };
+        let mut used = batch::used(self.shared, self.agent, reused, teaching).await?;
+        used.retain(|turn| !given_up.contains(&turn.id));
+        Ok(used)
     }
 }
 
@@ -516,132 +620,11 @@ impl StepStart {
         let attempt = attempts.map(|step| step.begun.attempt + 1).max();
         Self {
             attempt: attempt.unwrap_or(0),
-            series: Series::of(steps),
-            ancestry: Ancestry::of(steps, &point),
+            series: Series::from_steps(steps),
+            ancestry: Ancestry::new(steps, &point),
             point,
             shape,
         }
-    }
-}
-
-// === impl StepSite ===
-
-impl StepSite<'_> {
-    /// Where the next step starts. What is not continued of what the agent had learned is said, and the start is kept, so
-    /// that a step that is put off has the same beginning later.
-    ///
-    /// # Errors
-    /// [`TrainError::NoTrainer`], and the log's.
-    pub(crate) async fn start(&mut self, base: &BaseModel) -> Result<StepStart, TrainError> {
-        let (start, lost) = self.look_for_start(base).await?;
-        let agent = self.agent;
-        if let Some(why) = lost {
-            let from = start.point.checkpoint.as_ref();
-            let from = from.map_or("the base model", CheckpointName::as_str);
-            tracing::warn!(%agent, why, from, "a fresh lineage begins; what served before serves until its first step is made");
-            self.shared.status.began_anew(agent, &why, now_ms());
-        }
-        self.state.resume = Some((start.point.clone(), start.shape.clone()));
-        Ok(start)
-    }
-
-    /// The same with nothing said and nothing kept; and why what the agent learned last would not be continued.
-    ///
-    /// # Errors
-    /// [`TrainError::NoTrainer`], and the log's.
-    pub(crate) async fn look_for_start(
-        &self,
-        base: &BaseModel,
-    ) -> Result<(StepStart, Option<String>), TrainError> {
-        let shape = Shape::new(base.clone(), &self.shared.config.rl);
-        let steps = self.steps().await?;
-        let Resumed { point, lost } = self.resumed(&shape, &steps).await?;
-        Ok((StepStart::at(point, shape, &steps), lost))
-    }
-
-    async fn resumed(&self, shape: &Shape, steps: &[Step]) -> Result<Resumed, TrainError> {
-        let shared = self.shared;
-        let choice = shared.persist(|| shared.log.choice(self.agent)).await?;
-        let choice_ms = choice.as_ref().map(|choice| choice.at_ms);
-        if let Some((point, of)) = &self.state.resume
-            && of.fits(shape)
-            && point.choice_ms == choice_ms
-        {
-            let (point, lost) = (point.clone(), None);
-            return Ok(Resumed { point, lost });
-        }
-        let checkpoints = self.runner.checkpoints().await;
-        let checkpoints = checkpoints.map_err(|error| shared.no_trainer(&error))?;
-        let unfit = &self.state.unfit;
-        let wanted = WantedStart { shape, unfit };
-        Ok(match (&choice, &checkpoints) {
-            (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
-            (None, Some(known)) => Resumed::of(steps, known, wanted),
-            (None, None) => Resumed::by_log(steps, wanted),
-        })
-    }
-
-    /// Turns that earlier steps had and that the next one may have again: those that were used least, then the newest. None
-    /// with which the gate gave up, and none where no step can be made of this base model.
-    ///
-    /// # Errors
-    /// [`TrainError::NoTrainer`], and the log's.
-    pub(crate) async fn used(&self, base: &BaseModel) -> Result<Vec<Arc<Turn>>, TrainError> {
-        let (ancestry, given_up) = if base.may_be(self.runner.base.as_deref()) {
-            let (start, _lost) = self.look_for_start(base).await?;
-            (start.ancestry, start.series.set_aside)
-        } else {
-            Default::default()
-        };
-        let teaching = self.state.teacher.teaching(&self.shared.config.rl);
-        let reused = batch::Reused {
-            ancestry: &ancestry,
-            base,
-        };
-        let mut used = batch::used(self.shared, self.agent, reused, teaching).await?;
-        used.retain(|turn| !given_up.contains(&turn.id));
-        Ok(used)
-    }
-}
-
-// === impl TrainingContext ===
-
-impl TrainingContext {
-    /// Returns the batch of the oldest complete groups, with at most `limit` rollouts if there are several groups. Nothing is
-    /// excluded yet: the batch says what is to be.
-    ///
-    /// # Errors
-    /// Returns [`TrainError::NoTrainer`], [`TrainError::NoAdvantages`], and the log's errors.
-    pub(crate) async fn rollout_batch(
-        &mut self,
-        agent: &AgentId,
-        base: &BaseModel,
-        found: FoundGroups,
-        limit: usize,
-    ) -> Result<Batch, TrainError> {
-        let shared = Arc::clone(&self.shared);
-        let config = &shared.config.rl.rollouts;
-        let FoundGroups { mut groups, spent } = found;
-        let (start, _lost) = self.site(agent).await?.look_for_start(base).await?;
-        let version = start.point.steps;
-        let mut lagging: Vec<TurnId> = Vec::new();
-        for group in &mut groups {
-            lagging.extend(group.take_lagging(version, config.max_lag));
-        }
-        groups.retain(|group| !group.steps.is_empty());
-        let groups = first_groups(groups, limit);
-        let advantages = match &shared.advantages {
-            Some(function) if !groups.is_empty() => {
-                let given = function.of(&groups).await;
-                given.map_err(|why| self.no_advantages(why))?
-            }
-            Some(_) | None => step_advantages(&groups, config.advantage),
-        };
-        let mut batch = rollout_batch(&groups, &advantages);
-        batch.spent.extend(spent);
-        let lagging = lagging.into_iter().map(|id| (id, ExcludeReason::Lagging));
-        batch.spent.extend(lagging);
-        Ok(batch)
     }
 }
 

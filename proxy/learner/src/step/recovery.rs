@@ -39,7 +39,7 @@ struct Recovery<'a> {
 pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
     let shared = Arc::clone(&context.shared);
     // An earlier process may have ended between the third adapter that was declined and what follows.
-    for agent in shared.persist(|| shared.log.agents()).await? {
+    for agent in shared.agents().await? {
         give_up(&shared, &agent).await?;
     }
     let open = shared.persist(|| shared.log.open_steps()).await?;
@@ -173,8 +173,8 @@ async fn tell_untold(shared: &Shared) -> Result<(), LogError> {
     let Some(library) = &shared.library else {
         return Ok(());
     };
-    for agent in shared.persist(|| shared.log.agents()).await? {
-        for step in shared.persist(|| shared.log.steps(&agent)).await? {
+    for agent in shared.agents().await? {
+        for step in shared.steps(&agent).await? {
             let Some(StepOutcome::Trained {
                 adapter,
                 gate: Some(gate),

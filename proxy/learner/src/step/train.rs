@@ -31,7 +31,7 @@ use crate::{
     methods::{Example, Group, LogprobClient},
     sample::ExcludeReason,
     status::{Phase, StatusCell},
-    trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
+    trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
 /// A checkpoint that an attempt made or found, with its saved adapter.
@@ -158,7 +158,7 @@ impl Attempt<'_> {
             let loss_here = seen(self.run, StepStage::Pass(at), refreshed)?;
             let request = ForwardBackwardRequest {
                 session_id: id.clone(),
-                datums: examples.iter().map(|it| it.datum.clone()).collect(),
+                datums: examples.iter().map(|e| e.datum.clone()).collect(),
                 loss_fn,
                 loss_fn_config,
             };
@@ -420,15 +420,10 @@ impl MicroBatch {
 
     /// Returns the turns of its example `at`.
     pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
-        self.examples(groups).get(at).map(|it| it.turns.clone())
+        self.examples(groups).get(at).map(|e| e.turns.clone())
     }
 }
 
-/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Failures that may pass, before they count as the server's refusal.
-const MOST_FAILURES: usize = 5;
 /// Failures of passes before a sequence is doubted.
 const STRIKES: usize = 2;
 
@@ -436,7 +431,6 @@ const STRIKES: usize = 2;
 #[derive(Debug)]
 pub(crate) struct StepRefusal {
     pub(crate) blame: Blame,
-    /// What the server said.
     pub(crate) why: String,
 }
 
@@ -467,14 +461,13 @@ struct Suspect {
     why: ExcludeReason,
     /// Whether it failed at the step that follows the passes.
     at_step: bool,
-    /// What the server said.
     said: String,
 }
 
 /// The failures of one step so far.
 #[derive(Debug, Default)]
 struct FailurePolicy {
-    n_failures: usize,
+    patience: Patience,
     strikes: usize,
     suspect: Option<Suspect>,
 }
@@ -490,7 +483,7 @@ pub(crate) async fn make(
     let plan = attempt.plan;
     let most_tokens = attempt.run.most_tokens(attempt.runner.backend.deadline());
     let mut calls = cut(&plan.groups, most_tokens);
-    let (mut policy, mut pause) = (FailurePolicy::default(), FIRST_PAUSE);
+    let mut policy = FailurePolicy::default();
     loop {
         let failed = match &policy.suspect {
             None => match attempt.train(&calls).await {
@@ -508,8 +501,7 @@ pub(crate) async fn make(
         }
         tracing::warn!(error = why, "the step is tried again");
         status.phase(Phase::WaitingForTrainer { why });
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        policy.patience.pause().await;
         status.phase(phase.clone());
     }
 }
@@ -617,8 +609,7 @@ impl FailurePolicy {
     }
 
     fn count(&mut self, blame: Blame) -> Option<Blame> {
-        self.n_failures += 1;
-        (self.n_failures >= MOST_FAILURES).then_some(blame)
+        self.patience.ends().then_some(blame)
     }
 }
 

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     batch::NoGroups,
     error::TrainError,
-    gate::{self, GateReport, IN_A_ROW, LastDeclined, Series},
+    gate::{self, AdapterTestError, GateReport, IN_A_ROW, LastDeclined, Series},
     lineage::{BaseModel, Candidate, Numbers},
     methods::NotAnExample,
     metrics::StepRecord,
@@ -106,7 +106,7 @@ pub(crate) async fn run(
         gate,
         ..report
     };
-    told(&site, &report).await;
+    announce(&site, &report).await;
     Ok(StepEnd::Made(Box::new(report)))
 }
 
@@ -300,9 +300,9 @@ fn report(plan: &Plan, numbers: Numbers, began: Instant) -> StepReport {
     }
 }
 
-async fn told(site: &StepSite<'_>, report: &StepReport) {
+async fn announce(site: &StepSite<'_>, report: &StepReport) {
     site.shared.status.stepped(report);
-    site.shared.recorder.record(StepRecord::of(report)).await;
+    site.shared.recorder.record(StepRecord::new(report)).await;
     tracing::info!(
         adapter = report.adapter,
         turns = report.n_turns,
@@ -360,9 +360,10 @@ impl<'a> TrainingStep<'a, Made> {
                 runner: &site.runner,
                 candidate: &candidate,
             };
-            match test.run(site.gate, run).await? {
+            match test.run(site.gate, run).await {
                 Ok(report) => GateVerdict::Tested(report),
-                Err(why) => GateVerdict::Untested(why),
+                Err(AdapterTestError::Log(error)) => return Err(error),
+                Err(error) => GateVerdict::Untested(error.to_string()),
             }
         };
         let state = Gated { candidate, verdict };
@@ -415,14 +416,13 @@ async fn declined(
     report: &GateReport,
 ) -> Result<StepOutcome, LogError> {
     let agent = &candidate.agent;
-    let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
     Ok(StepOutcome::Declined {
         adapter: candidate.adapter.to_string(),
         checkpoint: candidate.checkpoint.to_string(),
         why: report.why(),
         gate: serde_json::to_value(report).unwrap_or_default(),
         at_ms: now_ms(),
-        n_judged: funnel.judged,
+        n_judged: shared.n_judged(agent).await?,
     })
 }
 
@@ -469,10 +469,7 @@ async fn promote(
 /// is no promotion.
 async fn serves_already(shared: &Shared, candidate: &Candidate) -> Result<bool, LogError> {
     let agent = &candidate.agent;
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let is_it =
-        |(whose, name): &(AgentId, String)| whose == agent && name == candidate.adapter.as_str();
-    if !serving.iter().any(is_it) {
+    if shared.serving(agent).await?.as_deref() != Some(candidate.adapter.as_str()) {
         return Ok(false);
     }
     let choice = shared.persist(|| shared.log.choice(agent)).await?;
@@ -482,8 +479,8 @@ async fn serves_already(shared: &Shared, candidate: &Candidate) -> Result<bool, 
 /// Sets the samples aside that three adapters in a row were declined with. May be done twice: what is set aside already
 /// stays so.
 pub(crate) async fn give_up(shared: &Shared, agent: &AgentId) -> Result<(), LogError> {
-    let steps = shared.persist(|| shared.log.steps(agent)).await?;
-    let series = Series::of(&steps);
+    let steps = shared.steps(agent).await?;
+    let series = Series::from_steps(&steps);
     let Some(LastDeclined {
         turns, test, why, ..
     }) = series.given_up()
@@ -509,9 +506,7 @@ pub(crate) async fn withdraw(
     adapter: &str,
     why: &str,
 ) -> Result<(), LogError> {
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let serves = |(whose, name): &(AgentId, String)| whose == agent && name == adapter;
-    if !serving.iter().any(serves) {
+    if shared.serving(agent).await?.as_deref() != Some(adapter) {
         return Ok(());
     }
     tracing::error!(%agent, adapter, why, "the adapter is withdrawn: the base model serves this agent until it has learned again");

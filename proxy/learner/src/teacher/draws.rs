@@ -1,11 +1,5 @@
-//! Why the teacher has no result yet.
-//!
-//! Finds what came after a failed turn in its session: the owner's reaction, and the reply that was accepted in the
-//! end.
-//!
-//! The words that the teacher is told, and the other questions that a reply is compared with.
-//!
-//! The teacher's replies to one turn, and how relevant each is.
+//! The teacher's replies to one turn: what came after the turn, the words that the teacher is told because of it, the draws,
+//! and how relevant each is beside the other questions that it is compared with.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +48,6 @@ const MOST_WORDS: usize = 60;
 pub(crate) struct After {
     /// What would have been better, in the owner's words if they are known.
     pub(crate) hint: Option<String>,
-    /// The turn whose reply was accepted.
     pub(crate) accepted: Option<Turn>,
 }
 
@@ -70,9 +63,9 @@ pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogErro
     after.hint = hint(turn).cloned();
     let mut failed = BTreeSet::from([turn.id]);
     for id in followers(shared, turn).await? {
-        let later = shared.persist(|| shared.log.get(id)).await?;
-        let answers = |later: &Turn| later.parent.is_some_and(|it| failed.contains(&it));
-        let Some(later) = later.filter(|it| answers(it) && is_owners_answer(it)) else {
+        let later = shared.turn(id).await?;
+        let answers = |later: &Turn| later.parent.is_some_and(|parent| failed.contains(&parent));
+        let Some(later) = later.filter(|later| answers(later) && is_owners_answer(later)) else {
             continue;
         };
         if after.hint.is_none() && later.parent == Some(turn.id) {
@@ -102,7 +95,7 @@ fn is_complaint(said: &str) -> bool {
 }
 
 fn is_of_same_base(one: &Turn, other: &Turn) -> bool {
-    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
+    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of_tokens);
     let bases = base(one).zip(base(other));
     bases.is_some_and(|(one, other)| one.is(&other))
 }
@@ -142,8 +135,6 @@ pub(crate) fn seed(id: TurnId) -> u64 {
     u64::from(u32::from_le_bytes([a, b, c, d]))
 }
 
-/// At which the policy serves by default: what is taught is what it could say.
-const TEMPERATURE: f64 = 0.7;
 /// The longest draw, whatever the client allowed: a reply that takes longer is seldom what a wish is about.
 const MOST_TOKENS: u64 = 512;
 /// What stands at the end of a reply that was to go on, though its model ended it.
@@ -174,11 +165,8 @@ pub(super) struct TeacherReply {
 /// The replies to one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TeacherAnswers {
-    /// What the student reads.
     pub(super) prompt: Vec<u32>,
-    /// What the teacher read.
     pub(super) told: Vec<u32>,
-    /// What it was told beside the conversation.
     pub(super) asked: String,
     pub(super) candidates: Vec<TeacherReply>,
 }
@@ -193,7 +181,7 @@ pub(super) struct Draws<'a> {
 
 impl Draws<'_> {
     /// The replies to a turn; or why it has none.
-    pub(super) async fn of(
+    pub(super) async fn answer(
         self,
         turn: &Turn,
         wishes: Option<&str>,
@@ -206,7 +194,7 @@ impl Draws<'_> {
         let Some(asked) = asked else {
             return Ok(Err(ExcludeReason::NotHinted));
         };
-        let Some(conversation) = TeacherConversation::of(turn) else {
+        let Some(conversation) = TeacherConversation::from_turn(turn) else {
             return Ok(Err(ExcludeReason::TeacherRefused));
         };
         let prompt = self.students_prompt(turn, &conversation).await?;
@@ -236,7 +224,7 @@ impl Draws<'_> {
         turn: &Turn,
         conversation: &TeacherConversation,
     ) -> Result<Vec<u32>, TeachError> {
-        let own = turn.tokens.as_ref().map(|it| &it.prompt_ids);
+        let own = turn.tokens.as_ref().map(|token| &token.prompt_ids);
         match own.filter(|ids| turn.served.wishes.is_none() && !ids.is_empty()) {
             Some(ids) => Ok(ids.clone()),
             None => Ok(self.policy.render_for(turn, conversation.plain()).await?),
@@ -245,12 +233,9 @@ impl Draws<'_> {
 
     async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<TeacherReply>, TeachError> {
         let draws = self.policy.draw(DrawRequest {
-            adapter: None,
-            prompt: told,
             n: self.shared.config.rl.draws,
-            max_tokens: max_tokens(turn),
-            temperature: TEMPERATURE,
             seed: seed(turn.id),
+            ..DrawRequest::new(None, told, max_tokens(turn))
         });
         let drawn = draws.await?.into_iter();
         let tools = turn.request.tools.as_deref().and_then(Value::as_array);
@@ -333,7 +318,7 @@ impl TeacherReply {
         }
         let is_long = draw.ids.len() >= LEAST_CUT;
         let goes_round = distinct_share(&[&draw]) < MIN_DISTINCT;
-        let reply = Self::of(draw.ids, draw.text, true);
+        let reply = Self::new(draw.ids, draw.text, true);
         reply.filter(|_| is_long && !goes_round)
     }
 
@@ -345,11 +330,11 @@ impl TeacherReply {
 
     fn whole(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
         let goes_on = GOES_ON.iter().any(|sign| text.trim_end().ends_with(sign));
-        let reply = Self::of(ids, text, is_teachers);
+        let reply = Self::new(ids, text, is_teachers);
         reply.filter(|_| !goes_on)
     }
 
-    fn of(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
+    fn new(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
         // What was cut while it thought has said nothing.
         let said = Evidence::new(&[], Message::assistant(text.as_str()), &[]).said();
         let says_something = !ids.is_empty() && count_words(&said) >= MIN_TARGET_WORDS;
@@ -367,14 +352,14 @@ impl TeacherReply {
 
 impl TeacherAnswers {
     pub(super) fn relevances(&self) -> Vec<f64> {
-        self.candidates.iter().map(|it| it.relevance).collect()
+        self.candidates.iter().map(|c| c.relevance).collect()
     }
 
     /// Of each that the teacher said in words. The marks and braces of a call are as likely after any question.
     pub(super) fn own_relevances(&self) -> impl Iterator<Item = f64> + '_ {
-        let is_own = |it: &&TeacherReply| it.is_teachers && !it.is_call;
+        let is_own = |reply: &&TeacherReply| reply.is_teachers && !reply.is_call;
         let own = self.candidates.iter().filter(is_own);
-        own.map(|it| it.relevance)
+        own.map(|reply| reply.relevance)
     }
 }
 
@@ -444,10 +429,10 @@ mod tests {
             TeacherReply::drawn(draw, tools)
         };
         let call = r#"<tool_call>{"name": "ls", "arguments": {"path": "/"}}</tool_call>"#;
-        assert!(of(call, true, &tools).is_some_and(|it| it.is_call));
+        assert!(of(call, true, &tools).is_some_and(|reply| reply.is_call));
         let text = of("I cannot see that folder.", true, &tools);
         assert!(
-            text.is_some_and(|it| !it.is_call),
+            text.is_some_and(|text| !text.is_call),
             "text may be the better reply"
         );
         assert!(of(call, true, &[]).is_none(), "no tool was offered");

@@ -1,15 +1,11 @@
-//! The teacher's results for an agent, as long as its wishes do not change.
+//! What is remembered of the teacher's results for an agent, as long as its wishes do not change.
 //!
-//! Replies of the base model, told what is wished, to questions of ours: what the weights are anchored to (`rl.anchor`).
+//! With it are the anchors: replies of the base model, told the wishes, to questions of ours, at which the weights are held
+//! (`rl.anchor`). Without the wishes, an anchor would pull out what redo puts in.
 //!
-//! With the wishes, because an anchor without them would pull out what redo puts in.
-//!
-//! What the teacher reads of a turn that the student's own reply is held against: the conversation with one hint in it.
-//!
-//! Who is at fault where a turn could not be asked: the turn, or the server.
-//!
-//! A refusal that says that this prompt is too large is the turn's. Of everything else nothing is known before the server
-//! has been asked something harmless in the same way: only one that answers that shows that it is the turn.
+//! A call about a turn that fails may be the turn's fault or the server's. A refusal that says that this prompt is too large
+//! is the turn's. Of everything else nothing is known before the server has been asked something harmless in the same way:
+//! only one that answers that shows that it is the turn.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,11 +33,9 @@ const JUDGE_REST: Duration = Duration::from_secs(60);
 /// The teacher's results for an agent. All of them can be computed again, because the same turns have the same seeds.
 #[derive(Debug, Default)]
 pub(crate) struct TeacherMemory {
-    /// The result for each turn.
     pub(crate) targets: Targets,
     /// The prompt of each turn whose own reply the teacher rates.
     pub(crate) hints: Hints,
-    /// The teacher's replies to MetaClaw's own questions.
     pub(super) anchors: Anchors,
     /// The wishes that the teacher is told, without what was said about single turns.
     wishes: Option<String>,
@@ -174,8 +168,6 @@ impl TeacherMemory {
 
 /// Everyday questions, none of which the gate or the bench asks.
 const QUESTIONS: &str = include_str!("anchors.txt");
-/// As agents are served.
-const TEMPERATURE: f64 = 0.7;
 /// As long as what the gate looks at.
 const MOST_TOKENS: u32 = 64;
 const SEED: u64 = 31;
@@ -186,7 +178,6 @@ const ANCHOR_TOP_K: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Anchors {
     drawn: BTreeMap<usize, Arc<AnchorReply>>,
-    /// The question that comes next: each step has others.
     next: usize,
 }
 
@@ -220,7 +211,7 @@ impl Anchors {
         }
         self.next = (self.next + n) % questions.len().max(1);
         // Nothing can be predicted where nothing was said.
-        replies.retain(|it| !it.ids.is_empty());
+        replies.retain(|reply| !reply.ids.is_empty());
         Ok(replies)
     }
 }
@@ -240,12 +231,8 @@ async fn reply(
         None => prompt.clone(),
     };
     let request = DrawRequest {
-        adapter: None,
-        prompt: &told,
-        n: 1,
-        max_tokens: MOST_TOKENS,
-        temperature: TEMPERATURE,
         seed,
+        ..DrawRequest::new(None, &told, MOST_TOKENS)
     };
     let ids = policy.draw_one(request).await?.ids;
     let mut reply = AnchorReply {
@@ -287,7 +274,7 @@ pub(crate) async fn hint(
     memory: &mut TeacherMemory,
     id: TurnId,
 ) -> Result<(), TeachError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+    let Some(turn) = shared.turn(id).await? else {
         // It was forgotten meanwhile.
         return Ok(());
     };
@@ -308,14 +295,14 @@ async fn told(
     wishes: Option<&str>,
     turn: &Turn,
 ) -> Result<Vec<Vec<u32>>, TeachError> {
-    let Some(conversation) = TeacherConversation::of(turn) else {
+    let Some(conversation) = TeacherConversation::from_turn(turn) else {
         return Ok(Vec::new());
     };
     let of_owner = after(shared, turn).await?.hint;
     let mut told = Vec::new();
     for hint in first(all_hints(turn, of_owner)) {
-        let method = shared.config.rl.method.of(TrainingSignal::Hint);
-        let said = method.and_then(|it| it.words_of_hint(&hint));
+        let method = shared.config.rl.method.learning_from(TrainingSignal::Hint);
+        let said = method.and_then(|method| method.words_of_hint(&hint));
         let said = said.or_else(|| line(wishes, Some(&hint)));
         let Some(said) = said else { continue };
         let messages = conversation.told(&said);
@@ -407,13 +394,10 @@ async fn ask_harmless(policy: &PolicyModel, rl: &RlConfig) -> Result<(), Backend
     let message = json!({"role": "user", "content": HARMLESS});
     let prompt = &policy.render(vec![message], None).await?;
     let draw = DrawRequest {
-        adapter: None,
-        prompt,
         // As many at once: there may be no room for so many.
         n: rl.draws,
-        max_tokens: 1,
         temperature: 0.0,
-        seed: 0,
+        ..DrawRequest::new(None, prompt, 1)
     };
     policy.draw(draw).await?;
     let pair = ScoredPair {
@@ -437,7 +421,7 @@ mod tests {
     fn no_anchor_is_asked_twice_or_by_the_gate() {
         let questions: BTreeSet<&str> = QUESTIONS.lines().collect();
         assert_eq!(questions.len(), QUESTIONS.lines().count());
-        assert!(questions.iter().all(|it| it.ends_with('?')));
+        assert!(questions.iter().all(|question| question.ends_with('?')));
         let probes = concat!(
             include_str!("../gate/probes/questions.yaml"),
             include_str!("../gate/probes/capability.yaml"),

@@ -1,10 +1,6 @@
-//! The batch that an agent's next step is of: collected, answered by the teacher, filled up with what may serve again.
-//!
-//! Whether a step that is due may begin now, and what it waits for.
-//!
-//! The next step of rollouts, which is apart from those of chats.
-//!
-//! Adds an external teacher's advantages to a batch, if there is such a teacher.
+//! What is to be done for an agent next: whether a step that is due may begin, and the batch that it is of. A batch of chats
+//! is collected, answered by the teacher, and filled up with what may serve again; a step of rollouts is apart from those.
+//! An external teacher, if there is one, adds its advantages.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -148,12 +144,22 @@ impl<'a> NextBatch<'a> {
         if batch.is_empty() {
             return Ok(NextAction::Nothing);
         }
-        let batch = self.held(batch).await?;
-        let batch = self.scored(batch, why).await?;
-        Ok(if batch.is_empty() {
+        self.completed(base, batch, why).await
+    }
+
+    /// The step of a batch, with what holds the weights and what an external teacher adds.
+    async fn completed(
+        &mut self,
+        base: BaseModel,
+        batch: Batch,
+        why: BatchReason,
+    ) -> Result<NextAction, TrainError> {
+        let held = self.held(batch).await?;
+        let scored = self.scored(held, why).await?;
+        Ok(if scored.is_empty() {
             NextAction::Again
         } else {
-            NextAction::Step(base, batch)
+            NextAction::Step(base, scored)
         })
     }
 
@@ -204,8 +210,7 @@ impl<'a> NextBatch<'a> {
     /// Returns `n` turns that the teacher has to answer: those at which it failed least, and of these the oldest.
     fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
         let memory = &self.context.agent(self.agent).teacher;
-        let ids = samples.unanswered.iter().map(|turn| turn.id);
-        let mut ids: Vec<TurnId> = ids.collect();
+        let mut ids: Vec<TurnId> = samples.unanswered.iter().map(|turn| turn.id).collect();
         ids.sort_by_key(|id| memory.n_failures(*id));
         ids.truncate(n);
         ids
@@ -325,7 +330,7 @@ impl NextBatch<'_> {
         if most == 0 {
             return Ok(false);
         }
-        let steps = shared.persist(|| shared.log.steps(self.agent)).await?;
+        let steps = shared.steps(self.agent).await?;
         let is_made = |step: &&Step| matches!(step.outcome, Some(StepOutcome::Trained { .. }));
         Ok(steps.iter().filter(is_made).count() as u64 >= most)
     }
@@ -343,19 +348,14 @@ impl NextBatch<'_> {
             return Ok(Some(rests(&rest.why, rest.until_ms)));
         }
         let shared = &self.context.shared;
-        let series = Series::of(&shared.persist(|| shared.log.steps(agent)).await?);
+        let series = Series::from_steps(&shared.steps(agent).await?);
         let Some(last) = series.given_up() else {
             return Ok(None);
         };
-        let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
-        let until_ms = series.rests_until(now_ms(), funnel.judged);
+        let until_ms = series.rests_until(now_ms(), shared.n_judged(agent).await?);
         Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
     }
-}
 
-// === impl NextBatch ===
-
-impl NextBatch<'_> {
     /// Returns what is to be done about rollouts, or `None` if no step of them is due or can be made.
     pub(super) async fn rollouts(
         &mut self,
@@ -388,13 +388,8 @@ impl NextBatch<'_> {
             return Ok((why == BatchReason::Due).then_some(NextAction::Again));
         }
         shared.status.window(agent, now_ms());
-        let batch = self.held(batch).await?;
-        let batch = self.scored(batch, why).await?;
-        Ok(Some(if batch.is_empty() {
-            NextAction::Again
-        } else {
-            NextAction::Step(base.clone(), batch)
-        }))
+        let step = self.completed(base.clone(), batch, why);
+        step.await.map(Some)
     }
 
     /// Returns whether a step is due and may begin. A runner that is there asks for its steps itself.
@@ -410,21 +405,7 @@ impl NextBatch<'_> {
         }
         Ok(self.may_begin().await?)
     }
-}
 
-fn are_due(groups: &[RolloutGroup], rl: &RlConfig) -> bool {
-    let n: usize = groups.iter().map(RolloutGroup::n_rollouts).sum();
-    let oldest = groups.iter().filter_map(RolloutGroup::ended_ms).min();
-    let oldest = oldest.map(|ms| Duration::from_millis(now_ms().abs_diff(ms)));
-    n >= rl.rollouts.batch_size || oldest.is_some_and(|age| age >= rl.max_wait.0)
-}
-
-/// The number of turns that are sent to it at once.
-const AT_ONCE: usize = 4;
-
-// === impl NextBatch ===
-
-impl NextBatch<'_> {
     /// Returns the batch with the external teacher's advantages, without the turns that it fails at, which are set
     /// aside.
     ///
@@ -456,8 +437,7 @@ impl NextBatch<'_> {
             }
         }
         let answers = asked.into_iter().map(|turn| async move {
-            let reply = turn.reply.as_ref().map(Message::text);
-            let reply = reply.unwrap_or_default();
+            let reply = turn.reply.as_ref().map(Message::text).unwrap_or_default();
             match &turn.tokens {
                 Some(tokens) => (turn.id, teacher.pulls(tokens, &reply).await),
                 // The trainer gets nothing of the batch either.
@@ -485,3 +465,13 @@ impl NextBatch<'_> {
         }
     }
 }
+
+fn are_due(groups: &[RolloutGroup], rl: &RlConfig) -> bool {
+    let n: usize = groups.iter().map(RolloutGroup::n_rollouts).sum();
+    let oldest = groups.iter().filter_map(RolloutGroup::ended_ms).min();
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms().abs_diff(ms)));
+    n >= rl.rollouts.batch_size || oldest.is_some_and(|age| age >= rl.max_wait.0)
+}
+
+/// The number of turns that are sent to it at once.
+const AT_ONCE: usize = 4;

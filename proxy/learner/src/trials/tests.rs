@@ -121,11 +121,11 @@ impl Ask for Simulated {
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         Box::pin(async move {
             let last = messages.last().unwrap().text().into_owned();
-            let task = last.strip_prefix("Task ").and_then(|it| it.split_once(':'));
+            let task = last.strip_prefix("Task ").and_then(|r| r.split_once(':'));
             Ok(match task {
                 Some((task, _)) => {
                     let texts: Vec<String> =
-                        messages.iter().map(|it| it.text().into_owned()).collect();
+                        messages.iter().map(|m| m.text().into_owned()).collect();
                     self.reply(task.parse().unwrap(), &texts.concat())
                 }
                 None => self.skill(),
@@ -261,7 +261,7 @@ impl Nights {
     async fn cost(&self) -> u64 {
         let agent = AgentId::default_agent();
         let days = self.log.statistics(0).await.unwrap();
-        let chat: u64 = days.iter().map(|it| it.counts.tokens_in).sum();
+        let chat: u64 = days.iter().map(|day| day.counts.tokens_in).sum();
         self.library.evolution(&agent).unwrap().trial_tokens * 1_000 / chat
     }
 }
@@ -280,7 +280,7 @@ async fn measured(nature: Nature, is_tried: bool) -> (Vec<usize>, u64) {
         accuracy.push(nights.accuracy());
     }
     let proposals = nights.library.proposals().unwrap();
-    let n = |state| proposals.iter().filter(|it| it.state == state).count();
+    let n = |state| proposals.iter().filter(|p| p.state == state).count();
     let (accepted, declined) = (n(ProposalState::Accepted), n(ProposalState::Declined));
     let cost = nights.cost().await;
     println!(
@@ -296,7 +296,7 @@ async fn measured(nature: Nature, is_tried: bool) -> (Vec<usize>, u64) {
 async fn ten_nights_of_harmful_skills_lose_nothing() {
     let (accuracy, cost) = measured(Nature::Harmful, true).await;
     assert!(
-        accuracy.windows(2).all(|it| it[1] + 1 >= it[0]),
+        accuracy.windows(2).all(|pair| pair[1] + 1 >= pair[0]),
         "{accuracy:?}"
     );
     assert!(cost <= 50, "{cost}");
@@ -314,7 +314,7 @@ async fn ten_nights_of_good_skills_gain() {
     let (accuracy, cost) = measured(Nature::Good, true).await;
     assert!(accuracy[NIGHTS] >= accuracy[0] + 10, "{accuracy:?}");
     assert!(
-        accuracy.windows(2).all(|it| it[1] + 1 >= it[0]),
+        accuracy.windows(2).all(|pair| pair[1] + 1 >= pair[0]),
         "{accuracy:?}"
     );
     assert!(cost <= 50, "{cost}");

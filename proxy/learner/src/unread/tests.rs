@@ -85,7 +85,7 @@ impl Lives {
         let (log, library) = (self.log(), self.library());
         let memory = MemoryStore::open(self.dir.path().join("memory"), MemoryConfig::default());
         let parts = Parts {
-            listener: hearer.map(|it| Listener::Model(Arc::<Hearer>::clone(it))),
+            listener: hearer.map(|hearer| Listener::Model(Arc::<Hearer>::clone(hearer))),
             library: Some(library.clone()).filter(|_| wishes),
             memory: Some(memory.clone()).filter(|_| facts),
             is_off: Arc::new(|agent| agent.as_str() == "off"),
@@ -123,16 +123,16 @@ impl Lives {
         let life = self.start(None, BOTH).await;
         say(&life.log, &session, &[&end]).await;
         // Rules propose it, so that it replaces nothing.
-        let has_end = |it: &Life| {
-            let lessons = it.library.journal().unwrap();
+        let has_end = |life: &Life| {
+            let lessons = life.library.journal().unwrap();
             lessons.iter().any(|lesson| lesson.wish == end)
         };
         life.until(has_end).await;
-        let n_buffered = |it: &Life| {
-            let sessions = it.memory.buffered(|it| it.session.as_str() == session);
+        let n_buffered = |life: &Life| {
+            let sessions = life.memory.buffered(|m| m.session.as_str() == session);
             sessions.unwrap().len()
         };
-        life.until(|it| n_buffered(it) == 1).await;
+        life.until(|life| n_buffered(life) == 1).await;
         let wishes = life.wishes();
         life.end().await;
         wishes
@@ -144,7 +144,7 @@ impl Lives {
 impl Life {
     fn wishes(&self) -> Vec<String> {
         let wishes = self.library.own_wishes(&AgentId::default_agent());
-        wishes.into_iter().map(|it| it.text).collect()
+        wishes.into_iter().map(|wish| wish.text).collect()
     }
 
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
@@ -217,14 +217,14 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     }
     let hearer = Arc::new(Hearer::default());
     let life = lives.start(Some(&hearer), BOTH).await;
-    life.until(|it| it.wishes() == [FRENCH]).await;
+    life.until(|life| life.wishes() == [FRENCH]).await;
     // It is noted.
     say(&life.log, "b", &[MAX]).await;
-    life.until(|it| it.wishes() == [FRENCH, MAX]).await;
+    life.until(|life| life.wishes() == [FRENCH, MAX]).await;
     life.end().await;
     let life = lives.start(Some(&hearer), BOTH).await;
     say(&life.log, "c", &["Please always use tabs."]).await;
-    life.until(|it| it.wishes().len() == 3).await;
+    life.until(|life| life.wishes().len() == 3).await;
     // The process may have ended before it noted the second message. The first was noted before the second was heard.
     assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
     life.end().await;
@@ -248,7 +248,7 @@ async fn nothing_that_was_learned_before_a_kill_is_learned_again() {
         let heard = lives.heard().await;
         if heard == [FRENCH] {
             let lessons = lives.library().journal().unwrap();
-            let lesson = lessons.iter().find(|it| it.wish == FRENCH).unwrap();
+            let lesson = lessons.iter().find(|lesson| lesson.wish == FRENCH).unwrap();
             lives.library().undo(lesson.n).unwrap();
         }
         let before = lives.library().journal().unwrap();
@@ -298,7 +298,7 @@ async fn each_reader_goes_on_where_it_stopped_itself() {
         let wishes = lives.heard().await;
         let memory = MemoryStore::open(lives.dir.path().join("memory"), MemoryConfig::default());
         let sessions = memory.buffered(|it| it.session.as_str() == "a").unwrap();
-        let n: usize = sessions.iter().map(|it| it.turns.len()).sum();
+        let n: usize = sessions.iter().map(|session| session.turns.len()).sum();
         let expected = if first[0] { vec![FRENCH] } else { vec![] };
         assert_eq!(
             (wishes, n),

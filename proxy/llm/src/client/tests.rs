@@ -173,7 +173,7 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
     assert!(
         asked[1..]
             .iter()
-            .all(|it| it.contains("\"max_completion_tokens\":5"))
+            .all(|body| body.contains("\"max_completion_tokens\":5"))
     );
 }
 
@@ -197,7 +197,7 @@ async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     // If the server still refuses, the reason is another one.
     ask().await.unwrap_err();
     let asked = asked(&server);
-    let with = |field: &str| -> Vec<bool> { asked.iter().map(|it| it.contains(field)).collect() };
+    let with = |field: &str| -> Vec<bool> { asked.iter().map(|b| b.contains(field)).collect() };
     assert_eq!(with("\"temperature\""), [true, false, false, false]);
     assert_eq!(with("\"max_tokens\":5"), [true; 4]);
     let counts = AskCounts {

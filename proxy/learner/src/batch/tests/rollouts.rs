@@ -22,9 +22,9 @@ fn batch(groups: &[RolloutGroup], rollouts: &serde_json::Value) -> Batch {
 /// The sum of the weighted advantages of each example, by session and number of the turn.
 fn sums(groups: &[Group]) -> Vec<(u64, u32, f32)> {
     let examples = groups.iter().flat_map(|group| &group.examples);
-    let sum = |it: &Example| {
-        let advantages = it.datum.parts().advantages.clone().unwrap();
-        let id = it.turns[0];
+    let sum = |example: &Example| {
+        let advantages = example.datum.parts().advantages.clone().unwrap();
+        let id = example.turns[0];
         (id.session % 100, id.seq, advantages.iter().sum::<f32>())
     };
     examples.map(sum).collect()
@@ -55,7 +55,7 @@ fn outcomes_are_compared_within_the_group_and_long_rollouts_count_no_more() {
     let batch = batch(&[group], &json!({}));
     let rl = config(json!({"method": "redo", "w_rl": 0.5}));
     let made = groups(&batch, &rl).unwrap();
-    let shown: Vec<_> = made.iter().map(|it| (it.method.name(), it.loss)).collect();
+    let shown: Vec<_> = made.iter().map(|g| (g.method.name(), g.loss)).collect();
     assert_eq!(
         shown,
         [("rollouts", LossFn::Cispo)],
@@ -99,11 +99,11 @@ fn steps_are_compared_with_the_same_step_of_the_others() {
     let group = [rollout_group("g", &steps)];
     let of = |rl: serde_json::Value| {
         let batch = batch(&group, &rl);
-        let given = |it: &Sample| {
+        let given = |sample: &Sample| {
             (
-                it.id().session % 100,
-                it.id().seq,
-                it.push.as_ref().unwrap().advantage,
+                sample.id().session % 100,
+                sample.id().seq,
+                sample.push.as_ref().unwrap().advantage,
             )
         };
         let samples: Vec<_> = batch.samples.iter().map(given).collect();
@@ -123,7 +123,7 @@ fn steps_are_compared_with_the_same_step_of_the_others() {
     assert_eq!(n_counted, 3);
     assert_eq!(of(json!({"advantage": "step"})).0.len(), 5);
     let (samples, _) = of(json!({"advantage": "group"}));
-    assert!(samples.len() == 8 && samples.iter().all(|it| it.2.abs() > 0.9));
+    assert!(samples.len() == 8 && samples.iter().all(|sample| sample.2.abs() > 0.9));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn groups_without_difference_are_excluded_and_still_count_as_tried() {
     // Each of two rollouts has half of the weight.
     let shares = batch
         .pushed()
-        .map(|it| it.push.as_ref().unwrap().rollout.as_ref().unwrap().share);
+        .map(|s| s.push.as_ref().unwrap().rollout.as_ref().unwrap().share);
     assert_eq!(shares.collect::<Vec<_>>(), [0.5, 0.5]);
     let stats = stats(&batch, &[]);
     let rollouts = stats.rollouts.unwrap();
@@ -189,7 +189,7 @@ fn turns_that_older_weights_sampled_go_and_their_outcomes_stay() {
 #[test]
 fn advantages_of_a_function_may_differ_by_id_and_are_weighed_alike() {
     let group = [rollout_group("g", &[(1.0, &[], &[2, 2]), (0.0, &[], &[1])])];
-    let ids: Vec<TurnId> = group[0].steps.iter().map(|it| it.turn.id).collect();
+    let ids: Vec<TurnId> = group[0].steps.iter().map(|step| step.turn.id).collect();
     let given = [
         (ids[0], StepAdvantage::ById(Arc::from([2.0, -1.0]))),
         (ids[1], StepAdvantage::One(0.0)),

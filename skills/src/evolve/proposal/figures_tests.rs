@@ -10,8 +10,8 @@ fn figures(good: &[[usize; 2]], failed: &[[usize; 2]]) -> TrialFigures {
         good_with,
         good_without,
     };
-    let good = good.iter().map(|it| of(true, *it));
-    let failed = failed.iter().map(|it| of(false, *it));
+    let good = good.iter().map(|n| of(true, *n));
+    let failed = failed.iter().map(|n| of(false, *n));
     TrialFigures {
         requests: good.chain(failed).collect(),
     }
