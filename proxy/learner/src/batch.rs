@@ -1,5 +1,5 @@
-//! From judged turns to the batch of a step: how each turn can be used, which turns wait together, and the groups that
-//! the trainer gets.
+//! From judged turns to the batch of a step. Read `decision` (how each turn can be used), `collect` (what the log has),
+//! `choose` (which samples a step takes), then `groups` (what the trainer gets).
 
 mod choose;
 mod collect;

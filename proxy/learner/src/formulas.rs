@@ -292,19 +292,13 @@ mod tests {
     #[test]
     fn the_bound_is_students() {
         for (freedom, is) in [(11.0, 1.3634), (20.0, 1.3253), (63.0, 1.2951)] {
-            assert!(
-                (student(freedom) - is).abs() < 5e-4,
-                "{freedom}: {}",
-                student(freedom)
-            );
+            let is_so = (student(freedom) - is).abs() < 5e-4;
+            assert!(is_so, "{freedom}: {}", student(freedom));
         }
         // Mean 0, deviation 1.0445 of 12: 1.3634 · 1.0445 / √12.
         let values = [1.0, -1.0].repeat(6);
-        assert!(
-            (upper_bound(&values) - 0.4111).abs() < 1e-3,
-            "{}",
-            upper_bound(&values)
-        );
+        let is_so = (upper_bound(&values) - 0.4111).abs() < 1e-3;
+        assert!(is_so, "{}", upper_bound(&values));
         assert!((upper_bound(&[0.2; 12]) - 0.2).abs() < 1e-9);
     }
 
@@ -337,11 +331,8 @@ mod tests {
             (1e9, 1e-4),
             (8e9, 1e-4),
         ] {
-            assert!(
-                (rate_for_size(n_params) / rate - 1.0).abs() < 1e-3,
-                "{n_params}: {}",
-                rate_for_size(n_params)
-            );
+            let is_so = (rate_for_size(n_params) / rate - 1.0).abs() < 1e-3;
+            assert!(is_so, "{n_params}: {}", rate_for_size(n_params));
         }
     }
 
@@ -436,10 +427,8 @@ mod tests {
                 let at = |l: f64| CLIP.loss(advantage, l.exp());
                 let slope = (at(l + h) - at(l - h)) / (2.0 * h);
                 let weight = CLIP.weight(advantage, l.exp());
-                assert!(
-                    (slope + weight).abs() < 1e-5,
-                    "A {advantage}, l {l}: {slope}"
-                );
+                let is_so = (slope + weight).abs() < 1e-5;
+                assert!(is_so, "A {advantage}, l {l}: {slope}");
             }
         }
     }
@@ -461,10 +450,8 @@ mod tests {
         let (kl, _) = reverse_kl(&ln(&p[..3]), &ln(&q[..3]));
         assert!((kl - expected).abs() < 1e-6, "{kl} for {expected}");
         let (less, _) = reverse_kl(&ln(&p[..2]), &ln(&q[..2]));
-        assert!(
-            less > 0.0 && less < expected,
-            "bins hide what differs in them"
-        );
+        let is_so = less > 0.0 && less < expected;
+        assert!(is_so, "bins hide what differs in them");
         let (same, weights) = reverse_kl(&ln(&p[..2]), &ln(&p[..2]));
         assert!(same.abs() < 1e-7 && weights.iter().all(|weight| weight.abs() < 1e-7));
     }
@@ -482,20 +469,16 @@ mod tests {
                 reverse_kl(&moved, &q).0
             };
             let slope = (at(h) - at(-h)) / (2.0 * f64::from(h));
-            assert!(
-                (slope + weights[v]).abs() < 1e-3,
-                "{v}: {slope} {weights:?}"
-            );
+            let is_so = (slope + weights[v]).abs() < 1e-3;
+            assert!(is_so, "{v}: {slope} {weights:?}");
         }
     }
 
     #[test]
     fn nothing_left_for_the_rest_is_no_infinity() {
         let (kl, weights) = reverse_kl(&ln(&[0.7, 0.3]), &ln(&[0.5, 0.5]));
-        assert!(
-            kl.is_finite() && weights.iter().all(|weight| weight.is_finite()),
-            "{kl} {weights:?}"
-        );
+        let is_so = kl.is_finite() && weights.iter().all(|weight| weight.is_finite());
+        assert!(is_so, "{kl} {weights:?}");
     }
 }
 
@@ -556,9 +539,7 @@ mod top_k_tests {
     #[test]
     fn what_the_hint_names_is_pushed_up() {
         let found = advantages(&ln(&[0.5, 0.3, 0.1]), &ln(&[0.1, 0.05, 0.8]), 1.0);
-        assert!(
-            found[2] > 0.0 && found[0] < 0.0 && found[1] < 0.0,
-            "{found:?}"
-        );
+        let is_so = found[2] > 0.0 && found[0] < 0.0 && found[1] < 0.0;
+        assert!(is_so, "{found:?}");
     }
 }

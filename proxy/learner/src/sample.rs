@@ -1,4 +1,7 @@
 //! What a step is made of: judged turns with what the teacher came to about them. Nothing here asks anybody.
+//!
+//! Read `types` (what is known of one turn), `datum` (what a training server gets of it), then `batch` (the samples of one
+//! step, of chats or of rollouts). `crate::batch` chooses among them, and `crate::training` says when.
 
 mod batch;
 pub(crate) mod datum;

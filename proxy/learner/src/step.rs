@@ -1,7 +1,8 @@
 //! One step: planned, taken from the log, made by the trainer, tested, promoted, written down.
 //!
-//! [`TrainingStep`](context::TrainingStep) is a step in one of its states, and holds the two stores together.
-//! [`make`](train::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
+//! Read `context` (what a step is made with, and where it starts), `plan`, `transaction` (a step in one of its states, which
+//! holds the two stores together), `train` (a plan becomes a checkpoint, whatever fails on the way, or somebody is at
+//! fault), then `recovery` and `preview`.
 
 mod context;
 mod plan;

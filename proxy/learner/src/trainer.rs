@@ -408,10 +408,8 @@ mod tests {
         assert!(runner(fork()).has(&[unbounded]).is_ok());
         let said = refusal(fork(), bounded);
         assert!(said.contains("reads no bounds of cispo"), "{said}");
-        assert!(
-            said.contains("set rl.loss_fn to importance_sampling"),
-            "{said}"
-        );
+        let is_so = said.contains("set rl.loss_fn to importance_sampling");
+        assert!(is_so, "{said}");
         let said = refusal(fork(), group(LossFn::CrossEntropy, None));
         assert_eq!(
             said,
@@ -436,10 +434,8 @@ mod tests {
                 .is_ok()
         );
         let said = refusal(without, distilled);
-        assert!(
-            said.contains("asks the training server for log-probabilities"),
-            "{said}"
-        );
+        let is_so = said.contains("asks the training server for log-probabilities");
+        assert!(is_so, "{said}");
     }
 
     #[test]

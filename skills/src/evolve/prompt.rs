@@ -528,9 +528,7 @@ mod tests {
         assert!(refused(&megabyte).contains("at most 65536 are read"));
         assert!(refused("[1,2,3,4]").contains("has 4 skills"));
         let wrong = names("[1, {\"name\": 5}]").unwrap();
-        assert!(
-            wrong.iter().all(|why| why.starts_with("! invalid type")),
-            "{wrong:?}"
-        );
+        let is_so = wrong.iter().all(|why| why.starts_with("! invalid type"));
+        assert!(is_so, "{wrong:?}");
     }
 }

@@ -695,9 +695,7 @@ mod tests {
         assert_eq!(read[2].timestamp, "1970-01-01T00:00:01Z");
         forget(&path, &|_, _| true).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            text.starts_with(theirs),
-            "whose it was is not known: {text}"
-        );
+        let is_so = text.starts_with(theirs);
+        assert!(is_so, "whose it was is not known: {text}");
     }
 }

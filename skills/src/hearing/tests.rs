@@ -134,10 +134,8 @@ fn clear_wishes_are_found_and_hardly_anything_else() {
         println!("set {name}");
         let measured = Measured::new(&read(lines));
         let [found, in_force, proposed] = measured.permille();
-        assert!(
-            found >= 800 && in_force <= 5 && proposed <= 30,
-            "{measured:?}"
-        );
+        let is_so = found >= 800 && in_force <= 5 && proposed <= 30;
+        assert!(is_so, "{measured:?}");
         assert!(measured.false_undone.len() <= 2, "{measured:?}");
     }
     let (odd, even): (Vec<_>, Vec<_>) = read(SET_5).into_iter().partition(|m| m.id % 2 == 1);
@@ -145,10 +143,8 @@ fn clear_wishes_are_found_and_hardly_anything_else() {
         println!("half of set 5");
         let measured = Measured::new(&half);
         let [found, in_force, proposed] = measured.permille();
-        assert!(
-            found >= 600 && in_force <= 10 && proposed <= 50,
-            "{measured:?}"
-        );
+        let is_so = found >= 600 && in_force <= 10 && proposed <= 50;
+        assert!(is_so, "{measured:?}");
     }
 }
 
@@ -341,10 +337,8 @@ fn two_wishes_of_one_message_are_two() {
     ] {
         let heard = wishes(text, true);
         assert_eq!(heard.len(), 2, "{heard:?}");
-        assert!(
-            heard.iter().all(|one| one.1 == Certainty::Certain),
-            "{heard:?}"
-        );
+        let is_so = heard.iter().all(|one| one.1 == Certainty::Certain);
+        assert!(is_so, "{heard:?}");
     }
 }
 

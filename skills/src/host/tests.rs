@@ -295,10 +295,8 @@ fn what_the_host_says_itself_is_held_back_where_it_is_shown_and_never_taught() {
         lessons.system_block.unwrap()
     };
     let here = given(&held.clone().shown(|line| OPENCLAW.contains(line)));
-    assert!(
-        !here.contains("one sentence") && !here.contains("### weather"),
-        "{here}"
-    );
+    let is_so = !here.contains("one sentence") && !here.contains("### weather");
+    assert!(is_so, "{here}");
     let elsewhere = given(&held.shown(|_| false));
     assert!(elsewhere.contains("one sentence") && elsewhere.contains("### weather"));
     assert!(
@@ -314,10 +312,8 @@ fn what_is_known_of_a_host_outlives_a_restart_and_is_for_its_owners_eyes_alone()
     use std::os::unix::fs::PermissionsExt as _;
 
     let world = World::new();
-    assert!(
-        !world.shows("s", "nothing"),
-        "nothing is written of nothing"
-    );
+    let is_so = !world.shows("s", "nothing");
+    assert!(is_so, "nothing is written of nothing");
     assert!(world.shows("s", OPENCLAW));
     assert!(!world.shows("s", OPENCLAW), "the same is not written again");
     let file = world.dir.path().join("host.json");
@@ -327,10 +323,8 @@ fn what_is_known_of_a_host_outlives_a_restart_and_is_for_its_owners_eyes_alone()
     assert_eq!(anew.host(&main()), world.library.host(&main()));
     std::fs::write(&file, "{").unwrap();
     let warnings = world.library.rescan();
-    assert!(
-        warnings[0].to_string().contains("host.json"),
-        "{warnings:?}"
-    );
+    let is_so = warnings[0].to_string().contains("host.json");
+    assert!(is_so, "{warnings:?}");
     assert!(world.shows("t", HERMES), "it is written anew");
     assert_eq!(world.library.rescan(), []);
 }

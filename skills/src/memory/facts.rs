@@ -530,10 +530,8 @@ mod tests {
         let said = "By the way, we deploy with Nomad since May. What is a canary release?";
         let question = FactQuestion::new([said]).unwrap();
         let asked = question.messages()[1].text().into_owned();
-        assert!(
-            asked.starts_with("1. By the way, we deploy with Nomad"),
-            "{asked}"
-        );
+        let is_so = asked.starts_with("1. By the way, we deploy with Nomad");
+        assert!(is_so, "{asked}");
         let facts = |answer: &str| {
             let facts = question.read(answer)?.into_iter();
             Some(

@@ -174,10 +174,8 @@ mod tests {
     #[test]
     fn what_else_speaks_for_a_skill_counts() {
         let [without, with] = [[0.0, 0.0], [0.0, 4.0]].map(|x| probabilities("it crashes", &x));
-        assert!(
-            with[1] > without[1] && with[0] < without[0],
-            "{without:?} {with:?}"
-        );
+        let is_so = with[1] > without[1] && with[0] < without[0];
+        assert!(is_so, "{without:?} {with:?}");
     }
 
     #[test]

@@ -152,10 +152,8 @@ fn a_change_is_finished_after_a_kill_at_any_step() {
                 continue;
             }
             let again = act(&library);
-            assert!(
-                again.is_ok() || now == after,
-                "{what}, {n_steps}: {again:?}"
-            );
+            let is_so = again.is_ok() || now == after;
+            assert!(is_so, "{what}, {n_steps}: {again:?}");
             assert_eq!(lines(&library), after, "{what}, {n_steps}");
         }
     }

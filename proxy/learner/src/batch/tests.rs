@@ -242,10 +242,8 @@ fn hybrid_weighs_verdict_and_hint_over_the_whole_batch() {
     near(distil(first).push, -1.0 / 20.0);
     near(distil(first).share, 0.5 / 20.0);
     near(distil(second).push, 1.0 / 8.0);
-    assert!(
-        distil(second).hinted.is_empty(),
-        "only pushed by its verdict"
-    );
+    let is_so = distil(second).hinted.is_empty();
+    assert!(is_so, "only pushed by its verdict");
     let known = first.datum.parts().weights.as_ref().unwrap();
     near(known.values().iter().sum(), -0.5);
 }
@@ -316,10 +314,8 @@ fn the_originals_method_is_the_originals() {
         vec![turn(0, Score::Good, 2), turn(1, Score::Good, 2)],
     );
     let batch = choose(&same, Vec::new(), by(&rl, 4));
-    assert!(
-        batch.is_empty() && batch.spent.len() == 2,
-        "equal rewards say nothing"
-    );
+    let is_so = batch.is_empty() && batch.spent.len() == 2;
+    assert!(is_so, "equal rewards say nothing");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::{
     tasks::{TaskTest, learned_from},
 };
 use crate::{
-    lineage::{Ancestry, BaseModel, Candidate, KnownCheckpoint, ResumePoint},
+    lineage::{Ancestry, BaseModel, Candidate, ResumePoint},
     shared::Shared,
     status::Phase,
     trainer::{Patience, RunHandle, StepFailure, StepRunner},
@@ -78,7 +78,7 @@ pub(crate) async fn test_adapter(
     runner.rl.lora_rank = shape.rank;
     runner.rl.lora_alpha = shape.alpha;
     runner.rl.targets.0.clone_from(&shape.targets);
-    let candidate = candidate(adapter.clone(), known);
+    let candidate = Candidate::from_checkpoint(&known, adapter.clone());
     // Its owner waits for an answer: that nobody can try it now is one.
     runner.try_adapter(&candidate).await?;
     let test = CandidateTest {
@@ -87,31 +87,6 @@ pub(crate) async fn test_adapter(
         candidate: &candidate,
     };
     test.run(gate, run).await.map(Some)
-}
-
-fn candidate(adapter: AdapterName, known: KnownCheckpoint) -> Candidate {
-    let KnownCheckpoint {
-        name,
-        steps,
-        sha256,
-        manifest,
-    } = known;
-    Candidate {
-        point: ResumePoint {
-            lineage: manifest.lineage,
-            n: manifest.n,
-            steps,
-            checkpoint: Some(name.clone()),
-            choice_ms: None,
-        },
-        agent: manifest.agent,
-        n: manifest.n,
-        turns: manifest.turns,
-        adapter,
-        checkpoint: name,
-        choice_ms: None,
-        sha256,
-    }
 }
 
 // === impl CandidateTest ===

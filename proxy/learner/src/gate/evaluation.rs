@@ -17,7 +17,7 @@ use super::{
     preference::{self, PreferencePair},
     probes::{self, ProbeSet, Probes, user_told},
     replies::{self, Obedience, OnScale, RequirementLines, Scale, compare},
-    report::{GateLimit, GateReport, GateTest},
+    report::{Bound, GateReport, GateTest},
 };
 use crate::{
     config::{GateConfig, GatePart},
@@ -203,13 +203,18 @@ impl Gate {
             GatePart::Capability => {
                 let (prompts, of_base) = self.base.capability(policy, probes).await?;
                 let own = probes::capability(policy, By::Run(subject.run), prompts).await?;
-                let right = GateLimit::at_least(of_base.n_right.saturating_sub(MAX_LOST) as f64);
+                let right = of_base.n_right.saturating_sub(MAX_LOST) as f64;
                 let unit = format!("of {} probes right", probes.capability.len());
                 let margin = of_base.margin - (1.0 - MIN_MARGIN) * of_base.margin.abs();
-                let margin = GateLimit::at_least(margin);
                 Ok(vec![
-                    GateTest::measured("capability", own.n_right as f64, right, &unit),
-                    GateTest::measured("margin", own.margin, margin, "nat a token"),
+                    GateTest::measured(
+                        "capability",
+                        own.n_right as f64,
+                        Bound::AtLeast,
+                        right,
+                        &unit,
+                    ),
+                    GateTest::measured("margin", own.margin, Bound::AtLeast, margin, "nat a token"),
                 ])
             }
             GatePart::Tools => {

@@ -12,7 +12,7 @@ use metaclaw_chat::{Score, TurnId};
 use metaclaw_trainer_api::{BackendError, RunId};
 use metaclaw_turns::{LogError, StateKind, Turn};
 
-use super::report::{GateLimit, GateTest};
+use super::report::{Bound, GateTest};
 use crate::{
     formulas::upper_bound,
     lineage::{BaseModel, Candidate},
@@ -65,9 +65,14 @@ pub(super) async fn test(
     let unit = format!(
         "nat a token at most for what was accepted, beside the base, by 90 % and {n} pairs"
     );
-    let limit = GateLimit::at_least(LEAST);
     let bound = upper_bound(&gained.collect::<Vec<f64>>());
-    Ok(GateTest::measured("preference", bound, limit, &unit))
+    Ok(GateTest::measured(
+        "preference",
+        bound,
+        Bound::AtLeast,
+        LEAST,
+        &unit,
+    ))
 }
 
 async fn margins<'a>(

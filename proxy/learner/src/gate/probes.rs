@@ -10,7 +10,10 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::report::{GateLimit, GateTest};
+use super::report::{
+    Bound::{AtLeast, AtMost},
+    GateTest,
+};
 use crate::{
     calls::{Type, fit, has_broken_call, only_call, parameters},
     formulas::mean,
@@ -395,16 +398,11 @@ pub(super) async fn test(
         prompts.len(),
         tally.asked
     );
-    let passed = GateLimit::at_least(least as f64);
-    let unbroken = GateLimit::at_most(tally.broken_by_base as f64);
+    let broken = "replies to them have a call that nobody can carry out";
+    let (least, most) = (least as f64, tally.broken_by_base as f64);
     Ok(vec![
-        GateTest::measured("tools", tally.passed as f64, passed, &unit),
-        GateTest::measured(
-            "broken_calls",
-            tally.broken as f64,
-            unbroken,
-            "replies to them have a call that nobody can carry out",
-        ),
+        GateTest::measured("tools", tally.passed as f64, AtLeast, least, &unit),
+        GateTest::measured("broken_calls", tally.broken as f64, AtMost, most, broken),
     ])
 }
 
@@ -571,9 +569,7 @@ mod tests {
         assert!(is_decided(8, 8));
         assert!(!is_decided(0, 8), "the other eight may all be right");
         assert!(is_decided(0, 9));
-        assert!(
-            ToolTally::default().is_decided(0, 16),
-            "less is not possible"
-        );
+        let is_so = ToolTally::default().is_decided(0, 16);
+        assert!(is_so, "less is not possible");
     }
 }

@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     probes::{user_says, user_told},
-    report::{Bound, GateLimit, GateTest},
+    report::{
+        Bound::{self, AtLeast, AtMost},
+        GateTest,
+    },
 };
 use crate::{
     calls::mentions_call,
@@ -362,8 +365,8 @@ impl RequirementLine {
         let (base, reference) = (self.base.1, self.reference.1);
         let (low, high) = (base.min(reference), base.max(reference));
         match self.bound {
-            Bound::AtLeast => (high, low),
-            Bound::AtMost => (low, high),
+            AtLeast => (high, low),
+            AtMost => (low, high),
         }
     }
 
@@ -384,15 +387,7 @@ impl RequirementLine {
             None if self.always_passes(value) => (self.ends().0, "the more of both is asked"),
             None => (self.ends().1, "the less of both is asked"),
         };
-        let mut test = GateTest::measured(
-            self.name,
-            value,
-            GateLimit {
-                bound: self.bound,
-                value: limit,
-            },
-            self.unit,
-        );
+        let mut test = GateTest::measured(self.name, value, self.bound, limit, self.unit);
         let (base, reference) = (self.base, self.reference);
         // A text takes whatever is written to it.
         let _ = write!(
@@ -419,7 +414,7 @@ impl RequirementLines {
             relevance: RequirementLine {
                 name: "relevance",
                 unit: "nat a token",
-                bound: Bound::AtLeast,
+                bound: AtLeast,
                 base: (
                     plain.relevance,
                     plain.relevance - noise(plain.relevance_error),
@@ -429,7 +424,7 @@ impl RequirementLines {
             fluency: RequirementLine {
                 name: "fluency",
                 unit: "nat a token of surprise",
-                bound: Bound::AtMost,
+                bound: AtMost,
                 base: (plain.surprise, plain.surprise + noise(plain.surprise_error)),
                 reference: (reference.surprise, reference.surprise * MAX_FLUENCY),
             },
@@ -475,43 +470,27 @@ pub(super) fn compare(
     let shortest = reference.words.min(plain.words) / LENGTH;
     let longest = reference.words.max(plain.words) * LENGTH;
     // On one side or the other, whichever is nearer.
-    let length = if own.words < shortest {
-        GateLimit::at_least(shortest)
+    let (bound, length) = if own.words < shortest {
+        (AtLeast, shortest)
     } else {
-        GateLimit::at_most(longest)
+        (AtMost, longest)
     };
     let short = reference.short.max(MAX_SHORT);
     let distinct = reference.distinct * MIN_DISTINCT;
     let asking = reference.asking.max(plain.asking) + MAX_ASKING;
     let calling = reference.calling.max(plain.calling);
+    let few_words = "of the replies have under 3 words";
+    let questions = "of the replies ask back in place of an answer";
+    let calls = "of the replies call a tool where none was offered";
+    let of_grams = "of the 4-grams are distinct";
     vec![
         lines.relevance.test(own.relevance, kept),
         lines.fluency.test(own.surprise, kept),
-        GateTest::measured(
-            "short",
-            own.short,
-            GateLimit::at_most(short),
-            "of the replies have under 3 words",
-        ),
-        GateTest::measured(
-            "distinct",
-            own.distinct,
-            GateLimit::at_least(distinct),
-            "of the 4-grams are distinct",
-        ),
-        GateTest::measured("length", own.words, length, "words at the median"),
-        GateTest::measured(
-            "questions",
-            own.asking,
-            GateLimit::at_most(asking),
-            "of the replies ask back in place of an answer",
-        ),
-        GateTest::measured(
-            "calls",
-            own.calling,
-            GateLimit::at_most(calling),
-            "of the replies call a tool where none was offered",
-        ),
+        GateTest::measured("short", own.short, AtMost, short, few_words),
+        GateTest::measured("distinct", own.distinct, AtLeast, distinct, of_grams),
+        GateTest::measured("length", own.words, bound, length, "words at the median"),
+        GateTest::measured("questions", own.asking, AtMost, asking, questions),
+        GateTest::measured("calls", own.calling, AtMost, calling, calls),
     ]
 }
 
@@ -685,16 +664,11 @@ mod tests {
         let test = |share| lines.fluency.test(1.7, Some(&kept(share))).passed;
         assert_eq!((test(0.0), test(0.5)), (Some(false), Some(true)));
         assert!(lines.depend_on_obedience(replies([1.0, 0.1], [1.7, 0.1])));
-        assert!(
-            !lines.depend_on_obedience(replies([1.0, 0.1], [2.5, 0.1])),
-            "too much for any"
-        );
+        let is_so = !lines.depend_on_obedience(replies([1.0, 0.1], [2.5, 0.1]));
+        assert!(is_so, "too much for any");
         let test = lines.fluency.test(2.5, None);
-        assert!(
-            test.passed == Some(false) && test.why.contains("at most 2.40 ("),
-            "{}",
-            test.why
-        );
+        let is_so = test.passed == Some(false) && test.why.contains("at most 2.40 (");
+        assert!(is_so, "{}", test.why);
     }
 
     proptest! {

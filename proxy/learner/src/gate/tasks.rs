@@ -10,7 +10,7 @@ use metaclaw_chat::{RolloutId, TaskId, TurnId, now_ms};
 use metaclaw_turns::{LogError, Rollout, StepOutcome};
 use tokio::time::Instant;
 
-use super::report::{GateLimit, GateTest};
+use super::report::{Bound, GateTest};
 use crate::{
     formulas::upper_bound, held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared,
 };
@@ -122,8 +122,13 @@ impl TaskTest<'_> {
             "of success at most, beside what serves, by 90 % and {} held-out tasks",
             gained.len()
         );
-        let limit = GateLimit::at_least(LEAST);
-        Ok(GateTest::measured(NAME, upper_bound(&gained), limit, &unit))
+        Ok(GateTest::measured(
+            NAME,
+            upper_bound(&gained),
+            Bound::AtLeast,
+            LEAST,
+            &unit,
+        ))
     }
 
     fn too_few(n: usize, when: &str) -> GateTest {

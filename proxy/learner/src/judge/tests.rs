@@ -67,14 +67,10 @@ async fn judged_for(
 async fn asking_stops_when_the_votes_have_decided() {
     let (good, bad, none) = ("verdict: +1", "verdict: -1", "no idea");
     assert_eq!(judged(&[good, good], "[]").await, (Ok(Ok(Score::Good)), 2));
-    assert_eq!(
-        judged(&[good, bad, bad], "[]").await,
-        (Ok(Ok(Score::Bad)), 3)
-    );
-    assert_eq!(
-        judged(&[none, none, none], "[]").await,
-        (Ok(Err(NoVerdict::NoVote)), 3)
-    );
+    let found = judged(&[good, bad, bad], "[]").await;
+    assert_eq!(found, (Ok(Ok(Score::Bad)), 3));
+    let found = judged(&[none, none, none], "[]").await;
+    assert_eq!(found, (Ok(Err(NoVerdict::NoVote)), 3));
 }
 
 #[tokio::test]
@@ -92,10 +88,8 @@ async fn a_judge_that_is_down_is_no_verdict() {
 #[tokio::test]
 async fn no_more_is_asked_than_the_verdict_is_worth() {
     let judged = async |price| judged_for(price, &["verdict: -1"; 3], "[]").await;
-    assert_eq!(
-        judged(Price::Nothing).await,
-        (Ok(Err(NoVerdict::NotAsked)), 0)
-    );
+    let found = judged(Price::Nothing).await;
+    assert_eq!(found, (Ok(Err(NoVerdict::NotAsked)), 0));
     assert_eq!(judged(Price::OneVote).await, (Ok(Ok(Score::Bad)), 1));
     assert_eq!(judged(Price::Majority).await, (Ok(Ok(Score::Bad)), 2));
 }

@@ -91,6 +91,31 @@ impl ResumePoint {
     }
 }
 
+// === impl Candidate ===
+
+impl Candidate {
+    /// The adapter of a checkpoint that a step made.
+    pub(crate) fn from_checkpoint(known: &KnownCheckpoint, adapter: AdapterName) -> Self {
+        let manifest = &known.manifest;
+        Self {
+            agent: manifest.agent.clone(),
+            n: manifest.n,
+            turns: manifest.turns.clone(),
+            adapter,
+            checkpoint: known.name.clone(),
+            point: ResumePoint {
+                lineage: manifest.lineage.clone(),
+                n: manifest.n,
+                steps: known.steps,
+                checkpoint: Some(known.name.clone()),
+                choice_ms: None,
+            },
+            choice_ms: None,
+            sha256: known.sha256.clone(),
+        }
+    }
+}
+
 // === impl Resumed ===
 
 impl Resumed {

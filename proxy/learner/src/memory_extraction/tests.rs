@@ -7,12 +7,12 @@ use metaclaw_chat::{Message, SessionId};
 use metaclaw_skills::{MemoryConfig, MemoryScope};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tempfile::TempDir;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Learner, Listener, Parts,
-    testing::{Said, World, append, parts, progress, said},
+    Ask, AskFailed, Listener, Parts,
+    testing::{Running, Said, World, append, parts, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -38,12 +38,10 @@ impl Ask for ScriptedModel {
 
 /// A learner that remembers, over an empty log.
 struct MemoryWorld {
-    learner: Learner,
     log: TurnLog,
     memory: MemoryStore,
     model: Arc<ScriptedModel>,
-    tasks: TaskTracker,
-    cancel: CancellationToken,
+    running: Running,
     _dir: TempDir,
 }
 
@@ -56,23 +54,18 @@ impl MemoryWorld {
             answer,
             asked: Mutex::default(),
         });
+        let off = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
         let parts = Parts {
             listener: Some(Listener::Model(Arc::<ScriptedModel>::clone(&model))),
             memory: Some(memory.clone()),
-            ..parts(
-                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
-                &log,
-            )
+            ..parts(off, &log)
         };
-        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
-        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Self {
-            learner,
             log,
             memory,
             model,
-            tasks,
-            cancel,
+            running,
             _dir: dir,
         }
     }
@@ -102,10 +95,7 @@ impl MemoryWorld {
     }
 
     async fn end(self) {
-        self.cancel.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-        self.log.close().await;
+        self.running.stop().await;
     }
 }
 
@@ -128,26 +118,20 @@ async fn a_model_is_asked_once_for_several_messages_and_sees_only_the_owners() {
     ];
     world.talk("a", &talk[..2]).await;
     world.until(|world| world.n_waiting() == 2).await;
-    assert!(
-        world.model.asked.lock().unwrap().is_empty(),
-        "it waits for more"
-    );
+    let is_so = world.model.asked.lock().unwrap().is_empty();
+    assert!(is_so, "it waits for more");
     world.talk("b", &talk).await;
     world.until(|world| world.contents().len() == 1).await;
     assert_eq!(world.contents(), ["we deploy with Nomad since May"]);
     let asked = world.model.asked.lock().unwrap()[0].clone();
-    assert!(
-        !asked.contains("PayFast") && !asked.contains("Noted."),
-        "{asked}"
-    );
+    let is_so = !asked.contains("PayFast") && !asked.contains("Noted.");
+    assert!(is_so, "{asked}");
     let memory = &world.memory.list(None, None).unwrap()[0];
     assert_eq!(memory.origin.session.as_ref().unwrap().as_str(), "b");
     let turn = memory.origin.turn.unwrap();
     let turn = world.log.get(turn).await.unwrap().unwrap();
-    assert!(
-        owner_says(&turn).unwrap().contains("Nomad"),
-        "the turn that said it"
-    );
+    let is_so = owner_says(&turn).unwrap().contains("Nomad");
+    assert!(is_so, "the turn that said it");
     assert_eq!(
         memory.said.as_deref(),
         Some("By the way, we deploy with Nomad since May.")
@@ -181,6 +165,7 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     assert!(world.model.asked.lock().unwrap().is_empty());
     let b: SessionId = "b".parse().unwrap();
     let read = world
+        .running
         .learner
         .ingest(Box::new(move |turn| turn.session == b))
         .await
@@ -193,6 +178,7 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     assert_eq!(world.n_waiting(), 1);
     assert!(
         world
+            .running
             .learner
             .ingest(Box::new(|turn| turn.scope == MemoryScope::new("x")))
             .await
@@ -201,6 +187,7 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     );
     assert_eq!(
         world
+            .running
             .learner
             .ingest(Box::new(|_| true))
             .await
@@ -208,11 +195,8 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
             .len(),
         1
     );
-    assert!(
-        world.contents().is_empty(),
-        "the model found nothing: {:?}",
-        world.contents()
-    );
+    let is_so = world.contents().is_empty();
+    assert!(is_so, "the model found nothing: {:?}", world.contents());
     world.end().await;
 }
 

@@ -149,10 +149,8 @@ mod tests {
         let parts = datum.parts();
         assert_eq!(parts.target_tokens.values(), [0, 0, 4, 6, 5, 7]);
         let weights = parts.weights.as_ref().unwrap().values();
-        assert!(
-            weights[..4].iter().all(|weight| weight.abs() < 1e-5),
-            "where both agree: {weights:?}"
-        );
+        let is_so = weights[..4].iter().all(|weight| weight.abs() < 1e-5);
+        assert!(is_so, "where both agree: {weights:?}");
         assert!(weights[4] < 0.0 && weights[5] > 0.0, "{weights:?}");
         // This is 2 (0.9 ln 1.8 + 0.05 ln 0.2 + 0.05 ln 0.2).
         assert!((loss - 0.736_12).abs() < 1e-3, "{loss}");

@@ -440,10 +440,8 @@ mod tests {
             (reply(&[&[-1.0; 4]], &[two_rows]), 3),
         ] {
             let error = answers(bad, &[(2, 2)], top_k).unwrap_err();
-            assert!(
-                error.is_ambiguous() && error.to_string().contains("[(2, 2)]"),
-                "{error}"
-            );
+            let is_so = error.is_ambiguous() && error.to_string().contains("[(2, 2)]");
+            assert!(is_so, "{error}");
         }
     }
 

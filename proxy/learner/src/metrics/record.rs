@@ -276,10 +276,8 @@ pub(super) mod tests {
             ("perf/shared_tokens", 0.25),
         ] {
             let given = scalars.get(name).copied();
-            assert!(
-                given.is_some_and(|given| (given - expected).abs() < 1e-9),
-                "{name}: {given:?}"
-            );
+            let is_so = given.is_some_and(|given| (given - expected).abs() < 1e-9);
+            assert!(is_so, "{name}: {given:?}");
         }
         // A number that was not measured is not reported as 0.
         for name in ["loss/opd", "rollout/advantages", "rollout/log_probs"] {

@@ -687,10 +687,8 @@ mod tests {
             (-1.0, 0.95, -1.0),
         ] {
             let given = advantage(reward, baseline);
-            assert!(
-                (given - expected).abs() < 1e-6,
-                "r {reward}, b {baseline}: {given}"
-            );
+            let is_so = (given - expected).abs() < 1e-6;
+            assert!(is_so, "r {reward}, b {baseline}: {given}");
         }
     }
 }

@@ -468,10 +468,8 @@ mod tests {
             // The loss of cross_entropy is -weight · log p.
             let weight = at.weight(BETA);
             assert!((by_chosen + weight).abs() < 1e-5, "{by_chosen} {weight}");
-            assert!(
-                (by_rejected - weight).abs() < 1e-5,
-                "{by_rejected} {weight}"
-            );
+            let is_so = (by_rejected - weight).abs() < 1e-5;
+            assert!(is_so, "{by_rejected} {weight}");
         }
     }
 

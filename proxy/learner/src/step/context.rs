@@ -344,7 +344,7 @@ impl TrainingContext {
         let advantages = match &shared.advantages {
             Some(function) if !groups.is_empty() => {
                 let given = function.compute(&groups).await;
-                given.map_err(|why| self.no_advantages(why))?
+                given.map_err(|error| self.no_advantages(error.to_string()))?
             }
             Some(_) | None => step_advantages(&groups, config.advantage),
         };

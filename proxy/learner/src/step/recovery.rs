@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::TrainError,
     gate::GateReport,
-    lineage::{Candidate, KnownCheckpoint, ResumePoint},
+    lineage::{Candidate, KnownCheckpoint},
     metrics::StepRecord,
     shared::Shared,
     trainer::StepFailure,
@@ -121,31 +121,19 @@ impl Recovery<'_> {
 
     /// Sees that the checkpoint's adapter can be served.
     async fn adopt(&mut self, made: &KnownCheckpoint) -> Result<Candidate, StepFailure> {
-        let begun = &self.step.begun;
-        let point = ResumePoint {
-            lineage: begun.lineage.clone(),
-            n: begun.n,
-            steps: made.steps,
-            checkpoint: Some(made.name.clone()),
-            choice_ms: None,
-        };
-        let (runner, state) = (&self.site.runner, &mut *self.site.state);
-        let run = &mut state.run;
-        let id = runner.put_at(run, &point).await?;
         // An adapter has the name of its checkpoint.
         let adapter = AdapterName::from(&made.name);
-        let sha256 = runner.save_made(run, &id, made, &adapter).await?;
-        run.at = Some(point.clone());
-        state.stepped(point.clone(), made.manifest.shape.clone());
+        let candidate = Candidate::from_checkpoint(made, adapter);
+        let (runner, state) = (&self.site.runner, &mut *self.site.state);
+        let run = &mut state.run;
+        let id = runner.put_at(run, &candidate.point).await?;
+        let sha256 = runner.save_made(run, &id, made, &candidate.adapter).await?;
+        run.at = Some(candidate.point.clone());
+        state.stepped(candidate.point.clone(), made.manifest.shape.clone());
         Ok(Candidate {
-            agent: begun.agent.clone(),
-            n: begun.n,
-            turns: begun.turns.clone(),
-            adapter,
-            checkpoint: made.name.clone(),
-            point,
-            choice_ms: begun.choice_ms,
+            choice_ms: self.step.begun.choice_ms,
             sha256,
+            ..candidate
         })
     }
 }

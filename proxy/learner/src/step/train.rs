@@ -580,13 +580,16 @@ impl FailurePolicy {
             return None;
         }
         if self.strikes >= STRIKES {
+            let why = if is_refused {
+                ExcludeReason::Refused
+            } else {
+                ExcludeReason::Fails
+            };
+            let call = calls.get(at);
+            let turns = call.and_then(|call| call.turns(&plan.groups, 0));
             self.suspect = Some(Suspect {
-                turns: turns_of(plan, calls, at),
-                why: if is_refused {
-                    ExcludeReason::Refused
-                } else {
-                    ExcludeReason::Fails
-                },
+                turns: turns.unwrap_or_default(),
+                why,
                 at_step: false,
                 said: error.to_string(),
             });
@@ -611,12 +614,6 @@ impl FailurePolicy {
     fn count(&mut self, blame: Blame) -> Option<Blame> {
         self.patience.ends().then_some(blame)
     }
-}
-
-fn turns_of(plan: &Plan, calls: &[MicroBatch], at: usize) -> Vec<TurnId> {
-    let call = calls.get(at);
-    let turns = call.and_then(|call| call.turns(&plan.groups, 0));
-    turns.unwrap_or_default()
 }
 
 /// Why a datum that the server names is set aside.

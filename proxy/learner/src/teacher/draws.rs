@@ -431,10 +431,8 @@ mod tests {
         let call = r#"<tool_call>{"name": "ls", "arguments": {"path": "/"}}</tool_call>"#;
         assert!(of(call, true, &tools).is_some_and(|reply| reply.is_call));
         let text = of("I cannot see that folder.", true, &tools);
-        assert!(
-            text.is_some_and(|text| !text.is_call),
-            "text may be the better reply"
-        );
+        let is_so = text.is_some_and(|text| !text.is_call);
+        assert!(is_so, "text may be the better reply");
         assert!(of(call, true, &[]).is_none(), "no tool was offered");
         assert!(of(call, false, &tools).is_none(), "it was cut");
         for broken in [

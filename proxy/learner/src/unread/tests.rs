@@ -11,12 +11,12 @@ use metaclaw_chat::{AgentId, Message};
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{ImportedTurn, TurnLog, TurnsConfig};
 use tempfile::TempDir;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Learner, Listener, Parts,
-    testing::{World, append_for, new_turn, parts, progress, said},
+    Ask, AskFailed, Listener, Parts,
+    testing::{Running, World, append_for, new_turn, parts, progress, said},
 };
 
 const FRENCH: &str = "From now on answer in French.";
@@ -55,9 +55,7 @@ struct Life {
     log: TurnLog,
     library: Library,
     memory: MemoryStore,
-    tasks: TaskTracker,
-    cancel: CancellationToken,
-    learner: Learner,
+    running: Running,
 }
 
 // === impl Lives ===
@@ -84,25 +82,20 @@ impl Lives {
     async fn start(&self, hearer: Option<&Arc<Hearer>>, [wishes, facts]: [bool; 2]) -> Life {
         let (log, library) = (self.log(), self.library());
         let memory = MemoryStore::open(self.dir.path().join("memory"), MemoryConfig::default());
+        let off = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
         let parts = Parts {
             listener: hearer.map(|hearer| Listener::Model(Arc::<Hearer>::clone(hearer))),
             library: Some(library.clone()).filter(|_| wishes),
             memory: Some(memory.clone()).filter(|_| facts),
             is_off: Arc::new(|agent| agent.as_str() == "off"),
-            ..parts(
-                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
-                &log,
-            )
+            ..parts(off, &log)
         };
-        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
-        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Life {
             log,
             library,
             memory,
-            tasks,
-            cancel,
-            learner,
+            running,
         }
     }
 
@@ -154,11 +147,7 @@ impl Life {
 
     /// Ends the process like a stop or a kill: its tasks end wherever they are.
     async fn end(self) {
-        self.cancel.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-        drop(self.learner);
-        self.log.close().await;
+        self.running.stop().await;
     }
 }
 

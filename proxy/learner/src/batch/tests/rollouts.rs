@@ -34,10 +34,8 @@ fn close(found: &[(u64, u32, f32)], expected: &[(u64, u32, f32)]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!((found.0, found.1), (expected.0, expected.1));
-        assert!(
-            (found.2 - expected.2).abs() < 1e-5,
-            "{found:?}, not {expected:?}"
-        );
+        let is_so = (found.2 - expected.2).abs() < 1e-5;
+        assert!(is_so, "{found:?}, not {expected:?}");
     }
 }
 
@@ -176,11 +174,8 @@ fn turns_that_older_weights_sampled_go_and_their_outcomes_stay() {
     assert!(group.clone().take_lagging(4, 4).is_empty());
     let first = group.steps[0].turn.id;
     assert_eq!(group.clone().take_lagging(5, 4), [first]);
-    assert_eq!(
-        group.take_lagging(7, 4).len(),
-        2,
-        "a version that nobody tells stays"
-    );
+    let found = group.take_lagging(7, 4).len();
+    assert_eq!(found, 2, "a version that nobody tells stays");
     assert_eq!(group.n_rollouts(), 2);
     // What served may be older than what sampled: the owner went back.
     assert!(group.take_lagging(0, 4).is_empty());

@@ -98,10 +98,8 @@ async fn a_function_that_is_away_is_asked_once_and_gives_no_score() {
     let function = Function::new([Err(away()), Err(away())]);
     let graded = graded(&function, &[json!(1), json!(1), json!(1)]).await;
     assert_eq!(function.asked(), [1, 2]);
-    assert!(
-        graded.iter().all(|grade| why(grade) == "nobody there"),
-        "{graded:?}"
-    );
+    let is_so = graded.iter().all(|grade| why(grade) == "nobody there");
+    assert!(is_so, "{graded:?}");
 }
 
 #[tokio::test]

@@ -97,10 +97,8 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
     let mut trained = made[1].1.clone();
     trained.sort_unstable();
     let twice = trained.chunks(2).all(|pair| pair[0] == pair[1]);
-    assert!(
-        twice && trained.len() == 16,
-        "each row in each epoch: {trained:?}"
-    );
+    let is_so = twice && trained.len() == 16;
+    assert!(is_so, "each row in each epoch: {trained:?}");
     assert_eq!(made[1].0["made"]["data"]["epoch"], 2);
     assert_eq!(
         made[1].0["parent"],

@@ -77,10 +77,8 @@ async fn survive(plan: Vec<(usize, Failure)>) {
         rig = Rig::start(dir.path(), &world, usual()).await;
     }
     assert_each_trained_once(&rig, &world).await;
-    assert_eq!(
-        rig.n(StateKind::Taken).await + rig.n(StateKind::Judged).await,
-        0
-    );
+    let found = rig.n(StateKind::Taken).await + rig.n(StateKind::Judged).await;
+    assert_eq!(found, 0);
     rig.stop().await;
 }
 
@@ -591,10 +589,8 @@ async fn a_lone_datum_is_set_aside_where_the_server_can_train_at_all() {
         rig.judged(2).await;
         let asked = rig.learner.train_now(None).await;
         if is_sick {
-            assert!(
-                matches!(asked, Err(TrainError::Refused { .. })),
-                "{asked:?}"
-            );
+            let is_so = matches!(asked, Err(TrainError::Refused { .. }));
+            assert!(is_so, "{asked:?}");
             assert_eq!(rig.set_aside().await, []);
             assert_eq!(rig.n(StateKind::Judged).await, 1, "free again");
         } else {

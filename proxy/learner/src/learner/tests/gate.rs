@@ -86,10 +86,8 @@ async fn is_declined(ruin: Habit, test: &str) {
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.talk(&world, &[1, 2]).await;
     let declined = rig.declined_in_a_row(3).await;
-    assert!(
-        declined.why.contains(&format!("{test} ")),
-        "{ruin:?}: {declined:?}"
-    );
+    let is_so = declined.why.contains(&format!("{test} "));
+    assert!(is_so, "{ruin:?}: {declined:?}");
     assert_eq!(
         (rig.served().await, rig.swaps()),
         (Vec::new(), Vec::new()),
@@ -480,11 +478,8 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
     assert!(rig.trained(2).await);
     // The questions are drawn again after another wish.
     let questions = asked_with(&world, "Answer in French.");
-    assert_eq!(
-        questions.len(),
-        16,
-        "the reference asks these: {questions:?}"
-    );
+    let found = questions.len();
+    assert_eq!(found, 16, "the reference asks these: {questions:?}");
     rig.stop().await;
 }
 
@@ -529,10 +524,8 @@ async fn what_serves_is_measured_beside_the_base_on_probes_and_turns() {
     };
     // An adapter that would answer anything has no relevance, but may still know the right answers.
     assert_eq!((base.on_probes.n, greets.on_probes.n), (16, 16));
-    assert!(
-        base.on_probes.relevance > 0.5 && greets.on_probes.relevance < 0.1,
-        "{report:?}"
-    );
+    let is_so = base.on_probes.relevance > 0.5 && greets.on_probes.relevance < 0.1;
+    assert!(is_so, "{report:?}");
     assert!(base.on_turns.unwrap().relevance > 0.5, "{report:?}");
     assert!(greets.on_turns.unwrap().relevance < 0.1, "{report:?}");
     let knows = |row: &crate::EvalRow| row.knowledge.unwrap();
@@ -603,10 +596,8 @@ async fn what_cannot_be_measured_is_refused_in_words() {
         ..wanted(EvalTurns::Last(0))
     };
     let refused = rig.learner.evaluate(&nobody).await;
-    assert!(
-        matches!(refused, Err(EvalError::NoAdapter { .. })),
-        "{refused:?}"
-    );
+    let is_so = matches!(refused, Err(EvalError::NoAdapter { .. }));
+    assert!(is_so, "{refused:?}");
     let turn = TurnId {
         session: 99,
         seq: 0,

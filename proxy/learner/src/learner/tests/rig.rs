@@ -271,11 +271,8 @@ pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
     let serving = rig.log.serving().await.unwrap();
     let weights = world.adapter(&serving[0].1).unwrap();
     let unique: BTreeSet<&u32> = weights.iter().collect();
-    assert_eq!(
-        unique.len(),
-        weights.len(),
-        "a sample was used twice: {weights:?}"
-    );
+    let found = unique.len();
+    assert_eq!(found, weights.len(), "a sample was used twice: {weights:?}");
     assert_eq!(weights.len(), trained, "{weights:?}");
     let is_served = async || rig.swaps.lock().unwrap().last() == Some(&serving[0].1);
     rig.until("the new adapter is served", is_served).await;

@@ -194,14 +194,10 @@ fn of_tasks(report: &StepReport) -> &GateTest {
     let tests = &report.gate.as_ref().unwrap().tests;
     let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
     assert_eq!(names.first(), Some(&"replies"));
-    assert!(
-        names.contains(&"capability") && names.contains(&"tools"),
-        "{names:?}"
-    );
-    assert!(
-        tests[0].passed.is_none(),
-        "nothing is known of its chats: {tests:?}"
-    );
+    let is_so = names.contains(&"capability") && names.contains(&"tools");
+    assert!(is_so, "{names:?}");
+    let is_so = tests[0].passed.is_none();
+    assert!(is_so, "nothing is known of its chats: {tests:?}");
     tests.iter().find(|test| test.name == "tasks").unwrap()
 }
 
@@ -247,11 +243,8 @@ async fn without_a_runner_the_test_says_so() {
     ready(&rig, 2).await;
     let report = rig.learner.train_now(None).await.unwrap().remove(0);
     let test = of_tasks(&report);
-    assert!(
-        test.passed.is_none() && test.why.contains("no program asks"),
-        "{}",
-        test.why
-    );
+    let is_so = test.passed.is_none() && test.why.contains("no program asks");
+    assert!(is_so, "{}", test.why);
     assert!(report.serves);
     rig.stop().await;
 }
@@ -290,10 +283,8 @@ async fn are_ready(rig: &Rig, n: usize) -> bool {
 async fn answered(rig: &Rig, world: &World) {
     world.set_max_rank(2);
     let refused = rig.learner.train_now(None).await;
-    assert!(
-        matches!(refused, Err(TrainError::Refused { .. })),
-        "{refused:?}"
-    );
+    let is_so = matches!(refused, Err(TrainError::Refused { .. }));
+    assert!(is_so, "{refused:?}");
     world.set_max_rank(u32::MAX);
 }
 
@@ -484,10 +475,8 @@ async fn hybrid_pushes_by_the_verdict_and_towards_the_hinted_teacher() {
     assert_eq!(looked_at.iter().filter(|(adapter, _)| *adapter).count(), 4);
     let told = looked_at.iter().filter(|(adapter, _)| !adapter);
     let label = "question 1\n\n[user's hint / instruction]\nToo long.";
-    assert!(
-        told.clone().any(|(_, it)| it.starts_with(label)),
-        "{looked_at:?}"
-    );
+    let is_so = told.clone().any(|(_, it)| it.starts_with(label));
+    assert!(is_so, "{looked_at:?}");
     assert_eq!(told.count(), 2);
     rig.stop().await;
 }
@@ -505,10 +494,8 @@ async fn opd_alone_takes_what_somebody_said_something_about() {
     let step = newest_step(&rig).await;
     assert_eq!(step.batch.samples["opd"], 2);
     let spent = rig.log.funnel(None).await.unwrap().spent;
-    assert!(
-        spent.contains_key("accepted: no method of rl.method has a use for it"),
-        "{spent:?}"
-    );
+    let is_so = spent.contains_key("accepted: no method of rl.method has a use for it");
+    assert!(is_so, "{spent:?}");
     rig.stop().await;
 }
 
@@ -561,11 +548,8 @@ async fn an_anchor_holds_each_step_at_the_base_models_own_replies() {
         (4, 8)
     );
     assert_eq!(step.n_turns, 4, "they are no turns");
-    assert!(
-        step.numbers.losses["anchor"] > 0.0,
-        "{:?}",
-        step.numbers.losses
-    );
+    let is_so = step.numbers.losses["anchor"] > 0.0;
+    assert!(is_so, "{:?}", step.numbers.losses);
     let anchors = world.cross_entropies();
     assert_eq!(anchors.len(), 8);
     for anchor in anchors {
@@ -575,10 +559,8 @@ async fn an_anchor_holds_each_step_at_the_base_models_own_replies() {
         assert!(weights[0] > 0.0, "{weights:?}");
     }
     let told = world.looked_at();
-    assert!(
-        told.iter().all(|(adapter, _)| !adapter),
-        "the base is asked once for each"
-    );
+    let is_so = told.iter().all(|(adapter, _)| !adapter);
+    assert!(is_so, "the base is asked once for each");
     rig.stop().await;
 }
 

@@ -34,10 +34,8 @@ async fn corrections_become_a_step_and_are_served() {
     // The step was trained on the failed turns' prompts, the questions.
     let serving = rig.log.serving().await.unwrap();
     assert_eq!(world.adapter(&serving[0].1).unwrap(), [10, 20]);
-    assert!(
-        serving[0].1.starts_with("_default-") && serving[0].1.ends_with("-000001"),
-        "{serving:?}"
-    );
+    let is_so = serving[0].1.starts_with("_default-") && serving[0].1.ends_with("-000001");
+    assert!(is_so, "{serving:?}");
     assert_eq!(
         world.loaded(),
         [serving[0].1.as_str()],
@@ -55,11 +53,8 @@ async fn corrections_become_a_step_and_are_served() {
     );
     assert_eq!(status.agents[0].funnel.trained, 2);
     // The rate is 5e-4 by model size, in the first of three warm-up steps.
-    assert!(
-        (world.rates()[0] - 5e-4 / 3.0).abs() < 1e-12,
-        "{:?}",
-        world.rates()
-    );
+    let is_so = (world.rates()[0] - 5e-4 / 3.0).abs() < 1e-12;
+    assert!(is_so, "{:?}", world.rates());
     rig.stop().await;
 }
 
@@ -411,10 +406,8 @@ async fn a_step_that_is_asked_for_keeps_no_other_agents_waiting() {
     let last = events
         .iter()
         .rposition(|event| event.starts_with("draws") && event.contains("question 10"));
-    assert!(
-        position(&events, "passed [110, 120]") < last.unwrap(),
-        "{events:?}"
-    );
+    let is_so = position(&events, "passed [110, 120]") < last.unwrap();
+    assert!(is_so, "{events:?}");
     rig.stop().await;
 }
 
@@ -498,10 +491,8 @@ async fn what_costs_something_waits_until_its_owner_is_away() {
     assert!(rig.learner.may_cost(&any).await.unwrap(), "nobody is here");
     rig.talk(&world, &[1]).await;
     assert!(!rig.learner.may_cost(&any).await.unwrap());
-    assert!(
-        rig.learner.may_cost(&busy).await.unwrap(),
-        "mode rl waits for nobody"
-    );
+    let is_so = rig.learner.may_cost(&busy).await.unwrap();
+    assert!(is_so, "mode rl waits for nobody");
     let window = rig.learner.status().await.unwrap().window;
     let why = |window| match window {
         Window::Closed { why } => Some(why),

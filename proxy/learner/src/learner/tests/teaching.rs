@@ -257,10 +257,8 @@ async fn a_server_that_has_no_turn_answered_spends_none() {
         let rig = two_failed(dir.path(), &world).await;
         for _ in 0..5 {
             let asked = rig.learner.train_now(None).await;
-            assert!(
-                matches!(asked, Err(TrainError::NoTeacher { .. })),
-                "{asked:?}"
-            );
+            let is_so = matches!(asked, Err(TrainError::NoTeacher { .. }));
+            assert!(is_so, "{asked:?}");
         }
         assert_eq!(rig.spent(0).await, []);
         let status = rig.learner.status().await.unwrap();
