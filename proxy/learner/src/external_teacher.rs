@@ -144,9 +144,9 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
         let (n, asked) = (found.token_logprobs.len(), n_prompt + n_reply);
         format!("it says {n} log-probabilities of {asked} ids: echo has to be done")
     })?;
-    let number = |it: &Option<f32>| it.filter(|it| it.is_finite());
-    let logprobs = own.iter().map(number).collect::<Option<Vec<f32>>>();
-    let logprobs = logprobs.ok_or("a log-probability of the reply is no number")?;
+    let number = |logprob: &Option<f32>| logprob.filter(|logprob| logprob.is_finite());
+    let numbers = own.iter().map(number).collect::<Option<Vec<f32>>>();
+    let logprobs = numbers.ok_or("a log-probability of the reply is no number")?;
     let read = found.tokens.get(range);
     Ok(Scored {
         logprobs,

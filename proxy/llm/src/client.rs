@@ -384,11 +384,11 @@ pub(super) struct Counters {
 
 impl Sum for AskCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |all, it| Self {
-            requests: all.requests + it.requests,
-            failures: all.failures + it.failures,
-            prompt_tokens: all.prompt_tokens + it.prompt_tokens,
-            completion_tokens: all.completion_tokens + it.completion_tokens,
+        counts.fold(Self::default(), |all, one| Self {
+            requests: all.requests + one.requests,
+            failures: all.failures + one.failures,
+            prompt_tokens: all.prompt_tokens + one.prompt_tokens,
+            completion_tokens: all.completion_tokens + one.completion_tokens,
         })
     }
 }

@@ -15,6 +15,7 @@
 mod tests;
 
 use std::{
+    error::Error,
     io,
     os::{fd::AsFd as _, unix::net::UnixStream},
     path::{Path, PathBuf},
@@ -68,6 +69,9 @@ pub struct KeyboardWatch {
     /// Dropping it ends the thread.
     _alive: mpsc::Sender<()>,
 }
+
+/// Why a source says nothing.
+type SourceError = Box<dyn Error + Send + Sync>;
 
 /// The source of keyboard activity.
 #[derive(Debug)]
@@ -164,7 +168,7 @@ fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Key
         }
         Ok(None) => Keyboard::Headless,
         Err(why) => {
-            let source = name.to_owned();
+            let (source, why) = (name.to_owned(), why.to_string());
             Keyboard::Silent { source, why }
         }
     }
@@ -175,7 +179,7 @@ fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Key
 impl Source {
     /// Opens the first source that exists. If one exists but fails, the error is reported. The exception is a
     /// compositor without ext-idle-notify, because logind may know about its desktop.
-    fn open(displays: &Displays, idle: Duration) -> Result<Self, (&'static str, String)> {
+    fn open(displays: &Displays, idle: Duration) -> Result<Self, (&'static str, SourceError)> {
         if cfg!(target_os = "macos") {
             return Ok(Self::Mac);
         }
@@ -203,7 +207,7 @@ impl Source {
     }
 
     /// Returns how long nothing was touched, or `None` if there is no display.
-    fn idle_for(&mut self) -> Result<Option<Duration>, String> {
+    fn idle_for(&mut self) -> Result<Option<Duration>, SourceError> {
         match self {
             Self::Wayland(wayland) => wayland.idle_for().map(Some),
             Self::X11(x11) => x11.idle_for().map(Some),
@@ -217,7 +221,7 @@ impl Source {
 const MAX_OUTPUT: usize = 1 << 20;
 
 /// Returns the output of a program of the system, or `None` if there is no such program.
-pub(super) fn output(program: &str, arguments: &[&str]) -> Result<Option<String>, String> {
+pub(super) fn output(program: &str, arguments: &[&str]) -> Result<Option<String>, SourceError> {
     let run = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -227,16 +231,16 @@ pub(super) fn output(program: &str, arguments: &[&str]) -> Result<Option<String>
             let text = &run.stdout[..run.stdout.len().min(MAX_OUTPUT)];
             Ok(Some(String::from_utf8_lossy(text).into_owned()))
         }
-        Ok(run) => Err(format!("{program} ended with {}", run.status)),
+        Ok(run) => Err(format!("{program} ended with {}", run.status).into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{program}: {error}")),
+        Err(error) => Err(format!("{program}: {error}").into()),
     }
 }
 
 /// Returns how long the owner's desktop has been idle, or `None` if there is no desktop or no logind.
 pub(super) fn logind_idle(now_ms: u64) -> Option<Duration> {
     let user = rustix::process::getuid().as_raw().to_string();
-    let asked = ["Display", "IdleHint", "IdleSinceHint"].map(|it| format!("--property={it}"));
+    let asked = ["Display", "IdleHint", "IdleSinceHint"].map(|name| format!("--property={name}"));
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     // It fails for a user who is not logged in, and in a container without logind.
     let told = output("loginctl", &[&["show-user", &user], &asked[..]].concat());
@@ -260,9 +264,9 @@ fn parse_logind(text: &str, now_ms: u64) -> Option<Duration> {
     Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
 }
 
-pub(super) fn ioreg_idle() -> Result<Duration, String> {
+pub(super) fn ioreg_idle() -> Result<Duration, SourceError> {
     let told = output("ioreg", &["-c", "IOHIDSystem", "-d", "4"])?.ok_or("there is no ioreg")?;
-    parse_ioreg(&told).ok_or_else(|| "ioreg tells no HIDIdleTime".to_owned())
+    parse_ioreg(&told).ok_or_else(|| "ioreg tells no HIDIdleTime".into())
 }
 
 /// Returns the shortest `"HIDIdleTime" = 1234` in the output of `ioreg`.
@@ -285,7 +289,7 @@ pub(super) struct X11 {
 
 impl X11 {
     /// Connects to `display`, for example `:0`, with the cookie of the owner's `.Xauthority`.
-    pub(super) fn open(display: &str) -> Result<Self, String> {
+    pub(super) fn open(display: &str) -> Result<Self, SourceError> {
         let opened = RustConnection::connect(Some(display));
         let (connection, screen) = opened.map_err(|error| format!("{display}: {error}"))?;
         let screen = connection.setup().roots.get(screen);
@@ -293,11 +297,10 @@ impl X11 {
         Ok(Self { connection, root })
     }
 
-    pub(super) fn idle_for(&mut self) -> Result<Duration, String> {
-        let asked = self.connection.screensaver_query_info(self.root);
-        let asked = asked.map_err(|error| error.to_string())?;
-        let told = asked.reply().map_err(|error| error.to_string())?;
-        Ok(Duration::from_millis(told.ms_since_user_input.into()))
+    pub(super) fn idle_for(&mut self) -> Result<Duration, SourceError> {
+        let asked = self.connection.screensaver_query_info(self.root)?;
+        let idle_ms = asked.reply()?.ms_since_user_input;
+        Ok(Duration::from_millis(idle_ms.into()))
     }
 }
 
@@ -322,12 +325,11 @@ struct Seats {
 impl Wayland {
     /// Connects to the compositor at `socket`, and requests a report after `idle`. Returns `None` if it has no
     /// ext-idle-notify, or no seat.
-    pub(super) fn open(socket: &Path, idle: Duration) -> Result<Option<Self>, String> {
+    pub(super) fn open(socket: &Path, idle: Duration) -> Result<Option<Self>, SourceError> {
         let stream = UnixStream::connect(socket)
             .map_err(|error| format!("{}: {error}", socket.display()))?;
-        let connection = Connection::from_socket(stream).map_err(|error| error.to_string())?;
-        let started = registry_queue_init::<Seats>(&connection);
-        let (globals, mut queue) = started.map_err(|error| error.to_string())?;
+        let connection = Connection::from_socket(stream)?;
+        let (globals, mut queue) = registry_queue_init::<Seats>(&connection)?;
         let handle = queue.handle();
         let Ok(notifier) = globals.bind::<ExtIdleNotifierV1, _, _>(&handle, 1..=1, ()) else {
             return Ok(None);
@@ -350,8 +352,7 @@ impl Wayland {
             timeout: Duration::from_millis(timeout_ms.into()),
             idle_since,
         };
-        let answered = queue.roundtrip(&mut seats);
-        answered.map_err(|error| error.to_string())?;
+        queue.roundtrip(&mut seats)?;
         Ok(Some(Self {
             connection,
             queue,
@@ -360,7 +361,7 @@ impl Wayland {
     }
 
     /// Returns how long no seat was touched. It is zero until the compositor reports that all are idle.
-    pub(super) fn idle_for(&mut self) -> Result<Duration, String> {
+    pub(super) fn idle_for(&mut self) -> Result<Duration, SourceError> {
         self.hear()
             .map_err(|error| format!("the compositor: {error}"))?;
         let idle = self.seats.idle_since.iter().map(|since| match since {
@@ -371,7 +372,7 @@ impl Wayland {
     }
 
     /// Reads the messages that the compositor has sent, without waiting for more.
-    fn hear(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+    fn hear(&mut self) -> Result<(), SourceError> {
         loop {
             self.queue.dispatch_pending(&mut self.seats)?;
             self.queue.flush()?;
@@ -403,8 +404,8 @@ impl Dispatch<ExtIdleNotificationV1, usize> for Seats {
             Event::Idled => Some(Instant::now()),
             _ => None,
         };
-        if let Some(it) = seats.idle_since.get_mut(*seat) {
-            *it = since;
+        if let Some(noted) = seats.idle_since.get_mut(*seat) {
+            *noted = since;
         }
     }
 }

@@ -491,7 +491,7 @@ mod tests {
         let read = read(answer).map_err(|error| error.to_string())?;
         Ok(read
             .into_iter()
-            .map(|it| it.map_or_else(|why| format!("! {why}"), |it| it.name))
+            .map(|skill| skill.map_or_else(|why| format!("! {why}"), |skill| skill.name))
             .collect())
     }
 

@@ -210,8 +210,8 @@ impl Library {
         run: &EvolutionRun,
         draft: SkillDraft,
     ) -> Result<(SkillDraft, Option<usize>), DraftRefusal> {
-        let own = store.proposals.iter().enumerate();
-        let own = own.filter(|(_, it)| it.source.agent == run.agent);
+        let all = store.proposals.iter().enumerate();
+        let own = all.filter(|(_, proposal)| proposal.source.agent == run.agent);
         for (_, before) in own.clone() {
             if before.state.is_unwanted() {
                 draft.is_not_unwanted(before.n, &before.text)?;
@@ -220,7 +220,7 @@ impl Library {
         draft.is_not_hosts(&self.host_skills(&run.agent))?;
         let draft = draft.beside(&self.skills(&run.agent))?;
         // The evolver does not change a shared proposal, which the owner may have read already.
-        for (at, before) in own.filter(|(_, it)| it.is_waiting() && it.shared.is_none()) {
+        for (at, before) in own.filter(|(_, other)| other.is_waiting() && other.shared.is_none()) {
             if let Some(renewed) = draft.beside_waiting(before.n, &before.text)? {
                 return Ok((renewed, Some(at)));
             }
@@ -509,14 +509,18 @@ impl Library {
         let path = self.skill_file(proposal);
         proposal.former = self.read_skill(proposal)?;
         self.write_skill(&path, &proposal.text)?;
-        let served = self.skill(&proposal.source.agent, &proposal.name);
-        let wanted = Skill::parse(&proposal.text).map(|skill| skill.version);
-        if served.map(|skill| skill.version.clone()) != wanted.ok() {
+        if self.served_version(proposal) != version(&proposal.text) {
             self.put_former(proposal)?;
             return Err(EvolveError::Hidden { path });
         }
         proposal.state = ProposalState::Accepted;
         Ok(())
+    }
+
+    /// Returns the version that the agent gets under the name of a proposal.
+    fn served_version(&self, proposal: &Proposal) -> Option<String> {
+        let served = self.skill(&proposal.source.agent, &proposal.name);
+        served.map(|skill| skill.version.clone())
     }
 
     /// Puts a proposal in force, or has it wait if another folder has a skill of its name.
@@ -662,15 +666,12 @@ impl Library {
         since_ms: u64,
     ) -> Result<Vec<Proposal>, EvolveError> {
         let mut proposals = self.proposals()?;
-        proposals.retain(|it| {
-            let served = self
-                .skill(agent, &it.name)
-                .map(|skill| skill.version.clone());
-            it.state == ProposalState::Accepted
-                && it.source.agent == *agent
-                && it.shared.is_none()
-                && it.looked_at_ms() < since_ms
-                && served == Skill::parse(&it.text).ok().map(|skill| skill.version)
+        proposals.retain(|proposal| {
+            proposal.state == ProposalState::Accepted
+                && proposal.source.agent == *agent
+                && proposal.shared.is_none()
+                && proposal.looked_at_ms() < since_ms
+                && self.served_version(proposal) == version(&proposal.text)
         });
         Ok(proposals)
     }

@@ -677,7 +677,10 @@ mod buffer_tests {
         let again = MemoryStore::open(first.dir(), MemoryConfig::default());
         let sessions = again.buffered(|_| true).unwrap();
         assert!(sessions.iter().map(|s| s.turns.len()).eq([2, 2]));
-        assert_eq!(again.unbuffer(|it| it.session.as_str() == "a").unwrap(), 2);
+        assert_eq!(
+            again.unbuffer(|key| key.session.as_str() == "a").unwrap(),
+            2
+        );
         again.forget_sessions(|_, it| it.as_str() == "b").unwrap();
         assert!(again.buffered(|_| true).unwrap().is_empty());
         // However long a file the newest messages make, it can be read.

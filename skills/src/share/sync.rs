@@ -542,11 +542,12 @@ impl Receiver<'_> {
     /// accepted it.
     fn withdraw(&mut self) -> Result<(), EvolveError> {
         let skills = &self.peer.index.skills;
-        let is_listed = |it: &Proposal| {
-            let shared = it.shared.as_ref();
+        let is_listed = |proposal: &Proposal| {
+            let shared = proposal.shared.as_ref();
             let mut skills = skills.iter();
             skills.any(|skill| {
-                skill.agent == it.source.agent && shared.is_some_and(|s| s.name == skill.name)
+                skill.agent == proposal.source.agent
+                    && shared.is_some_and(|shared| shared.name == skill.name)
             })
         };
         let mut proposals = mem::take(&mut self.store.proposals);
@@ -848,7 +849,7 @@ impl ShareSync {
             .collect();
         // Files that are gone need not be remembered.
         self.refused
-            .retain(|it, _| it.writer != index.writer || listed.contains(it));
+            .retain(|file, _| file.writer != index.writer || listed.contains(file));
         let problems = problems.into_iter();
         let problems = problems.map(|(file, why)| format!("{}/{file}: {why}", index.writer));
         report.problems.extend(problems);

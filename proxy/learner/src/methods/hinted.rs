@@ -34,20 +34,20 @@ pub(super) fn group<'a>(
     w_verdict: Option<f32>,
 ) -> Result<Group, NotAnExample> {
     let n = samples.clone().count().max(1) as f32;
-    let examples = samples.filter_map(|it| {
-        let tokens = it.turn.tokens.as_ref()?;
+    let examples = samples.filter_map(|sample| {
+        let tokens = sample.turn.tokens.as_ref()?;
         let each = 1.0 / (n * tokens.ids.len().max(1) as f32);
-        let advantage = it.push.as_ref().map_or(0.0, |push| push.advantage);
+        let advantage = sample.push.as_ref().map_or(0.0, |push| push.advantage);
         let push = w_verdict.map_or(0.0, |w| w * advantage);
         let distil = Distil {
             prompt: tokens.prompt_ids.clone(),
             reply: tokens.ids.clone(),
-            hinted: Arc::clone(&it.hinted),
+            hinted: Arc::clone(&sample.hinted),
             share: objective.w_opd * each,
             push: push * each,
             clip: objective.clip,
         };
-        let example = Example::new(vec![it.id()], distil.known());
+        let example = Example::new(vec![sample.id()], distil.known());
         Some(example.map(|example| example.refreshed_by(ExampleState::Distil(distil.into()))))
     });
     Ok(Group::weighted(method, examples.collect::<Result<_, _>>()?))

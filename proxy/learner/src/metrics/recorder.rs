@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(files.len(), 1);
         let file = files.into_iter().next().unwrap().unwrap();
         let bytes = fs::read(file.path()).unwrap();
-        let n_tags = bytes.windows(10).filter(|it| it == b"loss/total").count();
+        let n_tags = bytes.windows(10).filter(|tag| tag == b"loss/total").count();
         assert_eq!(n_tags, 2);
     }
 

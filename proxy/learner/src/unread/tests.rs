@@ -286,7 +286,7 @@ async fn each_reader_goes_on_where_it_stopped_itself() {
         lives.says("a", &["Hello", FRENCH]).await;
         let wishes = lives.heard().await;
         let memory = MemoryStore::open(lives.dir.path().join("memory"), MemoryConfig::default());
-        let sessions = memory.buffered(|it| it.session.as_str() == "a").unwrap();
+        let sessions = memory.buffered(|key| key.session.as_str() == "a").unwrap();
         let n: usize = sessions.iter().map(|session| session.turns.len()).sum();
         let expected = if first[0] { vec![FRENCH] } else { vec![] };
         assert_eq!(

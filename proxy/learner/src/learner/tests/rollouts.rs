@@ -301,7 +301,12 @@ async fn a_dry_run_touches_nothing_and_the_step_is_what_it_said() {
     assert!(world.checkpoints().is_empty());
     // What failed waits for the teacher, who is not asked.
     assert_eq!((shown.unanswered.len(), shown.n_turns), (2, 2));
-    assert!(shown.samples.iter().all(|it| it.method == "binary_rl"));
+    assert!(
+        shown
+            .samples
+            .iter()
+            .all(|sample| sample.method == "binary_rl")
+    );
     assert!(world.told().is_empty());
 
     answered(&rig, &world).await;

@@ -264,7 +264,11 @@ async fn the_function_in_the_examples_makes_the_same_step_as_the_built_in() {
     let function = AdvantageFunction::new(Arc::new(PythonFunction::start()));
     let given = rollout_batch(&groups, &function.compute(&groups).await.unwrap());
     assert_eq!((built_in.samples.len(), built_in.spent.len()), (9, 3));
-    assert_eq!(planned(&built_in, &rl)[..16], *"bbeb6761adb9ab6c", "as ever");
+    assert_eq!(
+        planned(&built_in, &rl)[..16],
+        *"bbeb6761adb9ab6c",
+        "as ever"
+    );
     assert_eq!(planned(&given, &rl), planned(&built_in, &rl));
     let other = config(serde_json::json!({"rollouts": {"advantage": "step"}}));
     let by_step = rollout_batch(&groups, &step_advantages(&groups, other.rollouts.advantage));

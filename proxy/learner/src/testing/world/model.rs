@@ -50,7 +50,9 @@ pub(super) fn text(ids: &[u32]) -> String {
 /// Returns a text, or the contents of messages.
 pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     let messages = request.messages.iter().flatten();
-    let contents: Vec<String> = messages.map(|it| content(&it["content"])).collect();
+    let contents: Vec<String> = messages
+        .map(|message| content(&message["content"]))
+        .collect();
     let rendered = contents.join(&BREAK.to_string());
     ids(request.prompt.as_ref().unwrap_or(&rendered))
 }
