@@ -63,8 +63,8 @@ impl Evidence {
         let in_field = field("reasoning_content").or_else(|| field("reasoning"));
         let text = self.reply.text();
         let in_text = split_thinking(&text).0;
-        let thought = in_field.map_or_else(|| in_text, Cow::Borrowed);
-        let thought = thought.trim();
+        let found = in_field.map_or_else(|| in_text, Cow::Borrowed);
+        let thought = found.trim();
         (!thought.is_empty()).then(|| thought.to_owned())
     }
 }

@@ -31,12 +31,7 @@ pub enum GradeError {
     #[error(
         "`scores` of its answer has {given} entries for {turns} turns: give one for each, in their order"
     )]
-    Length {
-        /// Number of scores.
-        given: usize,
-        /// Number of turns.
-        turns: usize,
-    },
+    Length { given: usize, turns: usize },
     /// An entry is not a score.
     #[error("`scores[{index}]` of its answer is {given}: a number from -1 to 1, or null")]
     Score {

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::LazyLock};
 use metaclaw_chat::one_line;
 use regex::Regex;
 
-use crate::words::count_words;
+use crate::rules::count_words;
 
 /// A longer hint is an answer, not a hint.
 const MAX_WORDS: usize = 60;
@@ -98,8 +98,8 @@ mod tests {
             "Be nice",
             "Use km.",
             "Be a good deal kinder.",
-        ];
-        let hints = hints.map(str::to_owned);
+        ]
+        .map(str::to_owned);
         assert_eq!(best(&hints), ["Use km.", "Be nice", "Use metric units."]);
         assert!(best(&[]).is_empty());
     }

@@ -5,7 +5,6 @@
 //! counts its answers. [`Rules`] judge without a model. [`grade`] reads a reward function's answer. The caller sends
 //! the requests.
 
-mod complaint;
 mod evidence;
 pub mod grade;
 pub mod hint;
@@ -13,13 +12,9 @@ mod policy;
 pub mod prompt;
 mod rules;
 pub mod verdict;
-pub mod vote;
-mod words;
 
-pub use self::{
-    complaint::may_complain,
+pub use crate::{
     evidence::Evidence,
     policy::{Policy, Questions},
-    rules::{On, Rule, RuleError, Rules},
-    words::count_words,
+    rules::{On, Rule, RuleError, Rules, count_words, may_complain},
 };

@@ -11,7 +11,7 @@ use metaclaw_chat::{JudgedBy, Message, Score, Verdict, Vote};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Evidence, hint, prompt, verdict, vote};
+use crate::{Evidence, hint, prompt, verdict};
 
 /// By whose rules a judge model's votes are asked for, read and counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ impl Policy {
         let is_alone = evidence.next.is_empty();
         let ours = |score| Questions {
             score,
-            read_score: vote::read,
+            read_score: verdict::read,
             hint: None,
             nothing_is_unclear: false,
         };

@@ -1,10 +1,62 @@
-//! Judges by configured rules, without a model.
+//! Judges by configured rules, without a model; and by words alone, whether a person's next message may be a complaint about
+//! the reply before.
+//!
+//! A vote of a judge model costs hundreds of tokens. If verdicts are needed for skills alone, the judge is used only if the
+//! verdict may be bad. Most messages continue with something else, and words distinguish most of those.
+
+use std::sync::LazyLock;
 
 use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::{evidence::Evidence, words::count_words};
+use crate::evidence::Evidence;
+
+/// Counts the words of a text: parts between spaces that contain a letter or a digit. In a script without spaces
+/// (Chinese, Japanese), two characters are a word.
+///
+/// About as many as a person would say: "well-known" is one, "你好吗" two, "—" none.
+///
+/// # Examples
+/// ```
+/// assert_eq!(metaclaw_reward::count_words("Paris, of course."), 3);
+/// ```
+pub fn count_words(text: &str) -> usize {
+    text.split_whitespace().map(count_in_piece).sum()
+}
+
+fn count_in_piece(piece: &str) -> usize {
+    let n_wide = piece.chars().filter(|&c| is_unspaced(c)).count();
+    if n_wide == 0 {
+        return usize::from(piece.chars().any(char::is_alphanumeric));
+    }
+    let others = piece.split(is_unspaced);
+    let n_others = others
+        .filter(|part| part.chars().any(char::is_alphanumeric))
+        .count();
+    n_wide.div_ceil(2) + n_others
+}
+
+/// Han, Hiragana, Katakana; Korean has spaces.
+fn is_unspaced(c: char) -> bool {
+    matches!(u32::from(c), 0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
+}
+
+/// Words of objection, repetition and repair, and of retelling what was just done ("you booked four").
+const ENGLISH: &str = r"\b(?:no|nope|nah|not|never mind|wrong|incorrect|mistakes?|errors?|again|still|twice|instead|actually|meant|i (?:said|asked|told|wanted|never)|stop|worse|useless|broken|fails?|failed|missing|missed|forgot|forgotten|redo|undo|too \w+|shorter|longer|less|ugh|argh|hm+|huh|off by|mixed up|last year|should (?:be|have)|supposed to|thought|thats|that['’]s|that was|it['’]s spelled|you (?:wrote|booked|put|said|gave|used|sent|did|called|made|added|left|deleted|moved|changed)|you['’]ve|404)\b|n['’]?t\b|\?\?|!!";
+const CHINESE: &str = r"不(?:对|是|行|要|用|该|能|好|准|像|叫|应|在|上)|没(?:有|让|说|叫|问|用|变|办)|错|又|还是|还在|太|别|反了|旧|重(?:新|来|写|做|算)|再(?:来|写|试|查|看|算)|改(?:一|成|回|下|到)|漏|忘|我(?:要|说|问|指|想要)的|应该|搞|弄|才对|怎么(?:又|还|会|变|是)|为(?:什么|啥)(?:又|还)|咋|看不懂|听不懂|烦|失败|报错|换(?:一|成|个)|去掉|写成|记成|你(?:这个|那个)?(?:写|发|算|看|记|给|把|说|选|用|少|多)";
+
+#[expect(
+    clippy::expect_used,
+    reason = "it stands in the code, and a test compiles it: no input reaches it"
+)]
+static COMPLAINT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&format!("(?i){ENGLISH}|{CHINESE}")).expect("a pattern of ours"));
+
+/// Returns whether it may be a complaint. It is often true for other messages, and rarely false for complaints.
+pub fn may_complain(text: &str) -> bool {
+    COMPLAINT.is_match(text)
+}
 
 /// The largest compiled pattern in bytes, so that a pattern in a configuration cannot use up the memory.
 const MAX_PATTERN: usize = 1 << 20;
@@ -61,7 +113,6 @@ pub enum RuleError {
     Pattern {
         /// The rule's index in the list, from 0.
         index: usize,
-        /// The error of the pattern.
         source: regex::Error,
     },
 }
@@ -178,6 +229,49 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
+
+    #[test]
+    fn counts_as_a_person_would() {
+        for (text, words) in [
+            ("", 0),
+            ("Paris is the capital of France.", 6),
+            ("a well-known fact — it's 3.5 %", 5),
+            ("- one\n- two", 2),
+            ("你好吗", 2),
+            ("用Rust写的程序。", 4),
+            ("안녕 하세요", 2),
+        ] {
+            assert_eq!(count_words(text), words, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn complaints_are_told_from_what_goes_on() {
+        for complaint in [
+            "No, I meant Tuesday.",
+            "that's wrong",
+            "too long",
+            "It still fails with the same error",
+            "I said three adults, you booked four",
+            "Doesn't compile.",
+            "不对，是周二",
+            "你把客厅的灯关了",
+            "又错了",
+            "太长了",
+        ] {
+            assert!(may_complain(complaint), "{complaint}");
+        }
+        for other in [
+            "Thanks, great!",
+            "And what is the capital of Peru?",
+            "Perfect. Next, summarise chapter two.",
+            "好的，谢谢",
+            "下一个问题：光速是多少？",
+            "yes please",
+        ] {
+            assert!(!may_complain(other), "{other}");
+        }
+    }
 
     fn rules(json: &str) -> Result<Rules, RuleError> {
         Rules::compile(&serde_json::from_str::<Vec<Rule>>(json).unwrap())

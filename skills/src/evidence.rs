@@ -39,8 +39,8 @@ impl Library {
         for lesson in &journal {
             if is_wish_of(agent, lesson) {
                 evidence.came_into_force(lesson.in_force_ms());
-                let same = journal.iter().filter(|it| led_to(it, lesson));
-                evidence.said.extend(same.filter_map(|it| it.origin.turn));
+                let same = journal.iter().filter(|other| led_to(other, lesson));
+                evidence.said.extend(same.filter_map(|s| s.origin.turn));
             }
         }
         for proposal in &proposals {

@@ -7,21 +7,17 @@
 //! owner's words. With `gate.lessons` it has to pass a trial first (`trial`).
 
 mod draft;
-mod failure;
-mod figures;
-mod history;
 mod prompt;
 mod proposal;
 mod review;
-mod trial;
 
 pub use self::{
-    failure::{Failure, Teller, Trajectory, TrajectoryStep},
-    figures::{MIN_TRIED, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest},
-    history::{HistoryEntry, HistorySkill, read_history},
-    proposal::{Progress, Proposal, ProposalState, Reason, SharedOrigin, Source},
-    review::{EvolutionRun, EvolveError, Evolved},
-    trial::SkillTrial,
+    prompt::{Failure, Teller, Trajectory, TrajectoryStep},
+    proposal::{
+        HistoryEntry, HistorySkill, MIN_TRIED, Progress, Proposal, ProposalState, Reason,
+        SharedOrigin, Source, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest, read_history,
+    },
+    review::{EvolutionRun, EvolveError, Evolved, SkillTrial},
 };
 
 pub(crate) use self::{draft::SkillDraft, prompt::WrittenSkill, proposal::ProposalStore};

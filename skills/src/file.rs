@@ -1,15 +1,24 @@
 //! Reads and writes files of the library. They may be anybody's when read, and are written completely.
+//!
+//! The name of a home in a shared folder, which is also the name of its folder there.
 
 use std::{
+    fmt,
     fs::{self, File, Metadata},
+    hash::{BuildHasher as _, RandomState},
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
     time::SystemTime,
 };
 
-use metaclaw_chat::{if_there, regular};
-use serde::{Serialize, de::DeserializeOwned};
+use metaclaw_chat::{excerpt, if_there, regular};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, DeserializeOwned},
+};
 
 /// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
@@ -255,6 +264,91 @@ pub(crate) mod killed {
     }
 }
 
+/// The longest name, in bytes.
+const MAX_WRITER: usize = 64;
+/// The part of the machine's name in it, in bytes.
+const MAX_MACHINE: usize = 40;
+
+/// One home among those that share skills: `laptop-3f2a9c01`.
+///
+/// It has 1 to 64 characters of `a-z 0-9 -`, and begins with a letter or a digit. So it contains no path separator.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WriterId(Arc<str>);
+
+/// A text is not the name of a home.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{value:?} is no name of a home: 1 to {MAX_WRITER} of a-z 0-9 -, beginning with a letter or a digit"
+)]
+pub struct WriterIdError {
+    /// The beginning of the text.
+    pub value: String,
+}
+
+// === impl WriterId ===
+
+impl WriterId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Makes a new name from a machine's name and a random number.
+    pub(crate) fn of_machine(machine: &str) -> Self {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let kept: String = machine.chars().filter(|c| legal(*c)).collect();
+        let lower = kept.to_ascii_lowercase();
+        let trimmed = lower.trim_matches('-');
+        let machine = match trimmed.get(..MAX_MACHINE).unwrap_or(trimmed) {
+            "" => "home",
+            machine => machine,
+        };
+        // The standard library seeds this hasher from the operating system's random numbers.
+        let random = RandomState::new().hash_one(machine) >> 32;
+        Self(Arc::from(format!("{machine}-{random:08x}")))
+    }
+}
+
+impl FromStr for WriterId {
+    type Err = WriterIdError;
+
+    fn from_str(value: &str) -> Result<Self, WriterIdError> {
+        let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let legal = |c: char| is_letter(c) || c == '-';
+        if value.starts_with(is_letter) && value.len() <= MAX_WRITER && value.chars().all(legal) {
+            Ok(Self(Arc::from(value)))
+        } else {
+            Err(WriterIdError {
+                value: excerpt(value).into_owned(),
+            })
+        }
+    }
+}
+
+impl fmt::Display for WriterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for WriterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl Serialize for WriterId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WriterId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +421,18 @@ mod tests {
             let now = if n_steps < 3 { "old" } else { "new words" };
             assert_eq!(fs::read_to_string(&path).unwrap(), now);
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_new_name_is_valid_and_of_its_own() {
+        for machine in ["Anna's Laptop", "", "--", "工作", &"x".repeat(100)] {
+            let (one, other) = (WriterId::of_machine(machine), WriterId::of_machine(machine));
+            assert_ne!(one, other);
+            assert_eq!(one.as_str().parse(), Ok(one));
+        }
+        for wrong in ["", "-a", "..", "a/b", "A", ".git", "a b", &"x".repeat(65)] {
+            assert!(wrong.parse::<WriterId>().is_err(), "{wrong}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{fmt, sync::LazyLock};
 use regex::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
 
-use crate::patterns::{pattern, pattern_set};
+use crate::words::{pattern, pattern_set};
 
 /// The longest lesson of one line, in characters.
 const MAX_LINE: usize = 300;

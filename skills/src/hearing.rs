@@ -8,13 +8,11 @@
 
 mod covered;
 mod cue;
-mod facet;
 mod language;
 mod lexicon;
 mod own_sentence;
 mod own_words;
 mod question;
-mod voices;
 
 use std::sync::LazyLock;
 
@@ -22,13 +20,12 @@ use regex::Regex;
 
 pub(crate) use self::own_sentence::{OwnSentence, own_sentences};
 pub use self::{
-    cue::Certainty,
-    facet::Facet,
+    cue::{Certainty, Facet},
     own_sentence::{Remark, remark},
     question::Question,
 };
 use self::{language::Language, own_words::Sentence};
-use crate::patterns::pattern;
+use crate::words::pattern;
 
 /// Matches text about something that was learned.
 static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
@@ -46,28 +43,21 @@ const MOST_IN_LONG: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     Wish {
-        /// The owner's sentence.
         said: String,
         /// The wish: that sentence, or a model's short form of it.
         wish: String,
         /// The subject of the wish. If it is not known, nothing is replaced.
         facet: Option<Facet>,
-        /// How certain it is.
         certainty: Certainty,
     },
     /// A complaint that contains no wish. Two about the same subject make a wish.
     Complaint {
-        /// The subject.
         facet: Facet,
-        /// The wish that it implies, in the owner's language.
         wish: &'static str,
         text: String,
     },
     /// A wish is withdrawn: the one about this subject, or the last one.
-    TakenBack {
-        /// The subject.
-        facet: Option<Facet>,
-    },
+    TakenBack { facet: Option<Facet> },
 }
 
 /// Detects wishes in an owner's message. `answers` says whether the message follows a reply, which a complaint needs.
@@ -106,14 +96,14 @@ fn hear_sentences(sentences: Vec<Sentence<'_>>, answers: bool) -> Vec<Heard> {
     let mut sentences = sentences.into_iter().peekable();
     while let Some(mut sentence) = sentences.next() {
         // "Ask me first. Every time."
-        let behind = sentences.next_if(|next| Language::of(next).holds(next));
+        let behind = sentences.next_if(|next| Language::detect(next).holds(next));
         sentence.holds = behind.is_some();
         is_long = sentence.is_in_long;
         if is_short(&sentence) {
             heard.extend(hear_sentence(&sentence, answers));
         }
     }
-    let n_wishes = heard.iter().filter(|it| matches!(it, Heard::Wish { .. }));
+    let n_wishes = heard.iter().filter(|one| matches!(one, Heard::Wish { .. }));
     if is_long && n_wishes.count() > MOST_IN_LONG {
         return Vec::new();
     }
@@ -121,11 +111,11 @@ fn hear_sentences(sentences: Vec<Sentence<'_>>, answers: bool) -> Vec<Heard> {
     let asks = |facet: &Facet| {
         heard
             .iter()
-            .any(|it| matches!(it, Heard::Wish { facet: Some(of), .. } if of == facet))
+            .any(|one| matches!(one, Heard::Wish { facet: Some(of), .. } if of == facet))
     };
     let spoken_for: Vec<bool> = heard
         .iter()
-        .map(|it| matches!(it, Heard::Complaint { facet, .. } if asks(facet)))
+        .map(|one| matches!(one, Heard::Complaint { facet, .. } if asks(facet)))
         .collect();
     let mut spoken_for = spoken_for.into_iter();
     heard.retain(|_| !spoken_for.next().unwrap_or(false));
@@ -133,8 +123,8 @@ fn hear_sentences(sentences: Vec<Sentence<'_>>, answers: bool) -> Vec<Heard> {
 }
 
 fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
-    let language = Language::of(sentence);
-    let facet = Facet::of(&sentence.masked);
+    let language = Language::detect(sentence);
+    let facet = Facet::find(&sentence.masked);
     if !sentence.is_in_long && language.takes_back(sentence) {
         // "Forget it" is said about anything.
         let names_one = facet.is_some() || NAMES_A_LESSON.is_match(&sentence.masked);

@@ -5,11 +5,7 @@
 //! and `gist` and `held_back` compare it with our lessons: what the host says already is not said a second time.
 
 mod gist;
-mod held_back;
-mod lessons;
-mod part;
 mod reader;
-mod section;
 mod store;
 
 pub(crate) use self::{
@@ -17,10 +13,8 @@ pub(crate) use self::{
     store::{HostStore, IndexedReading},
 };
 pub use self::{
-    held_back::HeldBack,
-    lessons::{HostLessons, HostNote, HostSkill},
-    part::host_part,
-    store::HostReading,
+    reader::{HostLessons, HostNote, HostSkill, host_part},
+    store::{HeldBack, HostReading},
 };
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ impl Library {
     /// Returns what the agent's host has learned by itself, as the owner's last turn showed it.
     pub fn host(&self, agent: &AgentId) -> Option<HostReading> {
         let hosts = self.hosts();
-        hosts.get(agent).map(|it| it.reading.clone())
+        hosts.get(agent).map(|host| host.reading.clone())
     }
 
     /// Returns whether the agent's host has learned something.
     pub fn knows_host(&self, agent: &AgentId) -> bool {
         let hosts = self.hosts();
         let known = hosts.get(agent);
-        known.is_some_and(|it| !it.reading.lessons.is_empty())
+        known.is_some_and(|known| !known.reading.lessons.is_empty())
     }
 
     /// Returns which of our lessons the agent's host has itself. Whether it shows them in a certain conversation is
@@ -30,8 +30,8 @@ impl Library {
     pub fn held_back(&self, agent: &AgentId) -> HeldBack {
         let hosts = self.hosts();
         let known = hosts.get(agent);
-        known.map_or_else(HeldBack::default, |it| {
-            it.held_back(&self.wishes(agent), &self.skills(agent))
+        known.map_or_else(HeldBack::default, |known| {
+            known.held_back(&self.wishes(agent), &self.skills(agent))
         })
     }
 

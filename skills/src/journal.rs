@@ -86,10 +86,7 @@ pub enum LessonState {
     /// A complaint. One more about the same subject makes a wish.
     Noted,
     /// It waits for the owner's review.
-    Review {
-        /// What is suspicious about it.
-        why: Vec<Suspicion>,
-    },
+    Review { why: Vec<Suspicion> },
     /// It was undone, or dismissed.
     Undone,
     /// Its session was deleted, so its words are gone.

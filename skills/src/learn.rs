@@ -1,10 +1,16 @@
 //! Applies detected wishes: lessons are learned, undone, reviewed and forgotten.
+//!
+//! Undoes the newest lesson, a wish or a learned skill.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 
 use metaclaw_chat::{AgentId, one_line};
 
 use crate::{
+    evolve::{EvolveError, Proposal},
     file::JournalError,
     guard::{Suspicion, suspicions},
     hearing::{Certainty, Facet, Heard},
@@ -384,7 +390,7 @@ impl Library {
             let lesson = |n: u64| decided.iter().find(|lesson| lesson.n == n);
             let state = &lesson(n).ok_or(LearnError::Unknown(n))?.state;
             if let LessonState::Replaced { by } = *state {
-                let wish = lesson(by).map(|it| it.wish.clone()).unwrap_or_default();
+                let wish = lesson(by).map(|le| le.wish.clone()).unwrap_or_default();
                 return Err(LearnError::Replaced { n, by, wish });
             }
             let lesson = journal.newest(|lesson| lesson.n == n);
@@ -402,10 +408,10 @@ impl Library {
         let is_replaced = |text: &str| {
             lesson.facet.is_some_and(Facet::is_exclusive)
                 && Facet::of_wish(text) == lesson.facet
-                && !beside.iter().any(|it| it == text)
+                && !beside.iter().any(|other| other == text)
         };
         let known = self.own_texts(holder);
-        let replaced: Vec<String> = known.into_iter().filter(|it| is_replaced(it)).collect();
+        let replaced: Vec<String> = known.into_iter().filter(|k| is_replaced(k)).collect();
         lesson.replaced = replaced;
         lesson.state = LessonState::InForce;
         lesson.unfinished = true;
@@ -496,5 +502,47 @@ fn settled(n: u64, state: &LessonState) -> LearnError {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The undone lesson.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakenBack {
+    /// A wish. The wishes that it had replaced are in force again.
+    Wish(Lesson),
+    /// A skill. What it had replaced is in force again.
+    Skill(Proposal),
+}
+
+/// Why nothing was undone.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The newest lesson was a wish, and undoing it failed.
+    #[error(transparent)]
+    Wish(#[from] LearnError),
+    #[error(transparent)]
+    Skill(#[from] EvolveError),
+}
+
+// === impl Library ===
+
+impl Library {
+    /// Undoes the lesson that came into force last, of any agent. A skill whose file somebody removed does not count.
+    /// It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`UndoError`]. Except for what the error says, nothing has changed.
+    pub fn undo_newest(&self) -> Result<TakenBack, UndoError> {
+        let lessons = self.journal().map_err(LearnError::from)?.into_iter();
+        let wish = lessons
+            .filter(|lesson| lesson.state == LessonState::InForce)
+            .max_by_key(|lesson| (lesson.in_force_ms(), lesson.n));
+        let skill = self.newest_skill()?.filter(|skill| {
+            let is_older = |wish: &Lesson| wish.in_force_ms() < skill.in_force_ms();
+            wish.as_ref().is_none_or(is_older)
+        });
+        if let Some(skill) = skill {
+            let agent = Some(&skill.source.agent);
+            return Ok(TakenBack::Skill(self.revert_skill(agent, &skill.name)?));
+        }
+        let wish = wish.ok_or(LearnError::Nothing)?;
+        Ok(TakenBack::Wish(self.undo(wish.n)?))
+    }
+}

@@ -18,22 +18,16 @@ mod journal;
 mod learn;
 mod library;
 mod memory;
-mod model_text;
-mod patterns;
 mod render;
 mod retrieve;
 mod scan;
 mod share;
 mod skill;
 mod standing;
-mod table;
-mod undo;
-mod warning;
 mod wishes;
 mod words;
-mod writer;
 
-pub use self::{
+pub use crate::{
     bank::install as install_bank,
     config::{
         MemoryConfig, Refresh, RetrievalMode, ShareConfig, SkillsConfig, WishPlace, WishesConfig,
@@ -44,13 +38,13 @@ pub use self::{
         Progress, Proposal, ProposalState, Reason, SharedOrigin, SkillTrial, Source, TRIAL_DRAWS,
         Teller, Trajectory, TrajectoryStep, TrialFigures, TrialVerdict, TriedRequest, read_history,
     },
-    file::{JournalError, read_text, remove_drafts, write_private},
+    file::{JournalError, WriterId, WriterIdError, read_text, remove_drafts, write_private},
     guard::{Suspicion, suspicions},
     hearing::{Certainty, Facet, Heard, Question, Remark, hear, remark},
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{Lesson, LessonState, Origin},
-    learn::LearnError,
+    learn::{LearnError, TakenBack, UndoError},
     library::{Lessons, Library, OfWeights, SkillRef},
     memory::{
         BufferedSession, BufferedTurn, Consolidated, Fact, FactQuestion, MEMORY_HEADING, Memory,
@@ -59,14 +53,12 @@ pub use self::{
         stats_json, summary_json,
     },
     render::{user_line, without_wishes},
+    scan::{SkillFault, SkillWarning},
     share::{
         FolderStore, ShareError, ShareFile, ShareKey, SharePeer, ShareReport, ShareStore, ShareSync,
     },
     skill::{Skill, SkillError, SkillName, SkillNameError},
     standing::SettledLessons,
-    undo::{TakenBack, UndoError},
-    warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},
     words::{estimate_tokens, terms},
-    writer::{WriterId, WriterIdError},
 };

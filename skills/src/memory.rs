@@ -7,12 +7,8 @@
 //! what the owner types -> buffer -> facts (a model's, or by rules) -> store -> recall -> system prompt
 //! ```
 
-mod buffer;
 mod facts;
-mod policy;
-mod recall;
 mod relation;
-mod reply;
 mod store;
 
 use std::{fmt, str::FromStr};
@@ -22,13 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::{file::JournalError, guard::Suspicion, journal::Origin};
 
 pub use self::{
-    buffer::{BufferedSession, BufferedTurn},
-    facts::{Fact, FactQuestion, plain_facts},
-    policy::MemoryPolicy,
-    recall::{MEMORY_HEADING, MemoryHit, Recall},
-    relation::Consolidated,
-    reply::{memory_json, search_json, stats_json, summary_json},
-    store::{MemoryStore, Remembered},
+    facts::{Fact, FactQuestion, MEMORY_HEADING, MemoryHit, MemoryPolicy, Recall, plain_facts},
+    relation::{Consolidated, memory_json, search_json, stats_json, summary_json},
+    store::{BufferedSession, BufferedTurn, MemoryStore, Remembered},
 };
 
 /// The longest memory in characters.

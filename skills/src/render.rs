@@ -39,8 +39,8 @@ pub fn without_wishes(block: &str) -> Option<&str> {
     let skills = at
         .into_iter()
         .find(own_line)
-        .map_or(block, |at| &block[..at]);
-    let skills = skills.trim_end_matches('\n');
+        .map_or(block, |at| &block[..at])
+        .trim_end_matches('\n');
     (!skills.is_empty()).then_some(skills)
 }
 

@@ -5,6 +5,8 @@
 //! `<agent>/_people/<id>.md` has the wishes of another person about it. Names that begin with a dot are ignored. Files
 //! that are probably meant as lessons but are not read lead to a warning. A file is read again when its modification time
 //! or length changed. This also works on network and container mounts, where notifications do not.
+//!
+//! Warnings about files in the library's folder that are not used, or probably not as intended.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +20,7 @@ use metaclaw_chat::{AgentId, SenderId, if_there};
 use crate::{
     file::{FileStamp, MAX_FILE, SHARED, SKILL_FILE, WISHES_FILE, read_text},
     holder::{PEOPLE, sender_of},
-    skill::Skill,
-    warning::{SkillFault, SkillWarning},
+    skill::{Skill, SkillError},
     wishes::{self, Wish},
 };
 
@@ -29,9 +30,7 @@ pub(crate) struct Scan {
     /// The shared skills by path.
     pub(crate) shared: Vec<Arc<Skill>>,
     pub(crate) shared_wishes: Arc<[Wish]>,
-    /// The files of each agent.
     pub(crate) agents: BTreeMap<AgentId, AgentFiles>,
-    /// Warnings about unused files.
     pub(crate) warnings: Vec<SkillWarning>,
 }
 
@@ -39,9 +38,7 @@ pub(crate) struct Scan {
 pub(crate) struct AgentFiles {
     pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) wishes: Arc<[Wish]>,
-    /// The wishes of each person beside the owner.
     pub(crate) people: Arc<BTreeMap<SenderId, Arc<[Wish]>>>,
-    /// Whether the folder has files, but no lesson.
     pub(crate) has_no_lesson: bool,
 }
 
@@ -91,11 +88,9 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
 /// The entries of a folder, without names that begin with a dot.
 #[derive(Debug, Default)]
 struct Entries {
-    /// Its folders by name. Links to folders count.
     folders: Vec<(String, PathBuf)>,
     /// Files that may be lessons: those with our names in any case.
     files: Vec<PathBuf>,
-    /// Number of other entries.
     n_others: usize,
 }
 
@@ -126,8 +121,8 @@ impl Entries {
     /// Returns a file whose name differs from `name` only in case.
     fn misnamed(&self, name: &str) -> Option<&Path> {
         let is_it = |path: &&PathBuf| {
-            let given = path.file_name().and_then(|it| it.to_str());
-            given.is_some_and(|it| it != name && it.eq_ignore_ascii_case(name))
+            let given = path.file_name().and_then(|file_name| file_name.to_str());
+            given.is_some_and(|given| given != name && given.eq_ignore_ascii_case(name))
         };
         self.files.iter().find(is_it).map(PathBuf::as_path)
     }
@@ -140,7 +135,6 @@ impl Entries {
 struct FolderReader<'a> {
     /// The cache of the last scan.
     known: FileCache,
-    /// The cache of this scan.
     cache: &'a mut FileCache,
     scan: Scan,
 }
@@ -334,5 +328,88 @@ fn cached<T: Clone>(
 fn unreadable(error: &io::Error) -> SkillFault {
     SkillFault::Unreadable {
         reason: error.to_string(),
+    }
+}
+
+/// A file or folder of the library that is not used, or probably not as intended, with the reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {fault}{}", path.display(), fault.end())]
+pub struct SkillWarning {
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: SkillFault,
+}
+
+/// What is wrong with a file or folder of the library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SkillFault {
+    /// The file system refused to read it.
+    #[error("cannot be read: {reason}")]
+    Unreadable { reason: String },
+    /// It is too large to be an instruction.
+    #[error("has {bytes} bytes, at most {MAX_FILE} are read")]
+    TooLarge { bytes: u64 },
+    /// It was read, but is not a valid skill.
+    #[error(transparent)]
+    NoSkill(#[from] SkillError),
+    /// It is a skill, whose front matter was read line by line.
+    #[error(
+        "line {line} is no YAML, so its front matter is read line by line. Put quotation marks around the value"
+    )]
+    NoYaml { line: u64 },
+    /// Another file has the same name.
+    #[error("has the same name {name:?} as {}", first.display())]
+    SameName { name: String, first: PathBuf },
+    /// The folder is neither a skill, nor is its name a valid agent name.
+    #[error(transparent)]
+    FolderName(#[from] metaclaw_chat::NameError),
+    /// It is longer than all skills of a request together may be.
+    #[error("costs about {tokens} tokens and skills.budget_tokens is {budget}, so it never fits")]
+    OverBudget { tokens: usize, budget: usize },
+    /// The file is read only if its name is upper case.
+    #[error("is not read: it must be called {name}")]
+    Misnamed { name: &'static str },
+    #[error(
+        "is nobody's: put everyone's wishes into {SHARED}/{WISHES_FILE}, and those of one agent into its folder, as main/{WISHES_FILE}"
+    )]
+    WishesOfNobody,
+    /// A skill without its own folder.
+    #[error("is not read: a skill has a folder of its own, as {SHARED}/NAME/{SKILL_FILE}")]
+    NoFolder,
+    /// The file has text, but no list item.
+    #[error("has no wish in it: a wish is a line that begins with \"- \"")]
+    NoWish,
+    /// The folder is neither an agent's nor a skill's.
+    #[error(
+        "is no skill, as it has no {SKILL_FILE}, and no agent's, as it has no {WISHES_FILE} and no skill in it"
+    )]
+    NoLesson,
+    /// A folder of skills that may be meant as a group.
+    #[error(
+        "is taken for the folder of an agent called {agent}, whom nobody has met: only such an agent gets its skills; put those for all agents into {SHARED}/"
+    )]
+    UnknownAgent { agent: AgentId },
+}
+
+// === impl SkillFault ===
+
+impl SkillFault {
+    /// Returns how the message ends if the fault does not say what happens to the file.
+    fn end(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. }
+            | Self::TooLarge { .. }
+            | Self::NoSkill(_)
+            | Self::SameName { .. }
+            | Self::FolderName(_)
+            | Self::OverBudget { .. } => "; skipped",
+            Self::NoYaml { .. }
+            | Self::Misnamed { .. }
+            | Self::WishesOfNobody
+            | Self::NoFolder
+            | Self::NoWish
+            | Self::NoLesson
+            | Self::UnknownAgent { .. } => "",
+        }
     }
 }

@@ -6,19 +6,14 @@
 //! the key that both homes have.
 
 mod index;
-mod publish;
-mod receive;
-mod state;
-mod store;
 mod sync;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{skill::SkillName, writer::WriterId};
+use crate::{file::WriterId, skill::SkillName};
 
 pub use self::{
-    index::{ShareError, ShareKey},
-    store::{FolderStore, ShareFile, ShareStore},
+    index::{FolderStore, ShareError, ShareFile, ShareKey, ShareStore},
     sync::ShareSync,
 };
 

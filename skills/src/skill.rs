@@ -218,7 +218,7 @@ impl FrontMatter {
         match serde_saphyr::from_str(text) {
             Ok(front) => (front, None),
             Err(error) => {
-                let line = error.location().map_or(1, |it| it.line());
+                let line = error.location().map_or(1, |place| place.line());
                 (Self::from_lines(text), Some(line + 1))
             }
         }
@@ -257,8 +257,8 @@ impl FrontMatter {
                 "category" => front.category = Some(text()),
                 "keywords" => {
                     let words = value.iter().flat_map(|line| line.split(','));
-                    let words = words.map(|it| it.trim().trim_start_matches(['-', '[']));
-                    let words = words.map(|it| unquoted(it.trim_end_matches(']')));
+                    let words = words.map(|word| word.trim().trim_start_matches(['-', '[']));
+                    let words = words.map(|word| unquoted(word.trim_end_matches(']')));
                     front.keywords = Some(KeywordList::List(words.collect()));
                 }
                 _ => {}

@@ -70,7 +70,7 @@ impl Library {
                 return Err(error);
             }
         }
-        Ok(journal.newest(|it| it.n == n).cloned())
+        Ok(journal.newest(|journal| journal.n == n).cloned())
     }
 
     /// Sets the state of each lesson that the history has as in force, as WISHES.md decides it.
@@ -83,11 +83,11 @@ impl Library {
             }
             let Origin { agent, sender, .. } = &lesson.origin;
             let holder = (agent.clone(), sender.clone());
-            let replaced = lesson
+            let replaced: Vec<_> = lesson
                 .replaced
                 .iter()
-                .map(|old| (holder.clone(), one_line(old)));
-            let replaced: Vec<_> = replaced.collect();
+                .map(|old| (holder.clone(), one_line(old)))
+                .collect();
             let wishes = files.entry(holder.clone()).or_insert_with(|| {
                 let wishes = self.own_wishes(lesson.origin.holder()).into_iter();
                 wishes.map(|wish| wish.text).collect()
@@ -106,7 +106,7 @@ impl Library {
     /// Makes the changes of files that are still to be made. Returns their number.
     fn finish(&self, journal: &mut Journal) -> Result<usize, LearnError> {
         let mut n_finished = 0;
-        for lesson in journal.lessons.iter_mut().filter(|it| it.unfinished) {
+        for lesson in journal.lessons.iter_mut().filter(|le| le.unfinished) {
             let holder = lesson.origin.holder();
             if lesson.state == LessonState::InForce {
                 self.add_wish(holder, &lesson.wish)?;
@@ -134,7 +134,7 @@ impl Library {
         for lesson in journal
             .lessons
             .iter()
-            .filter(|it| it.state == LessonState::InForce)
+            .filter(|lesson| lesson.state == LessonState::InForce)
         {
             let Origin { agent, sender, .. } = &lesson.origin;
             let wish = (agent.clone(), sender.clone(), one_line(&lesson.wish));
@@ -178,7 +178,7 @@ impl Library {
 
     /// Returns when a file of wishes was written last, in Unix milliseconds, or 0 if that is not known.
     fn edited_ms(&self, holder: Holder<'_>) -> u64 {
-        let edited = fs::metadata(self.wishes_file(holder)).and_then(|it| it.modified());
+        let edited = fs::metadata(self.wishes_file(holder)).and_then(|file| file.modified());
         edited.map_or(0, unix_ms)
     }
 }

@@ -1,10 +1,17 @@
-//! Splits text into words for searches, and estimates its cost in tokens.
+//! Splits text into words for searches, estimates its cost in tokens, and reads the lists of words in `data`, which are tables
+//! so that people who write no Rust can correct them.
+//!
+//! A line of a table is a kind, a tab, and words or patterns between " / ". Lines that begin with `#` explain. A test
+//! compiles each pattern.
 
-use std::{collections::HashSet, sync::LazyLock};
+use std::{collections::HashSet, fmt::Write as _, sync::LazyLock};
 
+use regex::{Regex, RegexSet};
+use serde::{
+    Deserialize,
+    de::{IntoDeserializer, value},
+};
 use unicode_segmentation::UnicodeSegmentation;
-
-use crate::table::Table;
 
 /// Lists of words, by kind. The table explains them.
 pub(crate) static WORD_LISTS: LazyLock<Table> =
@@ -132,6 +139,80 @@ pub fn estimate_tokens(text: &str) -> usize {
 pub(crate) fn is_cjk(c: char) -> bool {
     matches!(u32::from(c),
         0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
+}
+
+/// The lists of a table by kind, in its order. Lines of one kind that follow each other are one list.
+#[derive(Debug)]
+pub(crate) struct Table(pub(crate) Vec<(&'static str, Vec<&'static str>)>);
+
+// === impl Table ===
+
+impl Table {
+    pub(crate) fn read(text: &'static str) -> Self {
+        let mut lists: Vec<(&str, Vec<&str>)> = Vec::new();
+        let is_list = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        for line in text.lines().filter(is_list) {
+            let (kind, words) = line.rsplit_once('\t').unwrap_or_default();
+            match lists.last_mut() {
+                Some((last, list)) if *last == kind => list.extend(words.split(" / ")),
+                _ => lists.push((kind, words.split(" / ").collect())),
+            }
+        }
+        Self(lists)
+    }
+
+    /// Returns a list, or an empty one if the table has none of this kind.
+    pub(crate) fn list(&self, kind: &str) -> &[&'static str] {
+        let found = self.0.iter().find(|(it, _)| *it == kind);
+        found.map_or(&[][..], |(_, words)| words)
+    }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "all names are in our own tables, and tests read each one: no input reaches it"
+)]
+pub(crate) fn named<T: Deserialize<'static>>(name: &'static str) -> T {
+    let name: value::StrDeserializer<'static, value::Error> = name.into_deserializer();
+    T::deserialize(name).expect("a name of ours")
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "all patterns are in the code or in tables, and tests compile each one: no input reaches it"
+)]
+pub(crate) fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a pattern of ours")
+}
+
+/// Compiles several patterns that are searched at once.
+#[expect(
+    clippy::expect_used,
+    reason = "they stand in the code or in a table, and tests compile every one: no input reaches them"
+)]
+pub(crate) fn pattern_set<'p>(texts: impl IntoIterator<Item = &'p str>) -> RegexSet {
+    RegexSet::new(texts).expect("patterns of ours")
+}
+
+/// Returns sentences with their numbers, one on each line.
+pub(crate) fn numbered<'s>(sentences: impl Iterator<Item = &'s str>) -> String {
+    let mut numbered = String::new();
+    for (n, sentence) in (1..).zip(sentences) {
+        let _ = writeln!(numbered, "{n}. {sentence}");
+    }
+    numbered
+}
+
+/// Returns an answer after the model's thinking.
+pub(crate) fn after_thinking(answer: &str) -> &str {
+    let thought = answer.rsplit_once("</think>");
+    thought.map_or(answer, |(_, answer)| answer)
+}
+
+/// Returns whether a line of an answer says that there is nothing.
+pub(crate) fn is_none(line: &str) -> bool {
+    let line = line.trim_matches(|c: char| !c.is_alphabetic());
+    line.eq_ignore_ascii_case("none")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     formulas::single,
-    judge::Post,
+    judge::{Post, PostFailed},
     sample::{MAX_ADVANTAGE, RolloutGroup, RolloutStep, StepAdvantage, StepAdvantages},
 };
 
@@ -33,6 +33,25 @@ enum GivenAdvantage {
     ById(Vec<f64>),
 }
 
+/// Why there are no advantages: the function cannot be reached, or its answer cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdvantagesError {
+    #[error(transparent)]
+    Post(#[from] PostFailed),
+    #[error("the answer is not {{\"advantages\": {{id: number or list of numbers}}}}: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("the answer has no advantage for sample {0}")]
+    Missing(TurnId),
+    #[error("the answer has an advantage for {0:?}, which is no sample")]
+    Unknown(String),
+    #[error(
+        "the advantage {value} of sample {id} is not allowed: -{MAX_ADVANTAGE} to {MAX_ADVANTAGE}"
+    )]
+    Range { id: TurnId, value: f64 },
+    #[error("sample {id} has {n_ids} ids, and its list has {n} advantages")]
+    Length { id: TurnId, n_ids: usize, n: usize },
+}
+
 // === impl AdvantageFunction ===
 
 impl AdvantageFunction {
@@ -44,13 +63,14 @@ impl AdvantageFunction {
     /// Returns the advantage of each turn of these groups.
     ///
     /// # Errors
-    /// Returns in words why there are none: the function cannot be reached, or its answer cannot be used.
-    pub(crate) async fn of(&self, groups: &[RolloutGroup]) -> Result<StepAdvantages, String> {
+    /// [`AdvantagesError`].
+    pub(crate) async fn compute(
+        &self,
+        groups: &[RolloutGroup],
+    ) -> Result<StepAdvantages, AdvantagesError> {
         let steps: Vec<&RolloutStep> = groups.iter().flat_map(|group| &group.steps).collect();
         let samples: Vec<Value> = steps.iter().map(|step| sample(step)).collect();
-        let answer = self.0.post(&json!({"samples": samples})).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        read(&answer, &steps)
+        read(&self.0.post(&json!({"samples": samples})).await?, &steps)
     }
 }
 
@@ -74,42 +94,39 @@ fn sample(step: &RolloutStep) -> Value {
         "outcome": step.outcome,
         "reward": step.reward,
         "ids": n_ids(step),
-        "logprobs": tokens.map(|it| &it.logprobs),
+        "logprobs": tokens.map(|token| &token.logprobs),
         "reply": turn.reply.as_ref().map(Message::text),
     })
 }
 
 fn n_ids(step: &RolloutStep) -> usize {
-    step.turn.tokens.as_ref().map_or(0, |it| it.ids.len())
+    step.turn.tokens.as_ref().map_or(0, |t| t.ids.len())
 }
 
-fn read(answer: &str, steps: &[&RolloutStep]) -> Result<StepAdvantages, String> {
-    let given: GivenAdvantages = serde_json::from_str(answer).map_err(|error| {
-        format!("the answer is not {{\"advantages\": {{id: number or list of numbers}}}}: {error}")
-    })?;
-    let mut given = given.advantages;
+fn read(answer: &str, steps: &[&RolloutStep]) -> Result<StepAdvantages, AdvantagesError> {
+    let mut given = serde_json::from_str::<GivenAdvantages>(answer)?.advantages;
     let mut advantages = StepAdvantages::new();
     for step in steps {
         let id = step.turn.id;
-        let own = given.remove(&id.to_string());
-        let own = own.ok_or_else(|| format!("the answer has no advantage for sample {id}"))?;
+        let own = given
+            .remove(&id.to_string())
+            .ok_or(AdvantagesError::Missing(id))?;
         advantages.insert(id, checked(id, own, n_ids(step))?);
     }
-    match given.first_key_value() {
-        Some((id, _)) => Err(format!(
-            "the answer has an advantage for {id:?}, which is no sample"
-        )),
-        None => Ok(advantages),
-    }
+    given
+        .pop_first()
+        .map_or(Ok(advantages), |(id, _)| Err(AdvantagesError::Unknown(id)))
 }
 
-fn checked(id: TurnId, given: GivenAdvantage, n_ids: usize) -> Result<StepAdvantage, String> {
-    let most = f64::from(MAX_ADVANTAGE);
+fn checked(
+    id: TurnId,
+    given: GivenAdvantage,
+    n_ids: usize,
+) -> Result<StepAdvantage, AdvantagesError> {
     let number = |value: f64| {
-        let is_within = value.is_finite() && value.abs() <= most;
-        let why =
-            || format!("the advantage {value} of sample {id} is not allowed: -{most} to {most}");
-        is_within.then(|| single(value)).ok_or_else(why)
+        let is_within = value.is_finite() && value.abs() <= f64::from(MAX_ADVANTAGE);
+        let number = is_within.then(|| single(value));
+        number.ok_or(AdvantagesError::Range { id, value })
     };
     match given {
         GivenAdvantage::One(one) => Ok(StepAdvantage::One(number(one)?)),
@@ -117,10 +134,11 @@ fn checked(id: TurnId, given: GivenAdvantage, n_ids: usize) -> Result<StepAdvant
             let each: Vec<f32> = each.into_iter().map(number).collect::<Result<_, _>>()?;
             Ok(StepAdvantage::ById(each.into()))
         }
-        GivenAdvantage::ById(each) => Err(format!(
-            "sample {id} has {n_ids} ids, and its list has {} advantages",
-            each.len()
-        )),
+        GivenAdvantage::ById(each) => Err(AdvantagesError::Length {
+            id,
+            n_ids,
+            n: each.len(),
+        }),
     }
 }
 

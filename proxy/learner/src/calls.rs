@@ -65,7 +65,7 @@ pub(crate) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
         };
         let call = serde_json::from_str::<ParsedCall>(call.trim());
         let fits = |call: ParsedCall| {
-            parameters(tools, &call.name).is_some_and(|it| fit(&call.arguments, it))
+            parameters(tools, &call.name).is_some_and(|schema| fit(&call.arguments, schema))
         };
         rest.contains(CALL.1) || !call.is_ok_and(fits)
     };

@@ -2,11 +2,7 @@
 
 mod gate_parts;
 mod judge;
-mod methods;
-mod policy_loss;
 mod rl;
-mod rollouts;
-mod words;
 
 use std::collections::BTreeMap;
 
@@ -20,11 +16,9 @@ pub(crate) use self::gate_parts::GatePart;
 pub use self::{
     gate_parts::GateParts,
     judge::{JudgeConfig, JudgeKind},
-    methods::Methods,
-    policy_loss::RlConfigError,
-    rl::{RlConfig, SupportQuery, TargetForm, Teacher},
-    rollouts::RolloutsConfig,
-    words::Words,
+    rl::{
+        Methods, RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
+    },
 };
 
 /// Everything that the learner reads of the configuration: deserialised from its root.

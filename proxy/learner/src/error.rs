@@ -53,10 +53,7 @@ pub enum TrainError {
     Refused { why: String },
     /// The teacher could not be reached; its turn waits.
     #[error("the teacher could not be asked for now: {why}")]
-    NoTeacher {
-        /// The server's error message.
-        why: String,
-    },
+    NoTeacher { why: String },
     /// The owner's own function gave no advantages; the rollouts wait.
     #[error("the function of rl.advantages gives no advantages: {why}")]
     NoAdvantages { why: String },

@@ -2,21 +2,19 @@
 //!
 //! Nothing of it is written down, and nothing serves by it. It asks the policy server beside the chat and beside training.
 
-mod questions;
-mod report;
-
 use std::{collections::BTreeMap, sync::Arc};
 
-use metaclaw_chat::AgentId;
-use metaclaw_trainer_api::{BackendError, RunId, TrainingBackend, wire::CreateRequest};
+use metaclaw_chat::{AgentId, TurnId, owners_words};
+use metaclaw_trainer_api::{BackendError, ErrorCode, RunId, TrainingBackend, wire::CreateRequest};
+use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn};
+use serde::{Deserialize, Serialize};
 
-pub use self::report::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied};
-use self::{questions::OwnersQuestion, report::told};
 use crate::{
-    gate::{EvalReplies, Evaluator, Posed},
+    gate::{EvalReplies, Evaluator, KnowledgeNumbers, Posed, Probes, ReplyNumbers},
     lineage::{KnownCheckpoint, known},
     policy::{By, PolicyModel},
     shared::Shared,
+    teacher::{TeacherConversation, max_tokens, others, seed},
 };
 
 /// The model without an adapter, as rows and the training server name it.
@@ -55,9 +53,9 @@ pub(crate) async fn evaluate(
         wishes => wishes.to_vec(),
     };
     let policy = PolicyModel::new(Arc::clone(backend));
-    let readings = Evaluator::new(&policy, wanted.set, &wishes).await?;
-    let readings = readings.map_err(EvalError::Probes)?;
-    let questions = questions::of(shared, wanted).await?;
+    let probes = Probes::shipped().map_err(|error| EvalError::Probes(error.to_string()))?;
+    let readings = Evaluator::new(&policy, probes, wanted.set, &wishes).await?;
+    let questions = questions(shared, wanted).await?;
     let mut posed = Vec::with_capacity(questions.len());
     for question in &questions {
         posed.push(question.posed(&policy, &wishes).await?);
@@ -71,7 +69,7 @@ pub(crate) async fn evaluate(
         readings,
         questions,
         posed,
-        checkpoints: checkpoints.map(|it| (it.name.to_string(), it)).collect(),
+        checkpoints: checkpoints.map(|c| (c.name.to_string(), c)).collect(),
         n_replies: wanted.n_replies,
     };
     let measured = evaluation.all(&adapters).await;
@@ -87,21 +85,19 @@ async fn adapters(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<String>, E
         let named = wanted.adapters.iter().filter(|name| *name != BASE);
         return Ok(named.cloned().collect());
     }
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let own = |(agent, adapter): (AgentId, String)| (agent == wanted.agent).then_some(adapter);
-    Ok(serving.into_iter().filter_map(own).collect())
+    Ok(shared.serving(&wanted.agent).await?.into_iter().collect())
 }
 
 // === impl Evaluation ===
 
 impl Evaluation<'_> {
     async fn all(&mut self, adapters: &[String]) -> Result<(), EvalError> {
-        let turns = self.questions.iter().map(OwnersQuestion::told).collect();
+        let turns = self.questions.iter().map(OwnersQuestion::shown).collect();
         let probes = self.readings.questions();
         self.report.begin_replies(probes, turns, self.n_replies);
         self.row(BASE, None).await?;
         if !self.report.wishes.is_empty() {
-            self.told().await?;
+            self.measure_reference().await?;
         }
         for adapter in adapters {
             self.row(adapter, Some(adapter)).await?;
@@ -110,7 +106,7 @@ impl Evaluation<'_> {
     }
 
     /// What the base model says with the wishes in its prompt; what it knows stays as it is.
-    async fn told(&mut self) -> Result<(), EvalError> {
+    async fn measure_reference(&mut self) -> Result<(), EvalError> {
         let on_probes = self.readings.reference().await?;
         let on_turns = self.on_turns(None, true).await?;
         self.put(TOLD, on_probes, on_turns, None);
@@ -119,7 +115,7 @@ impl Evaluation<'_> {
 
     async fn row(&mut self, name: &str, adapter: Option<&str>) -> Result<(), EvalError> {
         let on_probes = self.readings.replies(adapter).await;
-        let on_probes = on_probes.map_err(|error| told(name, error))?;
+        let on_probes = on_probes.map_err(|error| failure(name, error))?;
         let on_turns = self.on_turns(adapter, false).await?;
         let knowledge = match adapter {
             None => self.readings.knowledge(None, Some(By::Base)).await?,
@@ -154,7 +150,7 @@ impl Evaluation<'_> {
         on_turns: Option<EvalReplies>,
         knowledge: Option<crate::gate::KnowledgeNumbers>,
     ) {
-        let of_turns = on_turns.as_ref().map(|it| it.replies.clone());
+        let of_turns = on_turns.as_ref().map(|turn| turn.replies.clone());
         let said = on_probes.replies.into_iter().take(self.n_replies);
         let of_turns = of_turns.unwrap_or_default().into_iter();
         let said = said.chain(of_turns.take(self.n_replies));
@@ -164,7 +160,7 @@ impl Evaluation<'_> {
         self.report.rows.push(EvalRow {
             name: name.to_owned(),
             on_probes: on_probes.numbers,
-            on_turns: on_turns.map(|it| it.numbers),
+            on_turns: on_turns.map(|turn| turn.numbers),
             knowledge,
         });
     }
@@ -201,5 +197,267 @@ impl Evaluation<'_> {
             // It goes when the server wants its memory.
             tracing::debug!(%error, "not closed");
         }
+    }
+}
+
+/// The longest reply that is drawn: it is read, and scored by its beginning.
+const MOST_TOKENS: u32 = 128;
+
+/// A turn that can be asked again.
+#[derive(Debug, Clone)]
+pub(super) struct OwnersQuestion {
+    turn: Turn,
+    conversation: TeacherConversation,
+    text: String,
+}
+
+/// The turns that are wanted.
+async fn questions(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<OwnersQuestion>, EvalError> {
+    let agent = &wanted.agent;
+    match &wanted.turns {
+        EvalTurns::These(ids) => these(shared, agent, ids).await,
+        EvalTurns::Last(n) => Ok(last(shared, agent, *n).await?),
+        EvalTurns::HeldOutOrLast(n) => {
+            let held_out = shared.in_state(agent, StateKind::HeldOut);
+            let mut questions = Vec::new();
+            for id in held_out.await?.into_iter().rev() {
+                let turn = shared.turn(id).await?;
+                questions.extend(turn.and_then(OwnersQuestion::from_turn));
+                if questions.len() >= *n {
+                    break;
+                }
+            }
+            if questions.is_empty() {
+                questions = last(shared, agent, *n).await?;
+            }
+            Ok(questions)
+        }
+    }
+}
+
+async fn these(
+    shared: &Shared,
+    agent: &AgentId,
+    ids: &[TurnId],
+) -> Result<Vec<OwnersQuestion>, EvalError> {
+    let mut questions = Vec::with_capacity(ids.len());
+    for &id in ids {
+        let refused = |why| EvalError::NoQuestion { id, why };
+        let turn = shared.turn(id).await?;
+        let turn = turn.ok_or_else(|| refused("the log has no such turn"))?;
+        if turn.agent != *agent {
+            return Err(refused("it is another agent's: say --agent"));
+        }
+        let question = OwnersQuestion::from_turn(turn);
+        questions.push(question.ok_or_else(|| refused("its owner asks nothing in it"))?);
+    }
+    Ok(questions)
+}
+
+/// The last questions that sessions began with, each once: what followed them was said to a reply.
+async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<OwnersQuestion>, LogError> {
+    let listed = shared.list(agent, MAX_LIST).await?;
+    let mut questions: Vec<OwnersQuestion> = Vec::new();
+    for summary in listed.into_iter().filter(|turn| turn.id.seq == 0) {
+        if questions.len() >= n {
+            break;
+        }
+        let turn = shared.turn(summary.id).await?;
+        let Some(question) = turn.and_then(OwnersQuestion::from_turn) else {
+            continue;
+        };
+        if questions.iter().all(|known| known.text != question.text) {
+            questions.push(question);
+        }
+    }
+    Ok(questions)
+}
+
+// === impl OwnersQuestion ===
+
+impl OwnersQuestion {
+    /// None of a turn in which its owner asks nothing, or that is an agent's errand.
+    fn from_turn(turn: Turn) -> Option<Self> {
+        let (_, said) = owners_words(&turn.request.messages).next()?;
+        let text = said.text.into_owned();
+        let conversation = TeacherConversation::from_turn(&turn)?;
+        let is_main = turn.meta.kind == metaclaw_turns::TurnKind::Main;
+        (is_main && !text.is_empty()).then_some(Self {
+            turn,
+            conversation,
+            text,
+        })
+    }
+
+    /// Its turn, and what is asked in it.
+    pub(super) fn shown(&self) -> (TurnId, String) {
+        (self.turn.id, self.text.clone())
+    }
+
+    /// As it is asked: its conversation without what was put into it, with wishes, and with other questions at its end.
+    pub(super) async fn posed(
+        &self,
+        policy: &PolicyModel,
+        wishes: &[String],
+    ) -> Result<Posed, BackendError> {
+        let render = |messages| policy.render_for(&self.turn, messages);
+        let id = self.turn.id;
+        let mut other_prompts = Vec::new();
+        for other in others(id, &self.text) {
+            other_prompts.push(render(self.conversation.asking(other)).await?);
+        }
+        let told = if wishes.is_empty() {
+            None
+        } else {
+            let told = self.conversation.told(&wishes.join(" "));
+            Some(render(told).await?)
+        };
+        Ok(Posed {
+            plain: render(self.conversation.plain()).await?,
+            told,
+            others: other_prompts,
+            seed: seed(id),
+            max_tokens: max_tokens(&self.turn).min(MOST_TOKENS),
+        })
+    }
+}
+
+/// What is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalWanted {
+    /// Whose wishes, turns and adapter.
+    pub agent: AgentId,
+    /// Adapters by name; without one, the one that its agent is served with. The base model always is beside them.
+    pub adapters: Vec<String>,
+    /// What its owner wishes, in place of the standing wishes; none: those.
+    #[serde(default)]
+    pub wishes: Vec<String>,
+    /// Which of its turns are asked again.
+    pub turns: EvalTurns,
+    /// Which set of everyday questions; counted from 0, and around.
+    pub set: usize,
+    /// How many replies of each kind are given whole.
+    pub n_replies: usize,
+}
+
+/// Which turns are asked again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalTurns {
+    /// Those that are held out of training; where none are, the last questions that sessions began with: so many at most.
+    HeldOutOrLast(usize),
+    /// The last questions that sessions began with.
+    Last(usize),
+    These(Vec<TurnId>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalReport {
+    /// Whose wishes and turns.
+    pub agent: AgentId,
+    pub base: String,
+    /// What its owner wishes.
+    pub wishes: Vec<String>,
+    /// A row for each model, the base model first.
+    pub rows: Vec<EvalRow>,
+    /// The turns that were asked again.
+    pub turns: Vec<TurnId>,
+    /// What could not be done.
+    pub notes: Vec<String>,
+    /// Replies, question by question.
+    pub replies: Vec<Replied>,
+}
+
+/// One model in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalRow {
+    /// The adapter's name; `base`; or the base model with the wishes in its prompt, which is what the gate compares with.
+    pub name: String,
+    /// Its replies to a set of everyday questions.
+    pub on_probes: ReplyNumbers,
+    /// Its replies to turns of the owner's; none where none were asked.
+    pub on_turns: Option<ReplyNumbers>,
+    /// What it knows; none of the base model with wishes, which knows what the base does.
+    pub knowledge: Option<KnowledgeNumbers>,
+}
+
+/// What was said to one question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replied {
+    pub question: String,
+    /// The turn that it is of; none of a probe.
+    pub turn: Option<TurnId>,
+    /// By whom, and what.
+    pub replies: Vec<(String, String)>,
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum EvalError {
+    /// There is nobody to ask.
+    #[error("no training server is configured: set trainer.model, or rl.remote_url")]
+    NoBackend,
+    /// The training server lacks what scoring needs.
+    #[error("the training server scores no replies (forward), so that nothing can be measured")]
+    NoScores,
+    /// The probes of this program do not read.
+    #[error("{0}")]
+    Probes(String),
+    /// There is no adapter of that name.
+    #[error(
+        "the training server has no adapter {name}: `metaclaw adapters list` shows those there are"
+    )]
+    NoAdapter { name: String },
+    /// A turn that was named cannot be asked again.
+    #[error("turn {id}: {why}")]
+    NoQuestion { id: TurnId, why: &'static str },
+    #[error(transparent)]
+    Server(#[from] BackendError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// An error of a server that was asked for an adapter.
+fn failure(name: &str, error: BackendError) -> EvalError {
+    if error.status() == Some(404) || error.code() == Some(&ErrorCode::ModelNotFound) {
+        let name = name.to_owned();
+        return EvalError::NoAdapter { name };
+    }
+    error.into()
+}
+
+// === impl EvalReport ===
+
+impl EvalReport {
+    pub(super) fn begun(wanted: &EvalWanted, base: String, wishes: Vec<String>) -> Self {
+        Self {
+            agent: wanted.agent.clone(),
+            base,
+            wishes,
+            rows: Vec::new(),
+            turns: Vec::new(),
+            notes: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    /// Notes what is asked: so many of each kind are told with the replies to them.
+    pub(super) fn begin_replies(
+        &mut self,
+        probes: &[String],
+        turns: Vec<(TurnId, String)>,
+        n_replies: usize,
+    ) {
+        self.turns = turns.iter().map(|(id, _)| *id).collect();
+        let replied = |question: String, turn| Replied {
+            question,
+            turn,
+            replies: Vec::new(),
+        };
+        let probes = probes.iter().take(n_replies).cloned();
+        let probes = probes.map(|question| replied(question, None));
+        let turns = turns.into_iter().take(n_replies);
+        let turns = turns.map(|(id, question)| replied(question, Some(id)));
+        self.replies = probes.chain(turns).collect();
     }
 }

@@ -14,7 +14,7 @@ use metaclaw_skills::{
     Reason, SkillRef, Trajectory,
 };
 use metaclaw_turns::{
-    LessonRef, LogError, MAX_LIST, StateKind, StreamEnd, Turn, TurnFilter, TurnKind, TurnSummary,
+    LessonRef, LogError, MAX_LIST, StateKind, StreamEnd, Turn, TurnKind, TurnSummary,
 };
 use tokio::task::JoinError;
 
@@ -23,7 +23,7 @@ use crate::{
     judge::AskFailed,
     shared::Shared,
     trials::{Trial, TrialError, tried},
-    wish_detection::{WITH_WORDS, WITHOUT_WORDS},
+    wish_detection::log_lesson,
 };
 
 /// The largest number of turns in one request, as in the Python original.
@@ -79,7 +79,7 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
         let mut pause = look_every;
         loop {
             tokio::time::sleep(pause).await;
-            let looked = task.look().await;
+            let looked = task.look_at_agents().await;
             #[cfg(test)]
             crate::testing::progress::made();
             pause = match looked {
@@ -103,9 +103,9 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
 
 impl Evolution {
     /// Checks each agent once.
-    async fn look(&mut self) -> Result<(), EvolutionError> {
+    async fn look_at_agents(&mut self) -> Result<(), EvolutionError> {
         let shared = Arc::clone(&self.shared);
-        for agent in shared.persist(|| shared.log.agents()).await? {
+        for agent in shared.agents().await? {
             self.look_at(&agent).await?;
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Evolution {
         self.in_vain.remove(agent);
         if let Some(evolved) = evolved {
             tell(agent, &evolved);
-            let in_force = evolved.proposals.iter().filter(|it| !it.is_waiting());
+            let in_force = evolved.proposals.iter().filter(|p| !p.is_waiting());
             let n = in_force.count() as u64;
             shared.count_lessons(agent, now_ms(), n).await;
         }
@@ -241,13 +241,8 @@ impl Evolution {
         agent: &AgentId,
         progress: &Progress,
     ) -> Result<Vec<Failure>, EvolutionError> {
-        let filter = TurnFilter {
-            agent: Some(agent.clone()),
-            limit: MAX_LIST,
-            ..TurnFilter::default()
-        };
         let shared = &self.shared;
-        let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+        let listed = shared.list(agent, MAX_LIST).await?;
         let is_evidence = |turn: &&TurnSummary| {
             turn.score == Some(Score::Bad)
                 && turn.kind == TurnKind::Main
@@ -279,7 +274,7 @@ impl Evolution {
         let next = self.next_state(&turn).await?;
         // The owner's words are in what followed.
         let verdict = turn.verdict.as_ref();
-        let hint = verdict.and_then(|it| it.judge_hints.first().or(it.hint.as_ref()).cloned());
+        let hint = verdict.and_then(|v| v.judge_hints.first().or(v.hint.as_ref()).cloned());
         Ok(Some(Failure {
             trajectory: Trajectory::read(&turn.request.messages, reply, &next),
             hint,
@@ -295,7 +290,7 @@ impl Evolution {
         let later = || shared.log.turns_after(id, FOLLOWERS);
         for later in shared.persist(later).await? {
             let later = self.get(later).await?;
-            if let Some(later) = later.filter(|it| it.parent == Some(id)) {
+            if let Some(later) = later.filter(|later| later.parent == Some(id)) {
                 return Ok(later.evidence().to_vec());
             }
         }
@@ -303,7 +298,7 @@ impl Evolution {
     }
 
     async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
-        self.shared.persist(|| self.shared.log.get(id)).await
+        self.shared.turn(id).await
     }
 }
 
@@ -336,8 +331,8 @@ fn tell_trial(agent: &AgentId, settled: &Proposal) {
         | ProposalState::AgedOut
         | ProposalState::Forgotten => "it waits for review",
     };
-    tracing::info!(target: WITH_WORDS, "skill {name} (proposal {n}): {figures}; {outcome}");
-    tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, figures, outcome, "a skill was tried");
+    log_lesson!(info, "skill {name} (proposal {n}): {figures}; {outcome}";
+        agent, proposal = n, figures, outcome, "a skill was tried");
 }
 
 /// Logs that a skill aged out, once with its name and once without.
@@ -346,11 +341,8 @@ fn tell_aged(agent: &AgentId, aged: &Proposal) {
     let is_figures = |why: &&Reason| matches!(why, Reason::TriedAgain { .. });
     let figures = aged.why.iter().rfind(is_figures).map(ToString::to_string);
     let figures = figures.unwrap_or_default();
-    tracing::info!(
-        target: WITH_WORDS,
-        "skill {name} aged out: {figures}  (back: metaclaw skills accept {n})"
-    );
-    tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, figures, "a skill aged out");
+    log_lesson!(info, "skill {name} aged out: {figures}  (back: metaclaw skills accept {n})";
+        agent, proposal = n, figures, "a skill aged out");
 }
 
 /// Logs two lines for each proposal, one with its words and one without, as for wishes.
@@ -358,20 +350,14 @@ fn tell(agent: &AgentId, evolved: &Evolved) {
     for proposal in &evolved.proposals {
         let Proposal { n, name, .. } = proposal;
         if proposal.is_untried() {
-            tracing::info!(target: WITH_WORDS, "a skill was written from what went wrong: {name}; it is tried first");
-            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written that is tried first");
+            log_lesson!(info, "a skill was written from what went wrong: {name}; it is tried first";
+                agent, proposal = n, "a skill was written that is tried first");
         } else if proposal.is_waiting() {
-            tracing::info!(
-                target: WITH_WORDS,
-                "a skill was written from what went wrong: {name}; it waits for your look  (metaclaw skills review)"
-            );
-            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written that waits for review");
+            log_lesson!(info, "a skill was written from what went wrong: {name}; it waits for your look  (metaclaw skills review)";
+                agent, proposal = n, "a skill was written that waits for review");
         } else {
-            tracing::info!(
-                target: WITH_WORDS,
-                "a skill was written from what went wrong: {name}, from the next session on  (metaclaw skills revert {name})"
-            );
-            tracing::info!(target: WITHOUT_WORDS, %agent, proposal = n, "a skill was written: it stands from the next session on");
+            log_lesson!(info, "a skill was written from what went wrong: {name}, from the next session on  (metaclaw skills revert {name})";
+                agent, proposal = n, "a skill was written: it stands from the next session on");
         }
     }
     let n_refused = evolved.refused.len();

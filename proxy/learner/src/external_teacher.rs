@@ -140,14 +140,13 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
     let found = choice.and_then(|choice| choice.logprobs);
     let found = found.ok_or("the completion has no logprobs, which echo and logprobs ask for")?;
     let range = n_prompt..n_prompt + n_reply;
-    let own = found.token_logprobs.get(range.clone());
-    let own = own.ok_or_else(|| {
+    let own = found.token_logprobs.get(range.clone()).ok_or_else(|| {
         let (n, asked) = (found.token_logprobs.len(), n_prompt + n_reply);
         format!("it says {n} log-probabilities of {asked} ids: echo has to be done")
     })?;
-    let number = |it: &Option<f32>| it.filter(|it| it.is_finite());
-    let logprobs = own.iter().map(number).collect::<Option<Vec<f32>>>();
-    let logprobs = logprobs.ok_or("a log-probability of the reply is no number")?;
+    let number = |logprob: &Option<f32>| logprob.filter(|logprob| logprob.is_finite());
+    let numbers = own.iter().map(number).collect::<Option<Vec<f32>>>();
+    let logprobs = numbers.ok_or("a log-probability of the reply is no number")?;
     let read = found.tokens.get(range);
     Ok(Scored {
         logprobs,

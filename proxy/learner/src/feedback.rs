@@ -47,11 +47,7 @@ pub enum FeedbackError {
     Off { agent: AgentId },
     /// There is no such reply.
     #[error("no turn of agent {agent} {which}")]
-    Unknown {
-        agent: AgentId,
-        /// The id that no turn has.
-        which: String,
-    },
+    Unknown { agent: AgentId, which: String },
     /// The turn is of a kind that is never trained on.
     #[error("turn {id} cannot be judged: {why}")]
     NoReply { id: TurnId, why: &'static str },
@@ -113,7 +109,7 @@ async fn found(
     };
     let mut turns = Vec::new();
     for id in ids {
-        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = shared.turn(id).await?;
         let Some(turn) = turn.filter(|turn| turn.agent == *agent) else {
             continue;
         };
@@ -149,19 +145,19 @@ async fn last_reply(
     };
     let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
     let mut replies = listed.iter();
-    let last = replies.find(|it| it.kind == TurnKind::Main && it.end == StreamEnd::Complete);
-    Ok(last.map(|it| it.id).into_iter().collect())
+    let last = replies.find(|r| r.kind == TurnKind::Main && r.end == StreamEnd::Complete);
+    Ok(last.map(|turn| turn.id).into_iter().collect())
 }
 
 /// Returns the owner's verdict that replaces another. The judge's hints stay if both verdicts are -1.
 fn verdict(feedback: &Feedback, before: Option<&Verdict>) -> Verdict {
     let Feedback { score, text, .. } = feedback;
     let own = text.as_deref().and_then(hint::of_owner);
-    let before = before.filter(|it| it.score == Score::Bad && *score == Score::Bad);
+    let before = before.filter(|before| before.score == Score::Bad && *score == Score::Bad);
     Verdict {
         votes: vec![Vote::new(*score, own.clone())],
         hint: own.or_else(|| before?.hint.clone()),
-        judge_hints: before.map_or_else(Vec::new, |it| it.judge_hints.clone()),
+        judge_hints: before.map_or_else(Vec::new, |verdict| verdict.judge_hints.clone()),
         ..Verdict::new(*score, JudgedBy::Owner)
     }
 }

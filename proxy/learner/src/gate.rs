@@ -1,44 +1,42 @@
 //! The tests that an adapter passes before it serves.
 //!
-//! What it would say is compared with what the base model says with the agent's wishes in the prompt (the
-//! [reference](reference)), and what it knows with what the base model knows: an adapter is to do what its owner likes
-//! and lose nothing else. The probes are texts of our own in `probes/`. What the tests of earlier steps came to stands in the
-//! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
+//! What it would say is compared with what the base model says with the agent's wishes in the prompt (the reference), and
+//! what it knows with what the base model knows: an adapter is to do what its owner likes and lose nothing else. What the
+//! tests of earlier steps came to stands in the turn log.
+//!
+//! Read the files in this order:
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `report` | one test and its limit, and what the tests of one adapter came to |
+//! | `probes` | what is asked: questions, what is known, requests of agents |
+//! | `replies` | what replies are like, and what is required of them |
+//! | `preference`, `tasks` | pairs of held-out replies, held-out tasks |
+//! | `base` | what the base model comes to, kept on disk |
+//! | `evaluation` | the tests, one after another |
+//! | `candidate_test` | a step's candidate before these tests, while the trainer may not answer |
+//! | `evaluator` | the same numbers with nothing decided, for `eval` |
+//! | `series`, `watch` | what follows: the rate of the next step, a rest, and an adapter that is taken back |
 
 mod base;
-mod baseline_cache;
 mod candidate_test;
-mod capability;
-mod checks;
-mod comparison;
-mod cusum;
 mod evaluation;
 mod evaluator;
-mod internalized;
-mod line;
-mod measures;
-mod obedience;
-mod pairs;
 mod preference;
 mod probes;
-mod reference;
-mod regression;
+mod replies;
 mod report;
 mod series;
 mod tasks;
-mod tools;
-mod verdict_history;
-mod wishes;
+mod watch;
 
-#[cfg(test)]
-pub(crate) use self::probes::Probes;
 pub(crate) use self::{
     candidate_test::{AdapterTestError, CandidateTest, test_adapter},
     evaluation::Gate,
     evaluator::{EvalReplies, Evaluator, Posed},
-    regression::{regression, seen, taken_back},
+    probes::Probes,
     series::{IN_A_ROW, LastDeclined, Series},
-    verdict_history::VerdictHistory,
+    watch::{VerdictHistory, regression, seen, taken_back},
 };
 pub use self::{
     evaluator::{KnowledgeNumbers, ReplyNumbers},

@@ -73,7 +73,7 @@ fn note(library: &Library, turn: &Turn) -> Result<bool, JournalError> {
         return Ok(false);
     }
     let messages = turn.request.messages.iter();
-    let texts: Vec<_> = messages.map(|it| (it.role(), it.text())).collect();
+    let texts: Vec<_> = messages.map(|m| (m.role(), m.text())).collect();
     let parts = texts.iter().map(|(role, text)| host_part(*role, text));
     let reading = HostReading {
         session: turn.session.clone(),

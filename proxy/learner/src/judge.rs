@@ -1,7 +1,6 @@
 //! Who judges: rules, a model, or a reward function; and how each is asked.
 
 mod ask;
-mod case;
 mod function;
 
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
 
 use self::ask::Voters;
-pub(crate) use self::{ask::Price, case::Case};
+pub(crate) use self::ask::{Case, Price};
 pub use self::{
     ask::{Ask, AskFailed},
     function::{Post, PostFailed, RewardFunction},
@@ -30,11 +29,9 @@ pub enum Judge {
     Model {
         rules: Rules,
         model: Arc<dyn Ask>,
-        /// Models that vote in turn with it.
         others: Vec<Arc<dyn Ask>>,
         /// Votes for one verdict, at least 1. Each model has one at least.
         votes: usize,
-        /// How it is asked, read and counted.
         policy: Policy,
         /// Whether it is the policy model's own base: good enough to judge, and asked nothing else.
         is_base: bool,

@@ -15,7 +15,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::{LearnerConfig, Mode},
-    counts::LearnerCounts,
     error::{MAX_ASKED, TrainError},
     eval::{self, EvalError, EvalReport, EvalWanted},
     evolution,
@@ -29,7 +28,7 @@ use crate::{
     replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
     sft::{self, SftError, SftEvent, SftReport, SftWanted},
     shared::{Parts, Shared},
-    status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
+    status::{AgentStatus, Declined, LearnerCounts, LearnerStatus, Phase, StepReport},
     step::{self, StepPreview, TrainingContext, TurnPreview},
     tokens,
     training::{Training, TrainingReply, TrainingRequest},
@@ -357,7 +356,7 @@ impl Learner {
                     .find(|(name, _)| *name == agent)
                     .map(|(_, adapter)| adapter.clone());
                 let steps = steps.remove(&agent).unwrap_or_default();
-                let series = Series::of(&steps);
+                let series = Series::from_steps(&steps);
                 let declined = series.last_declined().map(|last| Declined {
                     adapter: last.adapter.clone(),
                     why: last.why.clone(),

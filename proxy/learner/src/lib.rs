@@ -11,11 +11,9 @@
 //! ```
 
 mod advantages;
-mod agent_locks;
 mod batch;
 mod calls;
 mod config;
-mod counts;
 mod error;
 mod eval;
 mod evolution;
@@ -54,13 +52,12 @@ mod trials;
 mod unread;
 mod wish_detection;
 
-pub use self::{
+pub use crate::{
     advantages::AdvantageFunction,
     config::{
         AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
         RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
     },
-    counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
     eval::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied},
     evolver::{Evolver, MayStart},
@@ -83,8 +80,8 @@ pub use self::{
     },
     shared::{IsOff, OnSwap, Parts},
     status::{
-        AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
-        SupportCounts, WasTakenBack,
+        AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerCounts, LearnerStatus, Phase,
+        StepReport, SupportCounts, WasTakenBack,
     },
     step::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     wish_detection::{WITH_WORDS, WITHOUT_WORDS},

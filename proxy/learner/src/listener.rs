@@ -59,12 +59,12 @@ impl Listener {
 /// Returns whether a model distinguishes wishes from what only sounds like one.
 async fn passes(model: &dyn Ask) -> Result<bool, AskFailed> {
     for (text, has_wish) in TRIAL {
-        let Some(question) = Question::of(text) else {
+        let Some(question) = Question::new(text) else {
             continue;
         };
         let answer = model.ask(&question.messages()).await?;
         let heard = question.read(&answer).unwrap_or_default();
-        let hears = heard.iter().any(|it| matches!(it, Heard::Wish { .. }));
+        let hears = heard.iter().any(|one| matches!(one, Heard::Wish { .. }));
         if hears != has_wish {
             tracing::info!(
                 "the policy model does not tell wishes from tasks: rules hear (set llm.api_key or judge.kind llm for a model that does)"

@@ -19,7 +19,7 @@ use crate::{
     owner_text::owner_says,
     shared::Shared,
     unread::UnreadTurns,
-    wish_detection::{WITH_WORDS, WITHOUT_WORDS, read_by_model},
+    wish_detection::{log_lesson, read_by_model},
 };
 
 /// After this silence, a session is read, however few messages it has.
@@ -107,7 +107,7 @@ pub(crate) async fn ingest_silent(
     let mut sessions = on_files(memory, |memory| memory.buffered(|_| true)).await?;
     let now = now_ms();
     // A session of the future was buffered with a clock that was ahead.
-    sessions.retain(|it| now.abs_diff(it.last_ms()) >= SILENCE_MS);
+    sessions.retain(|session| now.abs_diff(session.last_ms()) >= SILENCE_MS);
     ingest_sessions(shared, memory, sessions).await?;
     Ok(())
 }
@@ -137,7 +137,7 @@ async fn ingest_session(
     // A file that cannot be read must not cost a request to a model each minute.
     let agent = session.agent.clone();
     on_files(memory, move |memory| memory.list(Some(&agent), None)).await?;
-    let said: Vec<&str> = session.turns.iter().map(|it| it.said.as_str()).collect();
+    let said: Vec<&str> = session.turns.iter().map(|t| t.said.as_str()).collect();
     let facts = facts_in(shared, &said).await;
     let (name, turns) = (session.session.clone(), session.turns.len());
     let agent = session.agent.clone();
@@ -196,7 +196,7 @@ fn remember(
 
 /// Finds facts by a model, or by rules if no model answers.
 async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
-    let by_model = match FactQuestion::of(said.iter().copied()) {
+    let by_model = match FactQuestion::new(said.iter().copied()) {
         Some(question) => {
             let read = |answer: &str| question.read(answer);
             read_by_model(shared, &question.messages(), read).await
@@ -208,7 +208,7 @@ async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
 
 pub(crate) async fn consolidate(shared: &Shared, memory: &MemoryStore) {
     let certain_ms = shared.log.clock().confirmed_ms(memory.patience(), now_ms());
-    match on_files(memory, move |it| it.consolidate(certain_ms)).await {
+    match on_files(memory, move |memory| memory.consolidate(certain_ms)).await {
         Ok(done) => tracing::debug!(?done, "memories were compared with each other"),
         Err(error) => tracing::warn!(%error, "memories could not be compared with each other"),
     }
@@ -235,16 +235,16 @@ fn tell(agent: &AgentId, remembered: &Remembered) {
             content,
             ..
         }) => {
-            tracing::info!(target: WITH_WORDS, "remembered, from the next session on: {content}  (metaclaw memory forget {id})");
-            tracing::info!(target: WITHOUT_WORDS, %agent, memory = id, "a fact was remembered");
+            log_lesson!(info, "remembered, from the next session on: {content}  (metaclaw memory forget {id})";
+                agent, memory = id, "a fact was remembered");
         }
         Remembered::Waits(Memory {
             memory_id: id,
             content,
             ..
         }) => {
-            tracing::warn!(target: WITH_WORDS, "a memory waits for your review: {content}  (metaclaw memory list)");
-            tracing::warn!(target: WITHOUT_WORDS, %agent, memory = id, "a memory waits for review");
+            log_lesson!(warn, "a memory waits for your review: {content}  (metaclaw memory list)";
+                agent, memory = id, "a memory waits for review");
         }
         Remembered::Again(_) => {}
     }

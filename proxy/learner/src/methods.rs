@@ -7,7 +7,6 @@ mod context_distillation;
 mod grpo;
 mod hinted;
 mod hybrid;
-mod logprobs;
 mod metaclaw;
 mod method;
 mod opd;
@@ -15,11 +14,9 @@ mod policy_gradient;
 mod rollouts;
 mod surrogate;
 
-pub(crate) use self::{
-    logprobs::LogprobClient,
-    method::{
-        Compares, Example, Group, Method, NotAnExample, Objective, PolicyLoss, TrainingSignal, Want,
-    },
+pub(crate) use self::method::{
+    Compares, Example, Group, LogprobClient, Method, NotAnExample, Objective, PolicyLoss,
+    TrainingSignal, Want,
 };
 #[cfg(test)]
 pub(crate) use self::{
@@ -57,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_names_that_are_allowed_are_the_methods_own() {
-        let own = ALL.iter().flat_map(|it| [Some(it.name()), it.alias()]);
+        let own = ALL.iter().flat_map(|m| [Some(m.name()), m.alias()]);
         assert_eq!(own.flatten().collect::<Vec<_>>(), METHOD_NAMES);
     }
 }

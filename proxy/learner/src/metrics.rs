@@ -4,16 +4,13 @@
 //! recorder or fails because of it: numbers that cannot be written are missing there, but are in the checkpoint's
 //! manifest.
 
-mod crc32c;
 mod event_file;
-mod figures;
 mod record;
 mod recorder;
 mod wandb;
 
 pub(crate) use self::record::StepRecord;
 pub use self::{
-    figures::StepFigures,
-    recorder::{Recorder, ReportTo},
+    recorder::{Recorder, ReportTo, StepFigures},
     wandb::WandbClient,
 };

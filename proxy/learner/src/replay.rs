@@ -52,14 +52,12 @@ pub struct ReplayWanted {
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ReplayEvent {
     Began {
-        /// Sessions that it has.
         n_sessions: usize,
     },
     /// A step was made.
     Step(Box<StepReport>),
     /// Sessions came into it.
     Read {
-        /// So many by now.
         n_sessions: usize,
     },
     Ended(ReplayReport),
@@ -124,7 +122,7 @@ pub(crate) async fn replay(
     let is_whole = wanted.steps.is_none_or(|most| n_steps < most);
     let report = ReplayReport {
         n_left: is_whole.then(|| training.n_left(&wanted.agent)),
-        not_taught: known.map(|it| it.not_taught.clone()).unwrap_or_default(),
+        not_taught: known.map(|k| k.not_taught.clone()).unwrap_or_default(),
         name: wanted.name,
         agent: wanted.agent,
         n_sessions: sessions.len(),
@@ -177,7 +175,7 @@ impl Replaying<'_> {
 async fn sessions(of: &Shared, wanted: &ReplayWanted) -> Result<Vec<u64>, LogError> {
     let mut last: BTreeMap<u64, TurnId> = BTreeMap::new();
     for kind in JUDGED {
-        let ids = of.persist(|| of.log.in_state(&wanted.agent, kind)).await?;
+        let ids = of.in_state(&wanted.agent, kind).await?;
         for id in ids {
             let known = last.entry(id.session).or_insert(id);
             *known = id.max(*known);
@@ -185,7 +183,7 @@ async fn sessions(of: &Shared, wanted: &ReplayWanted) -> Result<Vec<u64>, LogErr
     }
     let mut sessions = Vec::with_capacity(last.len());
     for (session, id) in last {
-        let turn = of.persist(|| of.log.get(id)).await?;
+        let turn = of.turn(id).await?;
         let Some(turn) = turn else {
             continue;
         };

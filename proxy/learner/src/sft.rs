@@ -4,19 +4,15 @@
 //! with a checkpoint whose name follows from the data and the settings. So a run that was interrupted is continued by
 //! asking for the same again, and nothing of it is in the turn log.
 
-mod epoch_line;
 mod epochs;
-mod error;
-mod examples;
 mod fine_tuning;
-mod objective;
 mod plan;
 mod rows;
 mod types;
 
 pub(crate) use self::fine_tuning::fine_tune;
 pub use self::{
-    error::SftError,
+    rows::SftError,
     types::{
         HeldOutRows, RateSchedule, SftEpoch, SftEvent, SftOrigin, SftPlanned, SftReport, SftStep,
         SftWanted,

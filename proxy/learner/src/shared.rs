@@ -1,8 +1,11 @@
 //! What the learner's tasks share.
+//!
+//! Which agents' weights are being trained: one training of each at a time.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::Deref,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -15,13 +18,15 @@ use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_schedule::{Schedule, Window};
 use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
-use metaclaw_turns::{DailyCounts, LogError, LogFuture, TurnLog};
-use tokio::sync::Notify;
+use metaclaw_turns::{
+    DailyCounts, LogError, LogFuture, Rollout, RolloutFilter, StateKind, Step, Turn, TurnFilter,
+    TurnLog, TurnSummary,
+};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     advantages::AdvantageFunction,
-    agent_locks::AgentLocks,
     config::{LearnerConfig, Mode},
     error::TrainError,
     evolver::Evolver,
@@ -76,35 +81,18 @@ pub struct Parts {
     pub on_swap: OnSwap,
 }
 
-/// What the tasks share.
+/// What the tasks share: the parts of the learner, which it derefs to, and what they tell each other.
 pub(crate) struct Shared {
-    pub(crate) config: LearnerConfig,
-    pub(crate) log: TurnLog,
-    pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
-    pub(crate) judge: Judge,
-    pub(crate) listener: Option<Listener>,
-    pub(crate) external_teacher: Option<ExternalTeacher>,
-    pub(crate) advantages: Option<AdvantageFunction>,
+    parts: Parts,
     pub(crate) rollout_requests: RolloutRequests,
-    pub(crate) schedule: Schedule,
-    pub(crate) library: Option<Library>,
     /// Where the history of lessons is; none where nothing is learned in words.
     pub(crate) lessons: Option<Library>,
-    pub(crate) memory: Option<MemoryStore>,
-    pub(crate) skills_learn: bool,
-    pub(crate) is_off: IsOff,
-    pub(crate) on_swap: OnSwap,
-    pub(crate) recorder: Recorder,
-    pub(crate) folder: Option<PathBuf>,
     pub(crate) cancel: CancellationToken,
-    /// Whose weights are being trained.
     pub(crate) training: AgentLocks,
-    /// Something new to train on.
     pub(crate) wake: Notify,
     pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
     n_changed_verdicts: AtomicU64,
-    /// How many sessions were read for facts.
     pub(crate) n_ingested: AtomicU64,
 }
 
@@ -122,27 +110,12 @@ impl fmt::Debug for Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts, cancel: CancellationToken) -> Self {
+        let evolver = parts.evolver.as_ref();
+        let lessons = parts.library.as_ref();
         Self {
-            config: parts.config,
-            log: parts.log,
-            backend: parts.backend,
-            judge: parts.judge,
-            listener: parts.listener,
-            external_teacher: parts.external_teacher,
-            advantages: parts.advantages,
             rollout_requests: RolloutRequests::default(),
-            schedule: parts.schedule,
-            lessons: parts.library.clone().or_else(|| {
-                let evolver = parts.evolver.as_ref();
-                evolver.map(|(library, _)| library.clone())
-            }),
-            library: parts.library,
-            memory: parts.memory,
-            skills_learn: parts.evolver.is_some(),
-            is_off: parts.is_off,
-            on_swap: parts.on_swap,
-            recorder: parts.recorder,
-            folder: parts.folder,
+            lessons: lessons.or_else(|| Some(&evolver?.0)).cloned(),
+            parts,
             cancel,
             training: AgentLocks::default(),
             wake: Notify::new(),
@@ -155,7 +128,7 @@ impl Shared {
 
     /// The external teacher, where the method has something that it can add to.
     pub(crate) fn external_teacher(&self) -> Option<&ExternalTeacher> {
-        let teacher = self.external_teacher.as_ref();
+        let teacher = self.parts.external_teacher.as_ref();
         teacher.filter(|_| self.config.rl.method.has_advantages())
     }
 
@@ -185,6 +158,61 @@ impl Shared {
     /// `forget` deletes the turns first, and then what was learned from them by then.
     pub(crate) async fn is_deleted(&self, turn: TurnId) -> bool {
         matches!(self.persist(|| self.log.has(turn)).await, Ok(false))
+    }
+
+    pub(crate) async fn turn(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
+        self.persist(|| self.log.get(id)).await
+    }
+
+    pub(crate) async fn agents(&self) -> Result<Vec<AgentId>, LogError> {
+        self.persist(|| self.log.agents()).await
+    }
+
+    pub(crate) async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
+        self.persist(|| self.log.steps(agent)).await
+    }
+
+    pub(crate) async fn in_state(
+        &self,
+        agent: &AgentId,
+        kind: StateKind,
+    ) -> Result<Vec<TurnId>, LogError> {
+        self.persist(|| self.log.in_state(agent, kind)).await
+    }
+
+    /// An agent's newest turns, at most so many.
+    pub(crate) async fn list(
+        &self,
+        agent: &AgentId,
+        limit: usize,
+    ) -> Result<Vec<TurnSummary>, LogError> {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            limit,
+            ..TurnFilter::default()
+        };
+        self.persist(|| self.log.list(filter.clone())).await
+    }
+
+    /// An agent's rollouts, the newest first.
+    pub(crate) async fn rollouts(&self, agent: &AgentId) -> Result<Vec<Rollout>, LogError> {
+        let filter = RolloutFilter {
+            agent: Some(agent.clone()),
+            ..RolloutFilter::default()
+        };
+        self.persist(|| self.log.rollouts(filter.clone())).await
+    }
+
+    /// The adapter that an agent is served with; none is the base model.
+    pub(crate) async fn serving(&self, agent: &AgentId) -> Result<Option<String>, LogError> {
+        let serving = self.persist(|| self.log.serving()).await?;
+        let own = serving.into_iter().find(|(whose, _)| whose == agent);
+        Ok(own.map(|(_, adapter)| adapter))
+    }
+
+    pub(crate) async fn n_judged(&self, agent: &AgentId) -> Result<u64, LogError> {
+        let funnel = self.persist(|| self.log.funnel(Some(agent))).await?;
+        Ok(funnel.judged)
     }
 
     /// Whether the time passed without the learner being told to end.
@@ -303,10 +331,58 @@ impl Shared {
     }
 }
 
+impl Deref for Shared {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("config", &self.config)
             .finish_non_exhaustive()
+    }
+}
+
+/// One lock for each agent. A step and a training from a data set hold it.
+#[derive(Debug, Default)]
+pub(crate) struct AgentLocks(Mutex<BTreeMap<AgentId, Arc<AsyncMutex<()>>>>);
+
+// === impl AgentLocks ===
+
+impl AgentLocks {
+    /// Locks an agent, unless something is trained of it.
+    pub(crate) fn try_lock(&self, agent: &AgentId) -> Option<OwnedMutexGuard<()>> {
+        self.lock_of(agent).try_lock_owned().ok()
+    }
+
+    /// Locks an agent once nothing else is trained of it. The longest waiter gets the lock first.
+    pub(crate) async fn lock(&self, agent: &AgentId) -> OwnedMutexGuard<()> {
+        self.lock_of(agent).lock_owned().await
+    }
+
+    fn lock_of(&self, agent: &AgentId) -> Arc<AsyncMutex<()>> {
+        // Each change is one call, so a panic elsewhere leaves the map usable.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(agent.clone()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_is_locked_once_and_others_are_free() {
+        let locks = AgentLocks::default();
+        let [one, other]: [AgentId; 2] = ["one", "other"].map(|name| name.parse().unwrap());
+        let held = locks.lock(&one).await;
+        assert!(locks.try_lock(&one).is_none());
+        assert!(locks.try_lock(&other).is_some());
+        drop(held);
+        assert!(locks.try_lock(&one).is_some());
     }
 }

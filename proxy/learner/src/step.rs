@@ -1,18 +1,13 @@
 //! One step: planned, taken from the log, made by the trainer, tested, promoted, written down.
 //!
-//! [`TrainingStep`](agent::TrainingStep) is a step in one of its states, and holds the two stores together.
-//! [`make`](retry::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
+//! Read `context` (what a step is made with, and where it starts), `plan`, `transaction` (a step in one of its states, which
+//! holds the two stores together), `train` (a plan becomes a checkpoint, whatever fails on the way, or somebody is at
+//! fault), then `recovery` and `preview`.
 
-mod agent;
 mod context;
-mod micro_batches;
 mod plan;
 mod preview;
-mod promotion;
 mod recovery;
-mod retry;
-mod rollouts;
-mod start;
 mod train;
 mod transaction;
 

@@ -5,15 +5,9 @@
 //! question and no other ([`crate::policy::relevance`]): one that only satisfies the rule would teach the model to say
 //! nothing. The base model and not the adapter, because it is a fixed point: what was learned wrongly cannot teach itself.
 
-mod after;
-mod anchors;
-mod asked;
 mod choice;
 mod conversation;
 mod draws;
-mod error;
-mod fault;
-mod hinted;
 mod memory;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
@@ -21,19 +15,15 @@ use metaclaw_skills::user_line;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 
-pub(crate) use self::{
-    after::after,
-    asked::{others, seed},
-    conversation::{TeacherConversation, with_lessons},
-    draws::max_tokens,
-    error::TeachError,
-    hinted::hint,
-    memory::{DrawnAnswers, TeacherMemory},
-};
 use self::{
     choice::{NoChoice, choose},
     draws::{Draws, TOP_K, TeacherAnswers, TeacherReply},
-    fault::at_fault,
+    memory::at_fault,
+};
+pub(crate) use self::{
+    conversation::{TeacherConversation, with_lessons},
+    draws::{TeachError, after, max_tokens, others, seed},
+    memory::{DrawnAnswers, TeacherMemory, hint},
 };
 use crate::{
     config::TargetForm,
@@ -57,13 +47,13 @@ pub(crate) async fn draw_ahead(
     id: TurnId,
     wishes: Option<String>,
 ) -> Option<DrawnAnswers> {
-    let turn = shared.persist(|| shared.log.get(id)).await.ok()??;
+    let turn = shared.turn(id).await.ok()??;
     let wishes = wishes.as_deref();
     if obeys_untold(shared, &turn, wishes).await.ok()? {
         return None;
     }
     let draws = Draws { shared, policy };
-    let answers = draws.of(&turn, wishes).await.ok()?.ok()?;
+    let answers = draws.answer(&turn, wishes).await.ok()?.ok()?;
     Some(DrawnAnswers::new(&turn, answers))
 }
 
@@ -77,7 +67,7 @@ pub(crate) async fn teach(
     memory: &mut TeacherMemory,
     id: TurnId,
 ) -> Result<(), TeachError> {
-    let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+    let Some(turn) = shared.turn(id).await? else {
         // It was forgotten meanwhile.
         memory.forget(id);
         return Ok(());
@@ -109,7 +99,7 @@ async fn taught(
         if obeys_untold(shared, turn, memory.wishes()).await? {
             return Ok(Some(Taught::Declined(ExcludeReason::Obeys)));
         }
-        match draws.of(turn, memory.wishes()).await? {
+        match draws.answer(turn, memory.wishes()).await? {
             Ok(answers) => memory.drew(DrawnAnswers::new(turn, answers)),
             Err(why) => return Ok(Some(Taught::Declined(why))),
         }

@@ -13,10 +13,12 @@ use crate::{config::LearnerConfig, judge::Judge, metrics::Recorder, shared::Part
 
 pub(crate) mod crash;
 pub(crate) mod progress;
+mod running;
 mod talk;
 mod world;
 
 pub(crate) use self::{
+    running::Running,
     talk::{
         Said, append, append_by, append_for, append_rollout, corrected_talk, judged_turn, new_turn,
         said, sampled, turn_with,

@@ -57,11 +57,11 @@ async fn fetch_all(shared: &Shared, backend: &dyn TrainingBackend) {
 /// Returns the turns that may still be trained on.
 async fn free_turns(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
     let mut ids = Vec::new();
-    for agent in shared.persist(|| shared.log.agents()).await? {
+    for agent in shared.agents().await? {
         // The order matters: a turn that is judged between the two requests is in both lists, and would be in none in
         // the other order.
         for kind in [StateKind::Captured, StateKind::Judged] {
-            ids.extend(shared.persist(|| shared.log.in_state(&agent, kind)).await?);
+            ids.extend(shared.in_state(&agent, kind).await?);
         }
     }
     ids.sort_unstable();
@@ -74,7 +74,7 @@ async fn fetch(
     backend: &dyn TrainingBackend,
     id: TurnId,
 ) -> Result<Fetched, LogError> {
-    let turn = shared.persist(|| shared.log.get(id)).await?;
+    let turn = shared.turn(id).await?;
     let Some(reply_id) = turn.and_then(wanted) else {
         return Ok(Fetched::Done);
     };

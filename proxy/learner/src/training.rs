@@ -2,35 +2,34 @@
 //!
 //! One look does little: of each agent at most one step, and a few turns are put to the teacher, whose turns and whose steps
 //! alternate. So what one agent has to do keeps no other's step waiting for longer than these turns' answers, or one step.
+//!
+//! What the training task is asked, and a step that was asked for while it is made.
+//!
+//! What the training task is asked from outside: a step now, in pieces between which others have their turn, and what one
+//! would be.
+//!
+//! Makes the same steps from what is there, without waiting for more, for a replay.
 
-mod answering;
-mod beginning;
 mod next;
-mod replaying;
-mod request;
-mod rollouts;
-mod scored;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::LogError;
-use tokio::sync::mpsc;
-
-pub(crate) use self::request::{TrainingReply, TrainingRequest};
-use self::{
-    next::{BatchReason, NextAction, NextBatch, TAUGHT_AT_ONCE},
-    request::WantedStep,
-};
+use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, field::Empty};
 
+use self::next::{BatchReason, NextAction, NextBatch, TAUGHT_AT_ONCE};
 use crate::{
+    batch::MOST_AT_ONCE,
+    config::Mode,
     error::TrainError,
+    judging,
     lineage::BaseModel,
     sample::Batch,
     status::{Phase, StepReport},
-    step::{self, StepEnd, TrainingContext},
+    step::{self, StepEnd, StepPreview, TrainingContext, TurnPreview},
     teacher,
 };
 
@@ -74,7 +73,7 @@ impl Training {
 
     async fn work(&mut self, asked: &mut mpsc::Receiver<TrainingRequest>) {
         loop {
-            let pause = match self.look().await {
+            let pause = match self.look_once().await {
                 Ok(pause) => pause,
                 Err(TrainError::Log(LogError::Closed)) => return,
                 Err(error) => {
@@ -93,7 +92,7 @@ impl Training {
 
     /// One look at what there is to do, and how long it may be until the next. Where there may be more to do at once, the
     /// task is woken.
-    async fn look(&mut self) -> Result<Duration, TrainError> {
+    async fn look_once(&mut self) -> Result<Duration, TrainError> {
         self.context.shared.status.look_begins();
         if let Err(error) = self.recover().await {
             if let Some(wanted) = self.wanted.take() {
@@ -109,7 +108,7 @@ impl Training {
         };
         let (mut failed, mut unanswered) = (None, Vec::new());
         for agent in self.agents_in_log().await? {
-            if self.wanted.as_ref().is_some_and(|it| it.is_for(&agent)) {
+            if self.wanted.as_ref().is_some_and(|w| w.is_for(&agent)) {
                 continue;
             }
             let shared = Arc::clone(&self.context.shared);
@@ -208,7 +207,7 @@ impl Training {
 
     async fn agents_in_log(&self) -> Result<Vec<AgentId>, LogError> {
         let shared = &self.context.shared;
-        shared.persist(|| shared.log.agents()).await
+        shared.agents().await
     }
 
     /// Settles what an earlier process left open. An agent of which that cannot be done yet keeps no other waiting.
@@ -254,4 +253,247 @@ impl Training {
         }
         Ok(reports)
     }
+
+    /// Does what was asked, but for a step, which is made in pieces.
+    pub(super) async fn answer(&mut self, request: TrainingRequest) {
+        self.context.ask_at_once();
+        // Nobody listening is no error.
+        match request {
+            TrainingRequest::Step(agent, answer) => match self.wanted(agent).await {
+                Ok(agents) => {
+                    self.wanted = Some(WantedStep::new(agents, answer));
+                    self.context.shared.wake.notify_one();
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            },
+            TrainingRequest::DryRun(agent, answer) => drop(answer.send(self.dry_run(agent).await)),
+            TrainingRequest::Turn(agent, id, answer) => {
+                let shown = step::turn_preview(&mut self.context, &agent, id).await;
+                drop(answer.send(shown.map(|shown| vec![shown])));
+            }
+        }
+    }
+
+    async fn dry_run(&mut self, agent: Option<AgentId>) -> Result<Vec<StepPreview>, TrainError> {
+        let agents = match agent {
+            Some(agent) => vec![agent],
+            None => self.agents_in_log().await?,
+        };
+        let mut previews = Vec::new();
+        for agent in agents {
+            previews.extend(step::dry_run(&mut self.context, &agent).await?);
+        }
+        Ok(previews)
+    }
+
+    /// For whom a step that is asked for is to be made; what waits of them for a verdict is judged.
+    async fn wanted(&mut self, agent: Option<AgentId>) -> Result<Vec<AgentId>, TrainError> {
+        let mut agents = match agent {
+            Some(agent) => vec![agent],
+            None => self.agents_in_log().await?,
+        };
+        let shared = &self.context.shared;
+        agents.retain(|agent| !(shared.is_off)(agent));
+        for agent in &agents {
+            // Else they wait until its owner is away.
+            if shared.config.mode_of(agent) == Mode::Auto {
+                judging::judge_now(shared, agent).await?;
+            }
+        }
+        Ok(agents)
+    }
+
+    /// Does the next piece of the step that was asked for, if one was.
+    pub(super) async fn go_on_with_wanted(&mut self) {
+        let Some(mut wanted) = self.wanted.take() else {
+            return;
+        };
+        let Some(agent) = wanted.agent().cloned() else {
+            return wanted.end();
+        };
+        match self.piece(&agent, wanted.may_teach()).await {
+            Ok(StepPiece::Taught(n)) => wanted.taught(n),
+            Ok(StepPiece::Made(reports)) => wanted.made(reports),
+            Err(error) if error.concerns_everyone() => return wanted.end_with(error),
+            Err(error) => wanted.failed(error),
+        }
+        if wanted.agent().is_none() {
+            return wanted.end();
+        }
+        self.wanted = Some(wanted);
+        self.context.shared.wake.notify_one();
+    }
+
+    async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<StepPiece, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let Some(_lock) = shared.training.try_lock(agent) else {
+            let agent = agent.clone();
+            return Err(TrainError::DataSet { agent });
+        };
+        let next = self
+            .next_batch(agent)
+            .next(BatchReason::AskedFor { may_teach });
+        Ok(match next.await? {
+            NextAction::Teach(ids) => {
+                let n = ids.len();
+                let turns = ids.into_iter().map(|id| (agent.clone(), id));
+                self.teach(turns.collect()).await?;
+                StepPiece::Taught(n)
+            }
+            NextAction::Step(base, batch) => {
+                StepPiece::Made(self.steps(agent, &base, batch).await?)
+            }
+            NextAction::Nothing | NextAction::Again => StepPiece::Made(Vec::new()),
+        })
+    }
+
+    /// Makes an agent's due steps, up to a limit; calls `told` for each.
+    ///
+    /// # Errors
+    /// Returns [`TrainError`], also if a service does not answer that normal training would wait for.
+    pub(crate) async fn all_steps(
+        &mut self,
+        agent: &AgentId,
+        most: usize,
+        mut told: impl FnMut(StepReport) + Send,
+    ) -> Result<usize, TrainError> {
+        let mut n_steps = 0;
+        while n_steps < most {
+            match self.next_batch(agent).next(BatchReason::Due).await? {
+                NextAction::Nothing => break,
+                NextAction::Again => {}
+                NextAction::Teach(ids) => {
+                    let turns = ids.into_iter().map(|id| (agent.clone(), id));
+                    self.teach(turns.collect()).await?;
+                    self.judge_answers(agent)?;
+                }
+                NextAction::Step(base, batch) => {
+                    let made = self.steps(agent, &base, batch).await?;
+                    n_steps += made.len();
+                    made.into_iter().for_each(&mut told);
+                }
+            }
+        }
+        Ok(n_steps)
+    }
+
+    /// If the judge cannot be reached, turns wait; in a replay, nothing comes back to them later.
+    fn judge_answers(&mut self, agent: &AgentId) -> Result<(), TrainError> {
+        if !self.context.agent(agent).teacher.is_resting() {
+            return Ok(());
+        }
+        let failing = self.context.shared.status.read().judging.failing;
+        let why = failing.unwrap_or_else(|| "the judge does not answer".to_owned());
+        Err(TrainError::NoTeacher { why })
+    }
+
+    /// Releases what it holds at the training server.
+    pub(crate) async fn close(&mut self) {
+        self.context.close().await;
+    }
+
+    /// Returns how much of an agent's waits: samples, and turns that the teacher has not answered.
+    pub(crate) fn n_left(&self, agent: &AgentId) -> usize {
+        let notes = self.context.shared.status.read();
+        let counts = notes.agents.get(agent).map(|known| known.counts);
+        counts.map_or(0, |known| known.redo + known.unanswered + known.binary_rl)
+    }
+}
+
+/// What the training task is asked. For whom; none: everyone.
+#[derive(Debug)]
+pub(crate) enum TrainingRequest {
+    Step(Option<AgentId>, TrainingReply<StepReport>),
+    /// What that would be.
+    DryRun(Option<AgentId>, TrainingReply<StepPreview>),
+    /// What it would use of one turn of an agent's.
+    Turn(AgentId, TurnId, TrainingReply<TurnPreview>),
+}
+
+/// Who asked, and may have gone.
+pub(crate) type TrainingReply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
+
+/// A step that was asked for, of one agent or of several, one after the other.
+#[derive(Debug)]
+pub(super) struct WantedStep {
+    agents: VecDeque<AgentId>,
+    /// Turns that the teacher has answered for the first of them.
+    n_taught: usize,
+    reports: Vec<StepReport>,
+    failed: Option<TrainError>,
+    reply: TrainingReply<StepReport>,
+}
+
+// === impl WantedStep ===
+
+impl WantedStep {
+    pub(super) fn new(agents: Vec<AgentId>, reply: TrainingReply<StepReport>) -> Self {
+        Self {
+            agents: agents.into(),
+            n_taught: 0,
+            reports: Vec::new(),
+            failed: None,
+            reply,
+        }
+    }
+
+    /// Whose step is to be made next; none once all are.
+    pub(super) fn agent(&self) -> Option<&AgentId> {
+        self.agents.front()
+    }
+
+    /// Whether an agent's is still to be made.
+    pub(super) fn is_for(&self, agent: &AgentId) -> bool {
+        self.agents.contains(agent)
+    }
+
+    /// Whether the teacher is to answer more turns for it: as many as a step may have.
+    pub(super) fn may_teach(&self) -> bool {
+        self.n_taught < MOST_AT_ONCE
+    }
+
+    pub(super) fn taught(&mut self, n: usize) {
+        self.n_taught += n;
+    }
+
+    /// The next agent's step was made, or there was nothing to make one of.
+    pub(super) fn made(&mut self, reports: Vec<StepReport>) {
+        self.reports.extend(reports);
+        self.go_on();
+    }
+
+    /// It could not be made.
+    pub(super) fn failed(&mut self, error: TrainError) {
+        if let Some(agent) = self.agents.front() {
+            tracing::warn!(%agent, %error, "no step");
+        }
+        self.failed = self.failed.take().or(Some(error));
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        self.agents.pop_front();
+        self.n_taught = 0;
+    }
+
+    pub(super) fn end(self) {
+        let result = match self.failed {
+            Some(error) if self.reports.is_empty() => Err(error),
+            Some(_) | None => Ok(self.reports),
+        };
+        // Nobody listening is no error.
+        drop(self.reply.send(result));
+    }
+
+    pub(super) fn end_with(self, error: TrainError) {
+        drop(self.reply.send(Err(error)));
+    }
+}
+
+/// A piece of the making of a step.
+enum StepPiece {
+    /// The teacher was asked about so many turns.
+    Taught(usize),
+    /// It is made, or there was nothing to make one of.
+    Made(Vec<StepReport>),
 }

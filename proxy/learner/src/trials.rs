@@ -10,7 +10,7 @@ use metaclaw_skills::{
     EvolveError, Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures,
     TriedRequest, estimate_tokens,
 };
-use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnFilter, TurnKind};
+use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnKind};
 use tokio::task::JoinError;
 
 use crate::{
@@ -105,9 +105,9 @@ fn affordable(costs: impl Iterator<Item = u64>, mut left: u64) -> usize {
 /// Returns the tokens of an agent's chats, as its upstreams count them, for as long as the log keeps counts.
 async fn chat_tokens(shared: &Shared, agent: &AgentId) -> Result<u64, LogError> {
     let days = shared.persist(|| shared.log.statistics(0)).await?;
-    let own = days.iter().filter(|it| it.agent == *agent);
+    let own = days.iter().filter(|day| day.agent == *agent);
     Ok(own
-        .map(|it| it.counts.tokens_in + it.counts.tokens_out)
+        .map(|day| day.counts.tokens_in + day.counts.tokens_out)
         .sum())
 }
 
@@ -118,12 +118,7 @@ async fn held_out(
     trial: &SkillTrial,
     proposal: &Proposal,
 ) -> Result<Vec<HeldOutRequest>, LogError> {
-    let filter = TurnFilter {
-        agent: Some(proposal.source.agent.clone()),
-        limit: MAX_LIST,
-        ..TurnFilter::default()
-    };
-    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let listed = shared.list(&proposal.source.agent, MAX_LIST).await?;
     let (mut good, mut failed) = (Vec::new(), Vec::new());
     for summary in listed {
         let was_good = match summary.score {
@@ -139,7 +134,7 @@ async fn held_out(
                 && summary
                     .skills
                     .iter()
-                    .any(|it| *it == proposal.name.as_str())
+                    .any(|skill| *skill == proposal.name.as_str())
         } else {
             proposal.source.sessions.contains(&summary.session)
         };
@@ -147,7 +142,7 @@ async fn held_out(
             continue;
         }
         let id = summary.id;
-        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = shared.turn(id).await?;
         of_kind.extend(turn.and_then(|turn| HeldOutRequest::new(turn, was_good, trial)));
     }
     let (mut good, mut failed) = (good.into_iter(), failed.into_iter());
@@ -164,7 +159,7 @@ impl HeldOutRequest {
     /// Returns `None` if the request would not get the skill, or a reply alone does not answer it.
     fn new(turn: Turn, was_good: bool, trial: &SkillTrial) -> Option<Self> {
         // The model is asked for words, without tools, so the conversation must be one of words.
-        let is_of_tools = |it: &Message| it.role() == Role::Tool || !it.tool_calls().is_empty();
+        let is_of_tools = |m: &Message| m.role() == Role::Tool || !m.tool_calls().is_empty();
         if is_tool_turn(&turn) || turn.request.messages.iter().any(is_of_tools) {
             return None;
         }
@@ -224,7 +219,7 @@ impl HeldOutRequest {
 }
 
 fn n_tokens(messages: &[Message]) -> u64 {
-    let texts = messages.iter().map(|it| estimate_tokens(&it.text()) as u64);
+    let texts = messages.iter().map(|m| estimate_tokens(&m.text()) as u64);
     texts.sum()
 }
 

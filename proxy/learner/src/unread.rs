@@ -70,7 +70,7 @@ impl UnreadTurns {
                 self.find().await?;
                 continue;
             };
-            let turn = self.shared.persist(|| self.shared.log.get(id)).await;
+            let turn = self.shared.turn(id).await;
             self.waiting.pop_front();
             self.n_unnoted += 1;
             if self.known.contains(&id) {

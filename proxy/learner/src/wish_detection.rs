@@ -12,6 +12,16 @@ pub const WITH_WORDS: &str = "metaclaw::lesson::words";
 /// See [`WITH_WORDS`].
 pub const WITHOUT_WORDS: &str = "metaclaw::lesson";
 
+/// Logs a line about a lesson twice: with the words, for a person who looks on, and without, for a file that may be kept when
+/// the words are to be forgotten. Whoever logs shows one of them.
+macro_rules! log_lesson {
+    ($level:ident, $words:literal; $agent:ident, $($without:tt)+) => {
+        tracing::$level!(target: $crate::wish_detection::WITH_WORDS, $words);
+        tracing::$level!(target: $crate::wish_detection::WITHOUT_WORDS, %$agent, $($without)+);
+    };
+}
+pub(crate) use log_lesson;
+
 /// Learns from what the owner says in a turn, and from what another person says whom the host names. Returns whether
 /// something was heard, or a model was asked.
 pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) -> bool {
@@ -19,7 +29,7 @@ pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) -
         return false;
     }
     let said = turn.new_utterance();
-    let holder = said.as_ref().and_then(|it| library.holder(&turn.agent, it));
+    let holder = said.as_ref().and_then(|s| library.holder(&turn.agent, s));
     let (Some(said), Some(holder)) = (&said, holder) else {
         return false;
     };
@@ -79,7 +89,7 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
             for lesson in &lessons {
                 tell(&agent, lesson);
             }
-            let in_force = lessons.iter().filter(|it| it.state == LessonState::InForce);
+            let in_force = lessons.iter().filter(|le| le.state == LessonState::InForce);
             let n = in_force.count() as u64;
             shared.count_lessons(&agent, at_ms, n).await;
         }
@@ -91,7 +101,7 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
 /// Returns what is heard in the owner's words, by a model if one answers, else by rules. Returns `None` if the rules
 /// find nothing.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Option<Vec<Heard>> {
-    let by_model = match Question::of(said) {
+    let by_model = match Question::new(said) {
         Some(question) => {
             let read = |answer: &str| question.read(answer);
             read_by_model(shared, &question.messages(), read).await
@@ -130,8 +140,7 @@ pub(crate) async fn read_by_model<T>(
     }
 }
 
-/// One line for each lesson, twice: with the words, for a person who looks on, and without, for a file that may be
-/// kept when the words are to be forgotten. Whoever logs shows one of them.
+/// Logs one lesson.
 fn tell(agent: &AgentId, lesson: &Lesson) {
     let Lesson { n, heard, wish, .. } = lesson;
     match &lesson.state {
@@ -146,38 +155,26 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
                 Some(sender) => format!(" of {sender}"),
                 None => String::new(),
             };
-            tracing::info!(
-                target: WITH_WORDS,
-                "{hint}wish{whose}, from the next session on: {wish}  (metaclaw undo {n})"
-            );
-            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was heard: it stands from the next session on");
+            log_lesson!(info, "{hint}wish{whose}, from the next session on: {wish}  (metaclaw undo {n})";
+                agent, lesson = n, "a wish was heard: it stands from the next session on");
         }
         LessonState::Noted => {
-            tracing::info!(
-                target: WITH_WORDS,
-                "heard {heard:?}: said once more, it becomes the wish {wish:?}"
-            );
-            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a complaint was heard: said once more, it becomes a wish");
+            log_lesson!(info, "heard {heard:?}: said once more, it becomes the wish {wish:?}";
+                agent, lesson = n, "a complaint was heard: said once more, it becomes a wish");
         }
         LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
-            tracing::info!(
-                target: WITH_WORDS,
-                "is this a wish? {wish}  (metaclaw wishes review --accept {n}, or --dismiss {n})"
-            );
-            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was proposed: it waits for review");
+            log_lesson!(info, "is this a wish? {wish}  (metaclaw wishes review --accept {n}, or --dismiss {n})";
+                agent, lesson = n, "a wish was proposed: it waits for review");
         }
         LessonState::Review { why } => {
             let why: Vec<String> = why.iter().map(ToString::to_string).collect();
             let why = why.join(", ");
-            tracing::warn!(
-                target: WITH_WORDS,
-                "heard {heard:?}: it waits for your review, because {why}  (metaclaw wishes review)"
-            );
-            tracing::warn!(target: WITHOUT_WORDS, %agent, lesson = n, why, "a wish was heard that waits for review");
+            log_lesson!(warn, "heard {heard:?}: it waits for your review, because {why}  (metaclaw wishes review)";
+                agent, lesson = n, why, "a wish was heard that waits for review");
         }
         LessonState::Undone => {
-            tracing::info!(target: WITH_WORDS, "taken back: {wish}");
-            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was taken back");
+            log_lesson!(info, "taken back: {wish}";
+                agent, lesson = n, "a wish was taken back");
         }
         LessonState::Replaced { .. } | LessonState::Forgotten => {}
     }

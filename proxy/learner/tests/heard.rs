@@ -68,7 +68,7 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
         out[list].as_array_mut().unwrap().push(text.into());
     };
     let answer_to = |out: &mut Value, asked: Option<Vec<Message>>, form: &str| {
-        let prompt = asked.map(|it| it[1].text().into_owned());
+        let prompt = asked.map(|asked| asked[1].text().into_owned());
         let prompt = prompt.unwrap_or_default();
         let answer = believed(&prompt, form);
         if has_marker(&prompt) {
@@ -97,16 +97,16 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             Speaker::Group if said.sender.is_some() => true,
             Speaker::Group | Speaker::Forwarded | Speaker::Client => continue,
         };
-        let is_answer = messages[..at].iter().any(|it| it.role() == Role::Assistant);
+        let is_answer = messages[..at].iter().any(|m| m.role() == Role::Assistant);
         for heard in hear(&said.text, is_answer) {
             let (list, text) = listed(heard);
             let list = if is_others { "others_wishes" } else { list };
             add(&mut out, list, text);
         }
-        let question = Question::of(&said.text);
+        let question = Question::new(&said.text);
         let asked = question.as_ref().map(Question::messages);
         let answer = answer_to(&mut out, asked, "wish N:");
-        for heard in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
+        for heard in question.and_then(|q| q.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_wishes", listed(heard).1);
         }
         if is_others {
@@ -115,10 +115,10 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
         for fact in plain_facts([&*said.text]) {
             add(&mut out, "memories", fact.content);
         }
-        let question = FactQuestion::of([&*said.text]);
+        let question = FactQuestion::new([&*said.text]);
         let asked = question.as_ref().map(FactQuestion::messages);
         let answer = answer_to(&mut out, asked, "fact N semantic:");
-        for fact in question.and_then(|it| it.read(&answer)).unwrap_or_default() {
+        for fact in question.and_then(|q| q.read(&answer)).unwrap_or_default() {
             add(&mut out, "gullible_memories", fact.content);
         }
     }

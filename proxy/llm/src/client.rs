@@ -1,16 +1,26 @@
-//! Sends one request to a chat model.
+//! Sends one request to a chat model, reads its answer or why there is none, and counts both.
+//!
+//! The client learns from refusals which fields a server accepts, and remembers it. Newer models of OpenAI accept only
+//! `max_completion_tokens`, and no temperature except their default.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt,
-    sync::Arc,
+    iter::Sum,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use metaclaw_aws::{BedrockEndpoint, RequestToSign, sign};
-use metaclaw_chat::{Message, Secret, now_ms, retry_after};
+use metaclaw_chat::{Message, Secret, StopReason, Usage, now_ms, retry_after};
 use reqwest::{
-    Url,
+    StatusCode, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde_json::{Map, Value, json};
@@ -19,19 +29,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-pub(crate) use self::error::told;
-pub use self::{answer::Answer, counts::AskCounts, error::AskError};
-use self::{
-    answer::read,
-    counts::Counters,
-    fields::{Accepted, QuestionFields},
-};
 use crate::config::{ConfigError, LlmConfig};
-
-mod answer;
-mod counts;
-mod error;
-mod fields;
 
 /// Waits between attempts of one request, as far as the deadline allows: from 0.25 s to 10 s, and a random addition of
 /// up to the same length, so that requests that failed together are not repeated together.
@@ -61,9 +59,7 @@ pub struct ChatClient {
 struct Inner {
     http: reqwest::Client,
     endpoint: Url,
-    /// The header with the key.
     key: Option<(HeaderName, HeaderValue)>,
-    /// Further headers.
     extra: Vec<(HeaderName, HeaderValue)>,
     config: LlmConfig,
     accepted: Accepted,
@@ -278,11 +274,234 @@ fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigEr
     } else {
         (AUTHORIZATION, format!("Bearer {}", key.expose()))
     };
-    let value = HeaderValue::try_from(value);
-    let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
+    let mut value =
+        HeaderValue::try_from(value).map_err(|_| ConfigError::Key { key: key.clone() })?;
     value.set_sensitive(true);
     Ok((name, value))
 }
 
-#[cfg(test)]
-mod tests;
+/// Fields that a server has refused so far.
+#[derive(Debug, Default)]
+pub(super) struct Accepted {
+    no_max_tokens: AtomicBool,
+    no_temperature: AtomicBool,
+}
+
+/// The fields of one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuestionFields {
+    /// Whether the limit is called `max_tokens`.
+    pub(super) max_tokens: bool,
+    pub(super) temperature: bool,
+}
+
+// === impl Accepted ===
+
+impl Accepted {
+    /// Returns the fields to send now.
+    pub(super) fn now(&self) -> QuestionFields {
+        QuestionFields {
+            max_tokens: !self.no_max_tokens.load(Ordering::Relaxed),
+            temperature: !self.no_temperature.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Learns from a refusal of a request with the fields `asked`. Returns whether a request without them is worth
+    /// trying. If several requests are in flight, each of them learns it separately.
+    pub(super) fn learns_from(&self, refusal: &str, asked: QuestionFields) -> bool {
+        let mut refused = [
+            (
+                asked.max_tokens,
+                "max_completion_tokens",
+                &self.no_max_tokens,
+            ),
+            (asked.temperature, "temperature", &self.no_temperature),
+        ]
+        .into_iter();
+        let found = refused.find(|(was_asked, field, _)| *was_asked && refusal.contains(field));
+        if let Some((_, field, is_known)) = found {
+            is_known.store(true, Ordering::Relaxed);
+            tracing::debug!(field, "a model was asked in a way that it refuses");
+        }
+        found.is_some()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The text, which may be empty.
+    pub text: String,
+    /// The server's `finish_reason`, in its own words.
+    pub finish_reason: Option<String>,
+    /// Its tokens, if the server reports them.
+    pub usage: Option<Usage>,
+}
+
+impl Answer {
+    /// Returns whether the server says that the text is not whole.
+    pub fn is_cut(&self) -> bool {
+        let reason = self.finish_reason.as_deref().and_then(StopReason::of);
+        reason.is_some_and(StopReason::is_cut)
+    }
+}
+
+/// Reads the first choice of a chat completion.
+pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
+    let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let choice = &json["choices"][0];
+    let message: Message = serde_json::from_value(choice["message"].clone())
+        .map_err(|error| format!("choices[0].message: {error}"))?;
+    Ok(Answer {
+        text: message.text().into_owned(),
+        finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
+        usage: Usage::read(&json["usage"]).filter(|usage| usage.prompt_tokens > 0),
+    })
+}
+
+/// Requests to a model since the start. A repeated request counts again, because it is also paid again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AskCounts {
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Requests without an answer, among these.
+    pub failures: u64,
+    /// Tokens of prompts, as far as the server reported them.
+    pub prompt_tokens: u64,
+    /// Tokens of answers, as far as the server reported them.
+    pub completion_tokens: u64,
+}
+
+/// The counters behind [`AskCounts`].
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    requests: AtomicU64,
+    failures: AtomicU64,
+    prompt_tokens: AtomicU64,
+    completion_tokens: AtomicU64,
+}
+
+// === impl AskCounts ===
+
+impl Sum for AskCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |all, one| Self {
+            requests: all.requests + one.requests,
+            failures: all.failures + one.failures,
+            prompt_tokens: all.prompt_tokens + one.prompt_tokens,
+            completion_tokens: all.completion_tokens + one.completion_tokens,
+        })
+    }
+}
+
+// === impl Counters ===
+
+impl Counters {
+    /// Counts a request that ended without an answer.
+    pub(super) fn failed(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an answered request.
+    pub(super) fn answered(&self, usage: Option<&Usage>) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if let Some(usage) = usage {
+            let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
+            self.prompt_tokens.fetch_add(prompt, Ordering::Relaxed);
+            self.completion_tokens
+                .fetch_add(completion, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> AskCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        AskCounts {
+            requests: get(&self.requests),
+            failures: get(&self.failures),
+            prompt_tokens: get(&self.prompt_tokens),
+            completion_tokens: get(&self.completion_tokens),
+        }
+    }
+}
+
+/// Characters of a server's error that are quoted.
+const MAX_TOLD: usize = 300;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is no connection, or it broke.
+    #[error("{url} cannot be reached: {source}")]
+    Unreachable { url: Url, source: reqwest::Error },
+    /// The server answered with an error.
+    #[error("{url} answered {status}: {message}")]
+    Status {
+        url: Url,
+        status: StatusCode,
+        message: String,
+        retry_after: Option<Duration>,
+    },
+    #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
+    Deadline { url: Url, timeout: Duration },
+    /// There is no signature, so nothing was sent.
+    #[error("{url} was not asked: {why}")]
+    Unsigned { url: Url, why: String },
+    /// The server's answer is not a chat completion.
+    #[error("{url} answered with no chat completion: {why}")]
+    NotAnAnswer { url: Url, why: String },
+}
+
+// === impl AskError ===
+
+impl AskError {
+    /// Returns whether a later retry may help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Deadline { .. } => true,
+            Self::Status { status, .. } => {
+                let too_early = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+                status.is_server_error() || too_early.contains(status)
+            }
+            Self::NotAnAnswer { .. } | Self::Unsigned { .. } => false,
+        }
+    }
+
+    /// Returns the server's message if it refused the request's fields.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Status {
+                status: StatusCode::BAD_REQUEST,
+                message,
+                ..
+            } => Some(message),
+            Self::Status { .. }
+            | Self::Unreachable { .. }
+            | Self::Deadline { .. }
+            | Self::Unsigned { .. }
+            | Self::NotAnAnswer { .. } => None,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::Unreachable { .. }
+            | Self::Deadline { .. }
+            | Self::Unsigned { .. }
+            | Self::NotAnAnswer { .. } => None,
+        }
+    }
+}
+
+/// Returns the beginning of a server's error message.
+pub(crate) fn told(body: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let message = json.as_ref().and_then(|json| {
+        let error = &json["error"];
+        [&error["message"], error, &json["message"], &json["detail"]]
+            .into_iter()
+            .find_map(Value::as_str)
+    });
+    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    text.chars().take(MAX_TOLD).collect()
+}

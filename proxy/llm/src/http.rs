@@ -1,12 +1,15 @@
-//! Builds every HTTP client of reqwest.
+//! Builds every HTTP client of reqwest, and keeps the token budget for requests to models of other providers (`budget.*`).
 //!
-//! The clients follow no redirects (a key must not follow one), and neither retry nor decompress by themselves. They
-//! use rustls with ring, and trust the certificates that the caller passes.
+//! The clients follow no redirects (a key must not follow one), and neither retry nor decompress by themselves. They use
+//! rustls with ring, and trust the certificates that the caller passes.
 
 use std::{sync::Arc, time::Duration};
 
 use reqwest::{ClientBuilder, redirect, retry};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
@@ -77,4 +80,209 @@ pub fn tls_config(roots: &Arc<RootCertStore>) -> Result<ClientConfig, rustls::Er
         .with_root_certificates(Arc::clone(roots))
         .with_no_client_auth();
     Ok(config)
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Settings: the keys `budget.*`.
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct BudgetConfig {
+    /// The token budget for verdicts and lessons, as a share of the tokens that the chat used today.
+    /// budget.tokens_per_day is its minimum.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    #[default(0.05)]
+    pub share: f64,
+    /// The least token budget of a day.
+    #[default(50_000)]
+    pub tokens_per_day: u64,
+}
+
+/// Tokens used this day (UTC), and whether any are left. It has no clock of its own.
+///
+/// A request is allowed while anything is left, so the last one may exceed the budget. It counts for its day.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    config: BudgetConfig,
+    spent: Spent,
+}
+
+/// Tokens used on one day.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spent {
+    /// Days since 1970, UTC.
+    pub day: u64,
+    /// Tokens that the chats themselves used, as far as servers reported them.
+    pub chat: u64,
+    pub learning: u64,
+    /// Requests that were answered.
+    pub n_answered: u64,
+    /// Requests that were not answered.
+    pub n_failed: u64,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// Makes a budget of which `spent` is used already.
+    pub fn new(config: BudgetConfig, spent: Spent) -> Self {
+        Self { config, spent }
+    }
+
+    /// Sets how many tokens the chats have used on the day of `now_ms`.
+    pub fn chat_is(&mut self, now_ms: u64, tokens: u64) {
+        self.today(now_ms).chat = tokens;
+    }
+
+    /// Raises the tokens of requests on the day of `now_ms` to at least this number, because another counter may know
+    /// of more.
+    pub fn learning_is_at_least(&mut self, now_ms: u64, tokens: u64) {
+        let spent = self.today(now_ms);
+        spent.learning = spent.learning.max(tokens);
+    }
+
+    /// Counts the tokens of an answered request.
+    pub fn answered(&mut self, now_ms: u64, tokens: u64) {
+        let spent = self.today(now_ms);
+        spent.learning = spent.learning.saturating_add(tokens);
+        spent.n_answered += 1;
+    }
+
+    /// Counts a request that was not answered.
+    pub fn failed(&mut self, now_ms: u64) {
+        self.today(now_ms).n_failed += 1;
+    }
+
+    /// Returns whether another request may be sent.
+    pub fn allows(&mut self, now_ms: u64) -> bool {
+        let (spent, limit) = self.state(now_ms);
+        spent.learning < limit
+    }
+
+    /// Returns what is used this day, and the limit for requests in tokens.
+    pub fn state(&mut self, now_ms: u64) -> (Spent, u64) {
+        let spent = *self.today(now_ms);
+        let share = self.config.share.clamp(0.0, 1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, and a float as large as u64 is cut to it"
+        )]
+        let of_chat = (spent.chat as f64 * share) as u64;
+        (spent, of_chat.max(self.config.tokens_per_day))
+    }
+
+    /// Begins a new day with nothing used. If the clock is set back, what was used counts for the earlier day: the day
+    /// before does not begin again at midnight, and after a clock that was years ahead, a new day begins tomorrow.
+    fn today(&mut self, now_ms: u64) -> &mut Spent {
+        let day = now_ms / DAY_MS;
+        if day + 1 < self.spent.day {
+            self.spent.day = day;
+        }
+        if day > self.spent.day {
+            self.spent = Spent {
+                day,
+                ..Spent::default()
+            };
+        }
+        &mut self.spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 20_000 * DAY_MS;
+
+    fn budget(config: BudgetConfig) -> Budget {
+        Budget::new(config, Spent::default())
+    }
+
+    fn limit(budget: &mut Budget) -> u64 {
+        budget.state(NOW).1
+    }
+
+    #[test]
+    fn a_day_has_a_share_of_the_chat_or_the_fixed_number_whichever_is_more() {
+        let mut budget = budget(BudgetConfig::default());
+        assert_eq!(limit(&mut budget), 50_000);
+        budget.chat_is(NOW, 400_000);
+        assert_eq!(limit(&mut budget), 50_000);
+        budget.chat_is(NOW, 2_000_000);
+        assert_eq!(limit(&mut budget), 100_000);
+        budget.answered(NOW, 99_999);
+        assert!(budget.allows(NOW));
+        budget.answered(NOW, 2);
+        assert!(!budget.allows(NOW));
+        assert_eq!(budget.state(NOW).0.n_answered, 2);
+    }
+
+    #[test]
+    fn share_and_number_are_those_of_the_settings() {
+        let config = |text: &str| serde_json::from_str::<BudgetConfig>(text).unwrap();
+        for (text, most) in [
+            (r#"{"share": 0.5}"#, 500_000),
+            (r#"{"share": 0}"#, 50_000),
+            (r#"{"share": 0, "tokens_per_day": 70}"#, 70),
+        ] {
+            let mut budget = budget(config(text));
+            budget.chat_is(NOW, 1_000_000);
+            assert_eq!(limit(&mut budget), most, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_new_day_begins_with_nothing_spent_and_an_old_one_does_not_return() {
+        let mut budget = budget(BudgetConfig::default());
+        budget.answered(NOW, 60_000);
+        assert!(!budget.allows(NOW + DAY_MS - 1));
+        assert!(budget.allows(NOW + DAY_MS));
+        budget.answered(NOW, 60_000);
+        assert!(!budget.allows(NOW + DAY_MS));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_blocks_no_later_day_and_gives_no_day_twice() {
+        for ahead in [2, 40, 365, 40 * 365] {
+            let mut budget = budget(BudgetConfig::default());
+            budget.answered(NOW, 30_000);
+            budget.answered(NOW + ahead * DAY_MS, 60_000);
+            assert!(!budget.allows(NOW + ahead * DAY_MS));
+            let is_so = !budget.allows(NOW);
+            assert!(is_so, "{ahead}: what was spent stays spent today");
+            assert_eq!(budget.state(NOW).0.learning, 60_000);
+            let is_so = budget.allows(NOW + DAY_MS);
+            assert!(is_so, "{ahead}: tomorrow is a new day");
+        }
+    }
+
+    #[test]
+    fn what_was_spent_is_spent_after_a_restart() {
+        let mut before = budget(BudgetConfig::default());
+        before.answered(NOW, 60_000);
+        before.failed(NOW);
+        let kept = serde_json::to_string(&before.state(NOW).0).unwrap();
+        let mut after = Budget::new(
+            BudgetConfig::default(),
+            serde_json::from_str(&kept).unwrap(),
+        );
+        assert!(!after.allows(NOW));
+        assert_eq!(after.state(NOW), before.state(NOW));
+        after.learning_is_at_least(NOW, 50_000);
+        assert_eq!(after.state(NOW).0.learning, 60_000);
+        after.learning_is_at_least(NOW, 61_000);
+        assert_eq!(after.state(NOW).0.learning, 61_000);
+    }
+
+    #[test]
+    fn a_budget_of_nothing_allows_nothing() {
+        let mut budget = budget(BudgetConfig {
+            share: -3.0,
+            tokens_per_day: 0,
+        });
+        budget.chat_is(NOW, 1_000);
+        assert!(!budget.allows(NOW));
+    }
 }

@@ -5,17 +5,18 @@
 //! never goes through this crate.
 
 mod azure;
-mod budget;
 mod client;
 mod config;
 mod http;
 mod post;
 
-pub use self::{
+pub use crate::{
     azure::is_azure,
-    budget::{Budget, BudgetConfig, Spent},
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, ExtraParts, LlmConfig},
-    http::{HttpError, http_client, http_client_with_brief_idle, loopback_client, tls_config},
+    http::{
+        Budget, BudgetConfig, HttpError, Spent, http_client, http_client_with_brief_idle,
+        loopback_client, tls_config,
+    },
     post::{PostClient, PostError},
 };

@@ -23,7 +23,6 @@ pub enum PostError {
     Unreachable {
         /// The address, without the part after a `?`.
         url: String,
-        /// The error of the connection.
         source: reqwest::Error,
     },
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
@@ -33,16 +32,11 @@ pub enum PostError {
     Status {
         url: String,
         status: StatusCode,
-        /// The beginning of its message.
         message: String,
     },
     /// The answer cannot be used.
     #[error("{url} answered with {what}")]
-    NoText {
-        url: String,
-        /// What it is instead of a text.
-        what: String,
-    },
+    NoText { url: String, what: String },
 }
 
 /// Sends JSON to one address.
@@ -92,8 +86,8 @@ impl PostClient {
             )));
         }
         let show = |key: &Secret| {
-            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
-            let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))
+                .map_err(|_| ConfigError::Key { key: key.clone() })?;
             value.set_sensitive(true);
             Ok(value)
         };
@@ -223,14 +217,10 @@ mod tests {
         let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
         let (answered, asked) = exchange(answer, Span::secs(30)).await;
         assert_eq!(answered.unwrap(), "{}");
-        assert!(
-            asked.starts_with("post /score?key=hidden http/1.1"),
-            "{asked}"
-        );
-        assert!(
-            asked.contains("authorization: bearer k-0123456789"),
-            "{asked}"
-        );
+        let is_so = asked.starts_with("post /score?key=hidden http/1.1");
+        assert!(is_so, "{asked}");
+        let is_so = asked.contains("authorization: bearer k-0123456789");
+        assert!(is_so, "{asked}");
     }
 
     #[tokio::test]
@@ -240,10 +230,8 @@ mod tests {
         let error = answered.unwrap_err();
         assert!(error.was_asked());
         let said = error.to_string();
-        assert!(
-            said.contains("answered 500") && !said.contains("hidden"),
-            "{said}"
-        );
+        let is_so = said.contains("answered 500") && !said.contains("hidden");
+        assert!(is_so, "{said}");
         let (answered, _) = exchange("", Span(Duration::from_millis(20))).await;
         let error = answered.unwrap_err();
         assert!(!error.was_asked());
@@ -252,10 +240,8 @@ mod tests {
         let nobody = client("http://127.0.0.1:9/score?key=hidden", Span::secs(30));
         let error = nobody.post(&json!({})).await.unwrap_err();
         assert!(matches!(error, PostError::Unreachable { .. }));
-        assert!(
-            !error.was_asked() && !error.to_string().contains("hidden"),
-            "{error}"
-        );
+        let is_so = !error.was_asked() && !error.to_string().contains("hidden");
+        assert!(is_so, "{error}");
     }
 
     #[test]

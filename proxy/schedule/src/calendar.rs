@@ -1,20 +1,31 @@
 //! A calendar: an ICS text, and the times at which its owner is busy.
+//!
+//! Groups the events of a calendar that belong together: those with the same UID.
+//!
+//! calcard expands a whole calendar at once. For a moved or cancelled occurrence (RECURRENCE-ID), it finds the original
+//! one by time and SEQUENCE, whatever the UID. Calendars give a moved occurrence another SEQUENCE than the rest. So the
+//! meeting would also count at its old time, and two meetings at the same time could be confused. Therefore each UID
+//! becomes a separate calendar here, without SEQUENCE. calcard also reads the end of a series (UNTIL), which is written
+//! in UTC, as a local time, and treats a series that begins in UTC as one of local times. Both are corrected here.
 
-mod groups;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use calcard::{
     Entry, Parser,
-    common::timezone::Tz,
+    common::{PartialDateTime, timezone::Tz},
     icalendar::{
-        ICalendar, ICalendarStatus, ICalendarTransparency,
+        ICalendar, ICalendarComponent, ICalendarComponentType as Kind, ICalendarEntry,
+        ICalendarParameter, ICalendarProperty, ICalendarStatus, ICalendarTransparency,
+        ICalendarValue,
         dates::{CalendarEvent, TimeOrDelta},
     },
 };
+use chrono::{Datelike as _, Timelike as _};
 use jiff::{Timestamp, tz::TimeZone};
 
-use self::groups::groups;
 use crate::intervals::Interval;
 
 /// The largest calendar that is read, in bytes.
@@ -83,14 +94,14 @@ impl Calendar {
             if n_left == 0 {
                 return Err(CalendarError::TooMany);
             }
-            let counts = |it: &Occurrence| is_busy(&group, it.comp_id);
+            let counts = |occurrence: &Occurrence| is_busy(&group, occurrence.comp_id);
             let found = expanded.events.into_iter().filter(counts);
-            let found = found.filter_map(|it| interval(&it, zone));
-            let found = found.filter(|it| it.end_ms > span.start_ms && it.start_ms < span.end_ms);
+            let found = found.filter_map(|found| interval(&found, zone));
+            let found = found.filter(|f| f.end_ms > span.start_ms && f.start_ms < span.end_ms);
             // Occurrences after the span are not known completely.
-            busy.extend(found.map(|it| Interval {
-                end_ms: it.end_ms.min(span.end_ms),
-                ..it
+            busy.extend(found.map(|found| Interval {
+                end_ms: found.end_ms.min(span.end_ms),
+                ..found
             }));
         }
         busy.sort_unstable();
@@ -101,9 +112,9 @@ impl Calendar {
 
 fn is_busy(calendar: &ICalendar, id: u32) -> bool {
     let event = calendar.component_by_id(id);
-    event.is_some_and(|it| {
-        it.status() != Some(&ICalendarStatus::Cancelled)
-            && it.transparency() != Some(&ICalendarTransparency::Transparent)
+    event.is_some_and(|event| {
+        event.status() != Some(&ICalendarStatus::Cancelled)
+            && event.transparency() != Some(&ICalendarTransparency::Transparent)
     })
 }
 
@@ -149,5 +160,96 @@ impl fmt::Display for CalendarError {
 
 impl std::error::Error for CalendarError {}
 
-#[cfg(test)]
-mod tests;
+/// Splits the calendar: one for each UID that recurs, and one for all events that do not recur.
+pub(super) fn groups(calendar: &ICalendar) -> Vec<ICalendar> {
+    let zones = zones(calendar);
+    let mut single = zones.clone();
+    let mut recurring = BTreeMap::<&str, ICalendar>::new();
+    for event in &calendar.components {
+        if event.component_type != Kind::VEvent {
+            continue;
+        }
+        let mut own = event.clone();
+        // Alarms are not needed.
+        own.component_ids.clear();
+        own.entries
+            .retain(|entry| entry.name != ICalendarProperty::Sequence);
+        own.entries.iter_mut().for_each(name_utc);
+        let group = match event.uid() {
+            Some(uid) if recurs(event) => recurring.entry(uid).or_insert_with(|| zones.clone()),
+            _ => &mut single,
+        };
+        group.components.push(own);
+    }
+    let mut recurring: Vec<ICalendar> = recurring.into_values().collect();
+    recurring.iter_mut().for_each(local_ends);
+    recurring.push(single);
+    recurring
+}
+
+/// Adds the zone UTC to a first occurrence in UTC (`Z`), because calcard otherwise treats the following ones as local
+/// times.
+fn name_utc(entry: &mut ICalendarEntry) {
+    let value = entry.values.first();
+    let is_utc = matches!(value, Some(ICalendarValue::PartialDateTime(at)) if at.tz_hour.is_some());
+    if entry.name == ICalendarProperty::Dtstart && is_utc && entry.tz_id().is_none() {
+        let zone = ICalendarParameter::tzid("Etc/UTC".to_owned());
+        entry.params.push(zone);
+    }
+}
+
+/// Converts each end of a series in UTC to the zone of the series.
+fn local_ends(calendar: &mut ICalendar) {
+    let resolver = calendar.build_owned_tz_resolver();
+    for event in &mut calendar.components {
+        let begin = event.property(&ICalendarProperty::Dtstart);
+        let zone = resolver.resolve_or_default(begin.and_then(ICalendarEntry::tz_id));
+        for entry in &mut event.entries {
+            if let Some(ICalendarValue::RecurrenceRule(rule)) = entry.values.first_mut() {
+                rule.until = rule.until.take().map(|until| local(until, zone));
+            }
+        }
+    }
+}
+
+/// Converts a time in UTC to `zone`. Other times stay unchanged.
+fn local(time: PartialDateTime, zone: Tz) -> PartialDateTime {
+    let instant = time.to_date_time_with_tz(Tz::UTC);
+    let Some(instant) = instant.filter(|_| time.tz_hour.is_some() && !zone.is_floating()) else {
+        return time;
+    };
+    let clock = instant.with_timezone(&zone).naive_local();
+    let number = |n: u32| u8::try_from(n).ok();
+    PartialDateTime {
+        year: u16::try_from(clock.year()).ok(),
+        month: number(clock.month()),
+        day: number(clock.day()),
+        hour: number(clock.hour()),
+        minute: number(clock.minute()),
+        second: number(clock.second()),
+        tz_hour: None,
+        tz_minute: None,
+        tz_minus: false,
+    }
+}
+
+fn recurs(event: &ICalendarComponent) -> bool {
+    use ICalendarProperty::{Rdate, RecurrenceId, Rrule};
+    [Rrule, Rdate, RecurrenceId]
+        .iter()
+        .any(|name| event.has_property(name))
+}
+
+/// Returns a calendar that contains only the definitions of zones.
+fn zones(calendar: &ICalendar) -> ICalendar {
+    let defined = calendar.components.iter();
+    let zones = defined.filter(|defined| defined.component_type == Kind::VTimezone);
+    let zones = zones.cloned().map(|mut zone| {
+        // Zones are found by name.
+        zone.component_ids.clear();
+        zone
+    });
+    ICalendar {
+        components: zones.collect(),
+    }
+}

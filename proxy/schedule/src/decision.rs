@@ -1,4 +1,9 @@
 //! Decides whether the window is open. This is a pure function of rules, facts and a clock.
+//!
+//! Facts at a moment.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -7,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::SchedulerConfig,
-    facts::{Facts, Keyboard},
     intervals::{Interval, covered_until},
     sleep::SleepHours,
 };
@@ -33,7 +37,6 @@ pub enum Window {
         until_ms: Option<u64>,
     },
     Closed {
-        /// The reason why the window is closed.
         why: Obstacle,
     },
 }
@@ -56,22 +59,13 @@ pub enum Obstacle {
     /// The machine runs on battery.
     OnBattery,
     /// A main turn ended less than `scheduler.idle_minutes` ago.
-    Chatting {
-        /// When this reason ends.
-        until_ms: u64,
-    },
+    Chatting { until_ms: u64 },
     /// The keyboard was touched less than `scheduler.idle_minutes` ago.
-    InUse {
-        /// When this reason ends.
-        until_ms: u64,
-    },
+    InUse { until_ms: u64 },
     /// The keyboard was not checked yet, just after the start.
     Unread,
     /// The owner is busy or asleep for less than `scheduler.min_window_minutes` more.
-    TooShort {
-        /// When the owner returns.
-        until_ms: u64,
-    },
+    TooShort { until_ms: u64 },
 }
 
 /// The next window, if nobody chats or types until then.
@@ -128,20 +122,20 @@ pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
         return closed(Obstacle::OnBattery);
     }
     let over = |at_ms: u64| at_ms.saturating_add(rules.idle_ms);
-    if let Some(until_ms) = facts.last_main_ms.map(over).filter(|it| now_ms < *it) {
+    if let Some(until_ms) = facts.last_main_ms.map(over).filter(|ms| now_ms < *ms) {
         return closed(Obstacle::Chatting { until_ms });
     }
     let Some(until_ms) = facts
         .keyboard
         .touched_ms(now_ms)
         .map(over)
-        .filter(|it| now_ms < *it)
+        .filter(|ms| now_ms < *ms)
     else {
         let (why, until_ms) = (Opening::Idle, None);
         return Window::Open { why, until_ms };
     };
     let nights = rules.sleep.around(now_ms);
-    let is_night = nights.iter().any(|it| it.covers(now_ms));
+    let is_night = nights.iter().any(|night| night.covers(now_ms));
     let away: Vec<Interval> = nights.iter().chain(&facts.busy).copied().collect();
     match covered_until(&away, now_ms) {
         None if matches!(facts.keyboard, Keyboard::Unread) => closed(Obstacle::Unread),
@@ -167,8 +161,8 @@ pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
     let ends = [facts.last_main_ms, touched].into_iter().flatten();
     let ends = ends.map(|at_ms| at_ms.saturating_add(rules.idle_ms));
     let nights = rules.sleep.around(now_ms);
-    let starts = nights.iter().chain(&facts.busy).map(|it| it.start_ms);
-    let mut moments: Vec<u64> = ends.chain(starts).filter(|it| *it > now_ms).collect();
+    let starts = nights.iter().chain(&facts.busy).map(|night| night.start_ms);
+    let mut moments: Vec<u64> = ends.chain(starts).filter(|ms| *ms > now_ms).collect();
     moments.push(now_ms);
     moments.sort_unstable();
     // The prediction assumes that nobody touches the keyboard from here on, even if it was not checked yet.
@@ -234,5 +228,44 @@ impl fmt::Display for Window {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The input of the decision. Times are in Unix milliseconds, so that facts of an earlier process are still valid.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// When the last main turn of any agent ended, or none if there was none.
+    pub last_main_ms: Option<u64>,
+    /// The owner's keyboard and mouse.
+    pub keyboard: Keyboard,
+    /// Whether the machine runs on battery, or none if that is not known.
+    pub on_battery: Option<bool>,
+    /// When the owner is busy according to the calendars, over the next two days.
+    pub busy: Vec<Interval>,
+}
+
+/// The owner's keyboard and mouse.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Keyboard {
+    /// It was not checked yet. It counts as used right now.
+    #[default]
+    Unread,
+    /// There is no display, so only turns show whether the owner is present.
+    Headless,
+    /// There is a display that does not answer. It counts as none.
+    Silent { source: String, why: String },
+    /// It was last touched at a known moment.
+    Touched { source: String, at_ms: u64 },
+}
+
+// === impl Keyboard ===
+
+impl Keyboard {
+    /// Returns when it was last touched, if that keeps a window closed.
+    pub(crate) fn touched_ms(&self, now_ms: u64) -> Option<u64> {
+        match self {
+            Self::Unread => Some(now_ms),
+            Self::Headless | Self::Silent { .. } => None,
+            Self::Touched { at_ms, .. } => Some(*at_ms),
+        }
+    }
+}

@@ -25,8 +25,8 @@ pub(crate) fn covered_until(intervals: &[Interval], now_ms: u64) -> Option<u64> 
     let mut until_ms = None;
     let mut at_ms = now_ms;
     loop {
-        let covering = intervals.iter().filter(|it| it.covers(at_ms));
-        match covering.map(|it| it.end_ms).max() {
+        let covering = intervals.iter().filter(|interval| interval.covers(at_ms));
+        match covering.map(|interval| interval.end_ms).max() {
             Some(end_ms) => {
                 until_ms = Some(end_ms);
                 at_ms = end_ms;
@@ -42,8 +42,8 @@ mod tests {
 
     #[test]
     fn intervals_that_touch_are_one() {
-        let all = [(10, 20), (20, 30), (25, 40), (41, 50)];
-        let all = all.map(|(start_ms, end_ms)| Interval { start_ms, end_ms });
+        let all = [(10, 20), (20, 30), (25, 40), (41, 50)]
+            .map(|(start_ms, end_ms)| Interval { start_ms, end_ms });
         assert_eq!(covered_until(&all, 9), None);
         assert_eq!(covered_until(&all, 10), Some(40));
         assert_eq!(covered_until(&all, 40), None);

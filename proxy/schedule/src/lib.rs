@@ -8,23 +8,17 @@
 mod calendar;
 mod config;
 mod decision;
-mod facts;
 mod intervals;
 mod keyboard;
-mod power;
 mod schedule;
 mod sleep;
-mod state;
 
-pub use self::{
+pub use crate::{
     calendar::{Calendar, CalendarError, MAX_CALENDAR},
     config::{GoogleCalendarConfig, SchedulerConfig, TimeOfDay, TimeOfDayError},
-    decision::{Next, Obstacle, Opening, Rules, Window, decide, next_window},
-    facts::{Facts, Keyboard},
+    decision::{Facts, Keyboard, Next, Obstacle, Opening, Rules, Window, decide, next_window},
     intervals::Interval,
     keyboard::{Displays, KeyboardWatch},
-    power::{POWER_SUPPLIES, on_battery},
-    schedule::Schedule,
+    schedule::{POWER_SUPPLIES, SavedState, Schedule, StateError, on_battery},
     sleep::{SleepHours, local_clock},
-    state::{SavedState, StateError},
 };

@@ -1,16 +1,27 @@
 //! Holds rules and facts together for all callers.
+//!
+//! The state on disk, so that a restart loses nothing and `metaclaw scheduler` works without a running proxy.
+//!
+//! The file `scheduler_state.json` in the home folder: the original's four keys, and our own. It contains times and no
+//! text: titles of events are never stored.
+//!
+//! The power supply of the machine.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt, fs,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     calendar::{Calendar, CalendarError},
     config::SchedulerConfig,
-    decision::{Next, Rules, Window, decide, next_window},
-    facts::{Facts, Keyboard},
+    decision::{Facts, Keyboard, Next, Rules, Window, decide, next_window},
     intervals::Interval,
-    state::SavedState,
+    sleep::timestamp,
 };
 
 /// How far calendars are read ahead. This is longer than one of them may be unreachable.
@@ -33,7 +44,6 @@ struct Inner {
 struct Known {
     facts: Facts,
     last_open_ms: Option<u64>,
-    /// Calendars that could not be read, and why.
     problems: Vec<String>,
 }
 
@@ -69,7 +79,7 @@ impl Schedule {
         // A turn of the future was written with a clock that was ahead. It would keep the window closed until then.
         let written = known.facts.last_main_ms.into_iter().chain(last_main_ms);
         known.facts.last_main_ms = written
-            .filter(|it| *it <= now_ms.saturating_add(SLEW_MS))
+            .filter(|written| *written <= now_ms.saturating_add(SLEW_MS))
             .max();
         let window = decide(&self.0.rules, &known.facts, now_ms);
         if window.is_open() {
@@ -137,6 +147,121 @@ impl Schedule {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedState {
+    /// `window_open` or `idle_wait`, the original's names.
+    pub state: String,
+    /// When this was written, in RFC 3339.
+    #[serde(default)]
+    pub updated_at: String,
+    /// The sleep hours, for example `23:00–07:00`.
+    #[serde(default)]
+    pub sleep_window: String,
+    /// `scheduler.idle_minutes`.
+    #[serde(default)]
+    pub idle_threshold_minutes: u64,
+    /// When this was written, in Unix milliseconds.
+    #[serde(default)]
+    pub updated_ms: u64,
+    /// The rules at that time, without calendars.
+    #[serde(default)]
+    pub rules: SchedulerConfig,
+    /// The facts at that time.
+    #[serde(default)]
+    pub facts: Facts,
+    /// When the window was last seen open.
+    #[serde(default)]
+    pub last_open_ms: Option<u64>,
+    /// Calendars that could not be read, and why.
+    #[serde(default)]
+    pub problems: Vec<String>,
+}
+
+/// Why the file cannot be read.
+#[derive(Debug)]
+pub struct StateError(serde_json::Error);
+
+// === impl SavedState ===
+
+impl SavedState {
+    /// Makes the state to write at `now_ms`.
+    pub(crate) fn new(config: &SchedulerConfig, window: Window, now_ms: u64) -> Self {
+        let state = if window.is_open() {
+            "window_open"
+        } else {
+            "idle_wait"
+        };
+        let at = timestamp(now_ms).map(|time| time.to_zoned(TimeZone::UTC));
+        Self {
+            state: state.to_owned(),
+            updated_at: at.map_or_else(String::new, |time| time.timestamp().to_string()),
+            sleep_window: format!("{}–{}", config.sleep_start, config.sleep_end),
+            idle_threshold_minutes: config.idle_minutes,
+            updated_ms: now_ms,
+            rules: SchedulerConfig {
+                ics: Vec::new(),
+                ..config.clone()
+            },
+            facts: Facts::default(),
+            last_open_ms: None,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Parses a file's text. The original's file is accepted too, and contains less.
+    ///
+    /// # Errors
+    /// Returns [`StateError`] if the text is not such a file.
+    pub fn parse(text: &str) -> Result<Self, StateError> {
+        serde_json::from_str(text).map_err(StateError)
+    }
+
+    /// Returns whether the window was open at `now_ms` by these facts, and the next window.
+    pub fn at(&self, now_ms: u64) -> (Window, Option<Next>) {
+        let rules = Rules::new(&self.rules, TimeZone::system());
+        let window = decide(&rules, &self.facts, now_ms);
+        (window, next_window(&rules, &self.facts, now_ms))
+    }
+
+    pub fn text(&self) -> String {
+        // The value contains only numbers, texts and lists, which JSON can hold.
+        let value = serde_json::to_value(self).unwrap_or_default();
+        format!("{value:#}\n")
+    }
+}
+
+// === impl StateError ===
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it does not say when the window was open: {}", self.0)
+    }
+}
+
+impl std::error::Error for StateError {}
+
+/// The folder in which Linux describes power supplies. On other systems it does not exist, and the result is unknown.
+pub const POWER_SUPPLIES: &str = "/sys/class/power_supply";
+
+/// Returns whether the machine runs on battery: one of its own batteries discharges, and no other supply is plugged in.
+/// Returns `None` if `folder` describes neither. A mouse has a battery too (its `scope` is `Device`), which does not
+/// count.
+pub fn on_battery(folder: &Path) -> Option<bool> {
+    let mut discharges = None;
+    for supply in fs::read_dir(folder).ok()?.flatten() {
+        let read = |name: &str| fs::read_to_string(supply.path().join(name)).unwrap_or_default();
+        match read("type").trim() {
+            "Battery" if read("scope").trim() != "Device" => {
+                let is_discharging = read("status").trim() == "Discharging";
+                discharges = Some(discharges.unwrap_or(false) || is_discharging);
+            }
+            "Mains" | "USB" if read("online").trim() == "1" => return Some(false),
+            _ => {}
+        }
+    }
+    discharges
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,14 +317,10 @@ mod tests {
             second.set_keyboard(Keyboard::Headless);
             for schedule in [first, second] {
                 assert!(schedule.window(NOW, Some(wrong)).is_open(), "{ahead}");
-                assert!(
-                    !schedule.window(NOW + MINUTE, Some(NOW)).is_open(),
-                    "{ahead}"
-                );
-                assert!(
-                    schedule.window(NOW + 30 * MINUTE, None).is_open(),
-                    "{ahead}"
-                );
+                let is_so = !schedule.window(NOW + MINUTE, Some(NOW)).is_open();
+                assert!(is_so, "{ahead}");
+                let is_so = schedule.window(NOW + 30 * MINUTE, None).is_open();
+                assert!(is_so, "{ahead}");
             }
         }
     }
@@ -211,5 +332,42 @@ mod tests {
         assert_eq!(saved.updated_ms, 0);
         assert!(!schedule(Some(saved)).window(NOW, None).is_open());
         assert!(SavedState::parse("[]").is_err());
+    }
+
+    /// Returns the result for a machine with these supplies (name, file, text).
+    fn machine(files: &[(&str, &str, &str)]) -> Option<bool> {
+        let folder = tempfile::tempdir().unwrap();
+        for (supply, file, text) in files {
+            let supply = folder.path().join(supply);
+            fs::create_dir_all(&supply).unwrap();
+            fs::write(supply.join(file), format!("{text}\n")).unwrap();
+        }
+        on_battery(folder.path())
+    }
+
+    const BATTERY: (&str, &str, &str) = ("BAT0", "type", "Battery");
+    const MAINS: (&str, &str, &str) = ("AC", "type", "Mains");
+
+    #[test]
+    fn a_laptop_is_on_battery_when_nothing_is_plugged_in() {
+        let discharging = ("BAT0", "status", "Discharging");
+        let unplugged = [BATTERY, discharging, MAINS, ("AC", "online", "0")];
+        assert_eq!(machine(&unplugged), Some(true));
+        // A battery may discharge on a weak charger.
+        let plugged = [BATTERY, discharging, MAINS, ("AC", "online", "1")];
+        assert_eq!(machine(&plugged), Some(false));
+        assert_eq!(machine(&[BATTERY, ("BAT0", "status", "Full")]), Some(false));
+    }
+
+    #[test]
+    fn a_mouse_is_no_laptop_and_a_server_says_nothing() {
+        let mouse = [
+            ("mouse", "type", "Battery"),
+            ("mouse", "scope", "Device"),
+            ("mouse", "status", "Discharging"),
+        ];
+        assert_eq!(machine(&mouse), None);
+        assert_eq!(machine(&[]), None);
+        assert_eq!(on_battery(Path::new("/nonexistent")), None);
     }
 }

@@ -64,7 +64,7 @@ impl SleepHours {
 /// `Tue 14:05`.
 pub fn local_clock(at_ms: u64, now_ms: u64) -> String {
     let zone = TimeZone::system();
-    let local = |ms: u64| timestamp(ms).map(|it| it.to_zoned(zone.clone()));
+    let local = |ms: u64| timestamp(ms).map(|time| time.to_zoned(zone.clone()));
     let Some(at) = local(at_ms) else {
         return "?".to_owned();
     };
@@ -88,7 +88,7 @@ mod tests {
         let hours = SleepHours::new(start.parse().unwrap(), end.parse().unwrap(), zone);
         let now: Timestamp = at.parse().unwrap();
         let now_ms = u64::try_from(now.as_millisecond()).unwrap();
-        hours.around(now_ms).iter().any(|it| it.covers(now_ms))
+        hours.around(now_ms).iter().any(|n| n.covers(now_ms))
     }
 
     #[test]

@@ -21,9 +21,9 @@ fn scores(policy: Policy, answers: &[&str]) -> Option<i8> {
     let questions = policy.questions(&followed(), &[]);
     let votes: Vec<_> = answers
         .iter()
-        .map(|it| (questions.read_score)(it))
+        .map(|answer| (questions.read_score)(answer))
         .collect();
-    questions.verdict(&votes, &[]).map(|it| it.score.into())
+    questions.verdict(&votes, &[]).map(|v| v.score.into())
 }
 
 #[test]

@@ -105,12 +105,12 @@ impl SkillDraft {
             return Err(DraftRefusal::Hidden);
         }
         let category = written.category.trim();
-        let category = Some(category).filter(|it| it.len() <= MAX_CATEGORY && is_slug(it));
+        let category = Some(category).filter(|given| given.len() <= MAX_CATEGORY && is_slug(given));
         let keywords = written.keywords.clone().map(KeywordList::words);
         let keywords = keywords
             .unwrap_or_default()
             .into_iter()
-            .filter(|it| is_keyword(it));
+            .filter(|keyword| is_keyword(keyword));
         let keywords: Vec<String> = keywords.take(MAX_KEYWORDS).collect();
         written_out(&name, &description, category, &keywords, &content)
             .ok_or(DraftRefusal::NoFrontMatter)
@@ -130,9 +130,9 @@ impl SkillDraft {
             name, description, ..
         } = &self.skill;
         let mut hosts = hosts.iter();
-        let same =
-            hosts.find(|it| it.name == name.as_str() || is_alike(&it.description, description));
-        same.map_or(Ok(()), |it| Err(DraftRefusal::Hosts(it.name.clone())))
+        let same = hosts
+            .find(|host| host.name == name.as_str() || is_alike(&host.description, description));
+        same.map_or(Ok(()), |skill| Err(DraftRefusal::Hosts(skill.name.clone())))
     }
 
     /// Returns what a person should check before it becomes part of the system prompt.
@@ -261,8 +261,8 @@ fn written_out(
     keywords: &[String],
     content: &str,
 ) -> Option<SkillDraft> {
-    let category = category.filter(|it| *it != "general");
-    let category = category.map_or_else(String::new, |it| format!("category: {it}\n"));
+    let category = category.filter(|given| *given != "general");
+    let category = category.map_or_else(String::new, |given| format!("category: {given}\n"));
     let quoted = serde_json::to_string(description).ok()?;
     let is_plain = |c: char| c.is_alphanumeric() || " ,.;()-/".contains(c);
     let is_plain =
@@ -303,7 +303,7 @@ fn without_bullet(line: &str) -> &str {
     let number = (number.len() < line.len()).then_some(number);
     let numbered = number.and_then(|rest| rest.strip_prefix(". "));
     let bulleted = ["- ", "* ", "+ "];
-    let bulleted = bulleted.iter().find_map(|it| line.strip_prefix(it));
+    let bulleted = bulleted.iter().find_map(|mark| line.strip_prefix(mark));
     numbered.or(bulleted).unwrap_or(line)
 }
 

@@ -1,5 +1,9 @@
 //! Converts the evolver's answer to proposals. Each is checked, and then put in force if that is allowed, or else kept
 //! for the owner's review, who accepts, rejects or reverts it.
+//!
+//! The trial of a proposed skill: earlier requests are answered with it and without it, and the replies are judged.
+//!
+//! A text can do as much harm as weights can, so it passes a test too before it is in force.
 
 use std::{
     collections::BTreeSet,
@@ -8,20 +12,25 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, Message, SessionId, excerpt, if_there};
+use metaclaw_chat::{AgentId, Message, SessionId, excerpt, if_there, now_ms};
 
 use super::{
     draft::{DraftRefusal, SkillDraft},
-    failure::Failure,
-    history::{self, HistoryEntry},
-    prompt::{self, WrittenSkill},
-    proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason, Source},
+    prompt::{self, Failure, WrittenSkill},
+    proposal::{
+        self, HistoryEntry, Progress, Proposal, ProposalState, ProposalStore, Reason, Source,
+        TrialFigures, TrialVerdict,
+    },
 };
 use crate::{
+    config::WishesConfig,
     file::{JournalError, MAX_FILE, failed, read_text, write_text},
     host::HostSkill,
-    library::Library,
+    library::{Lessons, Library},
+    render,
+    retrieve::{Index, Visible},
     skill::{Skill, SkillName},
+    wishes::Wish,
 };
 
 /// The largest number of waiting proposals. Beyond it, the evolver is not asked, because nobody reviews.
@@ -52,10 +61,7 @@ pub enum EvolveError {
     Edited { path: PathBuf },
     /// The agent's folder has the name at another place, which takes precedence.
     #[error("{} cannot come into force: another folder of the agent has a skill of that name", path.display())]
-    Hidden {
-        /// The file that was to be written.
-        path: PathBuf,
-    },
+    Hidden { path: PathBuf },
 }
 
 /// One request to the evolver.
@@ -106,7 +112,7 @@ impl Library {
     /// # Errors
     /// Returns [`EvolveError::File`] if the file cannot be read.
     pub fn review_is_full(&self) -> Result<bool, EvolveError> {
-        let waits = |it: &Proposal| it.is_waiting() && it.shared.is_none();
+        let waits = |proposal: &Proposal| proposal.is_waiting() && proposal.shared.is_none();
         let waiting = self.proposals()?.into_iter().filter(waits);
         Ok(waiting.count() >= MAX_WAITING)
     }
@@ -147,8 +153,8 @@ impl Library {
         let _lock = self.lock_lessons()?;
         let (proposals, refused) = (&evolved.proposals, &evolved.refused);
         let entry = HistoryEntry::new(&run.agent, run.at_ms, &run.failures, proposals, refused);
-        let path = self.dir().join(history::FILE);
-        history::append(&path, &entry).map_err(failed(path))?;
+        let path = self.dir().join(proposal::HISTORY_FILE);
+        proposal::append(&path, &entry).map_err(failed(path))?;
         Ok(evolved)
     }
 
@@ -193,7 +199,7 @@ impl Library {
     /// Returns the skills that the agent's host has by itself.
     fn host_skills(&self, agent: &AgentId) -> Vec<HostSkill> {
         let host = self.host(agent);
-        host.map(|it| it.lessons.skills).unwrap_or_default()
+        host.map(|host| host.lessons.skills).unwrap_or_default()
     }
 
     /// Returns what to propose, and the index of the waiting proposal that it replaces. Refuses what says nothing new,
@@ -204,8 +210,8 @@ impl Library {
         run: &EvolutionRun,
         draft: SkillDraft,
     ) -> Result<(SkillDraft, Option<usize>), DraftRefusal> {
-        let own = store.proposals.iter().enumerate();
-        let own = own.filter(|(_, it)| it.source.agent == run.agent);
+        let all = store.proposals.iter().enumerate();
+        let own = all.filter(|(_, proposal)| proposal.source.agent == run.agent);
         for (_, before) in own.clone() {
             if before.state.is_unwanted() {
                 draft.is_not_unwanted(before.n, &before.text)?;
@@ -214,7 +220,7 @@ impl Library {
         draft.is_not_hosts(&self.host_skills(&run.agent))?;
         let draft = draft.beside(&self.skills(&run.agent))?;
         // The evolver does not change a shared proposal, which the owner may have read already.
-        for (at, before) in own.filter(|(_, it)| it.is_waiting() && it.shared.is_none()) {
+        for (at, before) in own.filter(|(_, other)| other.is_waiting() && other.shared.is_none()) {
             if let Some(renewed) = draft.beside_waiting(before.n, &before.text)? {
                 return Ok((renewed, Some(at)));
             }
@@ -265,13 +271,13 @@ impl Library {
         if self.reviews_skills() {
             why.push(Reason::Review);
         }
-        if !run.failures.iter().all(|it| it.trajectory.is_owners) {
+        if !run.failures.iter().all(|f| f.trajectory.is_owners) {
             why.push(Reason::Others);
         }
         let known = self.skill(&run.agent, &draft.skill.name);
         let is_learned = |known: &Skill| {
             let mut learned = of_skill(store, &run.agent, &known.name);
-            learned.any(|it| version(&it.text) == Some(known.version.clone()))
+            learned.any(|learned| version(&learned.text) == Some(known.version.clone()))
         };
         if known.is_some_and(|known| !is_learned(&known)) {
             why.push(Reason::Replaces);
@@ -291,17 +297,103 @@ impl Library {
         let learned = shown
             .chain([name])
             .flat_map(|name| of_skill(store, &run.agent, name));
-        let inherited = learned.flat_map(|it| it.source.sessions.clone());
-        let own = run.failures.iter().map(|it| it.session.clone());
+        let inherited = learned.flat_map(|learned| learned.source.sessions.clone());
+        let own = run.failures.iter().map(|failure| failure.session.clone());
         let mut sessions: Vec<SessionId> = own.chain(inherited).collect();
         sessions.sort();
         sessions.dedup();
         Source {
             agent: run.agent.clone(),
             sessions,
-            turns: run.failures.iter().map(|it| it.turn).collect(),
+            turns: run.failures.iter().map(|failure| failure.turn).collect(),
             at_ms: run.at_ms,
         }
+    }
+
+    /// Returns the lessons with and without a skill, proposed or in force, or `None` if its text cannot be read as a skill.
+    pub fn trial(&self, proposal: &Proposal) -> Option<SkillTrial> {
+        let agent = &proposal.source.agent;
+        let tried = Arc::new(Skill::parse(&proposal.text).ok()?);
+        let present = self.skills(agent);
+        let mut others = present.clone();
+        others.retain(|skill| skill.name != tried.name);
+        let beside = |skill| others.iter().cloned().chain([Arc::new(skill)]).collect();
+        let with = beside(Skill::clone(&tried));
+        let without = match &proposal.former {
+            _ if proposal.state != ProposalState::Accepted => present,
+            Some(former) => Skill::parse(former).map_or_else(|_| others.clone(), beside),
+            None => others.clone(),
+        };
+        let (skills, wishes) = self.settings();
+        Some(SkillTrial {
+            with: Arm::new(with),
+            without: Arm::new(without),
+            name: tried.name.clone(),
+            wishes: self.wishes(agent),
+            config: wishes.clone(),
+            budget_tokens: skills.budget_tokens,
+            top_k: skills.top_k,
+        })
+    }
+
+    /// Returns an agent's proposals without a trial, the oldest first, and how far its turns have been used. It accesses
+    /// the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError::File`] if the file cannot be read.
+    pub fn untried(&self, agent: &AgentId) -> Result<(Vec<Proposal>, Progress), EvolveError> {
+        let mut store = ProposalStore::read(self.dir())?;
+        let progress = store.progress.remove(agent).unwrap_or_default();
+        let mut proposals = store.proposals;
+        proposals.retain(|proposal| proposal.source.agent == *agent && proposal.is_untried());
+        Ok((proposals, progress))
+    }
+
+    /// Adds tokens to those that the trials of an agent have cost. It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError::File`] if the file cannot be read or written.
+    pub fn charge_trial(&self, agent: &AgentId, n_tokens: u64) -> Result<(), EvolveError> {
+        self.change_proposals(|store| {
+            let progress = store.progress.entry(agent.clone()).or_default();
+            progress.trial_tokens = progress.trial_tokens.saturating_add(n_tokens);
+            Ok(())
+        })
+    }
+
+    /// Applies the result of a trial: the skill is in force if it passed and nothing else holds it back, is declined if
+    /// it failed, and waits with its figures otherwise. `Ok(None)` means that the proposal has changed meanwhile, or was
+    /// decided on. It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case the proposal is tried again.
+    pub fn settle_trial(
+        &self,
+        tried: &Proposal,
+        figures: &TrialFigures,
+        at_ms: u64,
+    ) -> Result<Option<Proposal>, EvolveError> {
+        let is_it = |p: &&mut Proposal| p.n == tried.n && p.text == tried.text && p.is_untried();
+        self.change_proposals(|store| {
+            let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
+                return Ok(None);
+            };
+            proposal.why.retain(|why| *why != Reason::Untried);
+            let is_held_back = !proposal.why.is_empty();
+            proposal.why.push(Reason::Tried {
+                figures: figures.clone(),
+                at_ms,
+            });
+            match figures.verdict() {
+                TrialVerdict::Passed if !is_held_back => {
+                    self.put_in_force_or_ask(proposal)?;
+                    proposal.since_ms = (!proposal.is_waiting()).then_some(at_ms);
+                }
+                TrialVerdict::Passed | TrialVerdict::TooFew => {}
+                TrialVerdict::Declined => proposal.state = ProposalState::Declined,
+            }
+            Ok(Some(proposal.clone()))
+        })
     }
 }
 
@@ -407,8 +499,8 @@ impl Library {
             Ok(n_forgotten)
         })?;
         let _lock = self.lock_lessons()?;
-        let path = self.dir().join(history::FILE);
-        history::forget(&path, &is_forgotten).map_err(failed(path))?;
+        let path = self.dir().join(proposal::HISTORY_FILE);
+        proposal::forget(&path, &is_forgotten).map_err(failed(path))?;
         Ok(n_forgotten)
     }
 
@@ -417,14 +509,18 @@ impl Library {
         let path = self.skill_file(proposal);
         proposal.former = self.read_skill(proposal)?;
         self.write_skill(&path, &proposal.text)?;
-        let served = self.skill(&proposal.source.agent, &proposal.name);
-        let wanted = Skill::parse(&proposal.text).map(|skill| skill.version);
-        if served.map(|skill| skill.version.clone()) != wanted.ok() {
+        if self.served_version(proposal) != version(&proposal.text) {
             self.put_former(proposal)?;
             return Err(EvolveError::Hidden { path });
         }
         proposal.state = ProposalState::Accepted;
         Ok(())
+    }
+
+    /// Returns the version that the agent gets under the name of a proposal.
+    fn served_version(&self, proposal: &Proposal) -> Option<String> {
+        let served = self.skill(&proposal.source.agent, &proposal.name);
+        served.map(|skill| skill.version.clone())
     }
 
     /// Puts a proposal in force, or has it wait if another folder has a skill of its name.
@@ -537,4 +633,136 @@ fn of_skill<'s>(
 
 fn version(text: &str) -> Option<String> {
     Skill::parse(text).ok().map(|skill| skill.version)
+}
+
+/// An agent's lessons with and without a proposed skill.
+#[derive(Debug)]
+pub struct SkillTrial {
+    with: Arm,
+    without: Arm,
+    name: SkillName,
+    wishes: Vec<Wish>,
+    config: WishesConfig,
+    budget_tokens: usize,
+    top_k: usize,
+}
+
+#[derive(Debug)]
+struct Arm {
+    skills: Vec<Arc<Skill>>,
+    index: Index,
+}
+
+/// The later trials of skills in force.
+impl Library {
+    /// Returns an agent's skills in force that a model wrote here and that were neither tried nor accepted since then (Unix
+    /// milliseconds). It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError::File`] if the file cannot be read.
+    pub fn to_try_again(
+        &self,
+        agent: &AgentId,
+        since_ms: u64,
+    ) -> Result<Vec<Proposal>, EvolveError> {
+        let mut proposals = self.proposals()?;
+        proposals.retain(|proposal| {
+            proposal.state == ProposalState::Accepted
+                && proposal.source.agent == *agent
+                && proposal.shared.is_none()
+                && proposal.looked_at_ms() < since_ms
+                && self.served_version(proposal) == version(&proposal.text)
+        });
+        Ok(proposals)
+    }
+
+    /// Applies the result of a later trial: a skill that is no longer better ages out, and what it had replaced is in
+    /// force again. `Ok(None)` means that the skill was edited or taken back meanwhile. It accesses the file system.
+    ///
+    /// # Errors
+    /// Returns [`EvolveError`]. In that case the skill is tried again.
+    pub fn settle_again(
+        &self,
+        tried: &Proposal,
+        figures: &TrialFigures,
+        at_ms: u64,
+    ) -> Result<Option<Proposal>, EvolveError> {
+        let is_it = |p: &&mut Proposal| {
+            p.n == tried.n && p.text == tried.text && p.state == ProposalState::Accepted
+        };
+        self.change_proposals(|store| {
+            let Some(proposal) = store.proposals.iter_mut().find(is_it) else {
+                return Ok(None);
+            };
+            if !self.is_in_place(proposal)? {
+                return Ok(None);
+            }
+            let is_earlier = |why: &Reason| matches!(why, Reason::TriedAgain { .. });
+            proposal.why.retain(|why| !is_earlier(why));
+            proposal.why.push(Reason::TriedAgain {
+                figures: figures.clone(),
+                at_ms,
+            });
+            if figures.is_outgrown() {
+                self.put_former(proposal)?;
+                proposal.state = ProposalState::AgedOut;
+            }
+            Ok(Some(proposal.clone()))
+        })
+    }
+}
+
+// === impl Proposal ===
+
+impl Proposal {
+    /// Returns whether it waits for a trial.
+    pub fn is_untried(&self) -> bool {
+        self.is_waiting() && self.why.contains(&Reason::Untried)
+    }
+
+    /// Returns when it was last tried, or came into force if that was later, in Unix milliseconds.
+    fn looked_at_ms(&self) -> u64 {
+        let tried_ms = self.why.iter().filter_map(|why| match why {
+            Reason::Tried { at_ms, .. } | Reason::TriedAgain { at_ms, .. } => Some(*at_ms),
+            _ => None,
+        });
+        // A time in the future was noted with a clock that was ahead.
+        let now_ms = now_ms();
+        let looked_at_ms = tried_ms.chain([self.in_force_ms()]);
+        let past = looked_at_ms.filter(|at_ms| *at_ms <= now_ms);
+        past.max().unwrap_or_default()
+    }
+}
+
+// === impl SkillTrial ===
+
+impl SkillTrial {
+    /// Returns the lessons with and without the skill for a request, or `None` if the request would not get the skill.
+    pub fn lessons(&self, query: &str) -> Option<[Lessons; 2]> {
+        let with = self.chosen(&self.with, query);
+        let gets_it = with.iter().any(|skill| skill.name == self.name);
+        let lessons = |skills: &[Arc<Skill>]| Lessons::new(skills, &self.wishes, &self.config);
+        gets_it.then(|| [lessons(&with), lessons(&self.chosen(&self.without, query))])
+    }
+
+    fn chosen(&self, arm: &Arm, query: &str) -> Vec<Arc<Skill>> {
+        let visible = Visible {
+            own: 0..arm.skills.len(),
+            ..Visible::default()
+        };
+        let ranked = arm.index.search(query, &visible).into_iter();
+        let ranked = ranked.filter_map(|number| arm.skills.get(number).cloned());
+        render::within_budget(ranked, self.budget_tokens, self.top_k)
+    }
+}
+
+// === impl Arm ===
+
+impl Arm {
+    fn new(skills: Vec<Arc<Skill>>) -> Self {
+        Self {
+            index: Index::build(&skills),
+            skills,
+        }
+    }
 }

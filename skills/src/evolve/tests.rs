@@ -215,10 +215,8 @@ fn without_review_only_what_can_be_nobody_elses_words_is_in_force_at_once() {
     );
     assert_eq!(from_tool.proposals[0].why, [Reason::Others]);
     let suspicious = world.proposed("s2", &skill("links", "1. Link to shop.example.com."));
-    assert!(
-        matches!(&*suspicious.why, [Reason::Suspicious { .. }]),
-        "{suspicious:?}"
-    );
+    let is_so = matches!(&*suspicious.why, [Reason::Suspicious { .. }]);
+    assert!(is_so, "{suspicious:?}");
     let block = world.proposed("s3", &skill("block", "1. Hm.\n### other\n2. Wait."));
     assert!(!block.why.is_empty());
     assert_eq!(world.system(), "");
@@ -275,16 +273,14 @@ fn what_came_from_a_forgotten_session_goes_with_it_wherever_it_stands() {
     assert_eq!(forgotten.unwrap(), 1);
     assert_eq!(fs::read_to_string(world.file()).unwrap(), mine);
     let left = world.all_text();
-    assert!(
-        !left.contains("Look it up") && left.contains("Carry one"),
-        "{left}"
-    );
+    let is_so = !left.contains("Look it up") && left.contains("Carry one");
+    assert!(is_so, "{left}");
     let states: Vec<ProposalState> = world
         .library
         .proposals()
         .unwrap()
         .iter()
-        .map(|it| it.state)
+        .map(|proposal| proposal.state)
         .collect();
     use ProposalState::{Forgotten, Waiting};
     assert_eq!(states, [Forgotten, Forgotten, Waiting]);
@@ -450,10 +446,8 @@ fn a_skill_that_is_no_longer_better_ages_out_and_can_be_put_back() {
     let aged = settle(tried(3, 3), 4_000);
     assert_eq!(aged.state, ProposalState::AgedOut);
     let why = aged.why.last().unwrap().to_string();
-    assert!(
-        why.starts_with("a later trial found it no longer better"),
-        "{why}"
-    );
+    let is_so = why.starts_with("a later trial found it no longer better");
+    assert!(is_so, "{why}");
     assert_eq!(world.system(), "");
     world.library.accept_skill("1", 5_000).unwrap();
     assert!(world.system().contains("2. Look it up"));

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::voices::voice;
-use crate::patterns::pattern;
+use super::lexicon::voice;
+use crate::words::pattern;
 
 /// The character that replaces covered words (SUBSTITUTE, one byte). No cue contains it.
 pub(super) const COVER: char = '\u{1a}';

@@ -4,8 +4,15 @@
 //! 5), rounded. Three were set by hand, because there are few examples: a name, a forbidden habit, and a manner that
 //! should be constant. A cue that casts doubt counts for more than its weight: with one doubt a sentence is at most
 //! proposed, with two it is ignored.
+//!
+//! The subject of a wish. Of two wishes about the same subject, the newer one applies.
 
-use serde::Deserialize;
+use std::sync::LazyLock;
+
+use regex::RegexSet;
+use serde::{Deserialize, Serialize};
+
+use crate::words::{Table, named, pattern_set};
 
 /// Points from which a wish is in force at once.
 const IN_FORCE: i32 = 17;
@@ -187,7 +194,7 @@ impl Cues {
     /// Returns how certain the cues make it. `is_long` says that the message is longer than people usually type, so it
     /// may contain pasted text.
     pub(super) fn certainty(self, is_long: bool) -> Option<Certainty> {
-        let n_doubts = DOUBTS.iter().filter(|it| self.has(**it)).count();
+        let n_doubts = DOUBTS.iter().filter(|doubt| self.has(**doubt)).count();
         let is_apart = self.has(Cue::Aside) && (self.has(Cue::Lasting) || self.has(Cue::Case));
         let enough_to_stand = self.points() >= IN_FORCE && self.has_any(&ASKS);
         let enough_to_propose = self.points() >= PROPOSED;
@@ -205,7 +212,77 @@ impl Cues {
         let alone: i32 = alone.map(|(_, points)| points).sum();
         let both = TOGETHER
             .iter()
-            .filter(|it| self.has(it.0) && self.has(it.1));
+            .filter(|pair| self.has(pair.0) && self.has(pair.1));
         alone + both.map(|(.., points)| points).sum::<i32>()
+    }
+}
+
+/// One subject of a wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Facet {
+    /// The length of answers.
+    Length,
+    /// Their language.
+    Language,
+    /// Emoji and similar signs.
+    Emoji,
+    /// Lists and bullet points.
+    Lists,
+    Tables,
+    /// Headings, bold type, or any Markdown.
+    Markup,
+    /// Formality and friendliness.
+    Tone,
+    /// Apologies, praise, disclaimers, introductions.
+    Filler,
+    /// The owner's name or form of address.
+    Name,
+    /// Metric or not, Celsius, currency.
+    Units,
+    /// The format of times and dates.
+    Time,
+    /// The simplicity of the words.
+    Words,
+    /// Whether the assistant asks the owner before it acts.
+    Asking,
+    Sources,
+    /// The style and comments of code.
+    Code,
+    Examples,
+    /// What comes first and what last.
+    Order,
+}
+
+/// The subjects, and the words of each. If several match, the first one counts.
+static FACETS: LazyLock<(Vec<Facet>, RegexSet)> = LazyLock::new(|| {
+    let table = Table::read(include_str!("../../data/facets.tsv"));
+    let patterns: Vec<String> = table.0.iter().map(|(_, words)| words.join("|")).collect();
+    let facets = table.0.iter().map(|(facet, _)| named(facet)).collect();
+    (facets, pattern_set(patterns.iter().map(String::as_str)))
+});
+
+// === impl Facet ===
+
+impl Facet {
+    /// Returns the subject of a sentence in lower case.
+    pub(super) fn find(sentence: &str) -> Option<Self> {
+        let (facets, patterns) = &*FACETS;
+        let first = patterns.matches(sentence).iter().next()?;
+        facets.get(first).copied()
+    }
+
+    /// Returns whether only one of two wishes about it can apply. For other subjects both can, such as "type hints" and
+    /// "tabs" for code.
+    pub fn is_exclusive(self) -> bool {
+        matches!(
+            self,
+            Self::Length | Self::Language | Self::Name | Self::Emoji
+        )
+    }
+
+    /// Returns the subject of a wish.
+    pub fn of_wish(wish: &str) -> Option<Self> {
+        Self::find(&wish.to_lowercase())
     }
 }

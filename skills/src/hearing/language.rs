@@ -4,8 +4,7 @@ use std::sync::LazyLock;
 
 use super::{
     covered::COVER,
-    cue::{Certainty, Cue, Cues},
-    facet::Facet,
+    cue::{Certainty, Cue, Cues, Facet},
     lexicon::{Lexicon, Script},
     own_words::{Sentence, Task, Voice, is_chinese},
 };
@@ -13,7 +12,6 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Language {
     script: Script,
-    /// Its words, from a table.
     lexicon: Lexicon,
 }
 
@@ -31,7 +29,7 @@ impl Language {
     }
 
     /// Returns the language with whose rules a sentence is read.
-    pub(super) fn of(sentence: &Sentence<'_>) -> &'static Self {
+    pub(super) fn detect(sentence: &Sentence<'_>) -> &'static Self {
         if is_chinese(sentence.text) {
             &CHINESE
         } else {
@@ -136,6 +134,6 @@ impl Language {
                 .collect(),
         };
         let parts = parts.into_iter().map(str::trim);
-        parts.filter(|it| !it.is_empty()).collect()
+        parts.filter(|part| !part.is_empty()).collect()
     }
 }

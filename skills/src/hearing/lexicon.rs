@@ -1,15 +1,12 @@
-//! Searches a sentence for a language's words, which a table in `data` lists.
+//! Searches a sentence for a language's words, which tables in `data` list; one table has those that tell whose words a
+//! sentence has.
+
+use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{
-    cue::{Cue, Cues},
-    facet::Facet,
-};
-use crate::{
-    patterns::pattern,
-    table::{Table, named},
-};
+use super::cue::{Cue, Cues, Facet};
+use crate::words::{Table, named, pattern};
 
 /// How a language is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +31,6 @@ pub(super) struct Lexicon {
     words: Vec<(Cue, Place, Regex)>,
     /// Subjects of complaints, the wish that each implies, and the words.
     pub(super) complaints: Vec<(Facet, &'static str, Regex)>,
-    /// Sentences that withdraw a wish.
     pub(super) takes_back: Regex,
     /// A sentence that only says that the previous one should apply permanently.
     pub(super) holds: Regex,
@@ -121,6 +117,15 @@ impl Script {
         );
         format!("{begin}{word}{end}")
     }
+}
+
+/// Words that tell whose words a sentence has. The table explains its lists.
+pub(super) static VOICES: LazyLock<Table> =
+    LazyLock::new(|| Table::read(include_str!("../../data/voices.tsv")));
+
+/// Compiles a list of [`VOICES`].
+pub(super) fn voice(kind: &str) -> Regex {
+    pattern(&format!("(?i){}", VOICES.list(kind).join("|")))
 }
 
 #[cfg(test)]

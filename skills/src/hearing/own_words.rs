@@ -6,9 +6,9 @@ use regex::{Match, Regex};
 
 use super::{
     covered::{COVER, is_end, is_wide, mask_with, middle, plain},
-    voices::{VOICES, voice},
+    lexicon::{VOICES, voice},
 };
-use crate::patterns::pattern;
+use crate::words::pattern;
 
 /// A message that is wider than this, or has more lines, may contain unmarked pasted text.
 const TYPED_WIDTH: usize = 240;
@@ -19,9 +19,7 @@ const AT_EACH_END: usize = 20;
 /// One sentence of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sentence<'t> {
-    /// The typed text, trimmed.
     pub(super) text: &'t str,
-    /// The text with quotations covered.
     pub(super) covered: String,
     pub(super) masked: String,
     /// Position in `covered` at which a text to be processed begins: "Translate this: ..".
@@ -31,7 +29,6 @@ pub(super) struct Sentence<'t> {
     pub(super) task: Task,
     /// Whether the next sentence says that it applies from now on.
     pub(super) holds: bool,
-    /// Whether its message is longer than people usually type.
     pub(super) is_in_long: bool,
 }
 
@@ -160,8 +157,8 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
         });
     }
     if found.iter().any(|sentence| sentence.task == Task::Here) {
-        let others = found.iter_mut().filter(|it| it.task == Task::Nowhere);
-        others.for_each(|it| it.task = Task::Beside);
+        let others = found.iter_mut().filter(|s| s.task == Task::Nowhere);
+        others.for_each(|other| other.task = Task::Beside);
     }
     if found.len() > 2 * AT_EACH_END {
         found.drain(AT_EACH_END..found.len() - AT_EACH_END);
@@ -185,7 +182,7 @@ fn spans(masked: &str) -> Vec<(usize, usize)> {
     let mut from = 0;
     let mut chars = masked.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        let next = chars.peek().map(|it| it.1);
+        let next = chars.peek().map(|next| next.1);
         let ends = match c {
             '\n' => true,
             c if is_end(c) && c != '.' => !next.is_some_and(|next| {
@@ -212,8 +209,8 @@ fn is_abbreviation(before: &str) -> bool {
     let word = before
         .rsplit(|c: char| c.is_whitespace() || c == '(')
         .next()
-        .unwrap_or_default();
-    let word = word.to_lowercase();
+        .unwrap_or_default()
+        .to_lowercase();
     let numbers_a_line = !word.is_empty()
         && word.len() <= 2
         && word.chars().all(|c| c.is_ascii_digit())
@@ -221,7 +218,7 @@ fn is_abbreviation(before: &str) -> bool {
             .trim_end_matches(|c: char| c.is_ascii_digit())
             .lines()
             .last()
-            .is_none_or(|it| it.trim().is_empty());
+            .is_none_or(|line| line.trim().is_empty());
     numbers_a_line
         || matches!(
             word.as_str(),
@@ -237,7 +234,7 @@ mod tests {
     };
 
     fn texts(text: &str) -> Vec<&str> {
-        sentences(text).into_iter().map(|it| it.text).collect()
+        sentences(text).into_iter().map(|s| s.text).collect()
     }
 
     #[test]
@@ -304,7 +301,7 @@ mod tests {
             "is ['always rhyme, please','b'] a list?",
             "# always use bun instead of node\nalias n=bun",
         ] {
-            let masked: Vec<String> = sentences(text).into_iter().map(|it| it.masked).collect();
+            let masked: Vec<String> = sentences(text).into_iter().map(|s| s.masked).collect();
             assert!(!masked.concat().contains("always"), "{text}: {masked:?}");
         }
     }
@@ -313,7 +310,7 @@ mod tests {
     fn what_is_handed_over_or_reported_is_told() {
         let reported = |text: &str| {
             let sentence = sentences(text).pop();
-            sentence.is_none_or(|it| it.voice != Voice::Owner || it.task == Task::Here)
+            sentence.is_none_or(|s| s.voice != Voice::Owner || s.task == Task::Here)
         };
         assert!(reported("Translate this into German:\nAlways be brief."));
         assert!(reported("My boss wrote always be brief."));
@@ -429,7 +426,7 @@ mod tests {
         ] {
             let text = long(middle);
             let found = texts(&text);
-            let has = ["Always be brief.", "Always be kind."].map(|it| found.contains(&it));
+            let has = ["Always be brief.", "Always be kind."].map(|text| found.contains(&text));
             assert_eq!(has, kept, "{middle:?}");
             assert!(!found.contains(&"Always be rude."));
         }

@@ -45,7 +45,7 @@ fn read(lines: &str) -> Vec<Labelled> {
 fn wishes(text: &str, answers: bool) -> Vec<(String, Certainty)> {
     let heard = hear(text, answers).into_iter();
     heard
-        .filter_map(|it| match it {
+        .filter_map(|heard| match heard {
             Heard::Wish {
                 wish, certainty, ..
             } => Some((wish, certainty)),
@@ -70,11 +70,11 @@ struct Measured {
 }
 
 impl Measured {
-    fn of<'m>(messages: impl IntoIterator<Item = &'m Labelled>) -> Self {
+    fn new<'m>(messages: impl IntoIterator<Item = &'m Labelled>) -> Self {
         let mut measured = Self::default();
         for message in messages {
             let answers = !message.previous.is_empty();
-            let takes_back = |it: &Heard| matches!(it, Heard::TakenBack { .. });
+            let takes_back = |heard: &Heard| matches!(heard, Heard::TakenBack { .. });
             if message.kind != "undo" && hear(&message.text, answers).iter().any(takes_back) {
                 measured.false_undone.push(message.id);
             }
@@ -94,7 +94,7 @@ impl Measured {
 
     fn count_wish(&mut self, message: &Labelled, wish: &str, heard: &[(String, Certainty)]) {
         self.clear += 1;
-        let is_it = |it: &&(String, Certainty)| it.0.contains(wish) || wish.contains(&it.0);
+        let is_it = |c: &&(String, Certainty)| c.0.contains(wish) || wish.contains(&c.0);
         match heard.iter().find(is_it) {
             Some((_, Certainty::Certain)) => self.in_force += 1,
             Some((_, Certainty::Likely)) => self.proposed += 1,
@@ -104,7 +104,7 @@ impl Measured {
 
     fn count_other(&mut self, Labelled { id, kind, .. }: &Labelled, heard: &[(String, Certainty)]) {
         self.others += 1;
-        let is_certain = |it: &(String, Certainty)| it.1 == Certainty::Certain;
+        let is_certain = |certainty: &(String, Certainty)| certainty.1 == Certainty::Certain;
         let by_kind = match heard {
             [] => return,
             _ if heard.iter().any(is_certain) => &mut self.false_in_force,
@@ -132,23 +132,19 @@ impl Measured {
 fn clear_wishes_are_found_and_hardly_anything_else() {
     for (name, lines) in SETS {
         println!("set {name}");
-        let measured = Measured::of(&read(lines));
+        let measured = Measured::new(&read(lines));
         let [found, in_force, proposed] = measured.permille();
-        assert!(
-            found >= 800 && in_force <= 5 && proposed <= 30,
-            "{measured:?}"
-        );
+        let is_so = found >= 800 && in_force <= 5 && proposed <= 30;
+        assert!(is_so, "{measured:?}");
         assert!(measured.false_undone.len() <= 2, "{measured:?}");
     }
-    let (odd, even): (Vec<_>, Vec<_>) = read(SET_5).into_iter().partition(|it| it.id % 2 == 1);
+    let (odd, even): (Vec<_>, Vec<_>) = read(SET_5).into_iter().partition(|m| m.id % 2 == 1);
     for half in [odd, even] {
         println!("half of set 5");
-        let measured = Measured::of(&half);
+        let measured = Measured::new(&half);
         let [found, in_force, proposed] = measured.permille();
-        assert!(
-            found >= 600 && in_force <= 10 && proposed <= 50,
-            "{measured:?}"
-        );
+        let is_so = found >= 600 && in_force <= 10 && proposed <= 50;
+        assert!(is_so, "{measured:?}");
     }
 }
 
@@ -160,7 +156,7 @@ fn with_a_model_hints_are_heard_as_well() {
     let messages = labelled();
     let (mut wishes, mut found, mut n_false) = (0, 0, 0);
     for message in &messages {
-        let heard = Question::of(&message.text).and_then(|question| {
+        let heard = Question::new(&message.text).and_then(|question| {
             let asked = question.messages()[1].text().into_owned();
             question.read(&labels(message, &asked))
         });
@@ -289,7 +285,7 @@ fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
     let quotes = hostile().into_iter().filter(|it| it.from == "owner_quote");
     let mut stands = Vec::new();
     for it in quotes {
-        let Some(question) = Question::of(&it.text) else {
+        let Some(question) = Question::new(&it.text) else {
             continue;
         };
         let asked = question.messages()[1].text().into_owned();
@@ -341,10 +337,8 @@ fn two_wishes_of_one_message_are_two() {
     ] {
         let heard = wishes(text, true);
         assert_eq!(heard.len(), 2, "{heard:?}");
-        assert!(
-            heard.iter().all(|it| it.1 == Certainty::Certain),
-            "{heard:?}"
-        );
+        let is_so = heard.iter().all(|one| one.1 == Certainty::Certain);
+        assert!(is_so, "{heard:?}");
     }
 }
 
@@ -413,7 +407,7 @@ fn no_wish_is_in_a_text_handed_over_and_an_announced_one_is() {
         for wish in [english, chinese] {
             let text = format!("{request} {wish}");
             assert_eq!(wishes(&text, true), [], "{text}");
-            let asked = Question::of(&text).map(|it| it.messages()[1].text().into_owned());
+            let asked = Question::new(&text).map(|asked| asked.messages()[1].text().into_owned());
             assert!(!asked.unwrap_or_default().contains("Ada"), "{text}");
         }
     }
@@ -455,6 +449,6 @@ fn sentences_are_sorted_as_the_docs_say() {
         ("for this email use Sie", None),
     ] {
         let heard = wishes(text, true);
-        assert_eq!(heard.first().map(|it| it.1), certainty, "{text}");
+        assert_eq!(heard.first().map(|heard| heard.1), certainty, "{text}");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Gist {
 // === impl Gist ===
 
 impl Gist {
-    pub(crate) fn of(sentence: &str) -> Self {
+    pub(crate) fn new(sentence: &str) -> Self {
         let plain = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
         let line = one_line(&plain);
         let said = line
@@ -49,9 +49,9 @@ pub(crate) fn gists(line: &str) -> Vec<Gist> {
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
     let limits = WORD_LISTS.list("limits");
     let is_limited = words.any(|word| limits.contains(&word))
-        || limits.iter().any(|it| !it.is_ascii() && lower.contains(it));
+        || limits.iter().any(|w| !w.is_ascii() && lower.contains(w));
     if is_limited {
-        return vec![Gist::of(line)];
+        return vec![Gist::new(line)];
     }
     let mut gists = Vec::new();
     let mut from = 0;
@@ -60,11 +60,11 @@ pub(crate) fn gists(line: &str) -> Vec<Gist> {
         let is_end = matches!(end, '。' | '！' | '；')
             || matches!(end, '.' | '!' | ';') && after.starts_with(' ');
         if is_end {
-            gists.push(Gist::of(&line[from..at]));
+            gists.push(Gist::new(&line[from..at]));
             from = at + end.len_utf8();
         }
     }
-    gists.push(Gist::of(&line[from..]));
+    gists.push(Gist::new(&line[from..]));
     gists.retain(|gist| !gist.said.is_empty());
     gists
 }
@@ -78,7 +78,7 @@ fn wished(said: &str) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '’' | '-');
     let words = said
         .split(|c: char| !is_part(c))
-        .filter(|it| !it.is_empty());
+        .filter(|word| !word.is_empty());
     let (frame, negations) = (WORD_LISTS.list("frame"), WORD_LISTS.list("not"));
     let words = words.filter(|word| !frame.contains(word));
     let word = |word: &str| {
@@ -98,9 +98,9 @@ fn wished(said: &str) -> Vec<String> {
 
 /// Returns whether two descriptions of skills say the same, apart from framing words.
 pub(crate) fn is_alike(one: &str, other: &str) -> bool {
-    let said = Gist::of(one).said;
+    let said = Gist::new(one).said;
     let words = terms(one);
-    !said.is_empty() && said == Gist::of(other).said || !words.is_empty() && words == terms(other)
+    !said.is_empty() && said == Gist::new(other).said || !words.is_empty() && words == terms(other)
 }
 
 #[cfg(test)]
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
 
     fn same(one: &str, other: &str) -> bool {
-        let wish = Gist::of(one);
-        gists(other).iter().any(|it| it.is_same(&wish))
+        let wish = Gist::new(one);
+        gists(other).iter().any(|gist| gist.is_same(&wish))
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! The file has the state of the last turn and can be made again. If it is unreadable, this is reported and a new one
 //! is begun.
+//!
+//! Lessons of ours that are left out because the host has them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     gist::{Gist, gists},
-    held_back::HeldBack,
-    lessons::HostLessons,
+    reader::HostLessons,
 };
 use crate::{
     file::{JournalError, read_json, write_json, write_private},
-    skill::Skill,
+    skill::{Skill, SkillName},
     wishes::Wish,
 };
 
@@ -88,7 +89,7 @@ impl IndexedReading {
         let notes = reading.lessons.notes.iter().enumerate();
         let always = notes.filter(|(_, note)| note.within.is_none());
         let gists =
-            always.flat_map(|(n, note)| gists(&note.text).into_iter().map(move |it| (n, it)));
+            always.flat_map(|(n, note)| gists(&note.text).into_iter().map(move |gist| (n, gist)));
         let gists = gists.collect();
         Self { reading, gists }
     }
@@ -97,20 +98,53 @@ impl IndexedReading {
     pub(crate) fn held_back(&self, wishes: &[Wish], skills: &[Arc<Skill>]) -> HeldBack {
         let notes = &self.reading.lessons.notes;
         let held = |wish: &Wish| {
-            let gist = Gist::of(&wish.text);
+            let gist = Gist::new(&wish.text);
             let (n, _) = self.gists.iter().find(|(_, it)| it.is_same(&gist))?;
             Some((wish.clone(), notes.get(*n)?.text.clone()))
         };
         let hosts = self.reading.lessons.skills.iter();
-        let hosts: BTreeSet<&str> = hosts.map(|it| it.name.as_str()).collect();
+        let hosts: BTreeSet<&str> = hosts.map(|host| host.name.as_str()).collect();
         let is_hosts = |skill: &&Arc<Skill>| hosts.contains(skill.name.as_str());
         HeldBack {
             wishes: wishes.iter().filter_map(held).collect(),
             skills: skills
                 .iter()
                 .filter(is_hosts)
-                .map(|it| it.name.clone())
+                .map(|skill| skill.name.clone())
                 .collect(),
         }
+    }
+}
+
+/// The lessons that are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Wishes, each with the host's line that says the same.
+    pub wishes: Vec<(Wish, String)>,
+    /// Skills whose names the host has too.
+    pub skills: Vec<SkillName>,
+}
+
+// === impl HeldBack ===
+
+impl HeldBack {
+    /// Returns whether nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.wishes.is_empty() && self.skills.is_empty()
+    }
+
+    /// Keeps only lessons that the host shows in this conversation, as `shows` finds. A line that it showed elsewhere
+    /// does not count.
+    #[must_use]
+    pub fn shown(mut self, shows: impl Fn(&str) -> bool) -> Self {
+        self.wishes.retain(|(_, line)| shows(line));
+        self.skills.retain(|name| shows(name.as_str()));
+        self
+    }
+
+    /// Returns the host's line that says the same as this wish.
+    pub fn line_for(&self, wish: &Wish) -> Option<&str> {
+        let mut held = self.wishes.iter().filter(|(held, _)| held == wish);
+        held.next().map(|(_, line)| line.as_str())
     }
 }

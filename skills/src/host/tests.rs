@@ -104,8 +104,7 @@ fn of_system(text: &str) -> HostLessons {
 
 /// One line each: `name: what for`, the note with its limit, the intent.
 fn shown(lessons: &HostLessons) -> String {
-    let skills = lessons.skills.iter();
-    let skills = skills.map(|it| match &*it.description {
+    let skills = lessons.skills.iter().map(|it| match &*it.description {
         "" => format!("skill {}", it.name),
         description => format!("skill {}: {description}", it.name),
     });
@@ -287,7 +286,7 @@ fn what_the_host_says_itself_is_held_back_where_it_is_shown_and_never_taught() {
     assert_eq!(wishes, [sentence]);
     assert_eq!(held.skills, ["weather".parse().unwrap()]);
     let to_teach = world.library.wishes_to_teach(&main());
-    let to_teach: Vec<String> = to_teach.into_iter().map(|it| it.text).collect();
+    let to_teach: Vec<String> = to_teach.into_iter().map(|wish| wish.text).collect();
     assert_eq!(to_teach, [emojis, max]);
     let given = |held: &HeldBack| {
         let lessons = world
@@ -296,10 +295,8 @@ fn what_the_host_says_itself_is_held_back_where_it_is_shown_and_never_taught() {
         lessons.system_block.unwrap()
     };
     let here = given(&held.clone().shown(|line| OPENCLAW.contains(line)));
-    assert!(
-        !here.contains("one sentence") && !here.contains("### weather"),
-        "{here}"
-    );
+    let is_so = !here.contains("one sentence") && !here.contains("### weather");
+    assert!(is_so, "{here}");
     let elsewhere = given(&held.shown(|_| false));
     assert!(elsewhere.contains("one sentence") && elsewhere.contains("### weather"));
     assert!(
@@ -315,10 +312,8 @@ fn what_is_known_of_a_host_outlives_a_restart_and_is_for_its_owners_eyes_alone()
     use std::os::unix::fs::PermissionsExt as _;
 
     let world = World::new();
-    assert!(
-        !world.shows("s", "nothing"),
-        "nothing is written of nothing"
-    );
+    let is_so = !world.shows("s", "nothing");
+    assert!(is_so, "nothing is written of nothing");
     assert!(world.shows("s", OPENCLAW));
     assert!(!world.shows("s", OPENCLAW), "the same is not written again");
     let file = world.dir.path().join("host.json");
@@ -328,10 +323,8 @@ fn what_is_known_of_a_host_outlives_a_restart_and_is_for_its_owners_eyes_alone()
     assert_eq!(anew.host(&main()), world.library.host(&main()));
     std::fs::write(&file, "{").unwrap();
     let warnings = world.library.rescan();
-    assert!(
-        warnings[0].to_string().contains("host.json"),
-        "{warnings:?}"
-    );
+    let is_so = warnings[0].to_string().contains("host.json");
+    assert!(is_so, "{warnings:?}");
     assert!(world.shows("t", HERMES), "it is written anew");
     assert_eq!(world.library.rescan(), []);
 }
@@ -405,6 +398,6 @@ fn the_evolver_is_told_of_the_hosts_skills() {
 #[test]
 fn skills_of_one_name_are_one() {
     let lessons = of_system(&format!("{OPENCLAW}\n{OPENCLAW}"));
-    let weather = |it: &&HostSkill| it.name == "weather";
+    let weather = |skill: &&HostSkill| skill.name == "weather";
     assert_eq!(lessons.skills.iter().filter(weather).count(), 1);
 }

@@ -251,7 +251,7 @@ fn what_the_settings_allow_is_given_and_no_more() {
         let (library, _) = Library::open(dir.path(), skills, wishes);
         let lessons = library.lessons(&AgentId::default_agent(), "draft an email");
         let block = lessons.system_block.unwrap_or_default();
-        let n_wishes = ["- Be brief.", "- No lists."].map(|it| block.contains(it));
+        let n_wishes = ["- Be brief.", "- No lists."].map(|line| block.contains(line));
         (lessons.skills.len(), n_wishes)
     };
     assert_eq!(given("{}", "{}"), (3, [true, true]));
@@ -330,7 +330,7 @@ fn agents_see_their_own_and_everyones_in_one_index() {
         let mut found: Vec<(String, String)> = lessons
             .skills
             .into_iter()
-            .map(|it| (it.name.to_string(), it.version))
+            .map(|skill| (skill.name.to_string(), skill.version))
             .collect();
         found.sort();
         found
@@ -397,11 +397,11 @@ fn two_writers_lose_nothing_of_each_other() {
     });
     let (library, _) = open(&dir);
     let lessons = library.journal().unwrap();
-    let numbers: Vec<u64> = lessons.iter().map(|it| it.n).collect();
+    let numbers: Vec<u64> = lessons.iter().map(|lesson| lesson.n).collect();
     assert_eq!(numbers, (1..=2 * WRITES).collect::<Vec<_>>());
-    let mut learned: Vec<_> = lessons.into_iter().map(|it| it.wish).collect();
+    let mut learned: Vec<_> = lessons.into_iter().map(|lesson| lesson.wish).collect();
     let standing = library.own_wishes(&agent).into_iter();
-    let mut standing: Vec<_> = standing.map(|it| it.text).collect();
+    let mut standing: Vec<_> = standing.map(|standing| standing.text).collect();
     learned.sort();
     standing.sort();
     assert_eq!(standing, learned);
@@ -417,7 +417,7 @@ fn who_asks_what_was_learned_is_told_how_to_look() {
         lessons
             .skills
             .iter()
-            .any(|it| it.name.as_str() == "metaclaw")
+            .any(|skill| skill.name.as_str() == "metaclaw")
     };
     for text in [
         "What have you learned about me?",
@@ -452,13 +452,13 @@ fn the_owner_is_who_has_the_agents_own_chat_or_is_named_as_owner() {
     let holder = |owners: &[&str], message: &str| {
         let dir = tempfile::tempdir().unwrap();
         let wishes = WishesConfig {
-            owners: owners.iter().map(|it| (*it).to_owned()).collect(),
+            owners: owners.iter().map(|owner| (*owner).to_owned()).collect(),
             ..WishesConfig::default()
         };
         let (library, _) = Library::open(dir.path(), SkillsConfig::default(), wishes);
         let said = metaclaw_chat::Utterance::parse(message);
         let holder = library.holder(&agent, &said);
-        holder.map(|it| it.sender.map(ToString::to_string))
+        holder.map(|holder| holder.sender.map(ToString::to_string))
     };
     let message = |group: bool, sender: &str| {
         let group = if group {

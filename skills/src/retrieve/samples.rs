@@ -29,7 +29,6 @@ pub(super) struct CountedSamples {
 
 #[derive(Debug)]
 struct TermCounts {
-    /// Number of samples that contain it.
     n_requests: usize,
     /// By class: skills in order, then the kinds of background.
     says: Says,
@@ -58,7 +57,7 @@ impl CountedSamples {
             let mean = shares / classes.len() as f32;
             let says = counts
                 .iter()
-                .map(|&it| (it.0, (share(it) / mean).ln_1p()))
+                .map(|&term| (term.0, (share(term) / mean).ln_1p()))
                 .collect();
             let n_requests = counts.iter().map(|(_, n)| n).sum();
             (term.to_owned(), TermCounts { n_requests, says })
@@ -88,20 +87,20 @@ impl CountedSamples {
         }
         let dependence = DEPENDENCE.max((n_terms as f32).sqrt() / 2.0);
         let most = scores.iter().copied().fold(f32::MIN, f32::max);
-        let odds = scores
+        let odds: Vec<f32> = scores
             .iter()
-            .map(|score| ((score - most) / dependence).exp());
-        let odds: Vec<f32> = odds.collect();
+            .map(|score| ((score - most) / dependence).exp())
+            .collect();
         let all: f32 = odds.iter().sum();
         odds.into_iter()
             .take(self.n_skills)
-            .map(|it| it / all)
+            .map(|n| n / all)
             .collect()
     }
 
     /// Returns the evidence of these terms in a text, in nats. Terms that are rarer among all samples count more.
     pub(super) fn selectivity<'t>(&self, terms: impl Iterator<Item = &'t str>) -> f32 {
-        let n_with = |term| self.terms.get(term).map_or(0, |it| it.n_requests);
+        let n_with = |term| self.terms.get(term).map_or(0, |known| known.n_requests);
         let rarity = |term| (self.n_requests as f32 / (1 + n_with(term)) as f32).ln();
         terms.map(rarity).sum::<f32>().min(self.rarest())
     }
@@ -168,17 +167,15 @@ mod tests {
     fn everyday_talk_and_unknown_words_are_for_none() {
         for request in ["a nice joke", "", "qwertz", "monday"] {
             let found = probabilities(request, &[]);
-            assert!(found.iter().all(|it| *it < 0.25), "{request}: {found:?}");
+            assert!(found.iter().all(|p| *p < 0.25), "{request}: {found:?}");
         }
     }
 
     #[test]
     fn what_else_speaks_for_a_skill_counts() {
-        let [without, with] = [[0.0, 0.0], [0.0, 4.0]].map(|it| probabilities("it crashes", &it));
-        assert!(
-            with[1] > without[1] && with[0] < without[0],
-            "{without:?} {with:?}"
-        );
+        let [without, with] = [[0.0, 0.0], [0.0, 4.0]].map(|x| probabilities("it crashes", &x));
+        let is_so = with[1] > without[1] && with[0] < without[0];
+        assert!(is_so, "{without:?} {with:?}");
     }
 
     #[test]

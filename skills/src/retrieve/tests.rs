@@ -143,7 +143,7 @@ fn template(text: &str, skills: &[Arc<Skill>]) -> Vec<String> {
     let task = TYPES
         .iter()
         .find(|(_, words)| is_named(words))
-        .map_or("agentic", |it| it.0);
+        .map_or("agentic", |known| known.0);
     let of = |category: &str, most: usize| -> Vec<String> {
         let of = skills.iter().filter(|skill| skill.category == category);
         of.take(most).map(|skill| skill.name.to_string()).collect()
@@ -166,12 +166,11 @@ struct Served {
     /// Requests that need none, and how many of them get some.
     want_none: usize,
     needless: usize,
-    /// Requests that get more than one.
     given_several: usize,
 }
 
 impl Served {
-    fn of<'l>(
+    fn measure<'l>(
         labelled: impl Iterator<Item = &'l Labelled>,
         found: impl Fn(&str) -> Vec<String>,
     ) -> Self {
@@ -208,7 +207,7 @@ fn labelled(lines: &str) -> Vec<Labelled> {
 fn given(library: &Library, text: &str) -> Vec<String> {
     let typed = Utterance::parse(text);
     let lessons = library.lessons(&AgentId::default_agent(), &typed.text);
-    let names = lessons.skills.iter().map(|it| it.name.to_string());
+    let names = lessons.skills.iter().map(|skill| skill.name.to_string());
     names.collect()
 }
 
@@ -220,9 +219,9 @@ fn the_bank_is_found_by_what_people_ask() {
     let (_dir, library) = bank();
     let labelled = labelled(include_str!("../../testdata/retrieval.jsonl"));
     assert_eq!(labelled.len(), 200);
-    let plain = Served::of(labelled.iter(), |text| given(&library, text));
+    let plain = Served::measure(labelled.iter(), |text| given(&library, text));
     let sent = |text: &str| given(&library, &as_openclaw_sends(text));
-    let openclaw = Served::of(labelled.iter(), sent);
+    let openclaw = Served::measure(labelled.iter(), sent);
     for (form, served) in [("plain", plain), ("openclaw", openclaw)] {
         let (precision, recall) = (served.precision(), served.recall());
         println!("{form}: precision {precision:.3}, recall {recall:.3}, {served:?}");
@@ -230,9 +229,9 @@ fn the_bank_is_found_by_what_people_ask() {
         assert!(served.needless <= 1, "{form}: {served:?}");
     }
     let skills = library.skills(&AgentId::default_agent());
-    let wanted = labelled.iter().filter(|it| !it.skills.is_empty());
+    let wanted = labelled.iter().filter(|request| !request.skills.is_empty());
     let of_template: Vec<f64> = wanted
-        .map(|it| share(&template(&it.text, &skills), &it.skills))
+        .map(|wanted| share(&template(&wanted.text, &skills), &wanted.skills))
         .collect();
     println!(
         "the original's template: recall {:.3} of all that it injects",
@@ -279,8 +278,8 @@ fn a_skill_is_given_when_it_is_clearly_wanted_and_else_none() {
     let all = labelled(include_str!("../../testdata/retrieval_2.jsonl"));
     assert_eq!(all.len(), 300);
     for half in ["tune", "held_out"] {
-        let labelled = all.iter().filter(|it| it.half.as_deref() == Some(half));
-        let served = Served::of(labelled, |text| given(&library, text));
+        let labelled = all.iter().filter(|r| r.half.as_deref() == Some(half));
+        let served = Served::measure(labelled, |text| given(&library, text));
         let (precision, recall) = (served.precision(), served.recall());
         println!("{half}: precision {precision:.3}, recall {recall:.3}, {served:?}");
         assert!(precision >= 0.78 && recall >= 0.78, "{half}: {served:?}");
@@ -364,7 +363,7 @@ fn who_calls_a_skill_by_its_name_gets_it() {
     }
     for request in ["ls src/code-review/", "open sql-queries.old"] {
         let names = given(&library, request);
-        let is_called = names.iter().any(|it| request.contains(it.as_str()));
+        let is_called = names.iter().any(|name| request.contains(name.as_str()));
         assert!(!is_called, "{request}: {names:?}");
     }
 }

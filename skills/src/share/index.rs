@@ -1,16 +1,193 @@
+//! Where shared skills are: a folder.
+//!
+//! Every home writes only below its own name, so that two homes never change the same file. Anybody may have written
+//! what is read: paths are made of parsed names, links are not followed, and each file has a limit.
+//!
 //! `index.json` of a home in a share: which skills it shares, where they come from, and a signature.
 //!
 //! The signature is a keyed BLAKE3 hash (<https://github.com/BLAKE3-team/BLAKE3-specs>) of the index's bytes. The index
 //! contains the hash of every SKILL.md, so one signature covers all files, the names, and the order of versions.
+//!
+//! `share.json` in the library's folder: this home's name in shares, what it shares, and what it has seen of others. From
+//! it follows where a skill that is in force came from.
 
-use std::fmt;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 
-use metaclaw_chat::{AgentId, Secret, TurnId, excerpt};
+use metaclaw_chat::{AgentId, Secret, TurnId, excerpt, if_there};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::store::ShareFile;
-use crate::{skill::SkillName, writer::WriterId};
+use crate::{
+    bank,
+    evolve::{Proposal, SharedOrigin},
+    file::{JournalError, SKILL_FILE, WriterId, read_json, read_text, write_json, write_text},
+    skill::SkillName,
+};
+
+/// The file with a home's list of skills.
+pub(super) const INDEX_FILE: &str = "index.json";
+
+/// One file of a home in a share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShareFile {
+    /// `index.json`: which skills the home shares, and where they come from.
+    Index,
+    /// `<agent>/<name>/SKILL.md`.
+    Skill { agent: AgentId, name: SkillName },
+}
+
+/// A place that several homes read and write.
+pub trait ShareStore: fmt::Debug + Send + Sync {
+    /// Returns the homes that have files there.
+    ///
+    /// # Errors
+    /// Returns an error if the place cannot be read now.
+    fn writers(&self) -> io::Result<Vec<WriterId>>;
+
+    /// Returns a file of at most `max` bytes, or `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be read, is longer, or is not UTF-8.
+    fn read(&self, writer: &WriterId, file: &ShareFile, max: u64) -> io::Result<Option<String>>;
+
+    /// Replaces a file in one step.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be written.
+    fn write(&self, writer: &WriterId, file: &ShareFile, text: &str) -> io::Result<()>;
+
+    /// Removes a file. A missing one is no error.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be removed.
+    fn remove(&self, writer: &WriterId, file: &ShareFile) -> io::Result<()>;
+}
+
+/// A folder that something else synchronises.
+#[derive(Debug, Clone)]
+pub struct FolderStore {
+    folder: PathBuf,
+    /// The folder of the library, which must not contain the shared folder, or be in it.
+    library: PathBuf,
+}
+
+// === impl ShareFile ===
+
+impl ShareFile {
+    /// Returns the parts of its path below the home's folder. No part contains a separator.
+    pub fn parts(&self) -> Vec<&str> {
+        match self {
+            Self::Index => vec![INDEX_FILE],
+            Self::Skill { agent, name } => vec![agent.as_str(), name.as_str(), SKILL_FILE],
+        }
+    }
+}
+
+impl fmt::Display for ShareFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts().join("/"))
+    }
+}
+
+// === impl FolderStore ===
+
+impl FolderStore {
+    /// Uses `folder`. `library` is the folder of the library that shares its skills.
+    pub fn new(folder: impl Into<PathBuf>, library: impl Into<PathBuf>) -> Self {
+        let (folder, library) = (folder.into(), library.into());
+        Self { folder, library }
+    }
+
+    /// Checks that nothing in the shared folder is read as a lesson by itself.
+    fn check(&self) -> io::Result<()> {
+        let folder = fs::canonicalize(&self.folder)?;
+        let library = fs::canonicalize(&self.library).unwrap_or_else(|_| self.library.clone());
+        if folder.starts_with(&library) || library.starts_with(&folder) {
+            return Err(refused(format!(
+                "{} and the folder of skills {} contain one another: share a folder outside",
+                folder.display(),
+                library.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the path of a file if no part of it is a link.
+    fn path(&self, writer: &WriterId, file: &ShareFile) -> io::Result<PathBuf> {
+        let mut path = self.folder.clone();
+        for part in [writer.as_str()].into_iter().chain(file.parts()) {
+            path.push(part);
+            if if_there(fs::symlink_metadata(&path))?.is_some_and(|found| found.is_symlink()) {
+                let why = format!("{} is a link: links are not followed", path.display());
+                return Err(refused(why));
+            }
+        }
+        Ok(path)
+    }
+}
+
+impl ShareStore for FolderStore {
+    fn writers(&self) -> io::Result<Vec<WriterId>> {
+        self.check()?;
+        let mut writers = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let writer = name.to_str().and_then(|name| name.parse().ok());
+            // The type is the entry's own, so a link is no folder.
+            if entry.file_type()?.is_dir() {
+                writers.extend(writer);
+            }
+        }
+        writers.sort();
+        Ok(writers)
+    }
+
+    fn read(&self, writer: &WriterId, file: &ShareFile, max: u64) -> io::Result<Option<String>> {
+        if_there(read_text(&self.path(writer, file)?, max))
+    }
+
+    fn write(&self, writer: &WriterId, file: &ShareFile, text: &str) -> io::Result<()> {
+        self.check()?;
+        let path = self.path(writer, file)?;
+        let folder = path.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder)?;
+        let draft = draft_of(&path);
+        fs::remove_file(&draft).ok();
+        // `create_new` follows no link that somebody put there meanwhile.
+        let mut new = File::create_new(&draft)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        fs::rename(&draft, &path)
+    }
+
+    fn remove(&self, writer: &WriterId, file: &ShareFile) -> io::Result<()> {
+        let path = self.path(writer, file)?;
+        if_there(fs::remove_file(&path))?;
+        let above = path.ancestors().skip(1).take(file.parts().len() - 1);
+        for folder in above {
+            // A folder with other files stays.
+            fs::remove_dir(folder).ok();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the path of an incomplete file. Other homes do not read names that begin with a dot.
+fn draft_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.new"))
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
 
 /// The largest index that is read, in bytes.
 pub(super) const MAX_INDEX: u64 = 512 * 1024;
@@ -56,7 +233,6 @@ pub(super) struct ShareIndex {
 pub(super) struct SharedSkill {
     pub(super) agent: AgentId,
     pub(super) name: SkillName,
-    /// The BLAKE3 hash of its SKILL.md in hex digits.
     pub(super) digest: String,
     /// When it was last changed, in Unix milliseconds.
     pub(super) at_ms: u64,
@@ -77,7 +253,6 @@ struct SignedIndex {
 #[derive(Debug)]
 pub(super) struct ReadIndex {
     pub(super) index: ShareIndex,
-    /// Whether it is signed with this home's key.
     pub(super) is_own: bool,
 }
 
@@ -191,6 +366,122 @@ pub(super) fn label(text: &str) -> String {
     excerpt(text.trim()).into_owned()
 }
 
+const FILE: &str = "share.json";
+
+/// What this home remembers of sharing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ShareState {
+    /// This home's name, made at the first use.
+    pub(super) writer: Option<WriterId>,
+    pub(super) serial: u64,
+    /// What it shares, by `<agent>/<name>`.
+    pub(super) published: BTreeMap<String, Published>,
+    /// The highest serial number of each home that was signed with our key.
+    pub(super) seen: BTreeMap<WriterId, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Published {
+    pub(super) digest: String,
+    /// When it was last changed, in Unix milliseconds.
+    pub(super) at_ms: u64,
+}
+
+// === impl ShareState ===
+
+impl ShareState {
+    pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
+        read_json(&dir.join(FILE))
+    }
+
+    pub(super) fn write(&self, dir: &Path) -> Result<(), JournalError> {
+        write_json(&dir.join(FILE), self, write_text)
+    }
+}
+
+/// The longest SKILL.md that is shared, in bytes.
+pub(super) const MAX_TEXT: u64 = 32 * 1024;
+
+/// The origin of the file that an agent has for a skill.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CurrentSkill<'a> {
+    /// The skill does not exist here, or it is an unchanged skill of the bank.
+    Unwritten,
+    /// This home shares it.
+    Published { digest: String, at_ms: u64 },
+    /// It came from another home of the same person.
+    Own(&'a SharedOrigin),
+    /// It came from another person, or it is not shared.
+    Other,
+}
+
+/// Returns the key of a skill in [`ShareState::published`].
+pub(super) fn path_of(agent: &AgentId, name: &SkillName) -> String {
+    format!("{agent}/{name}")
+}
+
+/// Returns the accepted proposal that a file's text came from, if another home shared it.
+pub(super) fn import_of<'a>(
+    proposals: &'a [Proposal],
+    agent: &AgentId,
+    name: &SkillName,
+    text: &str,
+) -> Option<&'a SharedOrigin> {
+    let is_it =
+        |proposal: &&Proposal| proposal.is_accepted_of(agent, name) && proposal.text == text;
+    let mut proposals = proposals.iter().rev().filter(is_it);
+    proposals.find_map(|proposal| proposal.shared.as_ref())
+}
+
+// === impl CurrentSkill ===
+
+impl<'a> CurrentSkill<'a> {
+    /// Finds the origin of `text`, the file of a skill.
+    pub(super) fn find(
+        dir: &Path,
+        state: &ShareState,
+        proposals: &'a [Proposal],
+        agent: &AgentId,
+        name: &SkillName,
+        text: Option<&str>,
+    ) -> Self {
+        let Some(text) = text else {
+            return Self::Unwritten;
+        };
+        if agent.is_shared() && bank::is_unchanged(dir, name.as_str(), text) {
+            return Self::Unwritten;
+        }
+        if let Some(import) = import_of(proposals, agent, name, text) {
+            return if import.is_own {
+                Self::Own(import)
+            } else {
+                Self::Other
+            };
+        }
+        let digest = digest(text);
+        match state.published.get(&path_of(agent, name)) {
+            Some(published) if published.digest == digest => Self::Published {
+                digest,
+                at_ms: published.at_ms,
+            },
+            Some(_) | None => Self::Other,
+        }
+    }
+
+    /// Returns whether a version that the same person wrote elsewhere takes its place: the newer one does. Both homes
+    /// compare the same numbers, so both come to the same result.
+    pub(super) fn gives_way_to(&self, at_ms: u64, digest: &str) -> bool {
+        let is_newer = |than_ms: u64, than: &str| (at_ms, digest) > (than_ms, than);
+        match self {
+            Self::Unwritten => true,
+            Self::Published { digest, at_ms } => is_newer(*at_ms, digest),
+            Self::Own(import) => is_newer(import.at_ms, &import.digest),
+            Self::Other => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,7 +502,7 @@ mod tests {
         };
         let text = index.written(Some(&key("ab"))).unwrap();
         let is_own = |text: &str, key: Option<&ShareKey>| {
-            ShareIndex::read(text, &writer, key).map(|it| it.is_own)
+            ShareIndex::read(text, &writer, key).map(|read| read.is_own)
         };
         assert_eq!(is_own(&text, Some(&key("ab"))), Ok(true));
         assert_eq!(is_own(&text, Some(&key("cd"))), Ok(false));

@@ -61,7 +61,7 @@ impl TestHome {
     /// The content of a skill that is in force.
     fn content(&self, name: &str) -> Option<String> {
         let skill = self.library.skill(&agent(), &name.parse().unwrap());
-        skill.map(|it| it.content.clone())
+        skill.map(|skill| skill.content.clone())
     }
 
     fn waiting(&self) -> Vec<Proposal> {
@@ -233,7 +233,7 @@ fn a_skill_of_another_person_waits_and_stays_as_it_was_accepted() {
     let proposals = ben.library.proposals().unwrap();
     let accepted = proposals
         .iter()
-        .find(|it| it.state == ProposalState::Accepted);
+        .find(|proposal| proposal.state == ProposalState::Accepted);
     assert!(accepted.unwrap().shared.as_ref().unwrap().is_withdrawn);
     // An accepted skill of another person is not shared in Ben's name.
     assert_eq!(ben.look(at + 11).n_published, 0);
@@ -279,10 +279,8 @@ fn a_folder_that_is_missing_or_holds_the_library_is_not_used() {
         one.sync = sync(&one.library, &folder, None);
         let before = tree(&inside);
         let report = one.look(now_ms());
-        assert!(
-            report.problems[0].contains("contain one another"),
-            "{report:?}"
-        );
+        let is_so = report.problems[0].contains("contain one another");
+        assert!(is_so, "{report:?}");
         assert_eq!(tree(&inside), before);
     }
 }

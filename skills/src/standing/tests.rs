@@ -26,7 +26,7 @@ fn says(library: &Library, sender: Option<&str>, text: &str) -> Result<(), Learn
         agent: main(),
         session: Some("s".parse().unwrap()),
         turn: None,
-        sender: sender.map(|it| it.parse().unwrap()),
+        sender: sender.map(|sender| sender.parse().unwrap()),
         at_ms: 1_000,
     };
     for heard in hear(text, true) {
@@ -37,7 +37,7 @@ fn says(library: &Library, sender: Option<&str>, text: &str) -> Result<(), Learn
 
 fn states(library: &Library) -> Vec<(u64, LessonState)> {
     let lessons = library.journal().unwrap().into_iter();
-    lessons.map(|it| (it.n, it.state)).collect()
+    lessons.map(|lesson| (lesson.n, lesson.state)).collect()
 }
 
 /// Returns all lines of wishes, with whose they are.
@@ -60,7 +60,7 @@ fn lines(library: &Library) -> Vec<String> {
 /// Checks that the history and the files agree.
 fn agree(library: &Library) {
     let lessons = library.journal().unwrap().into_iter();
-    let in_force = lessons.filter(|it| it.state == LessonState::InForce);
+    let in_force = lessons.filter(|lesson| lesson.state == LessonState::InForce);
     let mut known: Vec<String> = in_force
         .map(|it| format!("{} {:?} {}", it.origin.agent, it.origin.sender, it.wish))
         .collect();
@@ -73,37 +73,37 @@ fn agree(library: &Library) {
 type Action = fn(&Library) -> Result<(), LearnError>;
 
 const ACTIONS: [(&str, Action); 14] = [
-    ("a wish", |it| says(it, None, FRENCH)),
-    ("another wish about the same", |it| says(it, None, LONG)),
+    ("a wish", |home| says(home, None, FRENCH)),
+    ("another wish about the same", |home| says(home, None, LONG)),
     ("another person's wish", |it| says(it, Some("ann"), LONG)),
     ("a complaint", |it| says(it, None, "That is far too long.")),
-    ("a wish is withdrawn", |it| {
-        says(it, None, "You can use long sentences again.")
+    ("a wish is withdrawn", |home| {
+        says(home, None, "You can use long sentences again.")
     }),
-    ("undo", |it| it.undo(1).map(|_| ())),
-    ("undo of one that replaced another", |it| {
-        it.undo(3).map(|_| ())
+    ("undo", |home| home.undo(1).map(|_| ())),
+    ("undo of one that replaced another", |home| {
+        home.undo(3).map(|_| ())
     }),
-    ("a wish by hand", |it| {
-        it.write_down(&main(), FRENCH, 9).map(|_| ())
+    ("a wish by hand", |home| {
+        home.write_down(&main(), FRENCH, 9).map(|_| ())
     }),
-    ("one for all agents", |it| {
-        it.write_down(&AgentId::shared(), FRENCH, 9).map(|_| ())
+    ("one for all agents", |home| {
+        home.write_down(&AgentId::shared(), FRENCH, 9).map(|_| ())
     }),
-    ("taken out", |it| it.take_out(&main(), SHORT).map(|_| ())),
-    ("reworded", |it| {
-        it.reword(&main(), SHORT, FRENCH, 9).map(|_| ())
+    ("taken out", |h| h.take_out(&main(), SHORT).map(|_| ())),
+    ("reworded", |home| {
+        home.reword(&main(), SHORT, FRENCH, 9).map(|_| ())
     }),
-    ("reworded about the same", |it| {
-        it.reword(&main(), SHORT, LONG, 9).map(|_| ())
+    ("reworded about the same", |home| {
+        home.reword(&main(), SHORT, LONG, 9).map(|_| ())
     }),
-    ("a person's reworded", |it| {
+    ("a person's reworded", |home| {
         let (agent, sender) = (main(), "bob".parse().unwrap());
         let bob = Holder {
             agent: &agent,
             sender: Some(&sender),
         };
-        it.reword(bob, LONG, FRENCH, 9).map(|_| ())
+        home.reword(bob, LONG, FRENCH, 9).map(|_| ())
     }),
     ("forgotten", |it| {
         it.forget_lessons(|it| it.session == "s".parse().ok())
@@ -153,10 +153,8 @@ fn a_change_is_finished_after_a_kill_at_any_step() {
                 continue;
             }
             let again = act(&library);
-            assert!(
-                again.is_ok() || now == after,
-                "{what}, {n_steps}: {again:?}"
-            );
+            let is_so = again.is_ok() || now == after;
+            assert!(is_so, "{what}, {n_steps}: {again:?}");
             assert_eq!(lines(&library), after, "{what}, {n_steps}");
         }
     }
@@ -194,7 +192,7 @@ fn wishes_that_people_edit_by_hand_are_lessons_too() {
     fs::create_dir(dir.path().join("_shared")).unwrap();
     fs::write(library.wishes_file(&AgentId::shared()), "- Be kind.\n").unwrap();
     let found = library.settle_lessons().unwrap().found;
-    let found: Vec<_> = found.iter().map(|it| (it.n, it.wish.as_str())).collect();
+    let found: Vec<_> = found.iter().map(|le| (le.n, le.wish.as_str())).collect();
     assert_eq!(found, [(4, "Be kind."), (5, "Use tabs."), (6, "Be kind.")]);
     agree(&library);
     // A line above one that was said is older than it.
@@ -277,9 +275,9 @@ fn other_words_take_the_place_of_a_wish() {
         let dir = tempfile::tempdir().unwrap();
         let library = begin(dir.path());
         let lesson = library.reword(&main(), wish, to, 9).unwrap();
-        assert_eq!(lesson.map(|it| it.n), told, "{to}");
+        assert_eq!(lesson.map(|lesson| lesson.n), told, "{to}");
         let wishes = library.own_wishes(&main()).into_iter();
-        let wishes: Vec<String> = wishes.map(|it| it.text).collect();
+        let wishes: Vec<String> = wishes.map(|wish| wish.text).collect();
         assert_eq!(wishes, now, "{to}");
         agree(&library);
     }
@@ -299,7 +297,7 @@ fn other_words_take_the_place_of_a_wish() {
 fn a_message_that_is_heard_again_changes_nothing() {
     let undone = |library: &Library| {
         let states = states(library).into_iter();
-        states.filter(|it| it.1 == LessonState::Undone).count()
+        states.filter(|s| s.1 == LessonState::Undone).count()
     };
     for (text, n_undone) in [
         (FRENCH, 0),

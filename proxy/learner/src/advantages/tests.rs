@@ -23,16 +23,16 @@ fn groups() -> Vec<RolloutGroup> {
     )]
 }
 
-async fn given(answer: fn(&Value) -> String) -> Result<StepAdvantages, String> {
+async fn given(answer: fn(&Value) -> String) -> Result<StepAdvantages, AdvantagesError> {
     let function = AdvantageFunction::new(Arc::new(Answers(answer)));
-    function.of(&groups()).await
+    function.compute(&groups()).await
 }
 
 fn ids(body: &Value) -> Vec<String> {
     let samples = body["samples"].as_array().unwrap();
     samples
         .iter()
-        .map(|it| it["id"].as_str().unwrap().to_owned())
+        .map(|sample| sample["id"].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -40,22 +40,19 @@ fn ids(body: &Value) -> Vec<String> {
 async fn a_function_is_shown_the_turns_and_gives_a_number_or_one_for_each_id() {
     let found = given(|body| {
         let first = &body["samples"][0];
-        assert_eq!(
-            (&first["task"], &first["step"]),
-            (&json!("task of g"), &json!(0))
-        );
-        assert_eq!(
-            (&first["outcome"], &first["reward"]),
-            (&json!(1.0), &json!(1.25))
-        );
-        assert_eq!(
-            (&first["ids"], &first["logprobs"]),
-            (&json!(2), &json!([-1.0, -1.0]))
-        );
-        assert_eq!(
-            (&first["attempt"], &first["reply"]),
-            (&json!(0), &json!("x"))
-        );
+        let expected = [
+            ("task", json!("task of g")),
+            ("step", json!(0)),
+            ("outcome", json!(1.0)),
+            ("reward", json!(1.25)),
+            ("ids", json!(2)),
+            ("logprobs", json!([-1.0, -1.0])),
+            ("attempt", json!(0)),
+            ("reply", json!("x")),
+        ];
+        for (field, value) in expected {
+            assert_eq!(first[field], value, "{field}");
+        }
         let ids = ids(body);
         json!({"advantages": {&ids[0]: [0.5, -0.5], &ids[1]: -1}}).to_string()
     });
@@ -93,7 +90,7 @@ async fn an_answer_that_cannot_be_used_is_refused_in_words() {
         ),
     ];
     for (answer, said) in cases {
-        let error = given(answer).await.unwrap_err();
+        let error = given(answer).await.unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
 }

@@ -1,19 +1,84 @@
-//! Chooses the samples of a batch, and the advantages of each sample's ids.
+//! The samples that wait for a batch, when a step is due, and which of them it takes, with the advantages of their ids.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::TurnId;
 use metaclaw_turns::Turn;
 
-use super::{
-    support::{Support, VerdictUse},
-    waiting::Samples,
-};
+use super::decision::{Support, VerdictUse};
 use crate::{
     config::RlConfig,
     methods::{Compares, Method, TrainingSignal},
     sample::{Baselines, Batch, ExcludeReason, MAX_ADVANTAGE, Push, Sample, sampled_fairly, score},
+    status::{SampleCounts, SupportCounts},
 };
+
+/// The fewest samples of an early batch, because a single sample is noise.
+const MIN_EARLY: usize = 2;
+
+/// An agent's samples, the oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Samples {
+    pub(crate) answered: Vec<Sample>,
+    pub(crate) unanswered: Vec<Arc<Turn>>,
+    /// Samples whose own ids get an advantage, by their verdict or from a hinted teacher.
+    pub(crate) own: Vec<Sample>,
+    /// Turns whose prompts with a hint are not rendered yet.
+    pub(crate) unhinted: Vec<Arc<Turn>>,
+    pub(crate) support: Arc<Support>,
+    /// The number of turns that each rule for support keeps from methods that learn from verdicts.
+    pub(crate) n_support: SupportCounts,
+}
+
+// === impl Samples ===
+
+impl Samples {
+    /// Returns the numbers of samples.
+    pub(crate) fn counts(&self) -> SampleCounts {
+        SampleCounts {
+            redo: self.answered.len(),
+            unanswered: self.unanswered.len(),
+            binary_rl: self.own.len(),
+            support: self.n_support,
+        }
+    }
+
+    /// Returns whether a step is due: one method has a full batch, or the samples have waited long enough.
+    pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
+        let redo = self.answered.iter().map(|sample| &sample.turn);
+        let own = self.own.iter().map(|sample| &sample.turn);
+        is_due(redo, own, config, now_ms)
+    }
+
+    pub(crate) fn are_none(&self) -> bool {
+        let waiting = [&self.unanswered, &self.unhinted];
+        self.answered.is_empty() && self.own.is_empty() && waiting.iter().all(|t| t.is_empty())
+    }
+
+    /// Returns whether a step would be due if the teacher answered every turn, and every prompt with a hint could be
+    /// rendered.
+    pub(crate) fn may_be_due(&self, config: &RlConfig, now_ms: u64) -> bool {
+        let redo = self.answered.iter().map(|sample| &sample.turn);
+        let redo = redo.chain(&self.unanswered);
+        let own = self.own.iter().map(|sample| &sample.turn);
+        is_due(redo, own.chain(&self.unhinted), config, now_ms)
+    }
+}
+
+fn is_due<'a>(
+    redo: impl Iterator<Item = &'a Arc<Turn>> + Clone,
+    own: impl Iterator<Item = &'a Arc<Turn>> + Clone,
+    config: &RlConfig,
+    now_ms: u64,
+) -> bool {
+    let (n_redo, n_rl) = (redo.clone().count(), own.clone().count());
+    let ended = redo.chain(own).map(|turn| turn.meta.ended_ms);
+    let oldest = ended.min();
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms.abs_diff(ms)));
+    n_redo >= config.batch_size
+        || n_rl >= config.batch_size
+        || (n_redo + n_rl >= MIN_EARLY && oldest.is_some_and(|age| age >= config.max_wait.0))
+}
 
 /// The largest number of samples of each method in a step that the owner asked for, because a larger batch would change
 /// the learning rate.
@@ -26,7 +91,6 @@ pub(crate) struct Choosing<'a> {
     pub(crate) baselines: Baselines,
     /// Whether an external teacher adds advantages where the verdict gives none.
     pub(crate) external_teacher: bool,
-    /// The largest number of samples of each method.
     pub(crate) limit: usize,
 }
 
@@ -34,19 +98,22 @@ pub(crate) struct Choosing<'a> {
 /// sample that is answered for the first time also has a verdict, which counts once.
 pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
     let limit = choosing.limit;
-    let method = choosing.config.method.of(TrainingSignal::Verdict);
+    let method = choosing
+        .config
+        .method
+        .learning_from(TrainingSignal::Verdict);
     let compares = method.map_or(Compares::Nothing, Method::compares);
     let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
     let mut own = window(&samples.own, compares, limit);
     let mut answered: Vec<Sample> = samples.answered.iter().take(limit).cloned().collect();
     push(&mut own, &mut answered, &samples.support, choosing);
-    let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|it| it.push.is_some());
+    let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|s| s.push.is_some());
     if !compares_batch {
         own.truncate(limit);
     }
-    let is_pushed = |it: &Sample| it.push.is_some();
+    let is_pushed = |sample: &Sample| sample.push.is_some();
     let is_any = own.iter().chain(&answered).any(is_pushed);
-    let idle = idle.into_iter().map(|it| it.turn);
+    let idle = idle.into_iter().map(|sample| sample.turn);
     // The advantages of the other turns are computed relative to them.
     let (counted, spent): (Vec<Arc<Turn>>, Vec<(TurnId, ExcludeReason)>) =
         if compares_batch && is_any {
@@ -66,8 +133,12 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
 /// Computes the advantages of each sample's ids, which depend on all samples.
 fn push(own: &mut [Sample], answered: &mut [Sample], support: &Support, choosing: Choosing<'_>) {
     let all = own.iter().chain(answered.iter());
-    let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
-    let advantages = match choosing.config.method.of(TrainingSignal::Verdict) {
+    let turns: Vec<&Arc<Turn>> = all.map(|sample| &sample.turn).collect();
+    let advantages = match choosing
+        .config
+        .method
+        .learning_from(TrainingSignal::Verdict)
+    {
         Some(method) => bounded(method, &turns, support, choosing.baselines),
         None => vec![0.0; turns.len()],
     };
@@ -115,7 +186,7 @@ fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
     if compares == Compares::Siblings {
         let siblings = rest
             .iter()
-            .filter(|it| first.iter().any(|of| are_siblings(&of.turn, &it.turn)));
+            .filter(|sample| first.iter().any(|of| are_siblings(&of.turn, &sample.turn)));
         window.extend(siblings.cloned());
     }
     window

@@ -1,4 +1,5 @@
-//! Reads the judged turns of the log, and decides which of them a step could use.
+//! Reads the judged turns of the log, and decides which of them a step could use: turns of chats, and complete groups of
+//! rollouts. Some sessions are held out, so that the gate can test an adapter on turns that it has not memorised.
 
 use std::{
     cmp::Reverse,
@@ -6,21 +7,20 @@ use std::{
     sync::Arc,
 };
 
-use metaclaw_chat::{AgentId, TurnId, now_ms, whole_ms};
-use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnKind, TurnState};
+use metaclaw_chat::{AgentId, GroupId, RolloutId, TurnId, now_ms, whole_ms};
+use metaclaw_turns::{LogError, Rollout, RolloutMark, StateKind, Turn, TurnKind, TurnState};
 
 use super::{
-    choose::{Choosing, choose},
-    decision::DecisionRules,
-    held_out::is_held_out,
-    rollouts::RolloutTurns,
-    support::{Parents, Support},
-    waiting::Samples,
+    choose::{Choosing, Samples, choose},
+    decision::{DecisionRules, Parents, Support},
 };
 use crate::{
     lineage::{Ancestry, BaseModel},
     methods::{Compares, TrainingSignal, Want},
-    sample::{Baselines, Batch, ExcludeReason, MEMORY, Sample, Teaching, baseline, is_tool_turn},
+    sample::{
+        Baselines, Batch, ExcludeReason, MEMORY, RolloutGroup, RolloutStep, Sample, Teaching,
+        baseline, is_tool_turn,
+    },
     shared::Shared,
 };
 
@@ -34,13 +34,10 @@ const MOST_AGAIN: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
-    /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
-    /// Turns of rollouts, which have steps of their own.
     pub(crate) rollouts: RolloutTurns,
     /// The base model that the turns of rollouts were sampled from.
     pub(crate) rollout_base: Option<BaseModel>,
-    /// Turns that cannot be used, and why.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
@@ -88,7 +85,7 @@ pub(crate) async fn look(
     teaching: Teaching<'_>,
 ) -> Result<FoundSamples, LogError> {
     seen.forget_if(shared.n_changed_verdicts());
-    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged = shared.in_state(agent, StateKind::Judged);
     let judged = seen.read_all(shared, judged.await?).await?;
     let support = Support::read(shared, agent, &mut seen.parents).await?;
     let without_ids = shared.without_ids();
@@ -141,19 +138,18 @@ pub(crate) async fn used(
     if reuse <= 1 {
         return Ok(Vec::new());
     }
-    let trained = shared.persist(|| shared.log.in_state(agent, StateKind::Trained));
-    let trained = trained.await?;
+    let trained = shared.in_state(agent, StateKind::Trained).await?;
     let without_ids = shared.without_ids();
     // A turn that is answered again does not train by its verdict, so no support is needed.
     let support = Support::default();
     let rules = rules(shared, &support, &without_ids, teaching);
     let mut found = Vec::new();
     for id in trained.into_iter().rev().take(MOST_AGAIN) {
-        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+        let Some(turn) = shared.turn(id).await? else {
             continue;
         };
         let n_uses = ancestry.n_uses(&turn);
-        let is_its = turn.tokens.as_ref().map(BaseModel::of);
+        let is_its = turn.tokens.as_ref().map(BaseModel::of_tokens);
         let is_its = is_its.is_some_and(|own| own.is(base));
         if is_its && n_uses < reuse && !ancestry.is_undone(&turn) && rules.is_answered_again(&turn)
         {
@@ -181,7 +177,7 @@ fn rules<'a>(
         external_teacher: shared.external_teacher().is_some(),
         without_ids,
         now_ms,
-        oldest_ms: certain_ms.map_or(0, |it| it.saturating_sub(max_age_ms)),
+        oldest_ms: certain_ms.map_or(0, |ms| ms.saturating_sub(max_age_ms)),
     }
 }
 
@@ -193,7 +189,7 @@ fn of_one_base(
     teaching: Teaching<'_>,
 ) -> FoundSamples {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
-    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
+    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of_tokens);
     let newest = found.last().and_then(|(turn, _)| base(turn));
     let (mut samples, mut spent) = (Samples::default(), spent);
     for (turn, decision) in found {
@@ -217,7 +213,7 @@ fn rollouts_of_one_base(
     turns: Vec<Arc<Turn>>,
     spent: &mut Vec<(TurnId, ExcludeReason)>,
 ) -> (Vec<Arc<Turn>>, Option<BaseModel>) {
-    let base = |turn: &Arc<Turn>| turn.tokens.as_ref().map(BaseModel::of);
+    let base = |turn: &Arc<Turn>| turn.tokens.as_ref().map(BaseModel::of_tokens);
     let newest = turns.iter().max_by_key(|turn| turn.meta.ended_ms);
     let Some(newest) = newest.and_then(base) else {
         return (Vec::new(), None);
@@ -252,23 +248,22 @@ pub(crate) async fn assemble(
 /// Returns the usual reward of an agent's last [`MEMORY`] verdicts, for tool turns and for others, if a method compares
 /// with it.
 async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
-    let method = shared.config.rl.method.of(TrainingSignal::Verdict);
-    if method.is_none_or(|it| it.compares() != Compares::Baseline) {
+    let method = shared
+        .config
+        .rl
+        .method
+        .learning_from(TrainingSignal::Verdict);
+    if method.is_none_or(|method| method.compares() != Compares::Baseline) {
         return Ok(Baselines::default());
     }
-    let filter = TurnFilter {
-        agent: Some(agent.clone()),
-        limit: LOOK_BACK,
-        ..TurnFilter::default()
-    };
-    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let listed = shared.list(agent, LOOK_BACK).await?;
     let judged = listed
         .into_iter()
         .filter(|turn| turn.kind == TurnKind::Main)
         .filter_map(|turn| Some((turn.id, turn.score?.value())));
     let (mut tool, mut chat) = (Vec::new(), Vec::new());
     for (id, reward) in judged.take(MEMORY) {
-        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let turn = shared.turn(id).await?;
         let is_tool = turn.is_some_and(|turn| is_tool_turn(&turn));
         if is_tool {
             tool.push(reward);
@@ -323,7 +318,7 @@ impl SeenTurns {
             let turn = if let Some(turn) = whole {
                 Some(Arc::clone(turn))
             } else {
-                let turn = shared.persist(|| shared.log.get(id)).await?;
+                let turn = shared.turn(id).await?;
                 let judged = turn.filter(|turn| turn.state == TurnState::Judged);
                 judged.map(|turn| Arc::new(slim(turn)))
             };
@@ -341,4 +336,175 @@ fn slim(mut turn: Turn) -> Turn {
     turn.request.tools = None;
     turn.served.system_block = None;
     turn
+}
+
+/// Judged turns of an agent's rollouts, as a look at the log finds them.
+#[derive(Debug, Default)]
+pub(crate) struct RolloutTurns {
+    pub(crate) ready: Vec<Arc<Turn>>,
+    /// Groups of which the ids of a turn have not arrived yet.
+    pub(crate) coming: BTreeSet<GroupId>,
+}
+
+/// What a look found of groups.
+#[derive(Debug, Default)]
+pub(crate) struct FoundGroups {
+    /// The complete ones, the oldest first.
+    pub(crate) groups: Vec<RolloutGroup>,
+    /// Turns of groups that can never be compared, and why.
+    pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
+}
+
+/// Finds the complete groups among these turns. Turns of other groups wait.
+///
+/// # Errors
+/// Returns the log's errors.
+pub(crate) async fn complete_groups(
+    shared: &Shared,
+    agent: &AgentId,
+    turns: &RolloutTurns,
+) -> Result<FoundGroups, LogError> {
+    let mut found = FoundGroups::default();
+    let mut by_group: BTreeMap<GroupId, Vec<(Arc<Turn>, RolloutMark)>> = BTreeMap::new();
+    for turn in &turns.ready {
+        if let Some(mark) = turn.served.rollout.clone() {
+            let of_group = by_group.entry(mark.group.clone()).or_default();
+            of_group.push((Arc::clone(turn), mark));
+        }
+    }
+    by_group.retain(|group, _| !turns.coming.contains(group));
+    if by_group.is_empty() {
+        return Ok(found);
+    }
+    let all = shared.rollouts(agent).await?;
+    let mut rollouts: BTreeMap<GroupId, Vec<Rollout>> = BTreeMap::new();
+    // The newest come first.
+    for rollout in all.into_iter().rev().filter(|rollout| !rollout.held_out) {
+        rollouts
+            .entry(rollout.group.clone())
+            .or_default()
+            .push(rollout);
+    }
+    for (group, turns) in by_group {
+        let mut rollouts = rollouts.remove(&group).unwrap_or_default();
+        if !is_complete(&rollouts) {
+            continue;
+        }
+        rollouts.retain(|rollout| rollout.outcome().is_some());
+        if rollouts.len() < 2 {
+            let small = turns
+                .iter()
+                .map(|(turn, _)| (turn.id, ExcludeReason::SmallGroup));
+            found.spent.extend(small);
+            continue;
+        }
+        let steps = steps(shared, &rollouts, turns).await?;
+        found.groups.push(RolloutGroup { rollouts, steps });
+    }
+    let opened = |group: &RolloutGroup| group.rollouts.first().map(|rollout| rollout.id.clone());
+    found.groups.sort_by_key(opened);
+    Ok(found)
+}
+
+/// Returns whether as many rollouts of a group are closed as it has, and none is open.
+fn is_complete(rollouts: &[Rollout]) -> bool {
+    let wanted = rollouts.iter().map(|rollout| rollout.group_size).max();
+    let n_closed = rollouts.iter().filter(|rollout| !rollout.is_open()).count();
+    let is_full = wanted.is_some_and(|n| n_closed >= usize::try_from(n).unwrap_or(usize::MAX));
+    is_full && n_closed == rollouts.len()
+}
+
+/// Returns the turns with their numbers and rewards, those of one rollout in a row.
+async fn steps(
+    shared: &Shared,
+    rollouts: &[Rollout],
+    turns: Vec<(Arc<Turn>, RolloutMark)>,
+) -> Result<Vec<RolloutStep>, LogError> {
+    let outcomes: BTreeMap<&RolloutId, f32> = rollouts
+        .iter()
+        .filter_map(|rollout| Some((&rollout.id, rollout.outcome()?)))
+        .collect();
+    let numbers = step_numbers(shared, rollouts, &turns).await?;
+    let step = |(turn, mark): (Arc<Turn>, RolloutMark)| {
+        let outcome = *outcomes.get(&mark.id)?;
+        let reward = turn.verdict.as_ref().and_then(|verdict| verdict.reward);
+        Some(RolloutStep {
+            step: *numbers.get(&turn.id)?,
+            reward: reward.unwrap_or(outcome),
+            outcome,
+            turn,
+            mark,
+        })
+    };
+    let mut steps: Vec<RolloutStep> = turns.into_iter().filter_map(step).collect();
+    steps.sort_by_key(|step| (step.mark.attempt, step.mark.id.clone(), step.step));
+    Ok(steps)
+}
+
+/// Returns the number of each turn among the steps of its rollout. The client's own errands are no steps.
+async fn step_numbers(
+    shared: &Shared,
+    rollouts: &[Rollout],
+    turns: &[(Arc<Turn>, RolloutMark)],
+) -> Result<BTreeMap<TurnId, usize>, LogError> {
+    let known: BTreeSet<TurnId> = turns.iter().map(|(turn, _)| turn.id).collect();
+    let ids: Vec<RolloutId> = rollouts.iter().map(|rollout| rollout.id.clone()).collect();
+    let of_rollouts = shared
+        .persist(|| shared.log.rollout_turns(ids.clone()))
+        .await?;
+    let mut numbers = BTreeMap::new();
+    for turns in of_rollouts.into_values() {
+        let mut n = 0;
+        for id in turns {
+            let is_step = known.contains(&id) || {
+                let turn = shared.turn(id).await?;
+                turn.is_some_and(|turn| turn.meta.kind == TurnKind::Rollout)
+            };
+            if is_step {
+                numbers.insert(id, n);
+                n += 1;
+            }
+        }
+    }
+    Ok(numbers)
+}
+
+/// The first sessions of a log are all trained on, because the owner wants to see an effect soon, and so few held-out
+/// sessions would give too few pairs for a test.
+const LEARNED_FIRST: u64 = 32;
+
+/// Returns whether a session (by its number in the log) is held out; `share` is the share of held-out sessions, and the
+/// answer is the same each time.
+pub(crate) fn is_held_out(agent: &AgentId, session: u64, share: f64) -> bool {
+    if session <= LEARNED_FIRST {
+        return false;
+    }
+    let mut hash = blake3::Hasher::new();
+    hash.update(agent.as_str().as_bytes());
+    hash.update(&session.to_le_bytes());
+    let [a, b, c, d, ..] = *hash.finalize().as_bytes();
+    let at = f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX);
+    at < share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_sessions_is_held_out_and_none_of_the_first() {
+        let agent = AgentId::default_agent();
+        let n = |sessions: std::ops::Range<u64>, share| {
+            let held_out = |session: &u64| is_held_out(&agent, *session, share);
+            sessions.filter(held_out).count()
+        };
+        assert_eq!(n(0..33, 1.0), 0);
+        assert_eq!(n(33..1_033, 0.0), 0);
+        let some = n(33..1_033, 0.15);
+        assert!((120..=180).contains(&some), "{some}");
+        let other: AgentId = "main".parse().unwrap();
+        assert!((33..1_033).any(
+            |session| is_held_out(&agent, session, 0.15) != is_held_out(&other, session, 0.15)
+        ));
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_turns::Turn;
 
-use super::{choose::Choosing, waiting::Samples};
+use super::choose::{Choosing, Samples};
 use crate::{
     config::RlConfig,
     sample::{Baselines, Sample, testing::own},

@@ -5,7 +5,7 @@ use metaclaw_trainer_api::{LossConfig, LossFn};
 use serde_json::json;
 
 use super::{
-    groups, stats,
+    groups,
     testing::{by, config, of},
     *,
 };
@@ -56,7 +56,7 @@ fn of_what_is_taught_every_id_counts_alike() {
         2,
         "turns"
     );
-    let turns = groups[0].examples.iter().map(|it| it.turns[0].seq);
+    let turns = groups[0].examples.iter().map(|e| e.turns[0].seq);
     assert_eq!(turns.collect::<Vec<_>>(), [0, 0, 2]);
     let sums = groups[0].examples.iter().map(|example| {
         let weights = example.datum.parts().weights.clone().unwrap();
@@ -97,8 +97,8 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
     let groups = groups(&batch, &rl).unwrap();
     let losses: Vec<LossFn> = groups.iter().map(|group| group.loss).collect();
     assert_eq!(losses, [LossFn::CrossEntropy, LossFn::Cispo]);
-    let bounds = [("clip_high_threshold", 2.0), ("clip_low_threshold", 0.0)];
-    let bounds = bounds.map(|(key, value)| (key.to_owned(), value));
+    let bounds = [("clip_high_threshold", 2.0), ("clip_low_threshold", 0.0)]
+        .map(|(key, value)| (key.to_owned(), value));
     assert_eq!(groups[1].loss_config, LossConfig::from(bounds));
     let sum = |example: &Example| {
         let advantages = example.datum.parts().advantages.clone();
@@ -242,10 +242,8 @@ fn hybrid_weighs_verdict_and_hint_over_the_whole_batch() {
     near(distil(first).push, -1.0 / 20.0);
     near(distil(first).share, 0.5 / 20.0);
     near(distil(second).push, 1.0 / 8.0);
-    assert!(
-        distil(second).hinted.is_empty(),
-        "only pushed by its verdict"
-    );
+    let is_so = distil(second).hinted.is_empty();
+    assert!(is_so, "only pushed by its verdict");
     let known = first.datum.parts().weights.as_ref().unwrap();
     near(known.values().iter().sum(), -0.5);
 }
@@ -261,7 +259,7 @@ fn opd_stands_beside_the_verdict() {
     let groups = groups(&batch, &rl).unwrap();
     let shown: Vec<_> = groups
         .iter()
-        .map(|it| (it.method.name(), it.examples.len()))
+        .map(|group| (group.method.name(), group.examples.len()))
         .collect();
     assert_eq!(shown, [("binary_rl", 2), ("opd", 1)]);
     let opd = distil(&groups[1].examples[0]);
@@ -278,7 +276,7 @@ fn opd_stands_beside_the_verdict() {
     let methods = super::groups(&batch, &rl)
         .unwrap()
         .into_iter()
-        .map(|it| it.method.name());
+        .map(|group| group.method.name());
     assert_eq!(methods.collect::<Vec<_>>(), ["binary_rl", "opd"]);
     assert_eq!(batch.spent, []);
 }
@@ -300,8 +298,8 @@ fn the_originals_method_is_the_originals() {
         ("metaclaw", LossFn::ImportanceSampling)
     );
     assert!(groups[0].loss_config.is_empty());
-    let pushed = groups[0].examples.iter().map(|it| {
-        let advantages = it.datum.parts().advantages.clone().unwrap();
+    let pushed = groups[0].examples.iter().map(|example| {
+        let advantages = example.datum.parts().advantages.clone().unwrap();
         advantages[1]
     });
     // The expected advantage is (r - 0) / sqrt(1/2) at each id, without 1 / |M| and without w_rl. An unclear verdict
@@ -316,10 +314,8 @@ fn the_originals_method_is_the_originals() {
         vec![turn(0, Score::Good, 2), turn(1, Score::Good, 2)],
     );
     let batch = choose(&same, Vec::new(), by(&rl, 4));
-    assert!(
-        batch.is_empty() && batch.spent.len() == 2,
-        "equal rewards say nothing"
-    );
+    let is_so = batch.is_empty() && batch.spent.len() == 2;
+    assert!(is_so, "equal rewards say nothing");
 }
 
 #[test]
@@ -342,9 +338,9 @@ fn siblings_are_held_against_each_other_and_go_together() {
     );
     // The third sample is taken although a batch has two; the fourth waits.
     let groups = groups(&batch(&samples, &rl, 2), &rl).unwrap();
-    let pushed = groups[0].examples.iter().map(|it| {
-        let advantages = it.datum.parts().advantages.clone().unwrap();
-        (it.turns[0].seq, advantages.iter().sum::<f32>() * 3.0)
+    let pushed = groups[0].examples.iter().map(|example| {
+        let advantages = example.datum.parts().advantages.clone().unwrap();
+        (example.turns[0].seq, advantages.iter().sum::<f32>() * 3.0)
     });
     for ((seq, found), (of, expected)) in pushed.zip([(0, 1.0), (1, -1.0), (2, -1.0)]) {
         assert_eq!(seq, of);
@@ -412,7 +408,7 @@ fn the_verdict_of_support_pushes_nothing_and_nothing_is_compared_with_it() {
     };
     samples.support = support(&[0]);
     let advantages = batch(&samples, &rl, 4);
-    let advantages = advantages.samples.iter().map(|it| it.push.as_ref());
+    let advantages = advantages.samples.iter().map(|sample| sample.push.as_ref());
     let advantages: Vec<f32> = advantages.map(|push| push.unwrap().advantage).collect();
     assert_eq!(advantages, [0.0, -1.0], "the hint of both is used");
 

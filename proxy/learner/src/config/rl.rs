@@ -1,13 +1,19 @@
-//! `rl.*`: how weights are trained.
+//! `rl.*`: how weights are trained, with `rl.method`, the loss for advantages from verdicts (`rl.loss_fn`, `rl.clip_low`,
+//! `rl.clip_high`) and `rl.rollouts.*`.
+
+use std::fmt;
 
 use metaclaw_chat::Span;
-use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn, wire::AdamSettings};
+use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossConfig, LossFn, wire::AdamSettings};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
 
-use super::{methods::Methods, rollouts::RolloutsConfig, words::Words};
-use crate::methods::TrainingSignal;
+use crate::{
+    formulas::RatioClip,
+    methods::{ALL, METHOD_NAMES, Method, Objective, PolicyLoss, TrainingSignal},
+    sample::AdvantageForm,
+};
 
 /// `rl.*`, but for the training server's address.
 #[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -206,5 +212,418 @@ impl RlConfig {
     /// Steps that are taken on each batch of rollouts: one, as published, unless `rl.epochs` says otherwise.
     pub(crate) fn rollout_epochs(&self) -> u64 {
         self.epochs.unwrap_or(1).max(1)
+    }
+
+    /// Checks the settings that depend on each other.
+    ///
+    /// # Errors
+    /// Returns [`RlConfigError`] with the field, its value and what is allowed.
+    pub fn check(&self) -> Result<(), RlConfigError> {
+        self.objective()?;
+        if self.teacher == Teacher::Current && self.method.has(TrainingSignal::Target) {
+            return Err(RlConfigError::Teacher {
+                teacher: self.teacher,
+                methods: self.method.to_string(),
+                allowed: "redo is taught by base; current is for opd and hybrid",
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the settings that the examples of a step depend on.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RlConfig::check`].
+    pub(crate) fn objective(&self) -> Result<Objective, RlConfigError> {
+        Ok(Objective {
+            w_redo: self.w_redo,
+            w_opd: self.w_opd,
+            w_rl: self.w_rl,
+            anchor: self.anchor,
+            policy_loss: self.policy_loss()?,
+            rollout_loss: self.loss(self.loss_fn.unwrap_or(LossFn::Cispo))?,
+            clip: self.surrogate_clip()?,
+        })
+    }
+
+    fn usual_loss(&self) -> LossFn {
+        let method = self.method.learning_from(TrainingSignal::Verdict);
+        method.map_or(LossFn::Cispo, Method::usual_loss)
+    }
+
+    /// Returns the bounds of the ratio in hybrid and opd; opd always uses the bounds of ppo.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RlConfig::check`].
+    fn surrogate_clip(&self) -> Result<RatioClip, RlConfigError> {
+        let [low, high] = if self.usual_loss() == LossFn::Ppo {
+            self.checked_bounds(LossFn::Ppo, PPO)?
+        } else {
+            PPO
+        };
+        Ok(RatioClip { low, high })
+    }
+
+    /// Returns the loss for advantages from verdicts.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RlConfig::check`].
+    fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
+        let usual = self.usual_loss();
+        let loss = self.loss_fn.unwrap_or(usual);
+        if usual == LossFn::Ppo && loss != usual {
+            return Err(RlConfigError::NotHybrids { loss });
+        }
+        self.loss(loss)
+    }
+
+    /// Returns a loss for advantages with its bounds.
+    fn loss(&self, loss: LossFn) -> Result<PolicyLoss, RlConfigError> {
+        let config = match loss {
+            LossFn::Cispo => self.bounds(loss, CISPO)?,
+            LossFn::Ppo => self.bounds(loss, PPO)?,
+            LossFn::ImportanceSampling => self.no_bounds(loss)?,
+            LossFn::CrossEntropy => {
+                let why = "cross_entropy knows no log-probability that a token was sampled at";
+                return Err(RlConfigError::Loss { loss, why });
+            }
+            LossFn::Dro => {
+                let why =
+                    "the square in dro is not weighted, so that long replies would count more";
+                return Err(RlConfigError::Loss { loss, why });
+            }
+        };
+        Ok(PolicyLoss { loss, config })
+    }
+
+    fn bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<LossConfig, RlConfigError> {
+        let [low, high] = self.checked_bounds(loss, usual)?;
+        let bounds = [("clip_low_threshold", low), ("clip_high_threshold", high)];
+        Ok(bounds.map(|(key, value)| (key.to_owned(), value)).into())
+    }
+
+    fn checked_bounds(&self, loss: LossFn, usual: [f64; 2]) -> Result<[f64; 2], RlConfigError> {
+        let low = self.clip_low.unwrap_or(usual[0]);
+        let high = self.clip_high.unwrap_or(usual[1]);
+        if !(low >= 0.0 && high > 0.0 && low <= high && high.is_finite()) {
+            return Err(RlConfigError::Bounds { low, high, loss });
+        }
+        Ok([low, high])
+    }
+
+    fn no_bounds(&self, loss: LossFn) -> Result<LossConfig, RlConfigError> {
+        let mut given = [
+            ("rl.clip_low", self.clip_low),
+            ("rl.clip_high", self.clip_high),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+        match given.next() {
+            Some((key, value)) => Err(RlConfigError::Unbounded { key, value, loss }),
+            None => Ok(LossConfig::new()),
+        }
+    }
+}
+
+/// The default bounds of the ratio: a token that has become more probable since it was sampled counts at most twice.
+/// Without a bound, a token whose log-probability rose from -9 to -0.1 would count 7,300 times. Tinker's own upper
+/// bound is 4.
+const CISPO: [f64; 2] = [0.0, 2.0];
+/// OpenClaw-RL's bounds, given there as distances from 1: 0.2 below and 0.28 above.
+const PPO: [f64; 2] = [0.8, 1.28];
+
+/// Settings of `rl.*` that contradict each other.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RlConfigError {
+    /// A loss that cannot be used with advantages.
+    #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
+    Loss { loss: LossFn, why: &'static str },
+    /// OpenClaw-RL's method `hybrid` has one loss.
+    #[error(
+        "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
+    )]
+    NotHybrids { loss: LossFn },
+    /// A teacher that a method cannot use.
+    #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
+    Teacher {
+        teacher: Teacher,
+        /// The methods that the teacher was set for.
+        methods: String,
+        allowed: &'static str,
+    },
+    /// A bound for a loss that has none.
+    #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
+    Unbounded {
+        key: &'static str,
+        value: f64,
+        loss: LossFn,
+    },
+    /// A lower bound above the upper one.
+    #[error(
+        "rl.clip_low is {low} and rl.clip_high {high}, with rl.loss_fn {loss}; allowed: 0 or more, low no more than high, high above 0"
+    )]
+    Bounds {
+        /// The lower bound that would be used.
+        low: f64,
+        high: f64,
+        loss: LossFn,
+    },
+}
+
+/// `rl.rollouts.*`.
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RolloutsConfig {
+    /// What is compared in a group of rollouts: outcomes (group), or outcome plus step reward of the turns with the
+    /// same number (step). Without it, step for groups with step rewards, else group (docs/training/grpo.md).
+    pub advantage: Option<AdvantageForm>,
+    /// How many rollouts make up one step that nobody asked for. A step has whole groups.
+    #[schemars(range(min = 2))]
+    #[default(32)]
+    pub batch_size: usize,
+    /// The age from which a turn is no longer used, in optimizer steps since the weights that sampled it.
+    #[default(4)]
+    pub max_lag: u64,
+    /// How long the gate waits for rollouts on held-out tasks.
+    #[default(Span::mins(10))]
+    pub gate_wait: Span,
+}
+
+/// Words joined by `+`, or a list of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("format" = "words"))]
+pub struct Words(#[schemars(with = "String")] pub Vec<String>);
+
+// === impl Words ===
+
+impl Serialize for Words {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.join("+"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum TextOrList {
+            Text(String),
+            List(Vec<String>),
+        }
+        let words = match TextOrList::deserialize(deserializer)? {
+            TextOrList::Text(text) => text.split('+').map(|word| word.trim().to_owned()).collect(),
+            TextOrList::List(words) => words,
+        };
+        Ok(Self(words))
+    }
+}
+
+/// `rl.method`: which methods make up a step, in the order in which their examples go to the training server.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(extend("format" = "words", "enum" = METHOD_NAMES))]
+pub struct Methods(#[schemars(with = "String")] Vec<&'static dyn Method>);
+
+// === impl Methods ===
+
+impl Methods {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static dyn Method> {
+        self.0.iter().copied()
+    }
+
+    /// The method that learns from this, if one does.
+    pub(crate) fn learning_from(&self, signal: TrainingSignal) -> Option<&'static dyn Method> {
+        self.iter().find(|m| m.signals().contains(&signal))
+    }
+
+    /// Whether one of them learns from this.
+    pub(crate) fn has(&self, signal: TrainingSignal) -> bool {
+        self.learning_from(signal).is_some()
+    }
+
+    /// Whether verdicts push each id by an advantage of its own, which an external teacher may add to.
+    pub fn has_advantages(&self) -> bool {
+        let verdict = self.learning_from(TrainingSignal::Verdict);
+        verdict.is_some_and(|verdict| !verdict.signals().contains(&TrainingSignal::Hint))
+    }
+
+    fn words(&self) -> Words {
+        Words(self.iter().map(|method| method.name().to_owned()).collect())
+    }
+
+    /// # Errors
+    /// What does not go together, or is not known, in words.
+    fn named(words: &[String]) -> Result<Self, String> {
+        for word in words {
+            if !ALL.iter().any(|method| is_called(*method, word)) {
+                let of_verdicts = names(TrainingSignal::Verdict);
+                return Err(format!(
+                    "{word:?} is not known: context_distillation (or redo), opd, and one of {of_verdicts}, joined by +"
+                ));
+            }
+        }
+        let named = |method: &&dyn Method| words.iter().any(|word| is_called(*method, word));
+        let methods = Self(ALL.into_iter().filter(named).collect());
+        if methods.0.is_empty() {
+            return Err("is empty: give at least one method".to_owned());
+        }
+        methods.clash().map_or(Ok(methods), Err)
+    }
+
+    /// Two methods that learn from the same signal, in words.
+    fn clash(&self) -> Option<String> {
+        for signal in [
+            TrainingSignal::Verdict,
+            TrainingSignal::Hint,
+            TrainingSignal::Target,
+        ] {
+            let mut both = self.iter().filter(|m| m.signals().contains(&signal));
+            if let (Some(one), Some(other)) = (both.next(), both.next()) {
+                let (one, other, allowed) = (one.name(), other.name(), names(signal));
+                return Some(match signal {
+                    TrainingSignal::Verdict => format!(
+                        "{one} and {other} both say what a verdict does: give one of {allowed}"
+                    ),
+                    TrainingSignal::Hint | TrainingSignal::Target => {
+                        format!("{one} has {other} in it: give one of them")
+                    }
+                });
+            }
+        }
+        None
+    }
+}
+
+fn is_called(method: &dyn Method, word: &str) -> bool {
+    method.name() == word || method.alias() == Some(word)
+}
+
+/// The names of all methods that learn from this.
+fn names(signal: TrainingSignal) -> String {
+    let all = ALL.iter().filter(|m| m.signals().contains(&signal));
+    let names: Vec<&str> = all.map(|method| method.name()).collect();
+    names.join(", ")
+}
+
+impl PartialEq for Methods {
+    fn eq(&self, other: &Self) -> bool {
+        self.words() == other.words()
+    }
+}
+
+impl Default for Methods {
+    /// Context distillation alone, which learns soonest of all that was measured (tests/bench/learn/README.md).
+    fn default() -> Self {
+        let methods = ALL.into_iter();
+        Self(
+            methods
+                .filter(|method| method.signals() == [TrainingSignal::Target])
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Display for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().0.join("+"))
+    }
+}
+
+impl Serialize for Methods {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.words().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = Words::deserialize(deserializer)?.0;
+        Self::named(&words).map_err(|why| de::Error::custom(format!("rl.method {why}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn loss(rl: Value) -> Result<(LossFn, Vec<f64>), String> {
+        let rl: RlConfig = serde_json::from_value(rl).unwrap();
+        let loss = rl.policy_loss().map_err(|error| error.to_string())?;
+        let mut bounds: Vec<f64> = loss.config.into_values().collect();
+        bounds.reverse();
+        Ok((loss.loss, bounds))
+    }
+
+    #[test]
+    fn each_loss_has_bounds_of_its_own_unless_others_are_given() {
+        for (rl, expected) in [
+            (json!({}), (LossFn::Cispo, vec![0.0, 2.0])),
+            (json!({"clip_high": 4}), (LossFn::Cispo, vec![0.0, 4.0])),
+            (json!({"loss_fn": "ppo"}), (LossFn::Ppo, vec![0.8, 1.28])),
+            (
+                json!({"loss_fn": "ppo", "clip_low": 0.5, "clip_high": 1.5}),
+                (LossFn::Ppo, vec![0.5, 1.5]),
+            ),
+            (
+                json!({"loss_fn": "importance_sampling"}),
+                (LossFn::ImportanceSampling, vec![]),
+            ),
+            (
+                json!({"method": "metaclaw"}),
+                (LossFn::ImportanceSampling, vec![]),
+            ),
+            (
+                json!({"method": "metaclaw", "loss_fn": "cispo"}),
+                (LossFn::Cispo, vec![0.0, 2.0]),
+            ),
+            (json!({"method": "hybrid"}), (LossFn::Ppo, vec![0.8, 1.28])),
+        ] {
+            assert_eq!(loss(rl).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn each_method_has_teachers_of_its_own() {
+        for (method, teacher, is_fine) in [
+            ("redo+opd", "base", true),
+            ("hybrid", "current", true),
+            ("redo+opd", "current", false),
+        ] {
+            let rl = json!({"method": method, "teacher": teacher});
+            let rl: RlConfig = serde_json::from_value(rl).unwrap();
+            assert_eq!(rl.check().is_ok(), is_fine, "{method} {teacher}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_in_words() {
+        for (rl, said) in [
+            (
+                json!({"clip_low": 3}),
+                "rl.clip_low is 3 and rl.clip_high 2, with rl.loss_fn cispo",
+            ),
+            (json!({"clip_high": 0}), "high above 0"),
+            (
+                json!({"loss_fn": "importance_sampling", "clip_high": 2}),
+                "rl.clip_high is 2: rl.loss_fn importance_sampling has no bounds",
+            ),
+            (
+                json!({"loss_fn": "dro"}),
+                "rl.loss_fn is dro, allowed: cispo, ppo, importance_sampling",
+            ),
+            (json!({"loss_fn": "cross_entropy"}), "allowed: cispo"),
+            (
+                json!({"method": "hybrid", "loss_fn": "cispo"}),
+                "hybrid is made of ppo",
+            ),
+            (
+                json!({"method": "metaclaw", "clip_high": 2}),
+                "importance_sampling has no bounds",
+            ),
+        ] {
+            let error = loss(rl.clone()).unwrap_err();
+            assert!(error.contains(said), "{rl}: {error}");
+        }
     }
 }

@@ -17,12 +17,12 @@ use metaclaw_skills::{
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, Evolver, Judge, Learner, Parts,
-    testing::{World, append, corrected_talk, new_turn, parts, progress},
+    Ask, Evolver, Judge, Parts,
+    testing::{Running, World, append, corrected_talk, new_turn, parts, progress},
 };
 
 /// Answers from a list, then fails; keeps the requests.
@@ -55,8 +55,7 @@ struct Rig {
     may_start: Arc<AtomicBool>,
     /// How often it was asked whether a request may be sent, and refused.
     n_refused: Arc<AtomicUsize>,
-    tracker: TaskTracker,
-    cancel: CancellationToken,
+    running: Running,
 }
 
 impl Rig {
@@ -94,26 +93,19 @@ impl Rig {
             evolver: Some((library.clone(), evolver)),
             ..parts(serde_json::from_str(config).unwrap(), &log)
         };
-        let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
-        Learner::start(parts, &tracker, cancel.clone())
-            .await
-            .unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Self {
             log,
             library,
             model,
             may_start,
             n_refused,
-            tracker,
-            cancel,
+            running,
         }
     }
 
     async fn stop(self) {
-        self.cancel.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
-        self.log.close().await;
+        self.running.stop().await;
     }
 
     /// Sends a request, gets a long answer, and objects to it.
@@ -225,8 +217,9 @@ async fn what_went_wrong_becomes_a_skill_once_it_is_accepted() {
     let agent = AgentId::default_agent();
     rig.until(|rig| rig.library.evolution(&agent).unwrap().used.len() == 2)
         .await;
+    let is_so = !rig.model.asked.lock().unwrap()[0].contains("Paris");
     assert!(
-        !rig.model.asked.lock().unwrap()[0].contains("Paris"),
+        is_so,
         "what was asked in vain is asked again, and that alone"
     );
     rig.stop().await;
@@ -250,7 +243,7 @@ async fn what_a_tool_says_is_in_force_only_after_review() {
     let mut n_counted = 0;
     while n_counted == 0 {
         let days = rig.log.statistics(0).await.unwrap();
-        n_counted = days.iter().map(|it| it.counts.lessons).sum();
+        n_counted = days.iter().map(|day| day.counts.lessons).sum();
         tokio::task::yield_now().await;
     }
     assert_eq!(n_counted, 1, "what waits is not in force");
@@ -334,17 +327,13 @@ async fn what_a_hostile_evolver_answers_is_refused_or_waits_and_no_turn_is_lost(
     rig.evolved("s6").await;
     assert!(rig.system().contains("2. Look the forecast up."));
     let (line, _) = rig.evolved("s7").await;
-    assert!(
-        line.refused[0].contains("it says what the skill ask-where says"),
-        "{line:?}"
-    );
+    let is_so = line.refused[0].contains("it says what the skill ask-where says");
+    assert!(is_so, "{line:?}");
     let (line, used) = rig.evolved("s8").await;
     assert_eq!((line.skill_names, used), (vec!["ask-where".to_owned()], 8));
     let system = rig.system();
-    assert!(
-        system.contains("3. Say how old") && !system.contains("where-first"),
-        "{system}"
-    );
+    let is_so = system.contains("3. Say how old") && !system.contains("where-first");
+    assert!(is_so, "{system}");
 
     // The evolver is down.
     rig.goes_wrong("s9", None).await;

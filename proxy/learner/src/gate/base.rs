@@ -1,16 +1,21 @@
-//! What the base model comes to: asked once, kept on disk.
+//! What the base model comes to. It is asked once and kept on disk, because the results do not change, and measuring them
+//! again takes a minute on two cores.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
 
+use metaclaw_skills::write_private;
 use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    baseline_cache::{Baseline, BaselineCache},
-    capability::{self, CapabilityPrompt, CapabilityScore},
     preference::Margins,
-    probes::{ProbeSet, Probes},
-    reference::{self, Prompts, ReplyFigures},
-    tools::{self, ToolAnswer},
+    probes::{self, CapabilityPrompt, CapabilityScore, ProbeSet, Probes, ToolAnswer},
+    replies::{self, Prompts, ReplyFigures},
 };
 use crate::policy::{By, DrawnReply, PolicyModel};
 
@@ -18,7 +23,7 @@ use crate::policy::{By, DrawnReply, PolicyModel};
 const MAX_LISTS: usize = 16;
 
 /// What is known of the base model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BaseFigures {
     shelf: BaselineCache,
     /// Its fingerprint, where the server tells.
@@ -26,9 +31,7 @@ pub(super) struct BaseFigures {
     figures: Baseline,
     /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
     pub(super) margins: Margins,
-    /// The capability probes, rendered.
     asked: Vec<CapabilityPrompt>,
-    /// Questions, rendered, by wishes and set.
     prompts: BTreeMap<(Vec<String>, usize), Prompts>,
     /// What it said to them: drawn with the same seeds, so that what is drawn again after a restart is the same.
     drawn: BTreeMap<(Vec<String>, usize), Vec<DrawnReply>>,
@@ -41,12 +44,7 @@ impl BaseFigures {
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self {
             shelf: BaselineCache::new(folder),
-            fingerprint: None,
-            figures: Baseline::default(),
-            margins: Margins::new(),
-            asked: Vec::new(),
-            prompts: BTreeMap::new(),
-            drawn: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -57,17 +55,14 @@ impl BaseFigures {
             return;
         }
         let figures = match fingerprint {
-            Some(fingerprint) => self.shelf.read(&of(fingerprint, probes)).await,
+            Some(fingerprint) => self.shelf.read(&baseline_id(fingerprint, probes)).await,
             None => Baseline::default(),
         };
         *self = Self {
             shelf: std::mem::take(&mut self.shelf),
             fingerprint: fingerprint.map(str::to_owned),
             figures,
-            margins: Margins::new(),
-            asked: Vec::new(),
-            prompts: BTreeMap::new(),
-            drawn: BTreeMap::new(),
+            ..Self::default()
         };
     }
 
@@ -81,14 +76,14 @@ impl BaseFigures {
     pub(super) async fn prompts(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Prompts, BackendError> {
         let key = (wishes.to_vec(), questions.set);
         if let Some(known) = self.prompts.get(&key) {
             return Ok(known.clone());
         }
-        let prompts = reference::render(policy, questions.texts(), wishes).await?;
+        let prompts = replies::render(policy, questions.texts(), wishes).await?;
         // Old wish lists are not asked about again; which one goes is of no matter, but the plain ones.
         if self.prompts.len() >= MAX_LISTS * questions.probes.n_sets() {
             self.prompts.retain(|(wishes, _), _| wishes.is_empty());
@@ -102,7 +97,7 @@ impl BaseFigures {
     pub(super) async fn drawn(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Vec<DrawnReply>, BackendError> {
         let key = (wishes.to_vec(), questions.set);
@@ -110,7 +105,7 @@ impl BaseFigures {
             return Ok(known.clone());
         }
         let prompts = self.prompts(policy, questions, wishes).await?;
-        let drawn = reference::draw(policy, None, prompts.asked()).await?;
+        let drawn = replies::draw(policy, None, prompts.asked()).await?;
         self.drawn.insert(key, drawn.clone());
         Ok(drawn)
     }
@@ -120,7 +115,7 @@ impl BaseFigures {
     pub(super) async fn plain_gain(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<Option<f64>, BackendError> {
         if let Some(known) = self.figures.plain_gain(wishes, questions.set) {
@@ -129,7 +124,8 @@ impl BaseFigures {
         let plain = self.reference(policy, questions, &[]).await?;
         let drawn = self.drawn(policy, questions, &[]).await?;
         let prompts = self.prompts(policy, questions, wishes).await?;
-        let gain = reference::gain(policy, &prompts, &drawn, plain.surprise).await?;
+        let expected = replies::expected_told(policy, &prompts.with(&drawn)).await?;
+        let gain = expected.map(|expected| expected + plain.surprise);
         if let Some(gain) = gain {
             self.figures.put_plain_gain(wishes, questions.set, gain);
             self.keep().await;
@@ -141,7 +137,7 @@ impl BaseFigures {
     pub(super) async fn reference(
         &mut self,
         policy: &PolicyModel,
-        questions: ProbeSet<'_>,
+        questions: ProbeSet,
         wishes: &[String],
     ) -> Result<ReplyFigures, BackendError> {
         if let Some(known) = self.figures.reference(wishes, questions.set) {
@@ -149,7 +145,7 @@ impl BaseFigures {
         }
         let prompts = self.prompts(policy, questions, wishes).await?;
         let drawn = self.drawn(policy, questions, wishes).await?;
-        let replies = reference::measure(policy, &prompts, &drawn).await?;
+        let replies = replies::measure(policy, &prompts.with(&drawn)).await?;
         self.figures.put_reference(wishes, questions.set, replies);
         self.keep().await;
         Ok(replies)
@@ -162,11 +158,11 @@ impl BaseFigures {
         probes: &Probes,
     ) -> Result<(&[CapabilityPrompt], CapabilityScore), BackendError> {
         if self.asked.is_empty() {
-            self.asked = capability::render(policy, probes).await?;
+            self.asked = probes::render(policy, probes).await?;
         }
         let capability = match self.figures.capability {
             Some(known) => known,
-            None => capability::capability(policy, By::Base, &self.asked).await?,
+            None => probes::capability(policy, By::Base, &self.asked).await?,
         };
         if self.figures.capability.replace(capability).is_none() {
             self.keep().await;
@@ -183,7 +179,7 @@ impl BaseFigures {
         if let Some(known) = &self.figures.tools {
             return Ok(known.clone());
         }
-        let answered = tools::each(policy, None, &probes.tools).await?;
+        let answered = probes::each(policy, None, &probes.tools).await?;
         self.figures.tools = Some(answered.clone());
         self.keep().await;
         Ok(answered)
@@ -191,10 +187,253 @@ impl BaseFigures {
 }
 
 /// What figures are of: the model, the probes, and how they are asked.
-fn of(fingerprint: &str, probes: &Probes) -> String {
+fn baseline_id(fingerprint: &str, probes: &Probes) -> String {
     let mut hash = blake3::Hasher::new();
-    for part in [fingerprint, &probes.hash, &reference::manner()] {
+    for part in [fingerprint, &probes.hash, &replies::manner()] {
         hash.update(part.as_bytes()).update(&[0]);
     }
     hash.finalize().to_hex().to_string()
+}
+
+const FILE: &str = "gate.json";
+/// A longer file was not written by MetaClaw.
+const MOST_BYTES: u64 = 1 << 20;
+/// The largest number of references that are kept. The references without wishes stay; of the others, the least
+/// recently used is deleted.
+const MOST_REFERENCES: usize = 64;
+
+/// The results of one base model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Baseline {
+    /// A hash of the base model, the probes, and how they are asked. Results with another hash are not used.
+    of: String,
+    pub(super) capability: Option<CapabilityScore>,
+    /// The base model's answer to each of the tool prompts.
+    pub(super) tools: Option<Vec<ToolAnswer>>,
+    /// The references, most recently used last.
+    references: Vec<Reference>,
+}
+
+/// Statistics of the replies to one set of questions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Reference {
+    /// A hash of the wishes, so that their words are stored only in the library; `None` without wishes.
+    wishes: Option<String>,
+    set: usize,
+    replies: ReplyFigures,
+    /// How much more probable the base model finds its plain replies with the wishes than without, or `None` if that
+    /// was not measured.
+    plain_gain: Option<f64>,
+}
+
+/// Where the results are kept.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BaselineCache(Option<PathBuf>);
+
+// === impl Baseline ===
+
+impl Baseline {
+    pub(super) fn new(of: String) -> Self {
+        Self {
+            of,
+            ..Self::default()
+        }
+    }
+
+    fn place(&self, wishes: &[String], set: usize) -> Option<usize> {
+        let key = key(wishes);
+        let mut references = self.references.iter();
+        references.position(|known| known.wishes == key && known.set == set)
+    }
+
+    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<ReplyFigures> {
+        let known = self.references.remove(self.place(wishes, set)?);
+        let replies = known.replies;
+        self.references.push(known);
+        Some(replies)
+    }
+
+    pub(super) fn put_reference(&mut self, wishes: &[String], set: usize, replies: ReplyFigures) {
+        if self.references.len() >= MOST_REFERENCES {
+            let mut references = self.references.iter();
+            let oldest = references.position(|known| known.wishes.is_some());
+            self.references.remove(oldest.unwrap_or(0));
+        }
+        self.references.push(Reference {
+            wishes: key(wishes),
+            set,
+            replies,
+            plain_gain: None,
+        });
+    }
+
+    pub(super) fn plain_gain(&self, wishes: &[String], set: usize) -> Option<f64> {
+        self.references[self.place(wishes, set)?].plain_gain
+    }
+
+    /// Stores the gain with the reference of these wishes, if there is one.
+    pub(super) fn put_plain_gain(&mut self, wishes: &[String], set: usize, gain: f64) {
+        if let Some(at) = self.place(wishes, set) {
+            self.references[at].plain_gain = Some(gain);
+        }
+    }
+}
+
+fn key(wishes: &[String]) -> Option<String> {
+    let mut hash = blake3::Hasher::new();
+    for wish in wishes {
+        hash.update(wish.as_bytes()).update(&[0]);
+    }
+    (!wishes.is_empty()).then(|| hash.finalize().to_hex().to_string())
+}
+
+// === impl BaselineCache ===
+
+impl BaselineCache {
+    /// Creates the cache in a file of this folder; `None` stores nothing.
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        Self(folder.map(Path::to_owned))
+    }
+
+    /// Reads the results with this hash. If the file is missing, damaged or has another hash, the results are empty.
+    pub(super) async fn read(&self, of: &str) -> Baseline {
+        let folder = self.0.clone();
+        let read = tokio::task::spawn_blocking(move || read(&folder?)).await;
+        let kept = read.ok().flatten().filter(|kept| kept.of == of);
+        kept.unwrap_or_else(|| Baseline::new(of.to_owned()))
+    }
+
+    /// Replaces the stored results.
+    ///
+    /// # Cancel safety
+    /// A write that has begun is completed if the future is dropped.
+    pub(super) async fn write(&self, figures: &Baseline) {
+        let (Some(folder), Ok(json)) = (self.0.clone(), serde_json::to_vec(figures)) else {
+            return;
+        };
+        let file = folder.join(FILE);
+        let written = tokio::task::spawn_blocking(move || write(&folder, &json)).await;
+        let failed = match written {
+            Ok(written) => written.err(),
+            Err(panicked) => Some(io::Error::other(panicked)),
+        };
+        if let Some(error) = failed {
+            tracing::warn!(file = %file.display(), %error, "what the gate asked of the base model is not kept: it is asked again after a restart");
+        }
+    }
+}
+
+fn read(folder: &Path) -> Option<Baseline> {
+    let file = folder.join(FILE);
+    let size = fs::metadata(&file).ok()?.len();
+    let bytes = (size <= MOST_BYTES).then(|| fs::read(&file)).transpose();
+    let read = bytes.and_then(|bytes| Ok(serde_json::from_slice(&bytes.unwrap_or_default())?));
+    if let Err(error) = &read {
+        let file = file.display();
+        tracing::warn!(%file, %error, "what the gate kept of the base model cannot be read: it is asked again");
+    }
+    read.ok()
+}
+
+/// Writes the file, and creates its folder if needed.
+fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    write_private(&folder.join(FILE), json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLIES: ReplyFigures = ReplyFigures {
+        relevance: 0.1,
+        relevance_error: 0.01,
+        surprise: 1.0 / 3.0,
+        surprise_error: 0.02,
+        gain: Some(0.4),
+        asking: 0.0,
+        calling: 0.0,
+        short: 0.0,
+        distinct: 0.9,
+        words: 19.0,
+    };
+
+    fn wish(n: usize) -> Vec<String> {
+        vec![format!("Wish {n}.")]
+    }
+
+    #[tokio::test]
+    async fn figures_are_read_again_and_only_those_of_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = BaselineCache::new(Some(&dir.path().join("learning")));
+        let mut figures = shelf.read("one").await;
+        assert_eq!(figures, Baseline::new("one".to_owned()));
+        let answered = |passed| ToolAnswer {
+            passed,
+            broke_call: !passed,
+        };
+        figures.tools = Some(vec![answered(true), answered(false)]);
+        figures.put_reference(&wish(1), 2, REPLIES);
+        figures.put_plain_gain(&wish(1), 2, -0.1);
+        figures.put_plain_gain(&wish(2), 2, -0.2);
+        shelf.write(&figures).await;
+        let mut read = shelf.read("one").await;
+        assert_eq!(read, figures);
+        assert_eq!(read.reference(&wish(1), 2), Some(REPLIES));
+        assert_eq!(read.plain_gain(&wish(1), 2), Some(-0.1));
+        assert_eq!(read.plain_gain(&wish(2), 2), None, "there is no reference");
+        assert_eq!(read.reference(&wish(1), 1), None);
+        assert_eq!(read.reference(&[], 2), None);
+        assert_eq!(shelf.read("two").await, Baseline::new("two".to_owned()));
+        let text = fs::read_to_string(dir.path().join("learning").join(FILE)).unwrap();
+        assert!(!text.contains("Wish"), "no word of the owner's: {text}");
+    }
+
+    #[tokio::test]
+    async fn what_is_damaged_counts_as_not_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = BaselineCache::new(Some(dir.path()));
+        let mut figures = Baseline::new("one".to_owned());
+        figures.put_reference(&[], 0, REPLIES);
+        shelf.write(&figures).await;
+        let file = dir.path().join(FILE);
+        let whole = fs::read(&file).unwrap();
+        let number = "x".repeat(2 << 20).into_bytes();
+        for damaged in [&whole[..whole.len() - 1], b"", b"[]", b"\xff", &number] {
+            fs::write(&file, damaged).unwrap();
+            assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
+        }
+        // JSON writes NaN as null.
+        let ruined = ReplyFigures {
+            relevance: f64::NAN,
+            ..REPLIES
+        };
+        figures.put_reference(&[], 1, ruined);
+        shelf.write(&figures).await;
+        assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
+        // A file that cannot be written causes no failure either.
+        let nowhere = BaselineCache::new(Some(&file.join("below")));
+        nowhere.write(&figures).await;
+        assert_eq!(nowhere.read("one").await, Baseline::new("one".to_owned()));
+        let found = BaselineCache::default().read("one").await.references.len();
+        assert_eq!(found, 0);
+    }
+
+    #[test]
+    fn old_wishes_go_first_and_no_more_are_kept_than_the_bound() {
+        let mut figures = Baseline::default();
+        figures.put_reference(&[], 0, REPLIES);
+        for n in 0..MOST_REFERENCES - 1 {
+            figures.put_reference(&wish(n), 0, REPLIES);
+        }
+        assert!(figures.reference(&wish(0), 0).is_some(), "asked for again");
+        figures.put_reference(&wish(100), 0, REPLIES);
+        assert_eq!(figures.references.len(), MOST_REFERENCES);
+        let kept = [&wish(0)[..], &[], &wish(100)].map(|w| figures.reference(w, 0).is_some());
+        assert_eq!(kept, [true; 3]);
+        assert_eq!(figures.reference(&wish(1), 0), None);
+    }
 }

@@ -1,31 +1,27 @@
 //! A candidate before the gate: what it is compared with, and what is done while the trainer does not answer.
+//!
+//! Finds the wishes for the gate's reference: the agent's standing wishes, or, if it has none, the hint that it was
+//! trained on.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{Score, TurnId, now_ms};
 use metaclaw_trainer_api::{AdapterName, BackendError, RunId};
-use metaclaw_turns::LogError;
+use metaclaw_turns::{LogError, Step, Turn, TurnKind, TurnSummary};
 use tokio::time::Instant;
 
 use super::{
     evaluation::{Gate, TestSubject},
-    pairs::pairs,
+    preference::pairs,
     report::GateReport,
     tasks::{TaskTest, learned_from},
-    wishes::wishes,
 };
 use crate::{
-    lineage::{Candidate, KnownCheckpoint, ResumePoint},
+    lineage::{Ancestry, BaseModel, Candidate, ResumePoint},
     shared::Shared,
     status::Phase,
-    trainer::{RunHandle, StepFailure, StepRunner},
+    trainer::{Patience, RunHandle, StepFailure, StepRunner},
 };
-
-/// Failures that may pass, before the candidate counts as one that cannot be tested.
-const MOST_FAILURES: usize = 5;
-/// Pause before the trainer is asked again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The test of a candidate.
 pub(crate) struct CandidateTest<'a> {
@@ -34,20 +30,22 @@ pub(crate) struct CandidateTest<'a> {
     pub(crate) candidate: &'a Candidate,
 }
 
-/// How often a trainer was asked in vain.
-struct TrainerPatience {
-    n_failures: usize,
-    pause: Duration,
-}
-
-/// Why an adapter that its owner names could not be tested.
+/// Why an adapter could not be tested.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdapterTestError {
     /// The server does not answer.
     #[error(transparent)]
     Server(#[from] BackendError),
-    #[error("{0}")]
-    Refused(String),
+    #[error("{adapter} is of {base}, which is not served now")]
+    OtherBase {
+        adapter: AdapterName,
+        base: BaseModel,
+    },
+    #[error("the training server scores no replies, so that nothing can be tested (gate.enabled)")]
+    NoScores,
+    /// The server failed too often, or in a way that no further try can mend.
+    #[error(transparent)]
+    Failed(#[from] StepFailure),
     #[error(transparent)]
     Log(#[from] LogError),
 }
@@ -71,14 +69,16 @@ pub(crate) async fn test_adapter(
     };
     let shape = &known.manifest.shape;
     if !shape.base.may_be(runner.base.as_deref()) {
-        let why = format!("{adapter} is of {}, which is not served now", shape.base);
-        return Err(AdapterTestError::Refused(why));
+        return Err(AdapterTestError::OtherBase {
+            adapter: adapter.clone(),
+            base: shape.base.clone(),
+        });
     }
     // Its shape may be another than that of the settings.
     runner.rl.lora_rank = shape.rank;
     runner.rl.lora_alpha = shape.alpha;
     runner.rl.targets.0.clone_from(&shape.targets);
-    let candidate = candidate(adapter.clone(), known);
+    let candidate = Candidate::from_checkpoint(&known, adapter.clone());
     // Its owner waits for an answer: that nobody can try it now is one.
     runner.try_adapter(&candidate).await?;
     let test = CandidateTest {
@@ -86,59 +86,30 @@ pub(crate) async fn test_adapter(
         runner: &runner,
         candidate: &candidate,
     };
-    let tested = test.run(gate, run).await?;
-    tested.map(Some).map_err(AdapterTestError::Refused)
-}
-
-fn candidate(adapter: AdapterName, known: KnownCheckpoint) -> Candidate {
-    let KnownCheckpoint {
-        name,
-        steps,
-        sha256,
-        manifest,
-    } = known;
-    Candidate {
-        point: ResumePoint {
-            lineage: manifest.lineage,
-            n: manifest.n,
-            steps,
-            checkpoint: Some(name.clone()),
-            choice_ms: None,
-        },
-        agent: manifest.agent,
-        n: manifest.n,
-        turns: manifest.turns,
-        adapter,
-        checkpoint: name,
-        choice_ms: None,
-        sha256,
-    }
+    test.run(gate, run).await.map(Some)
 }
 
 // === impl CandidateTest ===
 
 impl CandidateTest<'_> {
-    /// What the gate finds of the candidate; or why it could not be tested. `run` is the agent's.
+    /// What the gate finds of the candidate. `run` is the agent's.
     ///
     /// # Errors
-    /// The log's.
+    /// [`AdapterTestError`].
     pub(crate) async fn run(
         &self,
         gate: &mut Gate,
         run: &mut RunHandle,
-    ) -> Result<Result<GateReport, String>, LogError> {
+    ) -> Result<GateReport, AdapterTestError> {
         let (shared, candidate) = (self.shared, self.candidate);
-        match self.tried().await {
-            Ok(None) => {}
-            Ok(Some(unfit)) => return Ok(Ok(GateReport::unfit(unfit))),
-            Err(why) => return Ok(Err(why)),
+        if let Some(unfit) = self.find_unfit().await? {
+            return Ok(GateReport::unfit(unfit));
         }
         if !gate.is_on() {
-            return Ok(Ok(GateReport::default()));
+            return Ok(GateReport::default());
         }
         if !self.runner.capabilities.forward {
-            let why = "the training server scores no replies, so that nothing can be tested (gate.enabled)";
-            return Ok(Err(why.to_owned()));
+            return Err(AdapterTestError::NoScores);
         }
         let base = self.runner.base.as_deref();
         let library = shared.library.as_ref();
@@ -147,7 +118,7 @@ impl CandidateTest<'_> {
         let wishes = wishes(shared, candidate).await?;
         let pairs = pairs(shared, candidate, base).await?;
         let learned = learned_from(shared, candidate).await?;
-        let mut patience = TrainerPatience::default();
+        let mut patience = Patience::default();
         loop {
             shared.status.phase(self.phase());
             let tested = match self.standing_run(run).await {
@@ -171,7 +142,7 @@ impl CandidateTest<'_> {
                     })
                 }
             };
-            let failed = match tested {
+            match tested {
                 Ok(mut report) => {
                     if learned.rollouts && report.passed() {
                         let began = Instant::now();
@@ -179,16 +150,15 @@ impl CandidateTest<'_> {
                         report.tests.push(test.run().await?);
                         report.seconds += began.elapsed().as_secs_f64();
                     }
-                    return Ok(Ok(report));
+                    return Ok(report);
                 }
-                Err(failed) => failed,
-            };
-            if failed.error.is_of_weights() {
-                return Ok(Ok(GateReport::unfit(failed.to_string())));
-            }
-            let is_away = failed.error.is_unreachable();
-            if let Err(why) = self.wait(&mut patience, &failed, is_away).await {
-                return Ok(Err(why));
+                Err(failed) if failed.error.is_of_weights() => {
+                    return Ok(GateReport::unfit(failed.to_string()));
+                }
+                Err(failed) => {
+                    let is_away = failed.error.is_unreachable();
+                    self.wait(&mut patience, failed, is_away).await?;
+                }
             }
         }
     }
@@ -198,8 +168,8 @@ impl CandidateTest<'_> {
     ///
     /// # Errors
     /// Why it could not be tried.
-    async fn tried(&self) -> Result<Option<String>, String> {
-        let mut patience = TrainerPatience::default();
+    async fn find_unfit(&self) -> Result<Option<String>, StepFailure> {
+        let mut patience = Patience::default();
         loop {
             self.shared.status.phase(self.phase());
             let error = match self.runner.try_adapter(self.candidate).await {
@@ -208,7 +178,7 @@ impl CandidateTest<'_> {
             };
             let is_away = error.is_unreachable() || error.status() == Some(503);
             let failed = StepFailure::at_server(error);
-            self.wait(&mut patience, &failed, is_away).await?;
+            self.wait(&mut patience, failed, is_away).await?;
         }
     }
 
@@ -223,22 +193,20 @@ impl CandidateTest<'_> {
     /// Waits before the next try. A trainer that is away is waited for without an end.
     ///
     /// # Errors
-    /// Why there is to be no other try.
+    /// The failure, if there is to be no other try.
     async fn wait(
         &self,
-        patience: &mut TrainerPatience,
-        failed: &StepFailure,
+        patience: &mut Patience,
+        failed: StepFailure,
         is_away: bool,
-    ) -> Result<(), String> {
-        let why = failed.to_string();
-        patience.n_failures += usize::from(!is_away);
-        if !failed.may_pass() || patience.n_failures >= MOST_FAILURES {
-            return Err(why);
+    ) -> Result<(), StepFailure> {
+        if !failed.may_pass() || (!is_away && patience.ends()) {
+            return Err(failed);
         }
+        let why = failed.to_string();
         tracing::warn!(agent = %self.candidate.agent, error = why, "the new adapter is tested again");
         self.shared.status.phase(Phase::WaitingForTrainer { why });
-        tokio::time::sleep(patience.pause).await;
-        patience.pause = (patience.pause * 2).min(LONGEST_PAUSE);
+        patience.pause().await;
         Ok(())
     }
 
@@ -258,13 +226,115 @@ impl CandidateTest<'_> {
     }
 }
 
-// === impl TrainerPatience ===
+/// The number of failed turns that must carry one hint before it counts as a wish, because a single hint may be a
+/// correction.
+const HINTED: usize = 2;
+/// Failed turns are searched among this many of the newest: turns of earlier steps, and judged turns of the agent.
+const LOOK_BACK: usize = 64;
+/// The number of listed turns that are searched for judged ones.
+const LISTED: usize = 400;
 
-impl Default for TrainerPatience {
-    fn default() -> Self {
-        Self {
-            n_failures: 0,
-            pause: FIRST_PAUSE,
+/// Returns the agent's standing wishes. If it has none, returns the hint that most failed turns carry, because the step
+/// trains on that: the turns of this step; else those of earlier steps, because a batch of good verdicts alone
+/// continues what was trained before; else the agent's last ones.
+pub(crate) async fn wishes(
+    shared: &Shared,
+    candidate: &Candidate,
+) -> Result<Vec<String>, LogError> {
+    let agent = &candidate.agent;
+    let standing = shared.library.as_ref().map(|library| {
+        let in_force = library.lessons(agent, "").wish_ids;
+        let wishes = library.wishes_to_teach(agent).into_iter();
+        let wishes = wishes.filter(|wish| in_force.contains(&wish.id()));
+        wishes.map(|wish| wish.text).collect::<Vec<String>>()
+    });
+    if let Some(standing) = standing.filter(|wishes| !wishes.is_empty()) {
+        return Ok(standing);
+    }
+    let mut hint = hint_of(shared, &candidate.turns).await?;
+    if hint.is_none() {
+        hint = hint_of(shared, &taught_before(shared, candidate).await?).await?;
+    }
+    if hint.is_none() {
+        hint = hint_of(shared, &last_judged(shared, candidate).await?).await?;
+    }
+    Ok(hint.into_iter().collect())
+}
+
+/// Returns the turns of the steps before a candidate, newest steps first.
+async fn taught_before(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
+    let steps = shared.steps(&candidate.agent).await?;
+    let lineage = &candidate.point.lineage;
+    let own = |step: &&Step| step.begun.lineage == *lineage && step.begun.n == candidate.n;
+    let own = steps.iter().filter(own).max_by_key(|s| s.begun.attempt);
+    let parent = own.and_then(|step| step.begun.parent.as_ref());
+    let point = ResumePoint {
+        checkpoint: parent.and_then(|parent| parent.parse().ok()),
+        ..candidate.point.clone()
+    };
+    let ancestry = Ancestry::new(&steps, &point);
+    let mut behind: Vec<&Step> = steps.iter().filter(|s| ancestry.has_step(s)).collect();
+    behind.sort_by_key(|step| std::cmp::Reverse(step.taken_ms));
+    let turns = behind.iter().flat_map(|step| &step.begun.turns);
+    Ok(turns.take(LOOK_BACK).copied().collect())
+}
+
+async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
+    let listed = shared.list(&candidate.agent, LISTED).await?;
+    let is_judged = |turn: &TurnSummary| turn.kind == TurnKind::Main && turn.score.is_some();
+    let judged = listed.into_iter().filter(is_judged);
+    Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
+}
+
+/// Returns the hint that most of the failed turns among these carry.
+async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, LogError> {
+    let (mut hints, mut n_failed) = (Vec::new(), 0);
+    // A turn that was used twice counts once.
+    for id in BTreeSet::from_iter(turns) {
+        let Some(turn) = shared.turn(*id).await? else {
+            continue;
+        };
+        let is_failed = |turn: &Turn| {
+            let verdict = turn.verdict.as_ref();
+            verdict.is_some_and(|verdict| verdict.score == Score::Bad)
+        };
+        if is_failed(&turn) {
+            n_failed += 1;
+            hints.extend(turn.verdict.and_then(|verdict| verdict.hint));
         }
+    }
+    Ok(shared_hint(&hints, n_failed))
+}
+
+/// Returns the hint that at least half of the failed turns carry, and at least two.
+fn shared_hint(hints: &[String], n_failed: usize) -> Option<String> {
+    let count = |hint: &String| hints.iter().filter(|other| *other == hint).count();
+    let most = hints.iter().max_by_key(|hint| count(hint))?;
+    let n = count(most);
+    (n >= HINTED && 2 * n >= n_failed).then(|| most.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_a_wish_that_most_failed_turns_carry() {
+        let shared = |hints: &[&str], n_failed| {
+            let hints: Vec<String> = hints.iter().map(|&hint| hint.to_owned()).collect();
+            shared_hint(&hints, n_failed)
+        };
+        let brief = Some("Be brief.".to_owned());
+        assert_eq!(
+            shared(&["Be brief.", "No, Tuesday.", "Be brief."], 4),
+            brief
+        );
+        assert_eq!(shared(&["Be brief."], 1), None, "once may be a correction");
+        assert_eq!(
+            shared(&["Be brief.", "Be brief."], 5),
+            None,
+            "of two in five"
+        );
+        assert_eq!(shared(&[], 0), None);
     }
 }

@@ -5,15 +5,10 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    capability::{self, CapabilityPrompt, CapabilityScore},
-    probes::Probes,
-    reference::{self, Prompts, ReplyFigures, ScoredReply},
-    tools,
+    probes::{self, CapabilityPrompt, CapabilityScore, ProbeSet, Probes},
+    replies::{self, Prompts, ReplyFigures, ScoredReply},
 };
 use crate::policy::{By, DrawRequest, DrawnReply, PolicyModel};
-
-/// As agents are served.
-const TEMPERATURE: f64 = 0.7;
 
 /// What replies to a set of questions are like.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -48,7 +43,6 @@ pub struct KnowledgeNumbers {
 #[derive(Debug, Clone)]
 pub(crate) struct EvalReplies {
     pub(crate) numbers: ReplyNumbers,
-    /// One to each question.
     pub(crate) replies: Vec<String>,
 }
 
@@ -58,7 +52,6 @@ pub(crate) struct Posed {
     pub(crate) plain: Vec<u32>,
     /// With the wishes; none where there are none.
     pub(crate) told: Option<Vec<u32>>,
-    /// The same with other questions in its place.
     pub(crate) others: Vec<Vec<u32>>,
     pub(crate) seed: u64,
     pub(crate) max_tokens: u32,
@@ -67,10 +60,9 @@ pub(crate) struct Posed {
 /// The probes, rendered for one base model and one list of wishes.
 pub(crate) struct Evaluator<'a> {
     policy: &'a PolicyModel,
-    probes: Probes,
-    set: usize,
+    asked: ProbeSet,
     prompts: Prompts,
-    asked: Vec<CapabilityPrompt>,
+    capability: Vec<CapabilityPrompt>,
 }
 
 // === impl Evaluator ===
@@ -79,30 +71,27 @@ impl<'a> Evaluator<'a> {
     /// Of one of the sets of everyday questions.
     ///
     /// # Errors
-    /// In words, where the probes cannot be read; the server's.
+    /// The server's.
     pub(crate) async fn new(
         policy: &'a PolicyModel,
+        probes: &'static Probes,
         set: usize,
         wishes: &[String],
-    ) -> Result<Result<Self, String>, BackendError> {
-        let probes = match Probes::shipped() {
-            Ok(probes) => probes,
-            Err(why) => return Ok(Err(why)),
-        };
-        let set = set % probes.n_sets().max(1);
-        let prompts = reference::render(policy, probes.set(set), wishes).await?;
-        let asked = capability::render(policy, &probes).await?;
-        Ok(Ok(Self {
-            policy,
+    ) -> Result<Self, BackendError> {
+        let asked = ProbeSet {
             probes,
-            set,
-            prompts,
+            set: set % probes.n_sets().max(1),
+        };
+        Ok(Self {
+            policy,
             asked,
-        }))
+            prompts: replies::render(policy, asked.texts(), wishes).await?,
+            capability: probes::render(policy, probes).await?,
+        })
     }
 
     pub(crate) fn questions(&self) -> &[String] {
-        self.probes.set(self.set)
+        self.asked.texts()
     }
 
     /// What an adapter (none is the base model) says to them.
@@ -120,9 +109,9 @@ impl<'a> Evaluator<'a> {
         adapter: Option<&str>,
         prompts: &[Vec<u32>],
     ) -> Result<EvalReplies, BackendError> {
-        let drawn = reference::draw(self.policy, adapter, prompts).await?;
-        let replies = reference::measure(self.policy, &self.prompts, &drawn).await?;
-        Ok(EvalReplies::of(replies, drawn))
+        let drawn = replies::draw(self.policy, adapter, prompts).await?;
+        let replies = replies::measure(self.policy, &self.prompts.with(&drawn)).await?;
+        Ok(EvalReplies::new(replies, drawn))
     }
 
     /// What it knows: `by` answers the probes of knowledge, if it can be asked; `adapter` the requests of agents.
@@ -132,16 +121,16 @@ impl<'a> Evaluator<'a> {
         by: Option<By<'_>>,
     ) -> Result<KnowledgeNumbers, BackendError> {
         let known: Option<CapabilityScore> = match by {
-            Some(by) => Some(capability::capability(self.policy, by, &self.asked).await?),
+            Some(by) => Some(probes::capability(self.policy, by, &self.capability).await?),
             None => None,
         };
-        let prompts = &self.probes.tools;
-        let answered = tools::each(self.policy, adapter, prompts).await?;
+        let prompts = &self.asked.probes.tools;
+        let answered = probes::each(self.policy, adapter, prompts).await?;
         Ok(KnowledgeNumbers {
-            n_right: known.map(|it| it.n_right),
-            n_probes: self.asked.len(),
-            margin: known.map(|it| it.margin),
-            n_tools: answered.into_iter().filter(|it| it.passed).count(),
+            n_right: known.map(|known| known.n_right),
+            n_probes: self.capability.len(),
+            margin: known.map(|known| known.margin),
+            n_tools: answered.into_iter().filter(|answer| answer.passed).count(),
             n_tool_prompts: prompts.len(),
         })
     }
@@ -157,20 +146,22 @@ impl EvalReplies {
         posed: &[Posed],
         is_told: bool,
     ) -> Result<Self, BackendError> {
-        let draws = posed.iter().map(|it| it.draw(policy, adapter, is_told));
+        let draws = posed
+            .iter()
+            .map(|question| question.draw(policy, adapter, is_told));
         let drawn = try_join_all(draws).await?;
-        let said = posed.iter().zip(&drawn).map(|(posed, reply)| ScoredReply {
+        let both = posed.iter().zip(&drawn);
+        let scored = both.map(|(posed, reply)| ScoredReply {
             reply,
             own: &posed.plain,
             others: posed.others.iter().map(Vec::as_slice).collect(),
             told: posed.told.as_deref(),
         });
-        let said: Vec<ScoredReply<'_>> = said.collect();
-        let replies = reference::judge(policy, &said).await?;
-        Ok(Self::of(replies, drawn))
+        let replies = replies::measure(policy, &scored.collect::<Vec<_>>()).await?;
+        Ok(Self::new(replies, drawn))
     }
 
-    fn of(replies: ReplyFigures, drawn: Vec<DrawnReply>) -> Self {
+    fn new(replies: ReplyFigures, drawn: Vec<DrawnReply>) -> Self {
         Self {
             numbers: ReplyNumbers {
                 n: drawn.len(),
@@ -196,12 +187,8 @@ impl Posed {
     ) -> Result<DrawnReply, BackendError> {
         let told = self.told.as_ref().filter(|_| is_told);
         let request = DrawRequest {
-            adapter,
-            prompt: told.unwrap_or(&self.plain),
-            n: 1,
-            max_tokens: self.max_tokens,
-            temperature: TEMPERATURE,
             seed: self.seed,
+            ..DrawRequest::new(adapter, told.unwrap_or(&self.plain), self.max_tokens)
         };
         policy.draw_one(request).await
     }

@@ -2,17 +2,25 @@
 //!
 //! Of each pair both replies follow the same prompt, of a session that was held out. An adapter is declined only where it is
 //! nearly sure that it prefers what was accepted less than the base does: pairs are few and replies differ in much.
+//!
+//! Pairs of replies to one prompt, from held-out sessions: the reply that failed, and the reply that was accepted after
+//! it.
 
 use std::collections::BTreeMap;
 
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{Score, TurnId};
 use metaclaw_trainer_api::{BackendError, RunId};
+use metaclaw_turns::{LogError, StateKind, Turn};
 
-use super::{
-    measures::mean,
-    report::{GateLimit, GateTest},
+use super::report::{Bound, GateTest};
+use crate::{
+    formulas::upper_bound,
+    lineage::{BaseModel, Candidate},
+    policy::{By, PolicyModel, ScoredPair},
+    sample::score,
+    shared::Shared,
+    teacher::after,
 };
-use crate::policy::{By, PolicyModel, ScoredPair};
 
 /// Fewer pairs tell nothing.
 const FEWEST: usize = 12;
@@ -20,13 +28,10 @@ const FEWEST: usize = 12;
 const SCORED: usize = 32;
 /// In nat a token; what is lost beyond it is too much.
 const LEAST: f64 = -0.05;
-/// The normal distribution's 90 % point.
-const Z: f64 = 1.281_551_6;
 
 /// Two replies to one prompt, as ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PreferencePair {
-    /// The turn that failed.
     pub(crate) id: TurnId,
     pub(crate) prompt: Vec<u32>,
     pub(crate) accepted: Vec<u32>,
@@ -60,9 +65,14 @@ pub(super) async fn test(
     let unit = format!(
         "nat a token at most for what was accepted, beside the base, by 90 % and {n} pairs"
     );
-    let limit = GateLimit::at_least(LEAST);
-    let upper = upper(&gained.collect::<Vec<f64>>());
-    Ok(GateTest::of("preference", upper, limit, &unit))
+    let bound = upper_bound(&gained.collect::<Vec<f64>>());
+    Ok(GateTest::measured(
+        "preference",
+        bound,
+        Bound::AtLeast,
+        LEAST,
+        &unit,
+    ))
 }
 
 async fn margins<'a>(
@@ -80,35 +90,71 @@ async fn margins<'a>(
     Ok(pairs.map(|pair| pair.id).zip(margins).collect())
 }
 
-/// The mean of what lies behind some values is below this by 90 %: Student's one-sided bound.
-pub(super) fn upper(values: &[f64]) -> f64 {
-    let n = values.len() as f64;
-    let middle = mean(values);
-    let squares = values.iter().map(|value| (value - middle).powi(2));
-    let deviation = (squares.sum::<f64>() / (n - 1.0)).sqrt();
-    middle + t(n - 1.0) * deviation / n.sqrt()
-}
+/// The largest number of pairs in a test; the newest are used.
+const MOST: usize = 64;
+/// The number of held-out turns that are searched for pairs.
+const LOOK_BACK: usize = 256;
+/// The largest number of ids of all prompts together, so that long conversations give fewer pairs and the test takes no
+/// longer.
+const MOST_PROMPT: usize = 2_048;
 
-/// The 90 % point of Student's distribution, by the first terms of Cornish and Fisher; from 11 degrees of freedom on right to
-/// three digits.
-fn t(freedom: f64) -> f64 {
-    let first = (Z.powi(3) + Z) / (4.0 * freedom);
-    let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / (96.0 * freedom.powi(2));
-    Z + first + second
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bound_is_students() {
-        for (freedom, is) in [(11.0, 1.3634), (20.0, 1.3253), (63.0, 1.2951)] {
-            assert!((t(freedom) - is).abs() < 5e-4, "{freedom}: {}", t(freedom));
+/// Returns the newest pairs under the current wishes, with ids of this base model. A reply that was accepted under
+/// other wishes may not fit the current ones.
+pub(crate) async fn pairs(
+    shared: &Shared,
+    candidate: &Candidate,
+    base: Option<&str>,
+) -> Result<Vec<PreferencePair>, LogError> {
+    let agent = &candidate.agent;
+    // Which lines an adapter is told depends on what it does without them.
+    let mut told = BTreeMap::new();
+    let mut is_told_now = |turn: &Turn| {
+        let adapter = turn.served.adapter.as_deref();
+        let now = told.entry(adapter.map(str::to_owned)).or_insert_with(|| {
+            let library = shared.library.as_ref();
+            let lessons = library.map(|library| library.lessons_for(agent, "", adapter));
+            lessons.map_or_else(Vec::new, |k| k.where_answers(adapter).wish_ids.clone())
+        });
+        turn.served.wish_ids == *now
+    };
+    let held_out = shared.in_state(agent, StateKind::HeldOut);
+    let (mut pairs, mut n_prompt) = (Vec::new(), 0);
+    for id in held_out.await?.into_iter().rev().take(LOOK_BACK) {
+        let Some(turn) = shared.turn(id).await? else {
+            continue;
+        };
+        let is_of_base = |turn: &Turn| {
+            let tokens = turn.tokens.as_ref();
+            tokens.is_some_and(|tokens| BaseModel::of_tokens(tokens).may_be(base))
+        };
+        if score(&turn) != Some(Score::Bad) || !is_told_now(&turn) || !is_of_base(&turn) {
+            continue;
         }
-        // Mean 0, deviation 1.0445 of 12: 1.3634 · 1.0445 / √12.
-        let values = [1.0, -1.0].repeat(6);
-        assert!((upper(&values) - 0.4111).abs() < 1e-3, "{}", upper(&values));
-        assert!((upper(&[0.2; 12]) - 0.2).abs() < 1e-9);
+        let accepted = after(shared, &turn).await?.accepted;
+        let Some(pair) = accepted.and_then(|accepted| pair(turn, accepted)) else {
+            continue;
+        };
+        n_prompt += pair.prompt.len();
+        if n_prompt > MOST_PROMPT || pairs.len() == MOST {
+            break;
+        }
+        pairs.push(pair);
     }
+    Ok(pairs)
+}
+
+/// Builds a pair of both replies as they were sampled, after the prompt of the failed one.
+fn pair(failed: Turn, accepted: Turn) -> Option<PreferencePair> {
+    let id = failed.id;
+    let (failed, accepted) = (failed.tokens?, accepted.tokens?);
+    let pair = PreferencePair {
+        id,
+        prompt: failed.prompt_ids,
+        accepted: accepted.ids,
+        failed: failed.ids,
+    };
+    let is_whole = [&pair.prompt, &pair.accepted, &pair.failed]
+        .iter()
+        .all(|ids| !ids.is_empty());
+    is_whole.then_some(pair)
 }

@@ -1,11 +1,24 @@
-//! What adapters are asked: texts of our own, in files that a person can read.
+//! What adapters are asked: texts of our own, in files that a person can read. The capability probes measure what a model
+//! knows; the tool prompts, whether agents can still work with what it writes: JSON alone, a tool call, a whole file.
 
-use std::borrow::Borrow;
+use std::{borrow::Borrow, collections::BTreeMap, sync::LazyLock};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use futures_util::{
+    StreamExt as _, TryFutureExt as _, future::try_join_all, stream::FuturesUnordered,
+};
+use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use super::checks::ProbeCheck;
+use super::report::{
+    Bound::{AtLeast, AtMost},
+    GateTest,
+};
+use crate::{
+    calls::{Type, fit, has_broken_call, only_call, parameters},
+    formulas::mean,
+    policy::{By, DrawRequest, PolicyModel, ScoredPair},
+};
 
 /// Questions of one test; later steps have others.
 pub(super) const AT_ONCE: usize = 16;
@@ -16,20 +29,28 @@ const TOOL_PROMPTS: &str = include_str!("probes/tool_prompts.yaml");
 
 #[derive(Debug)]
 pub(crate) struct Probes {
-    /// Everyday questions, for what replies are like.
     pub(super) questions: Vec<String>,
-    /// For what is known.
     pub(crate) capability: Vec<CapabilityProbe>,
-    /// For what agents need.
     pub(super) tools: Vec<ToolPrompt>,
-    /// Of all their texts.
     pub(super) hash: String,
+}
+
+/// Why there are no probes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbesError {
+    #[error("the gate's probes {name} cannot be read: {source}")]
+    Unreadable {
+        name: &'static str,
+        source: Box<serde_saphyr::Error>,
+    },
+    #[error("the gate's probes are too few: {AT_ONCE} questions at least")]
+    TooFew,
 }
 
 /// One set of the everyday questions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ProbeSet<'a> {
-    pub(super) probes: &'a Probes,
+pub(super) struct ProbeSet {
+    pub(super) probes: &'static Probes,
     pub(super) set: usize,
 }
 
@@ -76,8 +97,13 @@ impl Probes {
     /// Those that the product ships.
     ///
     /// # Errors
-    /// In words; the tests see to it that there is none.
-    pub(crate) fn shipped() -> Result<Self, String> {
+    /// [`ProbesError`]; the tests see to it that there is none.
+    pub(crate) fn shipped() -> Result<&'static Self, &'static ProbesError> {
+        static SHIPPED: LazyLock<Result<Probes, ProbesError>> = LazyLock::new(Probes::read);
+        SHIPPED.as_ref()
+    }
+
+    fn read() -> Result<Self, ProbesError> {
         let probes = Self {
             questions: read("questions", QUESTIONS)?,
             capability: read("capability", CAPABILITY)?,
@@ -85,9 +111,7 @@ impl Probes {
             hash: hash(&[QUESTIONS, CAPABILITY, TOOL_PROMPTS]),
         };
         if probes.questions.len() < AT_ONCE || probes.capability.is_empty() {
-            return Err(format!(
-                "the gate's probes are too few: {AT_ONCE} questions at least"
-            ));
+            return Err(ProbesError::TooFew);
         }
         Ok(probes)
     }
@@ -106,8 +130,8 @@ impl Probes {
 
 // === impl ProbeSet ===
 
-impl<'a> ProbeSet<'a> {
-    pub(super) fn texts(self) -> &'a [String] {
+impl ProbeSet {
+    pub(super) fn texts(self) -> &'static [String] {
         self.probes.set(self.set)
     }
 }
@@ -117,8 +141,8 @@ impl<'a> ProbeSet<'a> {
 impl ToolPrompt {
     /// The conversation, up to where the assistant is to answer.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let earlier = self.earlier.iter().flat_map(|it| {
-            let (user, assistant) = (&it.user, &it.assistant);
+        let earlier = self.earlier.iter().flat_map(|exchange| {
+            let (user, assistant) = (&exchange.user, &exchange.assistant);
             [
                 user_says(user),
                 json!({"role": "assistant", "content": assistant}),
@@ -154,9 +178,266 @@ fn hash(texts: &[&str]) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> Result<Vec<T>, String> {
-    let probes = serde_saphyr::from_str(text);
-    probes.map_err(|error| format!("the gate's probes {name} cannot be read: {error}"))
+fn read<T: for<'de> Deserialize<'de>>(
+    name: &'static str,
+    text: &str,
+) -> Result<Vec<T>, ProbesError> {
+    serde_saphyr::from_str(text).map_err(|error| ProbesError::Unreadable {
+        name,
+        source: Box::new(error),
+    })
+}
+
+const FENCE: &str = "```";
+
+/// What a reply must be.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum ProbeCheck {
+    /// A JSON object with at least these keys, alone or in one code fence.
+    Json { keys: BTreeMap<String, Type> },
+    /// One call of this tool, with arguments that fit its parameters.
+    Call { name: String },
+    /// One code block that contains each of these texts.
+    File {
+        contains: Vec<String>,
+        #[serde(default)]
+        json: bool,
+    },
+}
+
+// === impl ProbeCheck ===
+
+impl ProbeCheck {
+    /// Returns whether a reply passes; `tools` are the tools of the request.
+    pub(super) fn passes(&self, reply: &str, tools: &[Value]) -> bool {
+        match self {
+            Self::Json { keys } => {
+                let json = serde_json::from_str::<Map<String, Value>>(unfenced(reply));
+                let has = |object: &Map<String, Value>| {
+                    let mut keys = keys.iter();
+                    keys.all(|(key, is)| object.get(key).is_some_and(|value| is.is_of(value)))
+                };
+                json.is_ok_and(|object| has(&object))
+            }
+            Self::Call { name } => match only_call(reply) {
+                Some(call) => {
+                    call.name == *name
+                        && parameters(tools, name).is_some_and(|s| fit(&call.arguments, s))
+                }
+                None => false,
+            },
+            Self::File { contains, json } => match only_block(reply) {
+                Some(block) => {
+                    let reads = || serde_json::from_str::<Value>(&block).is_ok();
+                    contains.iter().all(|text| block.contains(text.as_str())) && (!json || reads())
+                }
+                None => false,
+            },
+        }
+    }
+}
+
+/// Returns a text without the spaces around it, and without one code fence around all of it.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text
+        .strip_prefix(FENCE)
+        .and_then(|rest| rest.strip_suffix(FENCE));
+    // The first line belongs to the fence, and has the language's name.
+    let inner = inner.and_then(|inner| inner.split_once('\n'));
+    inner.map_or(text, |(_, inside)| inside.trim())
+}
+
+/// Returns the code block of a reply that has exactly one, opened and closed.
+fn only_block(reply: &str) -> Option<String> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Vec<&str>> = None;
+    for line in reply.lines() {
+        let is_fence = line.trim_start().starts_with(FENCE);
+        match (is_fence, &mut open) {
+            (true, Some(lines)) => {
+                blocks.push(lines.join("\n"));
+                open = None;
+            }
+            (true, None) => open = Some(Vec::new()),
+            (false, Some(lines)) => lines.push(line),
+            (false, None) => {}
+        }
+    }
+    let is_one = open.is_none() && blocks.len() == 1;
+    blocks.pop().filter(|_| is_one)
+}
+
+/// A capability probe as ids.
+#[derive(Debug)]
+pub(super) struct CapabilityPrompt {
+    prompt: Vec<u32>,
+    right: Vec<u32>,
+    wrong: Vec<u32>,
+}
+
+/// The result of the capability probes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct CapabilityScore {
+    /// The number of right answers that were more probable than the wrong ones.
+    pub(super) n_right: usize,
+    pub(super) margin: f64,
+}
+
+/// Renders the capability probes.
+pub(super) async fn render(
+    policy: &PolicyModel,
+    probes: &Probes,
+) -> Result<Vec<CapabilityPrompt>, BackendError> {
+    let mut asked = Vec::with_capacity(probes.capability.len());
+    for probe in &probes.capability {
+        asked.push(CapabilityPrompt {
+            prompt: policy
+                .render(vec![user_says(&probe.question)], None)
+                .await?,
+            right: policy.encode(&probe.right).await?,
+            wrong: policy.encode(&probe.wrong).await?,
+        });
+    }
+    Ok(asked)
+}
+
+/// Asks a model the capability probes.
+pub(super) async fn capability(
+    policy: &PolicyModel,
+    by: By<'_>,
+    asked: &[CapabilityPrompt],
+) -> Result<CapabilityScore, BackendError> {
+    let pairs: Vec<ScoredPair<'_>> = asked.iter().flat_map(CapabilityPrompt::answers).collect();
+    let scores = policy.score(by, &pairs, usize::MAX).await?;
+    let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
+    Ok(CapabilityScore::new(&margins.collect::<Vec<f64>>()))
+}
+
+// === impl CapabilityPrompt ===
+
+impl CapabilityPrompt {
+    /// Returns the right answer first.
+    fn answers(&self) -> [ScoredPair<'_>; 2] {
+        let prompt = &self.prompt;
+        [&self.right, &self.wrong].map(|reply| ScoredPair { prompt, reply })
+    }
+}
+
+// === impl CapabilityScore ===
+
+impl CapabilityScore {
+    fn new(margins: &[f64]) -> Self {
+        Self {
+            n_right: margins.iter().filter(|margin| **margin > 0.0).count(),
+            margin: mean(margins),
+        }
+    }
+}
+
+/// How a prompt was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ToolAnswer {
+    /// So that an agent can work with it.
+    pub(super) passed: bool,
+    pub(super) broke_call: bool,
+}
+
+/// How many prompts were answered well, of so many that were asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ToolTally {
+    passed: usize,
+    asked: usize,
+    /// Calls that were broken, and by the base model to the same prompts.
+    broken: usize,
+    broken_by_base: usize,
+}
+
+/// How somebody (an adapter; none is the base model) answers each of the prompts.
+pub(super) async fn each(
+    policy: &PolicyModel,
+    adapter: Option<&str>,
+    prompts: &[ToolPrompt],
+) -> Result<Vec<ToolAnswer>, BackendError> {
+    let answered = prompts.iter().map(|prompt| ask(policy, adapter, prompt));
+    try_join_all(answered).await
+}
+
+/// Whether an adapter answers as many as the base model, and breaks no call that the base model does not: those first that
+/// the base answers, since an adapter can hardly but lose these; the others only where it has. As soon as that is decided nothing
+/// more is asked.
+pub(super) async fn test(
+    policy: &PolicyModel,
+    adapter: &str,
+    prompts: &[ToolPrompt],
+    base: &[ToolAnswer],
+) -> Result<Vec<GateTest>, BackendError> {
+    let least = base.iter().filter(|answer| answer.passed).count();
+    let mut tally = ToolTally::default();
+    for is_base in [true, false] {
+        let asked = prompts.iter().zip(base);
+        let asked = asked.filter(|(_, of_base)| of_base.passed == is_base);
+        let asked = asked.map(|(prompt, of_base)| {
+            let own = ask(policy, Some(adapter), prompt);
+            own.map_ok(|own| (own, *of_base))
+        });
+        if tally.is_decided(least, prompts.len()) {
+            break;
+        }
+        let mut answers: FuturesUnordered<_> = asked.collect();
+        while !tally.is_decided(least, prompts.len())
+            && let Some(answered) = answers.next().await
+        {
+            let (own, of_base) = answered?;
+            tally.add(own, of_base);
+        }
+    }
+    let unit = format!(
+        "of {} prompts answered as agents need it, of {} asked",
+        prompts.len(),
+        tally.asked
+    );
+    let broken = "replies to them have a call that nobody can carry out";
+    let (least, most) = (least as f64, tally.broken_by_base as f64);
+    Ok(vec![
+        GateTest::measured("tools", tally.passed as f64, AtLeast, least, &unit),
+        GateTest::measured("broken_calls", tally.broken as f64, AtMost, most, broken),
+    ])
+}
+
+async fn ask(
+    policy: &PolicyModel,
+    adapter: Option<&str>,
+    prompt: &ToolPrompt,
+) -> Result<ToolAnswer, BackendError> {
+    let ids = policy.render(prompt.messages(), prompt.offered()).await?;
+    let request = DrawRequest {
+        temperature: 0.0,
+        ..DrawRequest::new(adapter, &ids, prompt.max_tokens)
+    };
+    let reply = policy.draw_one(request).await?.text;
+    Ok(ToolAnswer {
+        passed: prompt.check.passes(&reply, &prompt.tools),
+        broke_call: has_broken_call(&reply, &prompt.tools),
+    })
+}
+
+// === impl ToolTally ===
+
+impl ToolTally {
+    fn add(&mut self, own: ToolAnswer, base: ToolAnswer) {
+        self.asked += 1;
+        self.passed += usize::from(own.passed);
+        self.broken += usize::from(own.broke_call);
+        self.broken_by_base += usize::from(base.broke_call);
+    }
+
+    /// Whether so many of all are answered well, or can no longer be.
+    fn is_decided(self, least: usize, n: usize) -> bool {
+        let most = self.passed + n.saturating_sub(self.asked);
+        self.passed >= least || most < least
+    }
 }
 
 #[cfg(test)]
@@ -191,5 +472,104 @@ mod tests {
         }
         let last = |prompt: &ToolPrompt| prompt.messages().last().unwrap()["role"].clone();
         assert!(probes.tools.iter().all(|prompt| last(prompt) == "user"));
+    }
+
+    fn check(json: Value) -> ProbeCheck {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn json_alone_with_its_keys_passes() {
+        let check = check(
+            json!({"kind": "json", "keys": {"name": "string", "age": "integer", "likes": "strings"}}),
+        );
+        let good = r#"{"name": "Tom", "age": 9, "likes": ["tea"], "more": null}"#;
+        for reply in [
+            good.to_owned(),
+            format!(" {good}\n"),
+            format!("```json\n{good}\n```"),
+        ] {
+            assert!(check.passes(&reply, &[]), "{reply}");
+        }
+        for reply in [
+            r#"{"name": "Tom", "age": 9}"#,
+            r#"{"name": "Tom", "age": 9.5, "likes": ["tea"]}"#,
+            r#"{"name": "Tom", "age": "9", "likes": ["tea"]}"#,
+            r#"{"name": "Tom", "age": 9, "likes": []}"#,
+            r#"{"name": "Tom", "age": 9, "likes": [1]}"#,
+            r#"Here: {"name": "Tom", "age": 9, "likes": ["tea"]}"#,
+            "[]",
+            "Hello!",
+            "",
+            "```",
+        ] {
+            assert!(!check.passes(reply, &[]), "{reply}");
+        }
+    }
+
+    #[test]
+    fn one_call_that_fits_its_tool_passes() {
+        let check = check(json!({"kind": "call", "name": "set_timer"}));
+        let parameters = json!({"type": "object", "properties": {"minutes": {"type": "integer"}, "label": {"type": "string"}}, "required": ["minutes"]});
+        let tools = [
+            json!({"type": "function", "function": {"name": "set_timer", "parameters": parameters}}),
+        ];
+        let call = |body: &str| format!("<tool_call>{body}</tool_call>");
+        let good = call(r#"{"name": "set_timer", "arguments": {"minutes": 5}}"#);
+        assert!(check.passes(&good, &tools));
+        assert!(check.passes(&format!("I set it.\n{good}"), &tools));
+        assert!(!check.passes(&good, &[]), "a tool that is not there");
+        for reply in [
+            format!("{good}{good}"),
+            call(r#"{"name": "other", "arguments": {"minutes": 5}}"#),
+            call(r#"{"name": "set_timer", "arguments": {}}"#),
+            call(r#"{"name": "set_timer", "arguments": {"minutes": "5"}}"#),
+            call(r#"{"name": "set_timer", "arguments": {"minutes": 5, "x": 1}}"#),
+            call("{"),
+            good.replace("</tool_call>", ""),
+        ] {
+            assert!(!check.passes(&reply, &tools), "{reply}");
+        }
+    }
+
+    #[test]
+    fn one_whole_file_passes() {
+        let check = check(json!({"kind": "file", "contains": ["\"a\"", "1"], "json": true}));
+        assert!(check.passes("Here it is:\n```json\n{\"a\": 1}\n```\nDone.", &[]));
+        for reply in [
+            "{\"a\": 1}",
+            "```\n{\"a\": 1}",
+            "```\n{\"a\": 2}\n```",
+            "```\n{\"a\": 1,}\n```",
+            "```\n{\"a\": 1}\n```\n```\n{\"a\": 1}\n```",
+        ] {
+            assert!(!check.passes(reply, &[]), "{reply}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_right_that_is_likelier_than_the_wrong_one() {
+        let CapabilityScore { n_right, margin } = CapabilityScore::new(&[0.5, -0.25, 0.0, 0.75]);
+        assert_eq!(n_right, 2);
+        assert!((margin - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_reached_or_out_of_reach_is_decided() {
+        let is_decided = |passed, asked| {
+            let tally = ToolTally {
+                passed,
+                asked,
+                ..ToolTally::default()
+            };
+            tally.is_decided(8, 16)
+        };
+        assert!(!is_decided(0, 0));
+        assert!(!is_decided(7, 15));
+        assert!(is_decided(8, 8));
+        assert!(!is_decided(0, 8), "the other eight may all be right");
+        assert!(is_decided(0, 9));
+        let is_so = ToolTally::default().is_decided(0, 16);
+        assert!(is_so, "less is not possible");
     }
 }

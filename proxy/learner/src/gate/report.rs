@@ -37,27 +37,6 @@ pub(super) enum Bound {
     AtMost,
 }
 
-/// What a value is held against.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct GateLimit {
-    pub(super) bound: Bound,
-    pub(super) value: f64,
-}
-
-// === impl GateLimit ===
-
-impl GateLimit {
-    pub(super) fn at_least(value: f64) -> Self {
-        let bound = Bound::AtLeast;
-        Self { bound, value }
-    }
-
-    pub(super) fn at_most(value: f64) -> Self {
-        let bound = Bound::AtMost;
-        Self { bound, value }
-    }
-}
-
 // === impl Bound ===
 
 impl Bound {
@@ -109,12 +88,7 @@ impl GateReport {
 
 impl GateTest {
     /// A number against its limit; `unit` follows the number in the words.
-    pub(super) fn of(name: &str, value: f64, limit: GateLimit, unit: &str) -> Self {
-        let GateLimit {
-            bound,
-            value: limit,
-        } = limit;
-        let passed = bound.holds(value, limit);
+    pub(super) fn measured(name: &str, value: f64, bound: Bound, limit: f64, unit: &str) -> Self {
         let side = match bound {
             Bound::AtLeast => "at least",
             Bound::AtMost => "at most",
@@ -124,7 +98,7 @@ impl GateTest {
             name: name.to_owned(),
             value: Some(value),
             limit: Some(limit),
-            passed: Some(passed),
+            passed: Some(bound.holds(value, limit)),
             why: format!("{name} {value:.2}{gap}{unit}, {side} {limit:.2}"),
         }
     }
@@ -152,18 +126,13 @@ mod tests {
 
     #[test]
     fn a_test_says_its_numbers_and_a_report_what_failed() {
-        let low = GateTest::of(
-            "relevance",
-            0.31,
-            GateLimit::at_least(0.5),
-            "of the reference's",
-        );
+        let low = GateTest::measured("relevance", 0.31, Bound::AtLeast, 0.5, "of the reference's");
         assert_eq!(low.why, "relevance 0.31 of the reference's, at least 0.50");
-        let high = GateTest::of("fluency", 1.6, GateLimit::at_most(1.6), "");
+        let high = GateTest::measured("fluency", 1.6, Bound::AtMost, 1.6, "");
         assert_eq!(high.passed, Some(true));
         // What is no number passes nothing.
         for bound in [Bound::AtLeast, Bound::AtMost] {
-            let test = GateTest::of("fluency", f64::NAN, GateLimit { bound, value: 1.0 }, "");
+            let test = GateTest::measured("fluency", f64::NAN, bound, 1.0, "");
             assert_eq!(test.passed, Some(false));
         }
         let skipped = GateTest::skipped("preference", "no pairs yet");

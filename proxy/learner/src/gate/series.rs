@@ -40,7 +40,6 @@ pub(crate) struct LastDeclined {
     pub(crate) adapter: String,
     /// The name of the first failed test.
     pub(crate) test: String,
-    /// All failed tests, in words.
     pub(crate) why: String,
     pub(crate) at_ms: u64,
     n_judged: u64,
@@ -56,7 +55,7 @@ fn first_failed(gate: &Value) -> Option<String> {
 
 impl Series {
     /// Builds the series from an agent's steps, in any order.
-    pub(crate) fn of(steps: &[Step]) -> Self {
+    pub(crate) fn from_steps(steps: &[Step]) -> Self {
         let mut steps: Vec<&Step> = steps.iter().collect();
         steps.sort_by_key(|step| step.taken_ms);
         let mut series = Self::default();
@@ -186,7 +185,7 @@ mod tests {
         };
         let mut steps: Vec<Step> = steps.chars().enumerate().map(step).collect();
         steps.reverse();
-        Series::of(&steps)
+        Series::from_steps(&steps)
     }
 
     #[test]

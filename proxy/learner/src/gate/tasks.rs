@@ -7,14 +7,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use metaclaw_chat::{RolloutId, TaskId, TurnId, now_ms};
-use metaclaw_turns::{LogError, Rollout, RolloutFilter, StepOutcome};
+use metaclaw_turns::{LogError, Rollout, StepOutcome};
 use tokio::time::Instant;
 
-use super::{
-    preference::upper,
-    report::{GateLimit, GateTest},
+use super::report::{Bound, GateTest};
+use crate::{
+    formulas::upper_bound, held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared,
 };
-use crate::{held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared};
 
 /// The name of the test.
 const NAME: &str = "tasks";
@@ -53,13 +52,11 @@ pub(super) async fn learned_from(
     shared: &Shared,
     candidate: &Candidate,
 ) -> Result<LearnedFrom, LogError> {
-    let steps = shared
-        .persist(|| shared.log.steps(&candidate.agent))
-        .await?;
+    let steps = shared.steps(&candidate.agent).await?;
     let is_made = |outcome: &StepOutcome| matches!(outcome, StepOutcome::Trained { .. });
     let made = steps
         .iter()
-        .filter(|it| it.outcome.as_ref().is_some_and(is_made));
+        .filter(|step| step.outcome.as_ref().is_some_and(is_made));
     let batches = made.map(|step| &step.begun.turns).chain([&candidate.turns]);
     let mut learned = LearnedFrom {
         // A candidate without turns was trained from a data set, or elsewhere: it may say anything.
@@ -78,7 +75,7 @@ pub(super) async fn learned_from(
 }
 
 async fn is_of_rollout(shared: &Shared, turn: TurnId) -> Result<Option<bool>, LogError> {
-    let turn = shared.persist(|| shared.log.get(turn)).await?;
+    let turn = shared.turn(turn).await?;
     Ok(turn.map(|turn| turn.served.rollout.is_some()))
 }
 
@@ -113,10 +110,10 @@ impl TaskTest<'_> {
         }
         let own = self.wait_for(Some(self.candidate.adapter.as_str()), n, until);
         let own = successes(own.await?);
-        let gained = own
+        let gained: Vec<f64> = own
             .iter()
-            .filter_map(|(task, own)| Some(own - serving.get(task)?));
-        let gained: Vec<f64> = gained.collect();
+            .filter_map(|(task, own)| Some(own - serving.get(task)?))
+            .collect();
         if gained.len() < FEWEST {
             let when = "were tried both with it and with what serves, within rl.rollouts.gate_wait";
             return Ok(Self::too_few(gained.len(), when));
@@ -125,8 +122,13 @@ impl TaskTest<'_> {
             "of success at most, beside what serves, by 90 % and {} held-out tasks",
             gained.len()
         );
-        let limit = GateLimit::at_least(LEAST);
-        Ok(GateTest::of(NAME, upper(&gained), limit, &unit))
+        Ok(GateTest::measured(
+            NAME,
+            upper_bound(&gained),
+            Bound::AtLeast,
+            LEAST,
+            &unit,
+        ))
     }
 
     fn too_few(n: usize, when: &str) -> GateTest {
@@ -136,25 +138,14 @@ impl TaskTest<'_> {
 
     /// Returns the agent's rollouts on held-out tasks, the newest first.
     async fn held_out(&self) -> Result<Vec<Rollout>, LogError> {
-        let (shared, filter) = (
-            self.shared,
-            RolloutFilter {
-                agent: Some(self.candidate.agent.clone()),
-                ..RolloutFilter::default()
-            },
-        );
-        let all = shared
-            .persist(|| shared.log.rollouts(filter.clone()))
-            .await?;
-        Ok(all.into_iter().filter(|it| it.held_out).collect())
+        let all = self.shared.rollouts(&self.candidate.agent).await?;
+        Ok(all.into_iter().filter(|rollout| rollout.held_out).collect())
     }
 
     /// Returns what came of held-out tasks under the adapter that serves.
     async fn of_what_serves(&self) -> Result<Successes, LogError> {
         let (shared, agent) = (self.shared, &self.candidate.agent);
-        let serving = shared.persist(|| shared.log.serving()).await?;
-        let serving = serving.into_iter().find(|(whose, _)| whose == agent);
-        let serving = serving.map(|(_, adapter)| adapter);
+        let serving = shared.serving(agent).await?;
         let mut of_it = Vec::new();
         for rollout in self.held_out().await? {
             if rollout.outcome().is_some() && self.adapter(&rollout).await? == Some(serving.clone())
@@ -177,7 +168,7 @@ impl TaskTest<'_> {
             .await?;
         let first = turns.into_values().flatten().next();
         let Some(first) = first else { return Ok(None) };
-        let turn = shared.persist(|| shared.log.get(first)).await?;
+        let turn = shared.turn(first).await?;
         Ok(turn.map(|turn| turn.served.adapter))
     }
 
@@ -198,8 +189,8 @@ impl TaskTest<'_> {
         let mut quiet_since = Instant::now();
         loop {
             let mut all = self.held_out().await?;
-            all.retain(|it| it.opened_ms >= began_ms && it.adapter.as_deref() == adapter);
-            let n_closed = all.iter().filter(|it| !it.is_open()).count();
+            all.retain(|r| r.opened_ms >= began_ms && r.adapter.as_deref() == adapter);
+            let n_closed = all.iter().filter(|rollout| !rollout.is_open()).count();
             let n_open = all.len() - n_closed;
             if n_closed == 0 || n_open > 0 {
                 quiet_since = Instant::now();
@@ -209,7 +200,7 @@ impl TaskTest<'_> {
                 || Instant::now() >= until
                 || has_stopped(n_closed, n_open, is_there, quiet_since.elapsed());
             if is_over || !shared.sleep(PAUSE).await {
-                all.retain(|it| it.outcome().is_some());
+                all.retain(|rollout| rollout.outcome().is_some());
                 return Ok(all);
             }
         }

@@ -87,10 +87,10 @@ impl RewardFunction {
     /// Takes the first waiting turns, as many as fit in one request.
     fn take(&self) -> Vec<WaitingCase> {
         let mut waiting = self.waiting();
-        waiting.retain(|it| !it.answer.is_closed());
+        waiting.retain(|waiting| !waiting.answer.is_closed());
         let mut n_bytes = 0;
-        let fits = |it: &&WaitingCase| {
-            n_bytes += it.n_bytes;
+        let fits = |case: &&WaitingCase| {
+            n_bytes += case.n_bytes;
             n_bytes <= MOST_BYTES
         };
         let n = waiting.iter().take(MOST_TURNS).take_while(fits).count();
@@ -104,7 +104,7 @@ impl RewardFunction {
         if batch.is_empty() {
             return;
         }
-        let turns: Vec<Value> = batch.iter().map(|it| it.turn.clone()).collect();
+        let turns: Vec<Value> = batch.iter().map(|case| case.turn.clone()).collect();
         match self.scores(&turns).await {
             Ok(scores) => {
                 for (it, score) in batch.into_iter().zip(scores) {

@@ -67,14 +67,10 @@ async fn judged_for(
 async fn asking_stops_when_the_votes_have_decided() {
     let (good, bad, none) = ("verdict: +1", "verdict: -1", "no idea");
     assert_eq!(judged(&[good, good], "[]").await, (Ok(Ok(Score::Good)), 2));
-    assert_eq!(
-        judged(&[good, bad, bad], "[]").await,
-        (Ok(Ok(Score::Bad)), 3)
-    );
-    assert_eq!(
-        judged(&[none, none, none], "[]").await,
-        (Ok(Err(NoVerdict::NoVote)), 3)
-    );
+    let found = judged(&[good, bad, bad], "[]").await;
+    assert_eq!(found, (Ok(Ok(Score::Bad)), 3));
+    let found = judged(&[none, none, none], "[]").await;
+    assert_eq!(found, (Ok(Err(NoVerdict::NoVote)), 3));
 }
 
 #[tokio::test]
@@ -92,10 +88,8 @@ async fn a_judge_that_is_down_is_no_verdict() {
 #[tokio::test]
 async fn no_more_is_asked_than_the_verdict_is_worth() {
     let judged = async |price| judged_for(price, &["verdict: -1"; 3], "[]").await;
-    assert_eq!(
-        judged(Price::Nothing).await,
-        (Ok(Err(NoVerdict::NotAsked)), 0)
-    );
+    let found = judged(Price::Nothing).await;
+    assert_eq!(found, (Ok(Err(NoVerdict::NotAsked)), 0));
     assert_eq!(judged(Price::OneVote).await, (Ok(Ok(Score::Bad)), 1));
     assert_eq!(judged(Price::Majority).await, (Ok(Ok(Score::Bad)), 2));
 }
@@ -181,8 +175,7 @@ struct Voter {
 impl Ask for Voter {
     fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         *self.n_asked.lock().unwrap() += 1;
-        let answer = self.answer.map(str::to_owned);
-        let answer = answer.ok_or_else(|| AskFailed {
+        let answer = self.answer.map(str::to_owned).ok_or_else(|| AskFailed {
             why: format!("{} is down", self.name),
         });
         Box::pin(async move { answer })
@@ -226,10 +219,10 @@ async fn voted(
     let verdict = judge.verdict(&case, price).await;
     let told = verdict.map_err(|failed| failed.why).map(|verdict| {
         let verdict = verdict.unwrap();
-        let names = verdict.votes.iter().filter_map(|it| it.model.as_deref());
+        let names = verdict.votes.iter().filter_map(|v| v.model.as_deref());
         (verdict.score.into(), names.collect())
     });
-    let asked = voters.iter().map(|it| *it.n_asked.lock().unwrap());
+    let asked = voters.iter().map(|voter| *voter.n_asked.lock().unwrap());
     (told, asked.collect())
 }
 

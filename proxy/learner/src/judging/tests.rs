@@ -154,11 +154,8 @@ async fn in_auto_a_step_that_is_asked_for_brings_the_verdicts() {
     let auto = serde_json::json!({"mode": "auto", "gate": off, "judge": {"votes": 5}});
     let room = Room::new(dir.path(), &auto, true).await;
     assert_eq!(room.as_they_come().await, (0, 0));
-    assert_eq!(
-        room.for_a_step().await,
-        (6, 2),
-        "three votes decide of five"
-    );
+    let found = room.for_a_step().await;
+    assert_eq!(found, (6, 2), "three votes decide of five");
     assert_eq!(room.for_a_step().await, (6, 2));
     room.log.close().await;
 }
@@ -322,10 +319,8 @@ async fn a_session_in_which_somebody_spoke_just_now_has_not_ended() {
     let id = last(&room.log).await;
     let looked = look_at_end(&room.shared, id, LookReason::StepAskedFor).await;
     let half = Duration::from_secs(15 * 60);
-    assert!(
-        matches!(looked, Ok(LookResult::NotSilent(rest)) if rest > half),
-        "{looked:?}"
-    );
+    let is_so = matches!(looked, Ok(LookResult::NotSilent(rest)) if rest > half);
+    assert!(is_so, "{looked:?}");
     assert_eq!(room.counts().await, (0, 0));
     room.log.close().await;
 }

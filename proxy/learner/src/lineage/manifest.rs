@@ -1,17 +1,279 @@
-//! The name of a checkpoint, and its manifest.
+//! What a checkpoint is called, and what its manifest says: its base model, the numbers that the step measured, the
+//! statistics of its samples, and how it was made, so that it can be made again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use metaclaw_chat::{AgentId, Score, TurnId};
-use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError, wire::CheckpointInfo};
-use serde::{Deserialize, Serialize};
-
-use super::{
-    base::BaseModel,
-    made::Provenance,
-    numbers::{BatchStats, Numbers},
+use metaclaw_trainer_api::{
+    AdapterName, CheckpointName, NameError,
+    wire::{CheckpointInfo, Health},
 };
+use metaclaw_turns::Tokens;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use crate::config::RlConfig;
+
+/// A base model is identified by its content if that is known, otherwise by its name.
+///
+/// A name is a file's name, so the file may be renamed, or its content may change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct BaseModel {
+    /// The base model as the trainer names it with what it samples.
+    #[serde(rename = "base")]
+    name: String,
+    #[serde(
+        rename = "base_fingerprint",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    fingerprint: Option<String>,
+}
+
+// === impl BaseModel ===
+
+impl BaseModel {
+    /// Returns the model that sampled these ids.
+    pub(crate) fn of_tokens(tokens: &Tokens) -> Self {
+        Self {
+            name: tokens.base.clone(),
+            fingerprint: tokens.base_fingerprint.clone(),
+        }
+    }
+
+    /// Returns the model that a training server has loaded.
+    pub(crate) fn served(health: &Health) -> Self {
+        Self {
+            name: health.model.clone(),
+            fingerprint: health.base_fingerprint.clone(),
+        }
+    }
+
+    /// Returns whether both are the same, as far as is known.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.fingerprint, &other.fingerprint) {
+            (Some(own), Some(theirs)) => own == theirs,
+            (None, _) | (_, None) => self.name == other.name,
+        }
+    }
+
+    /// Returns whether a trainer that reports its base's fingerprint can have this base.
+    pub(crate) fn may_be(&self, fingerprint: Option<&str>) -> bool {
+        let own = self.fingerprint.as_deref();
+        own.is_none() || fingerprint.is_none() || own == fingerprint
+    }
+}
+
+impl fmt::Display for BaseModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+impl BaseModel {
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            fingerprint: None,
+        }
+    }
+}
+
+/// What a step measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// The sum of the losses of its forward_backward calls.
+    pub loss: f64,
+    /// The part of each method in that sum, with its weight.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<String, f64>,
+    /// The global 2-norm of the gradient before clipping.
+    pub grad_norm: f64,
+    pub learning_rate: f64,
+    /// Whether the trainer dropped an abnormal gradient, so that the weights did not change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
+    /// The number of ids that the model read.
+    #[serde(default)]
+    pub n_tokens: usize,
+    /// The number of ids that a server computes for it that shares the beginnings of sequences, as MetaClaw's own does.
+    #[serde(default)]
+    pub n_computed: usize,
+    #[serde(default)]
+    pub train_seconds: f64,
+    /// The distance between the weights before the step and those that had sampled, or `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// The distance between two versions of the weights, over the sampled ids that a step trains on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// The mean of |log p now - log p when sampled|, in nats.
+    pub logprob_abs_diff: f64,
+    /// The mean of log p when sampled - log p now, in nats: the simplest estimate of the KL divergence.
+    pub kl: f64,
+}
+
+/// Statistics of the samples of a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchStats {
+    /// The number of samples of each method.
+    pub samples: BTreeMap<String, usize>,
+    /// The scores of its turns, each -1, 0 or +1.
+    pub reward: Spread,
+    /// The share of good scores among them.
+    pub success_rate: f64,
+    /// The advantages from verdicts, with the verdict's weight.
+    pub advantage: Spread,
+    /// The number of sampled ids of its turns.
+    pub response_len: Spread,
+    /// The mean log-probabilities of its turns' ids when they were sampled, in nats per token, at T = 1.
+    pub logprob: Spread,
+    /// The share of its turns whose reply was cut at the token limit.
+    pub truncated_ratio: f64,
+    /// The number of optimiser steps behind the weights that sampled its turns, if it is known.
+    pub version: Spread,
+    /// The groups of a step of rollouts; none for other steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollouts: Option<RolloutStats>,
+}
+
+/// Statistics of the rollouts of a step, those of groups that are not trained on among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RolloutStats {
+    /// Rollouts with an outcome.
+    pub n: usize,
+    pub n_groups: usize,
+    /// Groups whose outcomes say nothing, because they do not differ.
+    pub n_without_difference: usize,
+    /// The share of rollouts with an outcome above 0.
+    pub success: f64,
+    /// The share of groups in which at least one rollout has an outcome above 0.
+    pub pass_at_k: f64,
+}
+
+/// A summary of some numbers. All fields are 0 if there are no numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    pub n: usize,
+    pub mean: f64,
+    /// The population standard deviation.
+    pub std: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    /// Adds what a later pass over the same batch measured; the loss stays that of the first.
+    pub(crate) fn goes_on(&mut self, later: &Self) {
+        self.grad_norm = later.grad_norm;
+        self.skipped |= later.skipped;
+        self.n_tokens += later.n_tokens;
+        self.n_computed += later.n_computed;
+        self.train_seconds += later.train_seconds;
+    }
+}
+
+// === impl BatchStats ===
+
+impl BatchStats {
+    /// Returns the number of samples of all methods.
+    pub(crate) fn n_samples(&self) -> usize {
+        self.samples.values().sum()
+    }
+}
+
+// === impl Spread ===
+
+impl Spread {
+    pub(crate) fn new(values: impl IntoIterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.into_iter().collect();
+        if values.is_empty() {
+            return Self::default();
+        }
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        Self {
+            n: values.len(),
+            mean,
+            std: square.sqrt(),
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+/// The program and the settings that made a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Provenance {
+    pub(crate) version: String,
+    /// The commit of the build, or `None` if it was not built in a checkout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
+    pub(crate) seed: u64,
+    /// The replay that made it, or `None` for a step during normal use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replay: Option<Replayed>,
+    /// The data set that it was trained from, or `None` if it was trained from turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<DataSetUse>,
+    /// The settings `rl.*` with their names at that time, so that the checkpoint can be read even after the settings
+    /// change.
+    pub(crate) config: Value,
+}
+
+/// A replay, as its checkpoints record it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Replayed {
+    pub(crate) name: String,
+    /// The seed of the initial weights if one was chosen, or `None` for the lineage's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seed: Option<u64>,
+    /// Sessions that ended before this time, in Unix milliseconds, are left out; `None` includes all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since_ms: Option<u64>,
+}
+
+/// A data set, as the checkpoint of an epoch records it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DataSetUse {
+    pub(crate) file: String,
+    pub(crate) hash: String,
+    pub(crate) n_rows: usize,
+    pub(crate) n_held_out: usize,
+    /// From 1.
+    pub(crate) epoch: u64,
+    pub(crate) epochs: u64,
+    /// The loss on the held-out rows before the first epoch; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_out_before: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_out_loss: Option<f64>,
+    /// The checkpoint that the first epoch started from; `None` for the base model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<CheckpointName>,
+}
+
+// === impl Provenance ===
+
+impl Provenance {
+    pub(crate) fn here(seed: u64, config: &RlConfig, replay: Option<Replayed>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("METACLAW_COMMIT").map(str::to_owned),
+            seed,
+            replay,
+            data: None,
+            // It contains numbers and words, which JSON can store.
+            config: serde_json::to_value(config).unwrap_or_default(),
+        }
+    }
+}
 
 /// A checkpoint's manifest: written with it, and kept unchanged by the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,10 +291,8 @@ pub(crate) struct CheckpointManifest {
     pub(crate) parent: Option<CheckpointName>,
     /// The shape of the adapter; an adapter of another shape cannot continue it.
     pub(crate) shape: Shape,
-    /// What the step measured.
     #[serde(default)]
     pub(crate) numbers: Numbers,
-    /// Statistics of its samples.
     #[serde(default)]
     pub(crate) batch: BatchStats,
     /// The scores of its turns when the step used them.
@@ -57,7 +317,6 @@ pub(crate) struct Shape {
 #[derive(Debug, Clone)]
 pub(crate) struct KnownCheckpoint {
     pub(crate) name: CheckpointName,
-    /// The number of optimiser steps in it.
     pub(crate) steps: u64,
     /// The hash of its adapter's content, if the server reports one.
     pub(crate) sha256: Option<String>,
@@ -129,5 +388,47 @@ impl Shape {
         } else {
             format!("the base model has changed ({} to {})", old.base, self.base)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_counts_before_names() {
+        let base = |name: &str, fingerprint: Option<&str>| BaseModel {
+            name: name.to_owned(),
+            fingerprint: fingerprint.map(str::to_owned),
+        };
+        let own = base("a", Some("1"));
+        assert!(own.is(&base("b", Some("1"))), "renamed");
+        assert!(!own.is(&base("a", Some("2"))), "another file");
+        // It was written by an older version, or reported by another server.
+        assert!(own.is(&base("a", None)) && !own.is(&base("b", None)));
+        assert!(own.may_be(None) && own.may_be(Some("1")) && !own.may_be(Some("2")));
+        assert!(base("a", None).may_be(Some("2")));
+    }
+
+    #[test]
+    fn manifests_of_before_read_back() {
+        let read: BaseModel = serde_json::from_str(r#"{"base":"a"}"#).unwrap();
+        assert!(read.is(&BaseModel::named("a")));
+    }
+
+    #[test]
+    fn a_spread_is_that_of_all_and_none_is_zero() {
+        let spread = Spread::new([1.0, -1.0, -1.0, 1.0]);
+        assert_eq!((spread.n, spread.mean, spread.std), (4, 0.0, 1.0));
+        assert_eq!((spread.min, spread.max), (-1.0, 1.0));
+        assert_eq!(Spread::new([]), Spread::default());
+        assert!(Spread::new([0.3]).std.abs() < 1e-12);
+    }
+
+    #[test]
+    fn numbers_of_before_read_back() {
+        let old = r#"{"loss":1.0,"grad_norm":2.0,"learning_rate":0.1}"#;
+        let read: Numbers = serde_json::from_str(old).unwrap();
+        assert!(read.losses.is_empty() && read.drift.is_none());
     }
 }

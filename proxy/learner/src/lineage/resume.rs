@@ -1,13 +1,18 @@
 //! Where an agent's next step starts.
+//!
+//! The uses of turns in the weights that a step starts from.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, Hasher, RandomState},
 };
 
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName};
-use metaclaw_turns::{Choice, Step, StepOutcome};
+use metaclaw_turns::{Choice, Step, StepOutcome, Turn, Use};
 
 use super::manifest::{KnownCheckpoint, Shape, name};
 
@@ -18,7 +23,6 @@ const DIGITS: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResumePoint {
     pub(crate) lineage: String,
-    /// Steps that the lineage has.
     pub(crate) n: u64,
     /// Optimiser steps behind it, those of the lineages before among them.
     pub(crate) steps: u64,
@@ -40,9 +44,7 @@ pub(crate) struct Resumed {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) agent: AgentId,
-    /// The step's number in its lineage.
     pub(crate) n: u64,
-    /// What it learned from.
     pub(crate) turns: Vec<TurnId>,
     pub(crate) adapter: AdapterName,
     pub(crate) checkpoint: CheckpointName,
@@ -89,6 +91,31 @@ impl ResumePoint {
     }
 }
 
+// === impl Candidate ===
+
+impl Candidate {
+    /// The adapter of a checkpoint that a step made.
+    pub(crate) fn from_checkpoint(known: &KnownCheckpoint, adapter: AdapterName) -> Self {
+        let manifest = &known.manifest;
+        Self {
+            agent: manifest.agent.clone(),
+            n: manifest.n,
+            turns: manifest.turns.clone(),
+            adapter,
+            checkpoint: known.name.clone(),
+            point: ResumePoint {
+                lineage: manifest.lineage.clone(),
+                n: manifest.n,
+                steps: known.steps,
+                checkpoint: Some(known.name.clone()),
+                choice_ms: None,
+            },
+            choice_ms: None,
+            sha256: known.sha256.clone(),
+        }
+    }
+}
+
 // === impl Resumed ===
 
 impl Resumed {
@@ -108,7 +135,7 @@ impl Resumed {
             point.steps = found.map_or(0, |found| found.steps);
             point.checkpoint = match known {
                 Some(_) => found.map(|found| found.name.clone()),
-                None => chosen.parse().ok().filter(|it| !wanted.unfit.contains(it)),
+                None => chosen.parse().ok().filter(|n| !wanted.unfit.contains(n)),
             };
             if point.checkpoint.is_none() {
                 lost = Some(wanted.why_not(known.unwrap_or_default(), chosen));
@@ -124,7 +151,7 @@ impl Resumed {
     /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
     /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
     /// the one before it is looked at, and where none can be, the next step starts from nothing.
-    pub(crate) fn of(
+    pub(crate) fn from_checkpoints(
         steps: &[Step],
         checkpoints: &[KnownCheckpoint],
         wanted: WantedStart<'_>,
@@ -182,7 +209,7 @@ impl WantedStart<'_> {
     /// The checkpoint of this name, if a step of the shape can start from it.
     fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
-        known.find(|it| it.name.as_str() == name && self.takes(it))
+        known.find(|known| known.name.as_str() == name && self.takes(known))
     }
 
     fn takes(self, known: &KnownCheckpoint) -> bool {
@@ -191,7 +218,7 @@ impl WantedStart<'_> {
 
     /// Why a checkpoint is not started from.
     fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
-        match known.iter().find(|it| it.name.as_str() == name) {
+        match known.iter().find(|c| c.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
                 self.shape.change_from(&known.manifest.shape)
             }
@@ -229,7 +256,7 @@ impl<'a> CheckpointLine<'a> {
                 return Some(known);
             }
             let of_log = step.and_then(|step| step.begun.parent.as_deref());
-            let listed = self.checkpoints.iter().find(|it| it.name.as_str() == name);
+            let listed = self.checkpoints.iter().find(|c| c.name.as_str() == name);
             let listed = listed.and_then(|known| known.manifest.parent.as_ref());
             at = of_log.or_else(|| listed.map(CheckpointName::as_str));
         }
@@ -240,7 +267,7 @@ impl<'a> CheckpointLine<'a> {
     fn is_ahead(&self, newest: &Step) -> bool {
         let own = &newest.begun;
         let mut ahead = self.checkpoints.iter().map(|known| &known.manifest);
-        ahead.any(|it| it.agent == own.agent && it.lineage == own.lineage && it.n > own.n)
+        ahead.any(|o| o.agent == own.agent && o.lineage == own.lineage && o.n > own.n)
     }
 }
 
@@ -260,5 +287,173 @@ pub(super) fn trained_as(step: &Step) -> Option<&str> {
     }
 }
 
+/// The steps whose training is in the weights that the next step starts from.
+///
+/// Uses are counted along these steps only: a step whose adapter never served is not in the weights, so its turns may
+/// be used again. Steps that the owner undid are not in the weights either, but their turns are not used again, because
+/// they would have the same effect.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ancestry {
+    steps: BTreeSet<(String, u64)>,
+    /// The steps that were made before the owner last chose an earlier adapter, and are not in the weights.
+    undone: BTreeSet<(String, u64)>,
+}
+
+// === impl Ancestry ===
+
+impl Ancestry {
+    /// Builds the ancestry from an agent's steps in the log.
+    pub(crate) fn new(steps: &[Step], point: &ResumePoint) -> Self {
+        let trained: BTreeMap<&str, &Step> = steps
+            .iter()
+            .filter_map(|step| Some((trained_as(step)?, step)))
+            .collect();
+        let mut ancestry = Self::default();
+        let mut chosen_ms = point.choice_ms;
+        let mut at = point.checkpoint.as_ref().map(CheckpointName::as_str);
+        while let Some(step) = at.and_then(|name| trained.get(name)) {
+            if !ancestry.steps.insert(key(step)) {
+                // Parents are older than their children; a record that says otherwise ends the chain here.
+                break;
+            }
+            chosen_ms = chosen_ms.max(step.begun.choice_ms);
+            at = step.begun.parent.as_deref();
+        }
+        let is_undone = |step: &&&Step| {
+            chosen_ms.is_some_and(|ms| step.taken_ms < ms) && !ancestry.steps.contains(&key(step))
+        };
+        ancestry.undone = trained
+            .values()
+            .filter(is_undone)
+            .map(|used| key(used))
+            .collect();
+        ancestry
+    }
+
+    /// Returns whether a step is in the weights.
+    pub(crate) fn has_step(&self, step: &Step) -> bool {
+        self.steps.contains(&key(step))
+    }
+
+    /// Returns how often a turn was used in the weights.
+    pub(crate) fn n_uses(&self, turn: &Turn) -> usize {
+        turn.uses.iter().filter(|u| has(&self.steps, u)).count()
+    }
+
+    /// Returns whether the owner undid every use of a turn; a turn in the chosen weights may be used again.
+    pub(crate) fn is_undone(&self, turn: &Turn) -> bool {
+        self.n_uses(turn) == 0 && turn.uses.iter().any(|used| has(&self.undone, used))
+    }
+
+    /// Returns the last number of each other lineage that is in the weights.
+    pub(crate) fn others(&self, lineage: &str) -> Vec<Use> {
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for (of, n) in self.steps.iter().filter(|(of, _)| of != lineage) {
+            // Returns the steps in order.
+            last.insert(of, *n);
+        }
+        let used = |(lineage, n): (&str, u64)| Use {
+            lineage: lineage.to_owned(),
+            n,
+        };
+        last.into_iter().map(used).collect()
+    }
+}
+
+fn has(steps: &BTreeSet<(String, u64)>, used: &Use) -> bool {
+    steps.contains(&(used.lineage.clone(), used.n))
+}
+
+fn key(step: &Step) -> (String, u64) {
+    (step.begun.lineage.clone(), step.begun.n)
+}
+
 #[cfg(test)]
-mod tests;
+mod ancestry_tests {
+    use metaclaw_turns::NewStep;
+
+    use super::*;
+
+    /// A completed step: lineage, number, the checkpoint that it started from, and when the owner chose that
+    /// checkpoint.
+    fn step(
+        lineage: &str,
+        n: u64,
+        parent: Option<&str>,
+        taken_ms: u64,
+        choice: Option<u64>,
+    ) -> Step {
+        Step {
+            begun: NewStep {
+                agent: AgentId::default_agent(),
+                lineage: lineage.to_owned(),
+                n,
+                attempt: 0,
+                turns: Vec::new(),
+                max_uses: 1,
+                ancestors: Vec::new(),
+                parent: parent.map(str::to_owned),
+                hash: String::new(),
+                choice_ms: choice,
+            },
+            taken_ms,
+            taken_back: None,
+            outcome: Some(StepOutcome::Trained {
+                adapter: format!("{lineage}-{n}"),
+                checkpoint: format!("{lineage}-{n}"),
+                gate: None,
+            }),
+        }
+    }
+
+    fn at(lineage: &str, checkpoint: &str, choice_ms: Option<u64>) -> ResumePoint {
+        ResumePoint {
+            lineage: lineage.to_owned(),
+            n: 0,
+            steps: 0,
+            checkpoint: Some(checkpoint.parse().unwrap()),
+            choice_ms,
+        }
+    }
+
+    fn used(lineage: &str, n: u64) -> Use {
+        Use {
+            lineage: lineage.to_owned(),
+            n,
+        }
+    }
+
+    #[test]
+    fn it_goes_through_the_lineages_that_a_step_started_from() {
+        let steps = [
+            step("a", 1, None, 1, None),
+            step("a", 2, Some("a-1"), 2, None),
+            step("a", 3, Some("a-2"), 3, None),
+            step("b", 1, Some("a-2"), 4, None),
+        ];
+        let ancestry = Ancestry::new(&steps, &at("c", "b-1", None));
+        assert_eq!(ancestry.others("c"), [used("a", 2), used("b", 1)]);
+        assert_eq!(ancestry.others("b"), [used("a", 2)]);
+        assert!(!has(&ancestry.steps, &used("a", 3)), "it did not serve");
+        assert!(ancestry.undone.is_empty(), "and nobody went back");
+    }
+
+    #[test]
+    fn what_the_owner_went_back_behind_stays_undone() {
+        let steps = [
+            step("a", 1, None, 1, None),
+            step("a", 2, Some("a-1"), 2, None),
+            step("b", 1, Some("a-1"), 5, Some(4)),
+            step("b", 2, Some("b-1"), 6, None),
+        ];
+        // This holds while the choice is current, and after a step has continued from it.
+        for point in [at("b", "a-1", Some(4)), at("b", "b-1", None)] {
+            let ancestry = Ancestry::new(&steps[..3], &point);
+            assert!(has(&ancestry.undone, &used("a", 2)), "{point:?}");
+            assert!(!has(&ancestry.undone, &used("a", 1)), "{point:?}");
+        }
+        // If a step after the choice never served, that does not count as a choice of the owner's.
+        let ancestry = Ancestry::new(&steps, &at("c", "b-1", None));
+        assert!(!has(&ancestry.undone, &used("b", 2)));
+    }
+}

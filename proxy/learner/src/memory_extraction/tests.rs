@@ -7,12 +7,12 @@ use metaclaw_chat::{Message, SessionId};
 use metaclaw_skills::{MemoryConfig, MemoryScope};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tempfile::TempDir;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Learner, Listener, Parts,
-    testing::{Said, World, append, parts, progress, said},
+    Ask, AskFailed, Listener, Parts,
+    testing::{Running, Said, World, append, parts, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -38,12 +38,10 @@ impl Ask for ScriptedModel {
 
 /// A learner that remembers, over an empty log.
 struct MemoryWorld {
-    learner: Learner,
     log: TurnLog,
     memory: MemoryStore,
     model: Arc<ScriptedModel>,
-    tasks: TaskTracker,
-    cancel: CancellationToken,
+    running: Running,
     _dir: TempDir,
 }
 
@@ -56,33 +54,28 @@ impl MemoryWorld {
             answer,
             asked: Mutex::default(),
         });
+        let off = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
         let parts = Parts {
             listener: Some(Listener::Model(Arc::<ScriptedModel>::clone(&model))),
             memory: Some(memory.clone()),
-            ..parts(
-                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
-                &log,
-            )
+            ..parts(off, &log)
         };
-        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
-        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Self {
-            learner,
             log,
             memory,
             model,
-            tasks,
-            cancel,
+            running,
             _dir: dir,
         }
     }
 
     async fn talk(&self, session: &str, owner: &[&str]) {
-        let talk = owner
+        let talk: Vec<Said> = owner
             .iter()
             .zip(1..)
-            .map(|(text, mark)| said(text, "Noted.", mark));
-        let talk: Vec<Said> = talk.collect();
+            .map(|(text, mark)| said(text, "Noted.", mark))
+            .collect();
         append(&self.log, &World::default(), session, &talk).await;
     }
 
@@ -93,19 +86,16 @@ impl MemoryWorld {
 
     fn contents(&self) -> Vec<String> {
         let all = self.memory.list(None, None).unwrap().into_iter();
-        all.filter(Memory::is_active).map(|it| it.content).collect()
+        all.filter(Memory::is_active).map(|m| m.content).collect()
     }
 
     fn n_waiting(&self) -> usize {
         let sessions = self.memory.buffered(|_| true).unwrap();
-        sessions.iter().map(|it| it.turns.len()).sum()
+        sessions.iter().map(|session| session.turns.len()).sum()
     }
 
     async fn end(self) {
-        self.cancel.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-        self.log.close().await;
+        self.running.stop().await;
     }
 }
 
@@ -127,27 +117,21 @@ async fn a_model_is_asked_once_for_several_messages_and_sees_only_the_owners() {
         "And a blue-green one?",
     ];
     world.talk("a", &talk[..2]).await;
-    world.until(|it| it.n_waiting() == 2).await;
-    assert!(
-        world.model.asked.lock().unwrap().is_empty(),
-        "it waits for more"
-    );
+    world.until(|world| world.n_waiting() == 2).await;
+    let is_so = world.model.asked.lock().unwrap().is_empty();
+    assert!(is_so, "it waits for more");
     world.talk("b", &talk).await;
-    world.until(|it| it.contents().len() == 1).await;
+    world.until(|world| world.contents().len() == 1).await;
     assert_eq!(world.contents(), ["we deploy with Nomad since May"]);
     let asked = world.model.asked.lock().unwrap()[0].clone();
-    assert!(
-        !asked.contains("PayFast") && !asked.contains("Noted."),
-        "{asked}"
-    );
+    let is_so = !asked.contains("PayFast") && !asked.contains("Noted.");
+    assert!(is_so, "{asked}");
     let memory = &world.memory.list(None, None).unwrap()[0];
     assert_eq!(memory.origin.session.as_ref().unwrap().as_str(), "b");
     let turn = memory.origin.turn.unwrap();
     let turn = world.log.get(turn).await.unwrap().unwrap();
-    assert!(
-        owner_says(&turn).unwrap().contains("Nomad"),
-        "the turn that said it"
-    );
+    let is_so = owner_says(&turn).unwrap().contains("Nomad");
+    assert!(is_so, "the turn that said it");
     assert_eq!(
         memory.said.as_deref(),
         Some("By the way, we deploy with Nomad since May.")
@@ -162,7 +146,7 @@ async fn rules_find_plain_facts_where_no_model_answers() {
         .talk("a", &["My name is Anna. What is rain?", "Is my name Otto?"])
         .await;
     world
-        .until(|it| it.n_waiting() == 0 && !it.contents().is_empty())
+        .until(|world| world.n_waiting() == 0 && !world.contents().is_empty())
         .await;
     assert_eq!(world.contents(), ["My name is Anna."]);
     world.end().await;
@@ -177,12 +161,13 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     let world = MemoryWorld::new(config, Ok("none")).await;
     world.talk("a", &["My dog is called Rex."]).await;
     world.talk("b", &["My name is Anna."]).await;
-    world.until(|it| it.n_waiting() == 2).await;
+    world.until(|world| world.n_waiting() == 2).await;
     assert!(world.model.asked.lock().unwrap().is_empty());
     let b: SessionId = "b".parse().unwrap();
     let read = world
+        .running
         .learner
-        .ingest(Box::new(move |it| it.session == b))
+        .ingest(Box::new(move |turn| turn.session == b))
         .await
         .unwrap();
     assert_eq!(read.len(), 1);
@@ -193,14 +178,16 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
     assert_eq!(world.n_waiting(), 1);
     assert!(
         world
+            .running
             .learner
-            .ingest(Box::new(|it| it.scope == MemoryScope::new("x")))
+            .ingest(Box::new(|turn| turn.scope == MemoryScope::new("x")))
             .await
             .unwrap()
             .is_empty()
     );
     assert_eq!(
         world
+            .running
             .learner
             .ingest(Box::new(|_| true))
             .await
@@ -208,11 +195,8 @@ async fn with_manual_trigger_nothing_is_read_before_it_is_asked_for() {
             .len(),
         1
     );
-    assert!(
-        world.contents().is_empty(),
-        "the model found nothing: {:?}",
-        world.contents()
-    );
+    let is_so = world.contents().is_empty();
+    assert!(is_so, "the model found nothing: {:?}", world.contents());
     world.end().await;
 }
 
@@ -265,7 +249,7 @@ async fn what_was_not_read_yet_is_read_after_a_restart() {
     ingest_silent(&shared, &after).await.unwrap();
     let all = after.list(None, None).unwrap();
     assert_eq!(
-        all.iter().map(|it| it.content.as_str()).collect::<Vec<_>>(),
+        all.iter().map(|m| m.content.as_str()).collect::<Vec<_>>(),
         ["I live in Rome."]
     );
     assert!(after.buffered(|_| true).unwrap().is_empty());

@@ -8,12 +8,9 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_trainer_api::{BackendError, Datum, DatumError};
 use metaclaw_turns::Turn;
 
-use super::{
-    logprobs::{LogprobClient, sum},
-    method::{
-        AnchorTerm, Example, ExampleState, Group, Method, NotAnExample, Objective, TrainingSignal,
-        Want,
-    },
+use super::method::{
+    AnchorTerm, Example, ExampleState, Group, LogprobClient, Method, NotAnExample, Objective,
+    TrainingSignal, Want, sum,
 };
 use crate::{
     formulas::{reverse_kl, single},
@@ -68,7 +65,7 @@ async fn refresh(
     examples: &mut [Example],
     policy: LogprobClient<'_>,
 ) -> Result<Option<f64>, BackendError> {
-    let terms = examples.iter().filter_map(|it| match &it.state {
+    let terms = examples.iter().filter_map(|example| match &example.state {
         Some(ExampleState::Anchor(term)) => Some(term.clone()),
         Some(ExampleState::Distil(_) | ExampleState::Surrogate(_)) | None => None,
     });
@@ -98,7 +95,7 @@ impl AnchorTerm {
     /// # Errors
     /// Returns [`DatumError`] if there is nothing to predict.
     fn query(&self) -> Result<LogprobQuery, DatumError> {
-        LogprobQuery::of(&self.reply.prompt, &self.reply.ids, &self.reply.likely)
+        LogprobQuery::for_ids(&self.reply.prompt, &self.reply.ids, &self.reply.likely)
     }
 
     /// Returns the divergence of the student from the base, and the cross_entropy with the same gradient.
@@ -152,10 +149,8 @@ mod tests {
         let parts = datum.parts();
         assert_eq!(parts.target_tokens.values(), [0, 0, 4, 6, 5, 7]);
         let weights = parts.weights.as_ref().unwrap().values();
-        assert!(
-            weights[..4].iter().all(|it| it.abs() < 1e-5),
-            "where both agree: {weights:?}"
-        );
+        let is_so = weights[..4].iter().all(|weight| weight.abs() < 1e-5);
+        assert!(is_so, "where both agree: {weights:?}");
         assert!(weights[4] < 0.0 && weights[5] > 0.0, "{weights:?}");
         // This is 2 (0.9 ln 1.8 + 0.05 ln 0.2 + 0.05 ln 0.2).
         assert!((loss - 0.736_12).abs() < 1e-3, "{loss}");

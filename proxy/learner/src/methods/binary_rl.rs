@@ -33,7 +33,7 @@ impl Method for BinaryRl {
     }
 
     fn advantages(&self, turns: &[&Arc<Turn>], baselines: Baselines) -> Vec<f32> {
-        turns.iter().map(|it| baselines.advantage(it)).collect()
+        turns.iter().map(|turn| baselines.advantage(turn)).collect()
     }
 
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {

@@ -48,7 +48,7 @@ impl Method for ContextDistillation {
 
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
         let answered = batch.answered();
-        let targets = answered.filter_map(|it| Some((it.id(), it.target.as_ref()?)));
+        let targets = answered.filter_map(|a| Some((a.id(), a.target.as_ref()?)));
         let targets: Vec<_> = targets.collect();
         let n_taught: usize = targets.iter().map(|(_, target)| target.n_ids()).sum();
         let each = objective.w_redo / n_taught.max(1) as f32;

@@ -39,7 +39,7 @@ impl Method for Grpo {
     /// Siblings are replies to a prompt of the same ids.
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         let with_prompts = turns.iter().map(|turn| {
-            let prompt = turn.tokens.as_ref().map(|it| it.prompt_ids.as_slice());
+            let prompt = turn.tokens.as_ref().map(|t| t.prompt_ids.as_slice());
             (prompt.unwrap_or_default(), policy_gradient::reward(turn))
         });
         by_bucket(&with_prompts.collect::<Vec<_>>())

@@ -6,8 +6,10 @@ use metaclaw_trainer_api::{BackendError, Datum};
 use metaclaw_turns::Turn;
 
 use super::{
-    logprobs::{LogprobAnswer, LogprobClient, LogprobQuestion, sum},
-    method::{Example, ExampleState, Group, Method, NotAnExample, Objective, Want},
+    method::{
+        Example, ExampleState, Group, LogprobAnswer, LogprobClient, LogprobQuestion, Method,
+        NotAnExample, Objective, Want, sum,
+    },
     surrogate::{Distil, Student, Surrogate, TOP_K},
 };
 use crate::{
@@ -32,21 +34,21 @@ pub(super) fn group<'a>(
     w_verdict: Option<f32>,
 ) -> Result<Group, NotAnExample> {
     let n = samples.clone().count().max(1) as f32;
-    let examples = samples.filter_map(|it| {
-        let tokens = it.turn.tokens.as_ref()?;
+    let examples = samples.filter_map(|sample| {
+        let tokens = sample.turn.tokens.as_ref()?;
         let each = 1.0 / (n * tokens.ids.len().max(1) as f32);
-        let advantage = it.push.as_ref().map_or(0.0, |push| push.advantage);
+        let advantage = sample.push.as_ref().map_or(0.0, |push| push.advantage);
         let push = w_verdict.map_or(0.0, |w| w * advantage);
         let distil = Distil {
             prompt: tokens.prompt_ids.clone(),
             reply: tokens.ids.clone(),
-            hinted: Arc::clone(&it.hinted),
+            hinted: Arc::clone(&sample.hinted),
             share: objective.w_opd * each,
             push: push * each,
             clip: objective.clip,
         };
-        let example = Example::new(vec![it.id()], distil.known());
-        Some(example.map(|it| it.refreshed_by(ExampleState::Distil(distil.into()))))
+        let example = Example::new(vec![sample.id()], distil.known());
+        Some(example.map(|example| example.refreshed_by(ExampleState::Distil(distil.into()))))
     });
     Ok(Group::weighted(method, examples.collect::<Result<_, _>>()?))
 }
@@ -59,7 +61,7 @@ pub(super) async fn refresh(
     examples: &mut [Example],
     policy: LogprobClient<'_>,
 ) -> Result<Option<f64>, BackendError> {
-    let distils = examples.iter().filter_map(|it| match &it.state {
+    let distils = examples.iter().filter_map(|example| match &example.state {
         Some(ExampleState::Distil(distil)) => Some(Arc::clone(distil)),
         Some(ExampleState::Surrogate(_) | ExampleState::Anchor(_)) | None => None,
     });
@@ -85,12 +87,12 @@ async fn moved_on(
     examples: &[Example],
     policy: LogprobClient<'_>,
 ) -> Result<(f64, Vec<Datum>), BackendError> {
-    let surrogates = examples.iter().filter_map(|it| match &it.state {
+    let surrogates = examples.iter().filter_map(|example| match &example.state {
         Some(ExampleState::Surrogate(surrogate)) => Some(surrogate),
         Some(ExampleState::Distil(_) | ExampleState::Anchor(_)) | None => None,
     });
     let surrogates: Vec<&Surrogate> = surrogates.collect();
-    let queries = surrogates.iter().map(|it| it.query());
+    let queries = surrogates.iter().map(|surrogate| surrogate.query());
     let now = policy.now(queries).await?;
     let each = surrogates.iter().zip(&now);
     sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
@@ -103,7 +105,7 @@ async fn surrogates(
 ) -> Result<Vec<Surrogate>, BackendError> {
     let students = students(distils, policy).await?;
     let mut teachers: Vec<Vec<LogprobAnswer>> = vec![Vec::new(); distils.len()];
-    let most = distils.iter().map(|it| it.hinted.len()).max();
+    let most = distils.iter().map(|distil| distil.hinted.len()).max();
     for hint in 0..most.unwrap_or(0) {
         for (at, answer) in hinted(distils, &students, hint, policy).await? {
             teachers[at].push(answer);
@@ -111,7 +113,7 @@ async fn surrogates(
     }
     let each = distils.iter().zip(&students).zip(&teachers);
     let surrogates = each.map(|((distil, student), teachers)| {
-        let teacher = best(student, teachers).map(|it| rows(&it.logprobs));
+        let teacher = best(student, teachers).map(|best| rows(&best.logprobs));
         distil.surrogate(student, teacher.as_deref())
     });
     Ok(surrogates.collect())
@@ -126,7 +128,7 @@ async fn students(
         adapter: true,
         top_k: TOP_K,
     };
-    let queries = distils.iter().map(|it| it.asks_student()).enumerate();
+    let queries = distils.iter().map(|d| d.asks_student()).enumerate();
     let answers = policy.ask(question, queries).await?;
     let students = answers.into_iter().map(|answer| Student {
         own: answer.logprobs,
@@ -148,9 +150,9 @@ async fn hinted(
         top_k: TOP_K,
     };
     let queries = distils.iter().zip(students).enumerate();
-    let queries = queries
-        .filter_map(|(at, (distil, student))| Some((at, distil.asks_teacher(hint, student)?)));
-    let queries: Vec<_> = queries.collect();
+    let queries: Vec<_> = queries
+        .filter_map(|(at, (distil, student))| Some((at, distil.asks_teacher(hint, student)?)))
+        .collect();
     let numbers: Vec<usize> = queries.iter().map(|(at, _)| *at).collect();
     let answers = policy.ask(question, queries.into_iter()).await?;
     Ok(numbers.into_iter().zip(answers).collect())
@@ -158,7 +160,7 @@ async fn hinted(
 
 /// Returns the teacher's answer for the hint on which student and teacher agree most.
 fn best<'a>(student: &Student, teachers: &'a [LogprobAnswer]) -> Option<&'a LogprobAnswer> {
-    let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|it| it.ids.clone()).collect();
+    let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|teacher| teacher.ids.clone()).collect();
     teachers.get(most_agreeing(&student.ids, &likely)?)
 }
 

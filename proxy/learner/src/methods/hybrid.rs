@@ -10,8 +10,9 @@ use metaclaw_turns::Turn;
 
 use super::{
     hinted,
-    logprobs::LogprobClient,
-    method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
+    method::{
+        Example, Group, LogprobClient, Method, NotAnExample, Objective, TrainingSignal, Want,
+    },
     policy_gradient,
 };
 use crate::sample::{Baselines, Batch, Teaching};

@@ -49,7 +49,7 @@ impl Method for Metaclaw {
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         let rewards = turns
             .iter()
-            .map(|it| followed(it).map_or(0.0, Score::value));
+            .map(|turn| followed(turn).map_or(0.0, Score::value));
         let given = by_batch(&rewards.collect::<Vec<_>>());
         let mut sessions = BTreeSet::new();
         let each = turns.iter().zip(given);
@@ -78,5 +78,5 @@ impl Method for Metaclaw {
 /// Returns the score of a turn that something followed; the original does not use other turns.
 fn followed(turn: &Turn) -> Option<Score> {
     let verdict = turn.verdict.as_ref();
-    verdict.filter(|it| !it.at_session_end).map(|it| it.score)
+    verdict.filter(|v| !v.at_session_end).map(|v| v.score)
 }

@@ -8,8 +8,9 @@ use metaclaw_turns::Turn;
 
 use super::{
     hinted,
-    logprobs::LogprobClient,
-    method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
+    method::{
+        Example, Group, LogprobClient, Method, NotAnExample, Objective, TrainingSignal, Want,
+    },
 };
 use crate::sample::{Batch, ExcludeReason, Teaching, score};
 
@@ -39,7 +40,7 @@ impl Method for Opd {
     }
 
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
-        let with_hints = batch.pushed().filter(|it| !it.hinted.is_empty());
+        let with_hints = batch.pushed().filter(|sample| !sample.hinted.is_empty());
         hinted::group(&Self, with_hints, objective, None)
     }
 

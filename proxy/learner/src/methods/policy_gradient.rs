@@ -21,7 +21,7 @@ pub(super) fn wants(method: &dyn Method, turn: &Turn) -> Want {
 /// Returns the score of a turn times the weight of its verdict.
 pub(super) fn reward(turn: &Turn) -> f32 {
     let verdict = turn.verdict.as_ref();
-    verdict.map_or(0.0, |it| it.weight * it.score.value())
+    verdict.map_or(0.0, |verdict| verdict.weight * verdict.score.value())
 }
 
 /// Returns the policy loss on the ids of each turn. Each turn has the same weight: w/(B·|M|) for each id, with a
@@ -67,6 +67,6 @@ pub(super) fn group(
 /// Returns the turns with an advantage from a verdict or an external teacher.
 fn pushed(batch: &Batch) -> impl Iterator<Item = (&Arc<Turn>, &Push)> + Clone {
     let pushed = batch.pushed();
-    let pushed = pushed.filter_map(|it| Some((&it.turn, it.push.as_ref()?)));
+    let pushed = pushed.filter_map(|sample| Some((&sample.turn, sample.push.as_ref()?)));
     pushed.filter(|(_, push)| push.advantage != 0.0 || push.teacher_delta.is_some())
 }

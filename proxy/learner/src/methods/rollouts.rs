@@ -39,7 +39,7 @@ impl Method for Rollouts {
             let push = sample.push.as_ref()?;
             let share = push.rollout.as_ref()?.share;
             let advantages = push.advantages(tokens.ids.len(), MAX_ADVANTAGE);
-            let weighted: Vec<f32> = advantages.map(|it| share * it).collect();
+            let weighted: Vec<f32> = advantages.map(|advantage| share * advantage).collect();
             let datum = datum::verdict(tokens, &weighted);
             Some(Example::new(vec![sample.id()], datum))
         });

@@ -58,7 +58,6 @@ pub(crate) struct Surrogate {
 struct LogprobColumn {
     id: u32,
     advantage: f32,
-    /// Its log-probability at the beginning of the step.
     old: f32,
 }
 
@@ -89,7 +88,7 @@ impl Distil {
         student: &Student,
     ) -> Option<Result<LogprobQuery, DatumError>> {
         let hinted = self.hinted.get(hint)?;
-        Some(LogprobQuery::of(hinted, &self.reply, &student.ids))
+        Some(LogprobQuery::for_ids(hinted, &self.reply, &student.ids))
     }
 
     /// Returns the advantages, from the student's log-probabilities and the teacher's for the student's most probable
@@ -147,7 +146,7 @@ impl Surrogate {
     pub(crate) fn query(&self) -> Result<LogprobQuery, DatumError> {
         let ids = |columns: &Vec<LogprobColumn>| columns.iter().map(|column| column.id).collect();
         let ids: Vec<Vec<u32>> = self.columns.iter().map(ids).collect();
-        LogprobQuery::of(&self.prompt, &self.reply, &ids)
+        LogprobQuery::for_ids(&self.prompt, &self.reply, &ids)
     }
 
     /// Returns the loss at the beginning of the step, and the cross_entropy with its gradient.
@@ -236,7 +235,7 @@ mod tests {
             .surrogate(&student, Some(&same))
             .at_start()
             .unwrap();
-        assert!(loss.abs() < 1e-6 && weights(&datum).iter().all(|it| it.abs() < 1e-4));
+        assert!(loss.abs() < 1e-6 && weights(&datum).iter().all(|weight| weight.abs() < 1e-4));
         let named = [ln(&[0.2, 0.7]), ln(&[0.3, 0.3])];
         let surrogate = distil(0.0).surrogate(&student, Some(&named));
         let pushed = weights(&surrogate.at_start().unwrap().1);

@@ -40,7 +40,7 @@ type NamedScalars = (&'static str, f64);
 
 impl StepRecord {
     /// Builds the record of a step of this process.
-    pub(crate) fn of(report: &StepReport) -> Self {
+    pub(crate) fn new(report: &StepReport) -> Self {
         Self {
             agent: report.agent.clone(),
             lineage: report.lineage.clone(),
@@ -244,10 +244,10 @@ pub(super) mod tests {
             },
             batch: BatchStats {
                 samples: BTreeMap::from([("binary_rl".to_owned(), 3), ("redo".to_owned(), 1)]),
-                reward: Spread::of([1.0, 1.0, -1.0, 0.0]),
+                reward: Spread::new([1.0, 1.0, -1.0, 0.0]),
                 success_rate: 0.5,
-                response_len: Spread::of([10.0, 20.0]),
-                version: Spread::of([4.0, 6.0]),
+                response_len: Spread::new([10.0, 20.0]),
+                version: Spread::new([4.0, 6.0]),
                 ..BatchStats::default()
             },
             seconds: Some(3.0),
@@ -276,10 +276,8 @@ pub(super) mod tests {
             ("perf/shared_tokens", 0.25),
         ] {
             let given = scalars.get(name).copied();
-            assert!(
-                given.is_some_and(|it| (it - expected).abs() < 1e-9),
-                "{name}: {given:?}"
-            );
+            let is_so = given.is_some_and(|given| (given - expected).abs() < 1e-9);
+            assert!(is_so, "{name}: {given:?}");
         }
         // A number that was not measured is not reported as 0.
         for name in ["loss/opd", "rollout/advantages", "rollout/log_probs"] {
@@ -290,7 +288,7 @@ pub(super) mod tests {
     #[test]
     fn no_name_stands_twice_and_a_line_has_them_all() {
         let record = record();
-        let names: Vec<Cow<'_, str>> = record.scalars().into_iter().map(|it| it.0).collect();
+        let names: Vec<Cow<'_, str>> = record.scalars().into_iter().map(|s| s.0).collect();
         let unique: BTreeSet<&Cow<'_, str>> = names.iter().collect();
         assert_eq!(unique.len(), names.len());
         let line = record.json();

@@ -1,4 +1,6 @@
 //! Writes the numbers of steps where they are wanted.
+//!
+//! Reads the figures of steps back from `steps.jsonl`.
 
 use std::{
     collections::BTreeMap,
@@ -9,8 +11,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use metaclaw_chat::if_there;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     event_file::EventFile,
@@ -44,7 +48,6 @@ struct RecorderInner {
     to: Vec<ReportTo>,
     /// Who is told of each step at once, if anybody is.
     live: Option<LiveRun>,
-    /// What is open for TensorBoard, by run.
     files: Mutex<BTreeMap<PathBuf, EventFile>>,
 }
 
@@ -170,6 +173,44 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     file.write_all(format!("{end}{line}").as_bytes())
 }
 
+/// The figures of one completed step.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct StepFigures {
+    /// The number of optimiser steps in the weights, including this one.
+    pub step: u64,
+    pub agent: String,
+    #[serde(flatten)]
+    values: BTreeMap<String, Value>,
+}
+
+// === impl StepFigures ===
+
+impl StepFigures {
+    /// Reads all steps of a folder in the order in which they were made. A folder without the file has none.
+    ///
+    /// A line that is not complete, as a kill may leave one, is left out.
+    ///
+    /// # Errors
+    /// A file exists and cannot be read.
+    pub fn read(folder: &Path) -> io::Result<Vec<Self>> {
+        let mut steps = Vec::new();
+        for file in [OLD_LINES, LINES] {
+            let Some(bytes) = if_there(fs::read(folder.join(file)))? else {
+                continue;
+            };
+            let lines = bytes.split(|byte| *byte == b'\n');
+            steps.extend(lines.filter_map(|line| serde_json::from_slice::<Self>(line).ok()));
+        }
+        Ok(steps)
+    }
+
+    /// Returns a figure, or `None` if it was not measured or was not a finite number.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.get(name)?.as_f64()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::record::tests::record, *};
@@ -181,8 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_step_is_a_line_and_an_event() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("learning");
+        let dir = tempfile::tempdir().unwrap().path().join("learning");
         let recorder = Recorder::new(dir.clone(), &[ReportTo::Jsonl, ReportTo::Tensorboard]);
         recorder.record(record()).await;
         recorder.record(record()).await;
@@ -195,7 +235,7 @@ mod tests {
         assert_eq!(files.len(), 1);
         let file = files.into_iter().next().unwrap().unwrap();
         let bytes = fs::read(file.path()).unwrap();
-        let n_tags = bytes.windows(10).filter(|it| it == b"loss/total").count();
+        let n_tags = bytes.windows(10).filter(|tag| tag == b"loss/total").count();
         assert_eq!(n_tags, 2);
     }
 
@@ -219,5 +259,25 @@ mod tests {
         recorder.record(record()).await;
         assert!(dir.path().join("tensorboard/_default/0badcafe").is_dir());
         Recorder::default().record(record()).await;
+    }
+
+    #[test]
+    fn the_older_file_comes_first_and_half_a_line_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = || StepFigures::read(folder.path()).unwrap();
+        assert_eq!(read(), []);
+        let line = |step: u64, reward: &str| {
+            format!("{{\"step\": {step}, \"agent\": \"main\", \"reward/mean\": {reward}}}\n")
+        };
+        fs::write(folder.path().join(OLD_LINES), line(1, "0.5")).unwrap();
+        let new = line(2, "null") + &line(3, "-1.0") + "{\"step\": 4, \"ag";
+        fs::write(folder.path().join(LINES), new).unwrap();
+        let steps = read();
+        let rewards: Vec<_> = steps
+            .iter()
+            .map(|step| (step.step, step.get("reward/mean")))
+            .collect();
+        assert_eq!(rewards, [(1, Some(0.5)), (2, None), (3, Some(-1.0))]);
+        assert_eq!(steps[0].agent, "main");
     }
 }

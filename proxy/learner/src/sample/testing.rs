@@ -8,9 +8,8 @@ use metaclaw_turns::{
 };
 
 use super::{
-    rollouts::{RolloutGroup, RolloutStep},
-    target::{Form, Target, TargetReply},
-    types::Sample,
+    batch::{RolloutGroup, RolloutStep},
+    types::{Form, Sample, Target, TargetReply},
 };
 
 /// Returns a judged turn whose reply has the ids 0 to `n_ids`, each with a log-probability of -1.

@@ -1,32 +1,173 @@
-//! The epochs of a training at a training server: passes, steps, held-out losses and checkpoints.
+//! The epochs of a training at a training server: passes, steps, held-out losses, and a checkpoint for each, of which the
+//! name follows from the data and the settings.
 
-use std::{ops::Range, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 
+use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::{
-    Datum, LossConfig, LossFn, RunId,
+    AdapterName, CheckpointName, Datum, LossConfig, LossFn, NameError, RunId,
     wire::{ForwardBackwardRequest, ForwardRequest, OptimStepReply, OptimStepRequest},
 };
 use tokio::time::Instant;
 
 use super::{
-    epoch_line::{EpochLine, MadeEpoch},
-    error::SftError,
-    examples::{TokenExample, TokenRow},
-    objective::{Objective, PairLogprobs, PairMargin},
-    plan::SftPlan,
-    rows::RowError,
+    plan::{Objective, PairLogprobs, PairMargin, SftPlan},
+    rows::{RowError, SftError, TokenExample, TokenRow},
     types::{SftEpoch, SftEvent, SftStep},
 };
 use crate::{
-    lineage::Numbers,
-    trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
+    config::RlConfig,
+    lineage::{
+        BatchStats, CheckpointManifest, DataSetUse, KnownCheckpoint, Numbers, Provenance,
+        ResumePoint, names,
+    },
+    trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
-/// Failures in a row that may pass, before they count as the server's refusal.
-const MOST_FAILURES: usize = 5;
-/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Hex digits of a lineage.
+const DIGITS: usize = 8;
+
+/// The line of checkpoints of one training.
+#[derive(Debug, Clone)]
+pub(super) struct EpochLine {
+    agent: AgentId,
+    /// The checkpoint that the first epoch starts from; none is the base model.
+    pub(super) from: Option<CheckpointName>,
+    hash: String,
+    lineage: String,
+}
+
+/// An epoch whose checkpoint is there.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MadeEpoch {
+    pub(super) epoch: u64,
+    pub(super) adapter: AdapterName,
+    pub(super) held_out_before: Option<f64>,
+    pub(super) held_out_loss: Option<f64>,
+}
+
+// === impl EpochLine ===
+
+impl EpochLine {
+    /// The line from a start. If the start is itself an epoch of this training, which was chosen since, the line is that
+    /// one's: the same is not trained twice.
+    pub(super) fn new(
+        agent: &AgentId,
+        plan: &SftPlan,
+        from: Option<CheckpointName>,
+        known: &[KnownCheckpoint],
+    ) -> Self {
+        let start = known
+            .iter()
+            .find(|known| Some(&known.name) == from.as_ref());
+        let origin = start.and_then(|start| {
+            let data = start.manifest.made.as_ref()?.data.as_ref()?;
+            let hash = plan.hash(agent.as_str(), data.from.as_ref());
+            (hash == start.manifest.hash).then(|| data.from.clone())
+        });
+        let from = origin.unwrap_or(from);
+        let hash = plan.hash(agent.as_str(), from.as_ref());
+        Self {
+            agent: agent.clone(),
+            lineage: hash[..DIGITS].to_owned(),
+            from,
+            hash,
+        }
+    }
+
+    /// # Errors
+    /// Returns [`NameError`] for a name that the training server would not take.
+    pub(super) fn names(&self, epoch: u64) -> Result<(AdapterName, CheckpointName), NameError> {
+        names(&self.agent, &self.lineage, epoch)
+    }
+
+    /// Where a run stands after so many epochs; 0 is the start.
+    ///
+    /// # Errors
+    /// See [`Self::names`].
+    pub(super) fn point(&self, epochs: u64) -> Result<ResumePoint, NameError> {
+        let checkpoint = match epochs {
+            0 => self.from.clone(),
+            epoch => Some(self.names(epoch)?.1),
+        };
+        Ok(ResumePoint {
+            lineage: self.lineage.clone(),
+            n: epochs,
+            steps: 0,
+            checkpoint,
+            choice_ms: None,
+        })
+    }
+
+    /// The epochs among a server's checkpoints, in order.
+    pub(super) fn made(&self, known: &[KnownCheckpoint]) -> Vec<MadeEpoch> {
+        let own = known
+            .iter()
+            .filter(|known| known.manifest.hash == self.hash);
+        let epoch = |known: &KnownCheckpoint| {
+            let data = known.manifest.made.as_ref()?.data.as_ref()?;
+            Some(MadeEpoch {
+                epoch: known.manifest.n,
+                adapter: AdapterName::from(&known.name),
+                held_out_before: data.held_out_before,
+                held_out_loss: data.held_out_loss,
+            })
+        };
+        let mut made: Vec<MadeEpoch> = own.filter_map(epoch).collect();
+        made.sort_by_key(|made| made.epoch);
+        made
+    }
+
+    /// What the checkpoint of an epoch says of itself.
+    ///
+    /// # Errors
+    /// See [`Self::names`].
+    pub(super) fn manifest(
+        &self,
+        plan: &SftPlan,
+        made: &MadeEpoch,
+        numbers: Numbers,
+        file: String,
+    ) -> Result<CheckpointManifest, NameError> {
+        let parent = self.point(made.epoch - 1)?;
+        let config = RlConfig {
+            learning_rate: Some(numbers.learning_rate),
+            batch_size: plan.batch_size,
+            epochs: Some(plan.epochs),
+            ..plan.rl.clone()
+        };
+        let n_rows = plan.rows.len();
+        let mut provenance = Provenance::here(parent.seed(), &config, None);
+        provenance.data = Some(DataSetUse {
+            file,
+            hash: plan.data.clone(),
+            n_rows,
+            n_held_out: plan.held_out.len(),
+            epoch: made.epoch,
+            epochs: plan.epochs,
+            held_out_before: made.held_out_before,
+            held_out_loss: made.held_out_loss,
+            from: self.from.clone(),
+        });
+        Ok(CheckpointManifest {
+            agent: self.agent.clone(),
+            lineage: self.lineage.clone(),
+            n: made.epoch,
+            turns: Vec::new(),
+            uses: Vec::new(),
+            hash: self.hash.clone(),
+            parent: parent.checkpoint,
+            shape: plan.shape.clone(),
+            numbers,
+            batch: BatchStats {
+                samples: [(plan.objective.as_str().to_owned(), n_rows)].into(),
+                ..BatchStats::default()
+            },
+            scores: BTreeMap::new(),
+            made: Some(provenance),
+        })
+    }
+}
 
 /// Log-probabilities of pairs where the training started.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +186,6 @@ struct WeightedBatch {
 
 /// The measurements of one optimiser step.
 struct TakenStep {
-    /// Before the step.
     loss: f64,
     n_tokens: usize,
     stepped: OptimStepReply,
@@ -69,7 +209,7 @@ pub(super) struct FineTuning<'a, T> {
     /// Of pairs, once it is known.
     pub reference: Option<ReferenceLogprobs>,
     pub made: Vec<MadeEpoch>,
-    pub n_failures: usize,
+    pub patience: Patience,
     pub tell: &'a mut T,
 }
 
@@ -92,7 +232,6 @@ impl<E: Into<SftError>> From<E> for PassError {
 impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
     /// Makes the epochs that are not there yet. After a failure that may pass, the epoch begins again.
     pub(super) async fn all_epochs(&mut self) -> Result<(), SftError> {
-        let mut pause = FIRST_PAUSE;
         loop {
             let n_made = self.made.len();
             let failed = match self.go_on().await {
@@ -101,14 +240,13 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 Err(PassError::Failed(failed)) => failed,
             };
             if self.made.len() > n_made {
-                (self.n_failures, pause) = (0, FIRST_PAUSE);
+                self.patience = Patience::default();
             }
             self.may_try_again(&failed)?;
             let why = failed.to_string();
             tracing::warn!(why, "the epoch begins again");
             (self.tell)(SftEvent::Waits { why });
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.patience.pause().await;
         }
     }
 
@@ -124,8 +262,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         if error.is_unreachable() {
             return Ok(());
         }
-        self.n_failures += 1;
-        if failed.may_pass() && self.n_failures < MOST_FAILURES {
+        if !self.patience.ends() && failed.may_pass() {
             return Ok(());
         }
         Err(SftError::Refused(failed.to_string()))

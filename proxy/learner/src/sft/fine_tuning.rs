@@ -7,13 +7,9 @@ use metaclaw_trainer_api::{AdapterName, CheckpointName, LossFn, TrainingBackend}
 use tokio::time::Instant;
 
 use super::{
-    epoch_line::{EpochLine, MadeEpoch},
-    epochs::FineTuning,
-    error::SftError,
-    examples::token_rows,
-    objective::Objective,
-    plan::{DataSet, SftPlan},
-    rows::{DataRow, RowContent, rows},
+    epochs::{EpochLine, FineTuning, MadeEpoch},
+    plan::{DataSet, Objective, SftPlan},
+    rows::{DataRow, RowContent, SftError, rows, token_rows},
     types::{HeldOutRows, SftEvent, SftOrigin, SftPlanned, SftReport, SftWanted},
 };
 use crate::{
@@ -23,7 +19,7 @@ use crate::{
     lineage::{BaseModel, KnownCheckpoint, Shape},
     shared::Shared,
     step::TrainingContext,
-    trainer::{RunHandle, StepRunner},
+    trainer::{Patience, RunHandle, StepRunner},
 };
 
 /// The largest file, in megabytes: all of it is in memory.
@@ -128,7 +124,7 @@ async fn with(
         file: &wanted.file,
         reference: None,
         made: Vec::new(),
-        n_failures: 0,
+        patience: Patience::default(),
         tell,
     };
     let trained = tuning.all_epochs().await;
@@ -311,9 +307,8 @@ async fn serves(
     wanted: &SftWanted,
     adapter: &AdapterName,
 ) -> Result<bool, SftError> {
-    let serving = shared.persist(|| shared.log.serving()).await?;
-    let mut serving = serving.iter();
-    Ok(serving.any(|(agent, name)| *agent == wanted.agent && name == adapter.as_str()))
+    let serving = shared.serving(&wanted.agent).await?;
+    Ok(serving.as_deref() == Some(adapter.as_str()))
 }
 
 /// Has the gate test an adapter. What it was trained for comes first: the held-out loss must not have risen.

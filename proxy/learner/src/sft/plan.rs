@@ -3,13 +3,19 @@
 //!
 //! The rows are shuffled by Fisher and Yates's method with the numbers of SplitMix64 (Steele, Lea, Flood 2014), so that
 //! another program can make the same batches from the same seed.
+//!
+//! The losses that a training from a data set minimises.
+//!
+//! In direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), the loss of a pair is -log sigmoid(m). m
+//! is beta times the difference between how much the chosen and the rejected reply have gained over the reference. The
+//! gradient in the log-probability of each id of the chosen reply is -beta sigmoid(-m), and the opposite for the
+//! rejected one. So a weighted `cross_entropy` with these weights, computed at the current weights, has the same
+//! gradient.
 
 use metaclaw_trainer_api::CheckpointName;
 
 use super::{
-    error::SftError,
-    examples::{TokenExample, TokenRow},
-    objective::Objective,
+    rows::{SftError, TokenExample, TokenRow},
     types::{HeldOutRows, RateSchedule, SftPlanned, SftWanted},
 };
 use crate::{
@@ -236,6 +242,59 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// What is minimised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Objective {
+    /// The mean over all trained tokens of a batch.
+    CrossEntropy,
+    /// The mean over the pairs of a batch.
+    Preference { beta: f64 },
+}
+
+/// The log-probabilities of the replies of a pair, each summed over its ids, in nats.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct PairLogprobs {
+    pub(super) chosen: f64,
+    pub(super) rejected: f64,
+}
+
+/// Log-probabilities of pairs now, and where the training started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PairMargin(f64);
+
+// === impl Objective ===
+
+impl Objective {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::CrossEntropy => "cross_entropy",
+            Self::Preference { .. } => "dpo",
+        }
+    }
+}
+
+// === impl PairMargin ===
+
+impl PairMargin {
+    pub(super) fn new(beta: f64, now: PairLogprobs, reference: PairLogprobs) -> Self {
+        let gained = |now: f64, before: f64| now - before;
+        let chosen = gained(now.chosen, reference.chosen);
+        let rejected = gained(now.rejected, reference.rejected);
+        Self(beta * (chosen - rejected))
+    }
+
+    /// -log sigmoid(m), in nats.
+    pub(super) fn loss(self) -> f64 {
+        // ln(1 + e^-m) without overflow.
+        (-self.0).max(0.0) + (-self.0.abs()).exp().ln_1p()
+    }
+
+    /// The weight of each id of the chosen reply; that of the rejected one is its opposite.
+    pub(super) fn weight(self, beta: f64) -> f64 {
+        beta / (1.0 + self.0.exp())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -243,7 +302,7 @@ mod tests {
     use metaclaw_chat::AgentId;
 
     use super::{super::types::SftOrigin, *};
-    use crate::{lineage::BaseModel, sft::examples::TokenExample};
+    use crate::{lineage::BaseModel, sft::rows::TokenExample};
 
     fn wanted(share: f64) -> SftWanted {
         SftWanted {
@@ -371,26 +430,55 @@ mod tests {
         let hash = |wanted: &SftWanted| plan(20, wanted).unwrap().hash("a", None);
         let one = hash(&wanted(0.1));
         assert_eq!(one, hash(&wanted(0.1)));
-        for other in [
-            wanted(0.2),
-            SftWanted {
-                seed: 8,
-                ..wanted(0.1)
-            },
-            SftWanted {
-                epochs: 3,
-                ..wanted(0.1)
-            },
-            SftWanted {
-                learning_rate: None,
-                ..wanted(0.1)
-            },
-        ] {
+        type Change = fn(&mut SftWanted);
+        let changes: [Change; 4] = [
+            |wanted| wanted.held_out = HeldOutRows::Share(0.2),
+            |wanted| wanted.seed = 8,
+            |wanted| wanted.epochs = 3,
+            |wanted| wanted.learning_rate = None,
+        ];
+        for change in changes {
+            let mut other = wanted(0.1);
+            change(&mut other);
             assert_ne!(one, hash(&other), "{other:?}");
         }
         let from = "main-0badcafe-000001".parse().unwrap();
         let plan = plan(20, &wanted(0.1)).unwrap();
         assert_ne!(one, plan.hash("a", Some(&from)));
         assert_ne!(one, plan.hash("b", None));
+    }
+
+    const BETA: f64 = 0.1;
+
+    fn margin(chosen: f64, rejected: f64) -> PairMargin {
+        let reference = PairLogprobs {
+            chosen: -20.0,
+            rejected: -30.0,
+        };
+        PairMargin::new(BETA, PairLogprobs { chosen, rejected }, reference)
+    }
+
+    #[test]
+    fn weights_are_the_gradient_of_the_loss() {
+        for (chosen, rejected) in [(-20.0, -30.0), (-5.0, -60.0), (-80.0, -10.0)] {
+            let at = margin(chosen, rejected);
+            let step = 1e-4;
+            let by_chosen = (margin(chosen + step, rejected).loss() - at.loss()) / step;
+            let by_rejected = (margin(chosen, rejected + step).loss() - at.loss()) / step;
+            // The loss of cross_entropy is -weight · log p.
+            let weight = at.weight(BETA);
+            assert!((by_chosen + weight).abs() < 1e-5, "{by_chosen} {weight}");
+            let is_so = (by_rejected - weight).abs() < 1e-5;
+            assert!(is_so, "{by_rejected} {weight}");
+        }
+    }
+
+    #[test]
+    fn at_the_start_every_pair_costs_ln_2_and_no_margin_overflows() {
+        assert!((margin(-20.0, -30.0).loss() - 2.0_f64.ln()).abs() < 1e-12);
+        assert!((margin(-20.0, -30.0).weight(BETA) - BETA / 2.0).abs() < 1e-12);
+        assert!((margin(-1e6, 1e6).loss() - 2e5).abs() < 2.0);
+        let won = margin(1e6, -1e6);
+        assert!(won.loss().abs() < 1e-12 && won.weight(BETA).abs() < 1e-12);
     }
 }

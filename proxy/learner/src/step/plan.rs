@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
-use super::start::StepStart;
+use super::context::StepStart;
 use crate::{
     batch::{NoGroups, groups, stats},
     config::RlConfig,
@@ -29,29 +29,21 @@ pub(crate) struct Plan {
     pub(crate) uses: Vec<usize>,
     /// `rl.reuse`.
     pub(crate) max_uses: usize,
-    /// How far other lineages are behind it.
     pub(crate) ancestors: Vec<Use>,
     pub(crate) groups: Vec<Group>,
     pub(crate) shape: Shape,
-    /// Of all of the above.
     pub(crate) hash: String,
     pub(crate) adapter: AdapterName,
     pub(crate) checkpoint: CheckpointName,
-    /// Whether it is of one sample alone.
     pub(crate) is_one_sample: bool,
-    /// Samples of context distillation.
     pub(crate) n_distilled: usize,
-    /// Turns whose own ids are pushed.
     pub(crate) n_pushed: usize,
     /// Of the distilled samples, those that earlier steps had as well.
     pub(crate) n_again: usize,
-    /// The mean score of its turns.
     pub(crate) mean_reward: f32,
     /// The share of good ones among them.
     pub(crate) success_rate: f32,
-    /// What its samples are like.
     pub(crate) stats: BatchStats,
-    /// The scores of its turns.
     pub(crate) scores: BTreeMap<TurnId, Score>,
     /// Steps that are taken on its batch: `rl.epochs`.
     pub(crate) epochs: u64,

@@ -132,8 +132,7 @@ pub(crate) async fn dry_run(
     let site = context.site(agent).await?;
     let (start, lost) = site.look_for_start(base).await?;
     let rl = &site.shared.config.rl;
-    let plan = Plan::new(agent, start, &next.batch, rl);
-    let plan = plan.map_err(|error| TrainError::NotTaken {
+    let plan = Plan::new(agent, start, &next.batch, rl).map_err(|error| TrainError::NotTaken {
         why: error.to_string(),
     })?;
     site.runner.has(&plan.groups)?;
@@ -175,7 +174,7 @@ pub(crate) async fn turn_preview(
     };
     let shared = Arc::clone(&context.shared);
     let targets = &context.agent(agent).teacher.targets;
-    let next = Prospect::of(&shared, agent, found, used, targets).await?;
+    let next = Prospect::find(&shared, agent, found, used, targets).await?;
     Ok(next.turn(&shared, agent, id).await?)
 }
 
@@ -195,7 +194,7 @@ pub(crate) async fn turn_without_teacher(
         consolidates: false,
     };
     let found = batch::look(shared, &mut SeenTurns::default(), agent, teaching).await?;
-    let next = Prospect::of(shared, agent, found, Vec::new(), &targets).await?;
+    let next = Prospect::find(shared, agent, found, Vec::new(), &targets).await?;
     next.turn(shared, agent, id).await
 }
 
@@ -247,12 +246,12 @@ impl Prospect {
         };
         let shared = Arc::clone(&context.shared);
         let targets = &context.agent(agent).teacher.targets;
-        Ok(Self::of(&shared, agent, found, used, targets).await?)
+        Ok(Self::find(&shared, agent, found, used, targets).await?)
     }
 
     /// What there is to take of what was found, and of what was used before and may serve again. What the teacher has still
     /// to answer is listed.
-    async fn of(
+    async fn find(
         shared: &Shared,
         agent: &AgentId,
         found: FoundSamples,
@@ -297,14 +296,13 @@ impl Prospect {
             let own = examples.filter(move |example| example.turns.contains(&id));
             own.map(move |example| SamplePreview {
                 tokens: tokens(example),
-                ..SamplePreview::of(group, example)
+                ..SamplePreview::new(group, example)
             })
         });
         let samples: Vec<SamplePreview> = in_step.collect();
-        let spent = self.spends.iter().find(|it| it.turn == id);
-        let spent = spent.map(|it| it.why.clone());
-        let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
-        let judged = judged.await?;
+        let spent = self.spends.iter().find(|spend| spend.turn == id);
+        let spent = spent.map(|spent| spent.why.clone());
+        let judged = shared.in_state(agent, StateKind::Judged).await?;
         Ok(TurnPreview {
             id,
             is_unanswered: self.unanswered.contains(&id),
@@ -321,7 +319,7 @@ impl From<Plan> for StepPreview {
     fn from(plan: Plan) -> Self {
         let examples = plan.groups.iter().flat_map(|group| {
             let examples = group.examples.iter();
-            examples.map(move |example| SamplePreview::of(group, example))
+            examples.map(move |example| SamplePreview::new(group, example))
         });
         let samples: Vec<SamplePreview> = examples.collect();
         Self {
@@ -347,9 +345,9 @@ impl From<Plan> for StepPreview {
 
 impl SamplePreview {
     /// An example, without its positions.
-    fn of(group: &Group, example: &Example) -> Self {
+    fn new(group: &Group, example: &Example) -> Self {
         let given = given(example);
-        let counts = |row: &&[f32]| row.iter().any(|it| *it != 0.0);
+        let counts = |row: &&[f32]| row.iter().any(|value| *value != 0.0);
         Self {
             method: group.method.name().to_owned(),
             loss: group.loss.as_str().to_owned(),
@@ -387,9 +385,9 @@ fn tokens(example: &Example) -> Vec<TokenPreview> {
         logprob: parts
             .logprobs
             .as_ref()
-            .and_then(|it| it.get(position))
+            .and_then(|logprob| logprob.get(position))
             .copied(),
-        mask: u8::from(given.iter().any(|it| *it != 0.0)),
+        mask: u8::from(given.iter().any(|value| *value != 0.0)),
         advantage: given.to_vec(),
     };
     let rows = ids.zip(rows(given(example), example));

@@ -11,14 +11,13 @@ use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
-    agent::{StepSite, TrainingStep},
-    context::TrainingContext,
-    promotion::{Made, give_up},
+    context::{StepSite, TrainingContext, TrainingStep},
+    transaction::{Made, give_up},
 };
 use crate::{
     error::TrainError,
     gate::GateReport,
-    lineage::{Candidate, KnownCheckpoint, ResumePoint},
+    lineage::{Candidate, KnownCheckpoint},
     metrics::StepRecord,
     shared::Shared,
     trainer::StepFailure,
@@ -40,7 +39,7 @@ struct Recovery<'a> {
 pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
     let shared = Arc::clone(&context.shared);
     // An earlier process may have ended between the third adapter that was declined and what follows.
-    for agent in shared.persist(|| shared.log.agents()).await? {
+    for agent in shared.agents().await? {
         give_up(&shared, &agent).await?;
     }
     let open = shared.persist(|| shared.log.open_steps()).await?;
@@ -122,31 +121,19 @@ impl Recovery<'_> {
 
     /// Sees that the checkpoint's adapter can be served.
     async fn adopt(&mut self, made: &KnownCheckpoint) -> Result<Candidate, StepFailure> {
-        let begun = &self.step.begun;
-        let point = ResumePoint {
-            lineage: begun.lineage.clone(),
-            n: begun.n,
-            steps: made.steps,
-            checkpoint: Some(made.name.clone()),
-            choice_ms: None,
-        };
-        let (runner, state) = (&self.site.runner, &mut *self.site.state);
-        let run = &mut state.run;
-        let id = runner.put_at(run, &point).await?;
         // An adapter has the name of its checkpoint.
         let adapter = AdapterName::from(&made.name);
-        let sha256 = runner.save_made(run, &id, made, &adapter).await?;
-        run.at = Some(point.clone());
-        state.stepped(point.clone(), made.manifest.shape.clone());
+        let candidate = Candidate::from_checkpoint(made, adapter);
+        let (runner, state) = (&self.site.runner, &mut *self.site.state);
+        let run = &mut state.run;
+        let id = runner.put_at(run, &candidate.point).await?;
+        let sha256 = runner.save_made(run, &id, made, &candidate.adapter).await?;
+        run.at = Some(candidate.point.clone());
+        state.stepped(candidate.point.clone(), made.manifest.shape.clone());
         Ok(Candidate {
-            agent: begun.agent.clone(),
-            n: begun.n,
-            turns: begun.turns.clone(),
-            adapter,
-            checkpoint: made.name.clone(),
-            point,
-            choice_ms: begun.choice_ms,
+            choice_ms: self.step.begun.choice_ms,
             sha256,
+            ..candidate
         })
     }
 }
@@ -174,8 +161,8 @@ async fn tell_untold(shared: &Shared) -> Result<(), LogError> {
     let Some(library) = &shared.library else {
         return Ok(());
     };
-    for agent in shared.persist(|| shared.log.agents()).await? {
-        for step in shared.persist(|| shared.log.steps(&agent)).await? {
+    for agent in shared.agents().await? {
+        for step in shared.steps(&agent).await? {
             let Some(StepOutcome::Trained {
                 adapter,
                 gate: Some(gate),

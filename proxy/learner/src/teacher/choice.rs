@@ -36,13 +36,13 @@ pub(super) async fn choose<'a>(
 ) -> Result<Result<Vec<&'a TeacherReply>, NoChoice>, AskFailed> {
     let wished = std::slice::from_ref(&answers.asked);
     // A call repeats little of the question, however well it answers it.
-    let is_relevant = |it: &&TeacherReply| {
-        let least = if it.is_call { least.min(0.0) } else { least };
-        it.relevance >= least
+    let is_relevant = |reply: &&TeacherReply| {
+        let least = if reply.is_call { least.min(0.0) } else { least };
+        reply.relevance >= least
     };
     let mut chosen: Vec<&TeacherReply> = Vec::new();
     for candidate in answers.candidates.iter().filter(is_relevant) {
-        if chosen.iter().any(|it| it.ids == candidate.ids) {
+        if chosen.iter().any(|other| other.ids == candidate.ids) {
             continue;
         }
         let reply = reply_message(&candidate.text);
@@ -58,7 +58,7 @@ pub(super) async fn choose<'a>(
     if !chosen.is_empty() {
         return Ok(Ok(chosen));
     }
-    let all_relevant = answers.candidates.iter().all(|it| is_relevant(&it));
+    let all_relevant = answers.candidates.iter().all(|c| is_relevant(&c));
     Ok(Err(if all_relevant {
         NoChoice::NotObeyed
     } else {

@@ -12,9 +12,7 @@ const GAP: &str = "\n\n";
 #[derive(Debug, Clone)]
 pub(crate) struct TeacherConversation {
     messages: Vec<Map<String, Value>>,
-    /// The index of the owner's last message,
     owner: usize,
-    /// and what the owner typed there.
     words: String,
 }
 
@@ -22,16 +20,16 @@ pub(crate) struct TeacherConversation {
 
 impl TeacherConversation {
     /// Returns `None` if the owner says nothing in it.
-    pub(crate) fn of(turn: &Turn) -> Option<Self> {
+    pub(crate) fn from_turn(turn: &Turn) -> Option<Self> {
         Self::with_block(turn, skills_block(turn))
     }
 
     fn with_block(turn: &Turn, block: Option<&str>) -> Option<Self> {
         let asked = &turn.request.messages;
         let (mut owner, words) = owners_words(asked).next()?;
-        let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
+        let mut messages: Vec<_> = asked.iter().map(|m| m.as_map().clone()).collect();
         if let Some(block) = block {
-            let opening = asked.iter().take_while(|it| is_system(it)).count();
+            let opening = asked.iter().take_while(|m| is_system(m)).count();
             if let Some(last) = opening.checked_sub(1) {
                 append(&mut messages[last], block);
             } else {
@@ -80,7 +78,7 @@ pub(crate) fn with_lessons(turn: &Turn, lessons: &Lessons) -> Option<Vec<Message
         None => conversation.plain(),
     };
     told.into_iter()
-        .map(|it| serde_json::from_value(it).ok())
+        .map(|message| serde_json::from_value(message).ok())
         .collect()
 }
 

@@ -1,25 +1,140 @@
-//! The teacher's replies to one turn, and how relevant each is.
+//! The teacher's replies to one turn: what came after the turn, the words that the teacher is told because of it, the draws,
+//! and how relevant each is beside the other questions that it is compared with.
 
-use metaclaw_chat::{Message, owners_words};
+use std::collections::BTreeSet;
+
+use metaclaw_chat::{Message, Score, TurnId, owners_words};
 use metaclaw_reward::{Evidence, count_words};
-use metaclaw_turns::Turn;
+use metaclaw_trainer_api::BackendError;
+use metaclaw_turns::{LogError, Turn};
 use serde_json::Value;
 
-use super::{
-    after::after,
-    asked::{line, others, seed},
-    conversation::TeacherConversation,
-    error::TeachError,
-};
+use super::conversation::TeacherConversation;
 use crate::{
     calls::{has_broken_call, mentions_call, reply_message},
+    judge::AskFailed,
+    lineage::BaseModel,
+    owner_text::owner_says,
     policy::{By, DrawRequest, DrawnReply, PolicyModel, ScoredPair, distinct_share, relevance},
-    sample::{ExcludeReason, MIN_TARGET_WORDS, is_tool_turn},
+    sample::{
+        ExcludeReason, MIN_TARGET_WORDS, hint, is_owners_answer, is_tool_turn, is_whole_target,
+        score,
+    },
     shared::Shared,
 };
 
-/// At which the policy serves by default: what is taught is what it could say.
-const TEMPERATURE: f64 = 0.7;
+/// Why the teacher has not answered a turn, which waits.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TeachError {
+    /// No turn can be sent.
+    #[error(transparent)]
+    Server(#[from] BackendError),
+    /// This turn could not be sent while others can; it is tried again.
+    #[error(transparent)]
+    Turn(BackendError),
+    #[error(transparent)]
+    Judge(#[from] AskFailed),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Answers to a failed turn are searched among this many turns after it.
+const FOLLOWERS: usize = 8;
+/// A longer complaint is a text to work on.
+const MOST_WORDS: usize = 60;
+
+/// What came after a turn.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    /// What would have been better, in the owner's words if they are known.
+    pub(crate) hint: Option<String>,
+    pub(crate) accepted: Option<Turn>,
+}
+
+/// Returns what came after a turn; for a turn that did not fail, the result is empty.
+///
+/// # Errors
+/// Returns the log's errors.
+pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogError> {
+    let mut after = After::default();
+    if score(turn) != Some(Score::Bad) {
+        return Ok(after);
+    }
+    after.hint = hint(turn).cloned();
+    let mut failed = BTreeSet::from([turn.id]);
+    for id in followers(shared, turn).await? {
+        let later = shared.turn(id).await?;
+        let answers = |later: &Turn| later.parent.is_some_and(|parent| failed.contains(&parent));
+        let Some(later) = later.filter(|later| answers(later) && is_owners_answer(later)) else {
+            continue;
+        };
+        if after.hint.is_none() && later.parent == Some(turn.id) {
+            after.hint = owner_says(&later).filter(|said| is_complaint(said));
+        }
+        match score(&later) {
+            Some(Score::Bad) => {
+                failed.insert(later.id);
+            }
+            Some(Score::Good) if is_whole_target(&later) && is_of_same_base(turn, &later) => {
+                after.accepted = Some(later);
+                break;
+            }
+            Some(Score::Good | Score::Unclear) | None => {}
+        }
+    }
+    Ok(after)
+}
+
+async fn followers(shared: &Shared, turn: &Turn) -> Result<Vec<TurnId>, LogError> {
+    let later = || shared.log.turns_after(turn.id, FOLLOWERS);
+    shared.persist(later).await
+}
+
+fn is_complaint(said: &str) -> bool {
+    !said.trim().is_empty() && count_words(said) <= MOST_WORDS
+}
+
+fn is_of_same_base(one: &Turn, other: &Turn) -> bool {
+    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of_tokens);
+    let bases = base(one).zip(base(other));
+    bases.is_some_and(|(one, other)| one.is(&other))
+}
+
+/// Everyday questions that do not resemble each other: a reply that fits its own question no better than two of these
+/// is no answer.
+const OTHERS: &str = include_str!("others.txt");
+
+/// Returns the standing wishes and what was said about this turn, or `None` if there is neither.
+pub(super) fn line(wishes: Option<&str>, hint: Option<&str>) -> Option<String> {
+    let wishes = wishes.unwrap_or_default().trim();
+    // A complaint also becomes a wish; if it were said twice, it would have too much weight.
+    let hint = hint.map(str::trim).filter(|hint| !wishes.contains(hint));
+    let parts = [Some(wishes), hint].into_iter().flatten();
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Returns two questions other than this one, the same for a turn each time.
+pub(crate) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
+    let all = OTHERS.lines().map(str::trim);
+    let others: Vec<&str> = all
+        .filter(|other| !other.is_empty() && !question.contains(other))
+        .collect();
+    let n = others.len().max(1);
+    let first = usize::try_from(seed(id)).unwrap_or(0) % n;
+    // The two are not neighbours in the list, because neighbours would always come together.
+    let second = (first + n / 2) % n;
+    let two = [first, second].into_iter();
+    two.filter_map(|at| others.get(at).copied()).collect()
+}
+
+/// Returns the seed of a turn's draws, which is the same after a restart.
+pub(crate) fn seed(id: TurnId) -> u64 {
+    let hash = blake3::hash(id.to_string().as_bytes());
+    let [a, b, c, d, ..] = *hash.as_bytes();
+    u64::from(u32::from_le_bytes([a, b, c, d]))
+}
+
 /// The longest draw, whatever the client allowed: a reply that takes longer is seldom what a wish is about.
 const MOST_TOKENS: u64 = 512;
 /// What stands at the end of a reply that was to go on, though its model ended it.
@@ -50,11 +165,8 @@ pub(super) struct TeacherReply {
 /// The replies to one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TeacherAnswers {
-    /// What the student reads.
     pub(super) prompt: Vec<u32>,
-    /// What the teacher read.
     pub(super) told: Vec<u32>,
-    /// What it was told beside the conversation.
     pub(super) asked: String,
     pub(super) candidates: Vec<TeacherReply>,
 }
@@ -69,7 +181,7 @@ pub(super) struct Draws<'a> {
 
 impl Draws<'_> {
     /// The replies to a turn; or why it has none.
-    pub(super) async fn of(
+    pub(super) async fn answer(
         self,
         turn: &Turn,
         wishes: Option<&str>,
@@ -82,7 +194,7 @@ impl Draws<'_> {
         let Some(asked) = asked else {
             return Ok(Err(ExcludeReason::NotHinted));
         };
-        let Some(conversation) = TeacherConversation::of(turn) else {
+        let Some(conversation) = TeacherConversation::from_turn(turn) else {
             return Ok(Err(ExcludeReason::TeacherRefused));
         };
         let prompt = self.students_prompt(turn, &conversation).await?;
@@ -112,7 +224,7 @@ impl Draws<'_> {
         turn: &Turn,
         conversation: &TeacherConversation,
     ) -> Result<Vec<u32>, TeachError> {
-        let own = turn.tokens.as_ref().map(|it| &it.prompt_ids);
+        let own = turn.tokens.as_ref().map(|token| &token.prompt_ids);
         match own.filter(|ids| turn.served.wishes.is_none() && !ids.is_empty()) {
             Some(ids) => Ok(ids.clone()),
             None => Ok(self.policy.render_for(turn, conversation.plain()).await?),
@@ -121,12 +233,9 @@ impl Draws<'_> {
 
     async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<TeacherReply>, TeachError> {
         let draws = self.policy.draw(DrawRequest {
-            adapter: None,
-            prompt: told,
             n: self.shared.config.rl.draws,
-            max_tokens: max_tokens(turn),
-            temperature: TEMPERATURE,
             seed: seed(turn.id),
+            ..DrawRequest::new(None, told, max_tokens(turn))
         });
         let drawn = draws.await?.into_iter();
         let tools = turn.request.tools.as_deref().and_then(Value::as_array);
@@ -209,7 +318,7 @@ impl TeacherReply {
         }
         let is_long = draw.ids.len() >= LEAST_CUT;
         let goes_round = distinct_share(&[&draw]) < MIN_DISTINCT;
-        let reply = Self::of(draw.ids, draw.text, true);
+        let reply = Self::new(draw.ids, draw.text, true);
         reply.filter(|_| is_long && !goes_round)
     }
 
@@ -221,11 +330,11 @@ impl TeacherReply {
 
     fn whole(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
         let goes_on = GOES_ON.iter().any(|sign| text.trim_end().ends_with(sign));
-        let reply = Self::of(ids, text, is_teachers);
+        let reply = Self::new(ids, text, is_teachers);
         reply.filter(|_| !goes_on)
     }
 
-    fn of(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
+    fn new(ids: Vec<u32>, text: String, is_teachers: bool) -> Option<Self> {
         // What was cut while it thought has said nothing.
         let said = Evidence::new(&[], Message::assistant(text.as_str()), &[]).said();
         let says_something = !ids.is_empty() && count_words(&said) >= MIN_TARGET_WORDS;
@@ -243,14 +352,14 @@ impl TeacherReply {
 
 impl TeacherAnswers {
     pub(super) fn relevances(&self) -> Vec<f64> {
-        self.candidates.iter().map(|it| it.relevance).collect()
+        self.candidates.iter().map(|c| c.relevance).collect()
     }
 
     /// Of each that the teacher said in words. The marks and braces of a call are as likely after any question.
     pub(super) fn own_relevances(&self) -> impl Iterator<Item = f64> + '_ {
-        let is_own = |it: &&TeacherReply| it.is_teachers && !it.is_call;
+        let is_own = |reply: &&TeacherReply| reply.is_teachers && !reply.is_call;
         let own = self.candidates.iter().filter(is_own);
-        own.map(|it| it.relevance)
+        own.map(|reply| reply.relevance)
     }
 }
 
@@ -259,6 +368,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_complaint_that_became_a_wish_is_said_once() {
+        let of = |wishes, hint| line(wishes, hint);
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(Some(""), Some(" ")), None);
+        assert_eq!(of(Some("Be brief."), None).unwrap(), "Be brief.");
+        assert_eq!(of(None, Some("Too long.")).unwrap(), "Too long.");
+        let both = of(Some("In French. Be brief."), Some("Be brief.")).unwrap();
+        assert_eq!(both, "In French. Be brief.");
+        let both = of(Some("In French."), Some("Too long.")).unwrap();
+        assert_eq!(both, "In French. Too long.");
+    }
+
+    #[test]
+    fn the_other_questions_are_two_the_same_each_time_and_none_is_the_own_one() {
+        for seq in 0..200 {
+            let id = TurnId { session: 7, seq };
+            let two = others(id, "");
+            assert_eq!(two.len(), 2);
+            assert_ne!(two[0], two[1]);
+            assert_eq!(two, others(id, ""));
+            let own = two[0];
+            assert!(!others(id, &format!("Hi. {own}")).contains(&own));
+        }
+    }
 
     #[test]
     fn what_says_too_little_or_goes_round_is_never_taught() {
@@ -294,12 +429,10 @@ mod tests {
             TeacherReply::drawn(draw, tools)
         };
         let call = r#"<tool_call>{"name": "ls", "arguments": {"path": "/"}}</tool_call>"#;
-        assert!(of(call, true, &tools).is_some_and(|it| it.is_call));
+        assert!(of(call, true, &tools).is_some_and(|reply| reply.is_call));
         let text = of("I cannot see that folder.", true, &tools);
-        assert!(
-            text.is_some_and(|it| !it.is_call),
-            "text may be the better reply"
-        );
+        let is_so = text.is_some_and(|text| !text.is_call);
+        assert!(is_so, "text may be the better reply");
         assert!(of(call, true, &[]).is_none(), "no tool was offered");
         assert!(of(call, false, &tools).is_none(), "it was cut");
         for broken in [

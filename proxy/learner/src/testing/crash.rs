@@ -35,7 +35,7 @@ pub(crate) fn ends() {
 
 /// Returns how many moments the process has had.
 pub(crate) fn n_moments() -> usize {
-    PROCESS.with_borrow(|process| process.as_ref().map_or(0, |it| it.n_moments))
+    PROCESS.with_borrow(|process| process.as_ref().map_or(0, |process| process.n_moments))
 }
 
 /// Marks a moment at which the process may be killed; a process that was not started passes it.

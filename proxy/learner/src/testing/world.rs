@@ -191,7 +191,7 @@ impl World {
 
     /// Returns the ids of a rendered conversation.
     pub(crate) fn ids_of_messages(messages: &[Message]) -> Vec<u32> {
-        let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
+        let messages = messages.iter().map(|m| Value::Object(m.as_map().clone()));
         let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
         model::tokenize(&serde_json::from_value(request).unwrap())
     }
@@ -214,14 +214,14 @@ impl World {
             let width = weights.width();
             let rows = weights.values().chunks(width);
             let n_prompt = rows
-                .take_while(|row| row.iter().all(|it| *it == 0.0))
+                .take_while(|row| row.iter().all(|value| *value == 0.0))
                 .count()
                 + 1;
             let targets: Vec<u32> = parts
                 .target_tokens
                 .values()
                 .chunks(width)
-                .map(|it| it[0])
+                .map(|row| row[0])
                 .collect();
             let prompt = model::text(&parts.model_input_tokens[..n_prompt]);
             (prompt, model::text(&targets[n_prompt - 1..]))
@@ -279,7 +279,7 @@ impl World {
     /// Returns the learning rates so far.
     pub(crate) fn rates(&self) -> Vec<f64> {
         let inner = self.inner();
-        inner.stepped.iter().map(|it| it.learning_rate).collect()
+        inner.stepped.iter().map(|s| s.learning_rate).collect()
     }
 
     /// Returns the requests for the last run and its last step.

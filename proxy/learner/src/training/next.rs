@@ -1,16 +1,24 @@
-//! The batch that an agent's next step is of: collected, answered by the teacher, filled up with what may serve again.
+//! What is to be done for an agent next: whether a step that is due may begin, and the batch that it is of. A batch of chats
+//! is collected, answered by the teacher, and filled up with what may serve again; a step of rollouts is apart from those.
+//! An external teacher, if there is one, adds its advantages.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use metaclaw_chat::{AgentId, TurnId, now_ms};
+use futures_util::{StreamExt as _, stream};
+use metaclaw_chat::{AgentId, Message, TurnId, now_ms};
+use metaclaw_turns::{LogError, Step, StepOutcome};
 use tracing::Instrument as _;
 
 use crate::{
-    batch::{self, FoundSamples, MOST_AT_ONCE, Samples},
-    config::RlConfig,
+    batch::{
+        self, FoundGroups, FoundSamples, MOST_AT_ONCE, RolloutTurns, Samples, complete_groups,
+    },
+    config::{Mode, RlConfig},
     error::TrainError,
+    external_teacher::NotScored,
+    gate::Series,
     lineage::BaseModel,
-    sample::{Batch, Sample},
+    sample::{Batch, ExcludeReason, MOST_ROLLOUTS, RolloutGroup, Sample},
     status::Phase,
     step::TrainingContext,
     teacher::{self, TeachError},
@@ -136,12 +144,22 @@ impl<'a> NextBatch<'a> {
         if batch.is_empty() {
             return Ok(NextAction::Nothing);
         }
-        let batch = self.held(batch).await?;
-        let batch = self.scored(batch, why).await?;
-        Ok(if batch.is_empty() {
+        self.completed(base, batch, why).await
+    }
+
+    /// The step of a batch, with what holds the weights and what an external teacher adds.
+    async fn completed(
+        &mut self,
+        base: BaseModel,
+        batch: Batch,
+        why: BatchReason,
+    ) -> Result<NextAction, TrainError> {
+        let held = self.held(batch).await?;
+        let scored = self.scored(held, why).await?;
+        Ok(if scored.is_empty() {
             NextAction::Again
         } else {
-            NextAction::Step(base, batch)
+            NextAction::Step(base, scored)
         })
     }
 
@@ -192,8 +210,7 @@ impl<'a> NextBatch<'a> {
     /// Returns `n` turns that the teacher has to answer: those at which it failed least, and of these the oldest.
     fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
         let memory = &self.context.agent(self.agent).teacher;
-        let ids = samples.unanswered.iter().map(|turn| turn.id);
-        let mut ids: Vec<TurnId> = ids.collect();
+        let mut ids: Vec<TurnId> = samples.unanswered.iter().map(|turn| turn.id).collect();
         ids.sort_by_key(|id| memory.n_failures(*id));
         ids.truncate(n);
         ids
@@ -274,3 +291,187 @@ fn limit(rl: &RlConfig, why: BatchReason) -> usize {
         BatchReason::AskedFor { .. } => rl.batch_size.max(MOST_AT_ONCE),
     }
 }
+
+// === impl NextBatch ===
+
+impl NextBatch<'_> {
+    /// Whether a step of an agent that is due may begin now; what it waits for is shown.
+    pub(super) async fn may_begin(&mut self) -> Result<bool, LogError> {
+        let (agent, shared) = (self.agent, Arc::clone(&self.context.shared));
+        if (shared.is_off)(agent) || shared.config.mode_of(agent) == Mode::SkillsOnly {
+            return Ok(false);
+        }
+        let waits_for = if self.has_made_all().await? {
+            Some(Phase::Finished {
+                agent: agent.clone(),
+                n_steps: shared.config.rl.max_steps,
+            })
+        } else if let Some(phase) = self.resting().await? {
+            Some(phase)
+        } else if shared.trains_when_asked(agent) {
+            // Nothing tests what would serve, or the owner wants to decide: somebody has to ask for it.
+            Some(Phase::AwaitingRequest)
+        } else if shared.may_cost(agent).await? {
+            None
+        } else {
+            Some(Phase::AwaitingWindow)
+        };
+        let may = waits_for.is_none();
+        if let Some(phase) = waits_for {
+            self.context.shared.status.waits_for(phase);
+        }
+        Ok(may)
+    }
+
+    /// Whether an agent has made as many steps as `rl.max_steps` gives it. Those that the gate declined are in no weights.
+    pub(super) async fn has_made_all(&self) -> Result<bool, LogError> {
+        let shared = &self.context.shared;
+        let most = shared.config.rl.max_steps;
+        if most == 0 {
+            return Ok(false);
+        }
+        let steps = shared.steps(self.agent).await?;
+        let is_made = |step: &&Step| matches!(step.outcome, Some(StepOutcome::Trained { .. }));
+        Ok(steps.iter().filter(is_made).count() as u64 >= most)
+    }
+
+    /// Whether no step of an agent is made for a while: the training server refused one, or the gate declined several adapters in
+    /// a row.
+    async fn resting(&mut self) -> Result<Option<Phase>, LogError> {
+        let agent = self.agent;
+        let rests = |why: &str, until_ms| Phase::Resting {
+            agent: agent.clone(),
+            why: why.to_owned(),
+            until_ms,
+        };
+        if let Some(rest) = self.context.agent(agent).resting() {
+            return Ok(Some(rests(&rest.why, rest.until_ms)));
+        }
+        let shared = &self.context.shared;
+        let series = Series::from_steps(&shared.steps(agent).await?);
+        let Some(last) = series.given_up() else {
+            return Ok(None);
+        };
+        let until_ms = series.rests_until(now_ms(), shared.n_judged(agent).await?);
+        Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
+    }
+
+    /// Returns what is to be done about rollouts, or `None` if no step of them is due or can be made.
+    pub(super) async fn rollouts(
+        &mut self,
+        turns: &RolloutTurns,
+        base: &BaseModel,
+        why: BatchReason,
+    ) -> Result<Option<NextAction>, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let (rl, agent) = (&shared.config.rl, self.agent);
+        let mut found = complete_groups(&shared, agent, turns).await?;
+        for (id, why) in found.spent.drain(..) {
+            shared.spend(id, why).await?;
+        }
+        let limit = match why {
+            BatchReason::Due => rl.rollouts.batch_size,
+            BatchReason::AskedFor { .. } => MOST_ROLLOUTS,
+        };
+        if found.groups.is_empty() || (why == BatchReason::Due && !self.may_be_due(&found).await?) {
+            return Ok(None);
+        }
+        self.context.can_test().await?;
+        let batch = self
+            .context
+            .rollout_batch(agent, base, found, limit)
+            .await?;
+        for (id, why) in &batch.spent {
+            shared.spend(*id, why).await?;
+        }
+        if batch.is_empty() {
+            return Ok((why == BatchReason::Due).then_some(NextAction::Again));
+        }
+        shared.status.window(agent, now_ms());
+        let step = self.completed(base.clone(), batch, why);
+        step.await.map(Some)
+    }
+
+    /// Returns whether a step is due and may begin. A runner that is there asks for its steps itself.
+    async fn may_be_due(&mut self, found: &FoundGroups) -> Result<bool, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        if !are_due(&found.groups, &shared.config.rl)
+            || shared.rollout_requests.has_runner(self.agent)
+        {
+            return Ok(false);
+        }
+        if shared.advantages.is_some() && self.context.teacher_rests() {
+            return Ok(false);
+        }
+        Ok(self.may_begin().await?)
+    }
+
+    /// Returns the batch with the external teacher's advantages, without the turns that it fails at, which are set
+    /// aside.
+    ///
+    /// # Errors
+    /// Returns [`TrainError::NoTeacher`] while it cannot be reached; the turns wait.
+    pub(super) async fn scored(
+        &mut self,
+        batch: Batch,
+        why: BatchReason,
+    ) -> Result<Batch, TrainError> {
+        let shared = Arc::clone(&self.context.shared);
+        let Some(teacher) = shared.external_teacher() else {
+            return Ok(batch);
+        };
+        if why == BatchReason::Due && self.context.teacher_rests() {
+            let why = "it did not answer, and is asked again after a minute".to_owned();
+            return Err(TrainError::NoTeacher { why });
+        }
+        shared.status.phase(Phase::Teaching {
+            agent: self.agent.clone(),
+            since_ms: now_ms(),
+        });
+        let before = std::mem::take(&mut self.context.agent(self.agent).pulls);
+        let (mut pulls, mut asked) = (BTreeMap::new(), Vec::new());
+        for turn in batch.to_be_scored() {
+            match before.get(&turn.id) {
+                Some(known) => drop(pulls.insert(turn.id, Arc::clone(known))),
+                None => asked.push(Arc::clone(turn)),
+            }
+        }
+        let answers = asked.into_iter().map(|turn| async move {
+            let reply = turn.reply.as_ref().map(Message::text).unwrap_or_default();
+            match &turn.tokens {
+                Some(tokens) => (turn.id, teacher.pulls(tokens, &reply).await),
+                // The trainer gets nothing of the batch either.
+                None => (turn.id, Ok(Arc::default())),
+            }
+        });
+        let mut answers = stream::iter(answers).buffered(AT_ONCE);
+        let (mut failed, mut away) = (Vec::new(), None);
+        while let Some((id, answer)) = answers.next().await {
+            match answer {
+                Ok(pull) => drop(pulls.insert(id, pull)),
+                Err(NotScored::Turn(why)) => {
+                    tracing::warn!(turn = %id, why, "the external teacher cannot score it");
+                    shared.spend(id, ExcludeReason::NotScored).await?;
+                    failed.push(id);
+                }
+                Err(NotScored::Away(why)) => away = Some(why),
+            }
+        }
+        let scored = batch.without(&failed).with_deltas(&pulls);
+        self.context.agent(self.agent).pulls = pulls;
+        match away {
+            Some(why) => Err(self.context.no_external_teacher(why)),
+            None => Ok(scored),
+        }
+    }
+}
+
+fn are_due(groups: &[RolloutGroup], rl: &RlConfig) -> bool {
+    let n: usize = groups.iter().map(RolloutGroup::n_rollouts).sum();
+    let oldest = groups.iter().filter_map(RolloutGroup::ended_ms).min();
+    let oldest = oldest.map(|ms| Duration::from_millis(now_ms().abs_diff(ms)));
+    n >= rl.rollouts.batch_size || oldest.is_some_and(|age| age >= rl.max_wait.0)
+}
+
+/// The number of turns that are sent to it at once.
+const AT_ONCE: usize = 4;

@@ -20,12 +20,12 @@ use metaclaw_skills::{ProposalState, Reason, SkillsConfig, WishesConfig, read_hi
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::json;
 use std::sync::Arc;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Evolver, Learner, Parts,
-    testing::{new_turn, parts, progress},
+    Evolver, Parts,
+    testing::{Running, new_turn, parts, progress},
 };
 
 const NIGHTS: usize = 10;
@@ -121,11 +121,11 @@ impl Ask for Simulated {
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         Box::pin(async move {
             let last = messages.last().unwrap().text().into_owned();
-            let task = last.strip_prefix("Task ").and_then(|it| it.split_once(':'));
+            let task = last.strip_prefix("Task ").and_then(|r| r.split_once(':'));
             Ok(match task {
                 Some((task, _)) => {
                     let texts: Vec<String> =
-                        messages.iter().map(|it| it.text().into_owned()).collect();
+                        messages.iter().map(|m| m.text().into_owned()).collect();
                     self.reply(task.parse().unwrap(), &texts.concat())
                 }
                 None => self.skill(),
@@ -139,8 +139,7 @@ struct Nights {
     library: Library,
     model: Arc<Simulated>,
     may_start: Arc<AtomicBool>,
-    tracker: TaskTracker,
-    cancel: CancellationToken,
+    running: Running,
     n_tasks: usize,
 }
 
@@ -176,26 +175,19 @@ impl Nights {
             evolver: Some((library.clone(), evolver)),
             ..parts(serde_json::from_value(config).unwrap(), &log)
         };
-        let (tracker, cancel) = (TaskTracker::new(), CancellationToken::new());
-        Learner::start(parts, &tracker, cancel.clone())
-            .await
-            .unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Self {
             log,
             library,
             model,
             may_start,
-            tracker,
-            cancel,
+            running,
             n_tasks: 0,
         }
     }
 
     async fn stop(self) {
-        self.cancel.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
-        self.log.close().await;
+        self.running.stop().await;
     }
 
     /// Has a day of chats, each about one task, with the lessons in force.
@@ -236,11 +228,8 @@ impl Nights {
         };
         self.may_start.store(true, Ordering::Relaxed);
         let done = progress::found_in_time(is_done).await;
-        assert!(
-            done.is_some(),
-            "night {night}: {:?}",
-            self.library.untried(&agent)
-        );
+        let is_so = done.is_some();
+        assert!(is_so, "night {night}: {:?}", self.library.untried(&agent));
     }
 
     fn system(&self, asked: &str) -> String {
@@ -261,7 +250,7 @@ impl Nights {
     async fn cost(&self) -> u64 {
         let agent = AgentId::default_agent();
         let days = self.log.statistics(0).await.unwrap();
-        let chat: u64 = days.iter().map(|it| it.counts.tokens_in).sum();
+        let chat: u64 = days.iter().map(|day| day.counts.tokens_in).sum();
         self.library.evolution(&agent).unwrap().trial_tokens * 1_000 / chat
     }
 }
@@ -280,7 +269,7 @@ async fn measured(nature: Nature, is_tried: bool) -> (Vec<usize>, u64) {
         accuracy.push(nights.accuracy());
     }
     let proposals = nights.library.proposals().unwrap();
-    let n = |state| proposals.iter().filter(|it| it.state == state).count();
+    let n = |state| proposals.iter().filter(|p| p.state == state).count();
     let (accepted, declined) = (n(ProposalState::Accepted), n(ProposalState::Declined));
     let cost = nights.cost().await;
     println!(
@@ -295,10 +284,8 @@ async fn measured(nature: Nature, is_tried: bool) -> (Vec<usize>, u64) {
 #[tokio::test]
 async fn ten_nights_of_harmful_skills_lose_nothing() {
     let (accuracy, cost) = measured(Nature::Harmful, true).await;
-    assert!(
-        accuracy.windows(2).all(|it| it[1] + 1 >= it[0]),
-        "{accuracy:?}"
-    );
+    let is_so = accuracy.windows(2).all(|pair| pair[1] + 1 >= pair[0]);
+    assert!(is_so, "{accuracy:?}");
     assert!(cost <= 50, "{cost}");
 }
 
@@ -313,10 +300,8 @@ async fn without_trials_ten_nights_of_harmful_skills_do_harm() {
 async fn ten_nights_of_good_skills_gain() {
     let (accuracy, cost) = measured(Nature::Good, true).await;
     assert!(accuracy[NIGHTS] >= accuracy[0] + 10, "{accuracy:?}");
-    assert!(
-        accuracy.windows(2).all(|it| it[1] + 1 >= it[0]),
-        "{accuracy:?}"
-    );
+    let is_so = accuracy.windows(2).all(|pair| pair[1] + 1 >= pair[0]);
+    assert!(is_so, "{accuracy:?}");
     assert!(cost <= 50, "{cost}");
 }
 

@@ -11,12 +11,12 @@ use metaclaw_chat::{AgentId, Message};
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{ImportedTurn, TurnLog, TurnsConfig};
 use tempfile::TempDir;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, AskFailed, Learner, Listener, Parts,
-    testing::{World, append_for, new_turn, parts, progress, said},
+    Ask, AskFailed, Listener, Parts,
+    testing::{Running, World, append_for, new_turn, parts, progress, said},
 };
 
 const FRENCH: &str = "From now on answer in French.";
@@ -61,9 +61,7 @@ struct Life {
     log: TurnLog,
     library: Library,
     memory: MemoryStore,
-    tasks: TaskTracker,
-    cancel: CancellationToken,
-    learner: Learner,
+    running: Running,
 }
 
 // === impl Lives ===
@@ -90,25 +88,20 @@ impl Lives {
     async fn start(&self, hearer: Option<&Arc<Hearer>>, [wishes, facts]: [bool; 2]) -> Life {
         let (log, library) = (self.log(), self.library());
         let memory = MemoryStore::open(self.dir.path().join("memory"), MemoryConfig::default());
+        let off = serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap();
         let parts = Parts {
-            listener: hearer.map(|it| Listener::Model(Arc::<Hearer>::clone(it))),
+            listener: hearer.map(|hearer| Listener::Model(Arc::<Hearer>::clone(hearer))),
             library: Some(library.clone()).filter(|_| wishes),
             memory: Some(memory.clone()).filter(|_| facts),
             is_off: Arc::new(|agent| agent.as_str() == "off"),
-            ..parts(
-                serde_json::from_str(r#"{"mode": "skills_only"}"#).unwrap(),
-                &log,
-            )
+            ..parts(off, &log)
         };
-        let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
-        let learner = Learner::start(parts, &tasks, cancel.clone()).await.unwrap();
+        let running = Running::start(parts, CancellationToken::new()).await;
         Life {
             log,
             library,
             memory,
-            tasks,
-            cancel,
-            learner,
+            running,
         }
     }
 
@@ -129,16 +122,16 @@ impl Lives {
         let life = self.start(None, BOTH).await;
         say(&life.log, &session, &[&end]).await;
         // Rules propose it, so that it replaces nothing.
-        let has_end = |it: &Life| {
-            let lessons = it.library.journal().unwrap();
+        let has_end = |life: &Life| {
+            let lessons = life.library.journal().unwrap();
             lessons.iter().any(|lesson| lesson.wish == end)
         };
         life.until(has_end).await;
-        let n_buffered = |it: &Life| {
-            let sessions = it.memory.buffered(|it| it.session.as_str() == session);
+        let n_buffered = |life: &Life| {
+            let sessions = life.memory.buffered(|m| m.session.as_str() == session);
             sessions.unwrap().len()
         };
-        life.until(|it| n_buffered(it) == 1).await;
+        life.until(|life| n_buffered(life) == 1).await;
         let wishes = life.wishes();
         life.end().await;
         wishes
@@ -150,7 +143,7 @@ impl Lives {
 impl Life {
     fn wishes(&self) -> Vec<String> {
         let wishes = self.library.own_wishes(&AgentId::default_agent());
-        wishes.into_iter().map(|it| it.text).collect()
+        wishes.into_iter().map(|wish| wish.text).collect()
     }
 
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
@@ -160,11 +153,7 @@ impl Life {
 
     /// Ends the process like a stop or a kill: its tasks end wherever they are.
     async fn end(self) {
-        self.cancel.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-        drop(self.learner);
-        self.log.close().await;
+        self.running.stop().await;
     }
 }
 
@@ -223,14 +212,14 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     }
     let hearer = Arc::new(Hearer::default());
     let life = lives.start(Some(&hearer), BOTH).await;
-    life.until(|it| it.wishes() == [FRENCH]).await;
+    life.until(|life| life.wishes() == [FRENCH]).await;
     // It is noted.
     say(&life.log, "b", &[MAX]).await;
-    life.until(|it| it.wishes() == [FRENCH, MAX]).await;
+    life.until(|life| life.wishes() == [FRENCH, MAX]).await;
     life.end().await;
     let life = lives.start(Some(&hearer), BOTH).await;
     say(&life.log, "c", &["Please always use tabs."]).await;
-    life.until(|it| it.wishes().len() == 3).await;
+    life.until(|life| life.wishes().len() == 3).await;
     // The process may have ended before it noted the second message. The first was noted before the second was heard.
     assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
     life.end().await;
@@ -272,7 +261,7 @@ async fn nothing_that_was_learned_before_a_kill_is_learned_again() {
         let heard = lives.heard().await;
         if heard == [FRENCH] {
             let lessons = lives.library().journal().unwrap();
-            let lesson = lessons.iter().find(|it| it.wish == FRENCH).unwrap();
+            let lesson = lessons.iter().find(|lesson| lesson.wish == FRENCH).unwrap();
             lives.library().undo(lesson.n).unwrap();
         }
         let before = lives.library().journal().unwrap();
@@ -321,8 +310,8 @@ async fn each_reader_goes_on_where_it_stopped_itself() {
         lives.says("a", &["Hello", FRENCH]).await;
         let wishes = lives.heard().await;
         let memory = MemoryStore::open(lives.dir.path().join("memory"), MemoryConfig::default());
-        let sessions = memory.buffered(|it| it.session.as_str() == "a").unwrap();
-        let n: usize = sessions.iter().map(|it| it.turns.len()).sum();
+        let sessions = memory.buffered(|key| key.session.as_str() == "a").unwrap();
+        let n: usize = sessions.iter().map(|session| session.turns.len()).sum();
         let expected = if first[0] { vec![FRENCH] } else { vec![] };
         assert_eq!(
             (wishes, n),

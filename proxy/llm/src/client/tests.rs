@@ -104,12 +104,10 @@ async fn a_refusal_is_told_at_once() {
     let server = Server::scripted([Reply::status(404, body)]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
     assert!(!error.retryable());
-    assert!(
-        error
-            .to_string()
-            .ends_with("answered 404 Not Found: no such model"),
-        "{error}"
-    );
+    let is_so = error
+        .to_string()
+        .ends_with("answered 404 Not Found: no such model");
+    assert!(is_so, "{error}");
     assert_eq!(server.asked().len(), 1);
 }
 
@@ -118,16 +116,14 @@ async fn a_redirect_is_not_followed_with_the_key() {
     let server =
         Server::scripted([Reply::status(302, "").header("location", "http://127.0.0.1:1/")]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            AskError::Status {
-                status: StatusCode::FOUND,
-                ..
-            }
-        ),
-        "{error}"
+    let is_so = matches!(
+        error,
+        AskError::Status {
+            status: StatusCode::FOUND,
+            ..
+        }
     );
+    assert!(is_so, "{error}");
 }
 
 #[tokio::test]
@@ -135,10 +131,8 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
     let server = Server::scripted([Reply::status(503, "busy").header("retry-after", "3600")]);
     let error = ask(&server, Span::secs(30)).await.unwrap_err();
     assert!(error.retryable());
-    assert!(
-        error.to_string().ends_with("503 Service Unavailable: busy"),
-        "{error}"
-    );
+    let is_so = error.to_string().ends_with("503 Service Unavailable: busy");
+    assert!(is_so, "{error}");
 }
 
 #[tokio::test]
@@ -146,10 +140,8 @@ async fn a_server_that_never_answers_meets_the_deadline() {
     let server = Server::scripted([Reply::silence()]);
     let error = ask(&server, Span::millis(50)).await.unwrap_err();
     assert!(matches!(error, AskError::Deadline { .. }), "{error}");
-    assert!(
-        error.to_string().ends_with("did not answer within 0.05 s"),
-        "{error}"
-    );
+    let is_so = error.to_string().ends_with("did not answer within 0.05 s");
+    assert!(is_so, "{error}");
 }
 
 #[tokio::test]
@@ -173,7 +165,7 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
     assert!(
         asked[1..]
             .iter()
-            .all(|it| it.contains("\"max_completion_tokens\":5"))
+            .all(|body| body.contains("\"max_completion_tokens\":5"))
     );
 }
 
@@ -197,7 +189,7 @@ async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     // If the server still refuses, the reason is another one.
     ask().await.unwrap_err();
     let asked = asked(&server);
-    let with = |field: &str| -> Vec<bool> { asked.iter().map(|it| it.contains(field)).collect() };
+    let with = |field: &str| -> Vec<bool> { asked.iter().map(|b| b.contains(field)).collect() };
     assert_eq!(with("\"temperature\""), [true, false, false, false]);
     assert_eq!(with("\"max_tokens\":5"), [true; 4]);
     let counts = AskCounts {
@@ -238,10 +230,8 @@ fn neither_key_nor_client_is_shown_in_full() {
     };
     let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
     let shown = format!("{client:?}");
-    assert!(
-        shown.contains("sk-…abcd") && !shown.contains("0123"),
-        "{shown}"
-    );
+    let is_so = shown.contains("sk-…abcd") && !shown.contains("0123");
+    assert!(is_so, "{shown}");
 }
 
 #[tokio::test]
@@ -254,10 +244,8 @@ async fn bedrock_without_credentials_is_not_asked() {
     let client = ChatClient::new(config, loopback_client().unwrap()).unwrap();
     let asked = client.ask(&[], AskParams::default()).await;
     let why = asked.unwrap_err().to_string();
-    assert!(
-        why.contains("was not asked: there are no AWS credentials"),
-        "{why}"
-    );
+    let is_so = why.contains("was not asked: there are no AWS credentials");
+    assert!(is_so, "{why}");
 }
 
 #[tokio::test]

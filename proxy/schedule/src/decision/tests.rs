@@ -246,7 +246,7 @@ proptest! {
         share in 0.0..1.0f64,
     ) {
         // A turn in the future is impossible.
-        facts.last_main_ms = facts.last_main_ms.map(|it| it.min(now));
+        facts.last_main_ms = facts.last_main_ms.map(|ms| ms.min(now));
         facts.keyboard = match facts.keyboard {
             Keyboard::Touched { at_ms, .. } => touched(at_ms.min(now)),
             Keyboard::Unread => touched(now),

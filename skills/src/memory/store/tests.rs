@@ -355,7 +355,7 @@ proptest! {
             prop_assert_eq!(other.list(None, None).unwrap(), store.list(None, None).unwrap());
         }
         let all = store.list(None, None).unwrap();
-        let active: Vec<&Memory> = all.iter().filter(|it| it.is_active()).collect();
+        let active: Vec<&Memory> = all.iter().filter(|memory| memory.is_active()).collect();
         for (at, one) in active.iter().enumerate() {
             for other in &active[at + 1..] {
                 prop_assert!(!is_repetition(&one.content, &other.content));
@@ -364,7 +364,7 @@ proptest! {
         // Who is replaced names one that is there.
         for memory in &all {
             if let MemoryState::Superseded { superseded_by } = &memory.state {
-                prop_assert!(all.iter().any(|it| it.memory_id == *superseded_by));
+                prop_assert!(all.iter().any(|memory| memory.memory_id == *superseded_by));
             }
         }
     }

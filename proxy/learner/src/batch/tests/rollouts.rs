@@ -22,9 +22,9 @@ fn batch(groups: &[RolloutGroup], rollouts: &serde_json::Value) -> Batch {
 /// The sum of the weighted advantages of each example, by session and number of the turn.
 fn sums(groups: &[Group]) -> Vec<(u64, u32, f32)> {
     let examples = groups.iter().flat_map(|group| &group.examples);
-    let sum = |it: &Example| {
-        let advantages = it.datum.parts().advantages.clone().unwrap();
-        let id = it.turns[0];
+    let sum = |example: &Example| {
+        let advantages = example.datum.parts().advantages.clone().unwrap();
+        let id = example.turns[0];
         (id.session % 100, id.seq, advantages.iter().sum::<f32>())
     };
     examples.map(sum).collect()
@@ -34,10 +34,8 @@ fn close(found: &[(u64, u32, f32)], expected: &[(u64, u32, f32)]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!((found.0, found.1), (expected.0, expected.1));
-        assert!(
-            (found.2 - expected.2).abs() < 1e-5,
-            "{found:?}, not {expected:?}"
-        );
+        let is_so = (found.2 - expected.2).abs() < 1e-5;
+        assert!(is_so, "{found:?}, not {expected:?}");
     }
 }
 
@@ -55,7 +53,7 @@ fn outcomes_are_compared_within_the_group_and_long_rollouts_count_no_more() {
     let batch = batch(&[group], &json!({}));
     let rl = config(json!({"method": "redo", "w_rl": 0.5}));
     let made = groups(&batch, &rl).unwrap();
-    let shown: Vec<_> = made.iter().map(|it| (it.method.name(), it.loss)).collect();
+    let shown: Vec<_> = made.iter().map(|g| (g.method.name(), g.loss)).collect();
     assert_eq!(
         shown,
         [("rollouts", LossFn::Cispo)],
@@ -99,11 +97,11 @@ fn steps_are_compared_with_the_same_step_of_the_others() {
     let group = [rollout_group("g", &steps)];
     let of = |rl: serde_json::Value| {
         let batch = batch(&group, &rl);
-        let given = |it: &Sample| {
+        let given = |sample: &Sample| {
             (
-                it.id().session % 100,
-                it.id().seq,
-                it.push.as_ref().unwrap().advantage,
+                sample.id().session % 100,
+                sample.id().seq,
+                sample.push.as_ref().unwrap().advantage,
             )
         };
         let samples: Vec<_> = batch.samples.iter().map(given).collect();
@@ -123,7 +121,7 @@ fn steps_are_compared_with_the_same_step_of_the_others() {
     assert_eq!(n_counted, 3);
     assert_eq!(of(json!({"advantage": "step"})).0.len(), 5);
     let (samples, _) = of(json!({"advantage": "group"}));
-    assert!(samples.len() == 8 && samples.iter().all(|it| it.2.abs() > 0.9));
+    assert!(samples.len() == 8 && samples.iter().all(|sample| sample.2.abs() > 0.9));
 }
 
 #[test]
@@ -140,7 +138,7 @@ fn groups_without_difference_are_excluded_and_still_count_as_tried() {
     // Each of two rollouts has half of the weight.
     let shares = batch
         .pushed()
-        .map(|it| it.push.as_ref().unwrap().rollout.as_ref().unwrap().share);
+        .map(|s| s.push.as_ref().unwrap().rollout.as_ref().unwrap().share);
     assert_eq!(shares.collect::<Vec<_>>(), [0.5, 0.5]);
     let stats = stats(&batch, &[]);
     let rollouts = stats.rollouts.unwrap();
@@ -176,11 +174,8 @@ fn turns_that_older_weights_sampled_go_and_their_outcomes_stay() {
     assert!(group.clone().take_lagging(4, 4).is_empty());
     let first = group.steps[0].turn.id;
     assert_eq!(group.clone().take_lagging(5, 4), [first]);
-    assert_eq!(
-        group.take_lagging(7, 4).len(),
-        2,
-        "a version that nobody tells stays"
-    );
+    let found = group.take_lagging(7, 4).len();
+    assert_eq!(found, 2, "a version that nobody tells stays");
     assert_eq!(group.n_rollouts(), 2);
     // What served may be older than what sampled: the owner went back.
     assert!(group.take_lagging(0, 4).is_empty());
@@ -189,7 +184,7 @@ fn turns_that_older_weights_sampled_go_and_their_outcomes_stay() {
 #[test]
 fn advantages_of_a_function_may_differ_by_id_and_are_weighed_alike() {
     let group = [rollout_group("g", &[(1.0, &[], &[2, 2]), (0.0, &[], &[1])])];
-    let ids: Vec<TurnId> = group[0].steps.iter().map(|it| it.turn.id).collect();
+    let ids: Vec<TurnId> = group[0].steps.iter().map(|step| step.turn.id).collect();
     let given = [
         (ids[0], StepAdvantage::ById(Arc::from([2.0, -1.0]))),
         (ids[1], StepAdvantage::One(0.0)),

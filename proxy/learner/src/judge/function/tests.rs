@@ -12,7 +12,6 @@ use super::*;
 #[derive(Debug)]
 struct Function {
     answers: Mutex<VecDeque<Result<&'static str, PostFailed>>>,
-    /// The number of turns of each request.
     asked: Mutex<Vec<usize>>,
 }
 
@@ -55,7 +54,7 @@ async fn graded(function: &Arc<Function>, turns: &[Value]) -> Vec<Graded> {
 }
 
 fn scores(graded: &[Graded]) -> Vec<Option<Score>> {
-    let score = |it: &Graded| it.clone().ok().flatten().map(|grade| grade.score);
+    let score = |graded: &Graded| graded.clone().ok().flatten().map(|grade| grade.score);
     graded.iter().map(score).collect()
 }
 
@@ -99,10 +98,8 @@ async fn a_function_that_is_away_is_asked_once_and_gives_no_score() {
     let function = Function::new([Err(away()), Err(away())]);
     let graded = graded(&function, &[json!(1), json!(1), json!(1)]).await;
     assert_eq!(function.asked(), [1, 2]);
-    assert!(
-        graded.iter().all(|it| why(it) == "nobody there"),
-        "{graded:?}"
-    );
+    let is_so = graded.iter().all(|grade| why(grade) == "nobody there");
+    assert!(is_so, "{graded:?}");
 }
 
 #[tokio::test]

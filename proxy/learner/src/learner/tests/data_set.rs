@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
 use super::*;
 use crate::{
     HeldOutRows, RateSchedule, SftError, SftEvent, SftOrigin, SftReport, SftWanted, testing::Habit,
@@ -69,7 +67,7 @@ fn epochs(events: &[SftEvent]) -> Vec<u64> {
 }
 
 async fn rig(dir: &Path, world: &World) -> Rig {
-    Rig::start(dir, world, config(&json!({}))).await
+    Rig::start(dir, world, usual()).await
 }
 
 #[tokio::test]
@@ -89,7 +87,7 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
     );
     assert_eq!(Some(&planned.adapter), report.adapter.as_ref());
     // 1e-3 after three steps of warm-up, and nothing after the eighth.
-    let rates: Vec<f64> = world.rates().iter().map(|it| (it * 1e6).round()).collect();
+    let rates: Vec<f64> = world.rates().iter().map(|r| (r * 1e6).round()).collect();
     assert_eq!(
         rates,
         [333.0, 667.0, 1000.0, 833.0, 667.0, 500.0, 333.0, 167.0]
@@ -99,10 +97,8 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
     let mut trained = made[1].1.clone();
     trained.sort_unstable();
     let twice = trained.chunks(2).all(|pair| pair[0] == pair[1]);
-    assert!(
-        twice && trained.len() == 16,
-        "each row in each epoch: {trained:?}"
-    );
+    let is_so = twice && trained.len() == 16;
+    assert!(is_so, "each row in each epoch: {trained:?}");
     assert_eq!(made[1].0["made"]["data"]["epoch"], 2);
     assert_eq!(
         made[1].0["parent"],
@@ -118,7 +114,7 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
     // Only the tokens of replies have a weight.
     for datum in world.cross_entropies() {
         let weights = datum.parts().weights.as_ref().unwrap();
-        let n_trained = weights.values().iter().filter(|it| **it > 0.0).count();
+        let n_trained = weights.values().iter().filter(|w| **w > 0.0).count();
         assert_eq!(n_trained, "reply 0".len());
     }
     rig.stop().await;
@@ -128,7 +124,6 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
 struct Killed {
     world: World,
     report: SftReport,
-    /// Epochs that were not made again.
     epochs_done: u64,
 }
 
@@ -319,12 +314,8 @@ async fn pairs_are_trained_by_signed_weights_and_a_dry_run_trains_nothing() {
     report.unwrap();
     let said = |datum: &metaclaw_trainer_api::Datum| {
         let weights = datum.parts().weights.clone().unwrap();
-        let trained: Vec<f32> = weights
-            .values()
-            .iter()
-            .copied()
-            .filter(|it| *it != 0.0)
-            .collect();
+        let mut trained = weights.values().to_vec();
+        trained.retain(|weight| *weight != 0.0);
         (trained.len(), trained[0] > 0.0)
     };
     let mut trained: Vec<(usize, bool)> = world.cross_entropies().iter().map(said).collect();
@@ -339,48 +330,37 @@ async fn what_is_wrong_is_said_before_anything_is_trained() {
     let rig = rig(&dir.path().join("log"), &world).await;
     let refused = async |wanted: SftWanted| tuned(&rig, &wanted).await.0.unwrap_err().to_string();
     let good = wanted(file(dir.path(), &chats()));
-    let none = SftWanted {
-        file: dir.path().join("none.jsonl"),
-        ..good.clone()
-    };
-    assert!(refused(none).await.contains("none.jsonl: "));
-    let rate = SftWanted {
-        learning_rate: Some(2.0),
-        ..good.clone()
-    };
-    assert_eq!(
-        refused(rate).await,
-        "learning rate is 2, allowed: above 0, up to 1"
-    );
-    let share = SftWanted {
-        held_out: HeldOutRows::Share(1.0),
-        ..good.clone()
-    };
-    assert_eq!(
-        refused(share).await,
-        "held-out share is 1, allowed: 0 or more, below 1"
-    );
-    let from = SftWanted {
-        from: SftOrigin::Adapter("main-0badcafe-000001".to_owned()),
-        ..good.clone()
-    };
-    assert!(
-        refused(from)
-            .await
-            .contains("has no checkpoint main-0badcafe-000001")
-    );
-    let long = dir.path().join("long.jsonl");
-    std::fs::write(
-        &long,
-        format!(
-            "{}\n",
-            json!({"messages": [
-                {"role": "user", "content": "x".repeat(9_000)},
-                {"role": "assistant", "content": "y"},
-            ]})
+    type Change = fn(&mut SftWanted);
+    let cases: [(Change, &str); 4] = [
+        (
+            |wanted| wanted.file.set_file_name("none.jsonl"),
+            "none.jsonl: ",
         ),
-    )
-    .unwrap();
+        (
+            |wanted| wanted.learning_rate = Some(2.0),
+            "learning rate is 2, allowed: above 0, up to 1",
+        ),
+        (
+            |wanted| wanted.held_out = HeldOutRows::Share(1.0),
+            "held-out share is 1, allowed: 0 or more, below 1",
+        ),
+        (
+            |wanted| wanted.from = SftOrigin::Adapter("main-0badcafe-000001".to_owned()),
+            "has no checkpoint main-0badcafe-000001",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut wanted = good.clone();
+        change(&mut wanted);
+        let said = refused(wanted).await;
+        assert!(said.contains(expected), "{said}");
+    }
+    let long = dir.path().join("long.jsonl");
+    let messages = json!([
+        {"role": "user", "content": "x".repeat(9_000)},
+        {"role": "assistant", "content": "y"},
+    ]);
+    std::fs::write(&long, json!({"messages": messages}).to_string()).unwrap();
     let said = refused(SftWanted { file: long, ..good }).await;
     assert!(
         said.contains("long.jsonl, line 1: it has 9002 tokens, and the model takes at most 8192"),

@@ -1,17 +1,26 @@
 //! Tests of failed calls within a step.
+//!
+//! Tests that kill the process with SIGKILL at every moment of the loop: judging, hearing, ids, batch, step,
+//! checkpoint, gate, swap.
+//!
+//! Each process runs the same conversations and is killed at another moment; the next one continues with the same log
+//! and training server.
+//!
+//! Tests with a training server that refuses all use, and with one that cannot be reached for an hour.
+//!
+//! Found by reading (C1 to C7): what stopped the loop for good, or cost more than what was bad.
 
-use super::*;
+use std::{collections::BTreeMap, sync::mpsc, time::Instant};
+
+use metaclaw_turns::{Step, Turn};
+
+use super::{steps::behind, *};
+use crate::testing::{Damage, Poison, crash};
 
 #[tokio::test]
 async fn what_the_trainer_refuses_is_said_and_tried_later_or_left_out() {
-    let (dir, world) = (folder(), World::default());
-    let rig = Rig::start(
-        dir.path(),
-        &world,
-        config(&serde_json::json!({"mode": "auto"})),
-    )
-    .await;
-    append(&rig.log, &world, "a", &corrected_talk(1)).await;
+    let (_dir, world, rig) = begin(config(&json!({"mode": "auto"}))).await;
+    rig.talk(&world, &[1]).await;
     rig.judged(2).await;
     // The calls are: checkpoints (for the head), create, checkpoints (for the step), forward_backward.
     world.fail(1, Failure::Refused);
@@ -53,7 +62,7 @@ async fn survive(plan: Vec<(usize, Failure)>) {
     for (n, failure) in plan {
         world.fail(n, failure);
     }
-    let mut rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+    let mut rig = Rig::start(dir.path(), &world, usual()).await;
     for number in 1..=4 {
         append(
             &rig.log,
@@ -65,12 +74,670 @@ async fn survive(plan: Vec<(usize, Failure)>) {
     }
     while !rig.trained(4).await {
         rig.stop().await;
-        rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
+        rig = Rig::start(dir.path(), &world, usual()).await;
     }
     assert_each_trained_once(&rig, &world).await;
+    let found = rig.n(StateKind::Taken).await + rig.n(StateKind::Judged).await;
+    assert_eq!(found, 0);
+    rig.stop().await;
+}
+
+/// The number of killed processes; their moments are spread evenly over a run that is not killed.
+const LIVES: usize = 60;
+/// The number of processes that run at once, because they mostly wait for the disk.
+const AT_ONCE: usize = 6;
+/// The longest time that a restart may take.
+const GOES_ON: Duration = Duration::from_secs(5);
+/// The number of conversations; each has a turn that failed, one that was accepted and one without a verdict.
+const TALKS: u32 = 4;
+
+fn reused() -> LearnerConfig {
+    config(&json!({"rl": {"reuse": 3, "consolidate": false}}))
+}
+
+/// What the test records over all processes: which adapters were served, in order.
+type Served = Vec<String>;
+
+/// Creates a learner that detects wishes.
+async fn start(dir: &Path, world: &World) -> Rig {
+    let library = library(dir);
+    Rig::start_with(&dir.join("log"), world, reused(), Some(library)).await
+}
+
+/// Returns whether all failed turns are trained, and everything else is settled.
+async fn is_over(rig: &Rig) -> bool {
+    let n = TALKS as usize;
+    let funnel = rig.log.funnel(None).await.unwrap();
+    let serving = rig.log.serving().await.unwrap().pop().map(|s| s.1);
+    rig.n(StateKind::Trained).await == n
+        && rig.n(StateKind::Taken).await == 0
+        && funnel.with_ids == u64::from(3 * TALKS)
+        && serving.is_some()
+        && rig.swaps.lock().unwrap().last() == serving.as_ref()
+}
+
+/// Runs a process that is killed at this moment, and those after it; returns how many moments the first one had.
+async fn lived(ends_at: usize) -> usize {
+    let (dir, world) = (folder(), World::default());
+    let mut served = Served::new();
+    let mut rig = start(dir.path(), &world).await;
+    crash::begins(ends_at, &rig.cancel);
+    for number in 1..=TALKS {
+        let session = format!("s{number}");
+        append(&rig.log, &world, &session, &corrected_talk(number)).await;
+    }
+    let mut n_moments = None;
+    while !learned(&rig).await {
+        n_moments.get_or_insert_with(crash::n_moments);
+        served.extend(rig.swaps());
+        rig.stop().await;
+        crash::ends();
+        let began = Instant::now();
+        rig = start(dir.path(), &world).await;
+        crash::begins(usize::MAX, &rig.cancel);
+        rig.until("its first question", async || crash::n_moments() > 0)
+            .await;
+        assert!(began.elapsed() < GOES_ON, "after {:?}", began.elapsed());
+    }
+    let n_moments = n_moments.unwrap_or_else(crash::n_moments);
+    assert_each_turn_once(&rig).await;
+    assert_each_use_once(&world);
+    served.extend(rig.swaps());
+    assert_no_version_goes_back(&world, &served);
+    let serving = served.pop().unwrap();
+    let turns: BTreeSet<String> = behind(&world, &serving)
+        .into_iter()
+        .map(|used| used.0)
+        .collect();
+    assert_eq!(turns.len(), TALKS as usize, "each is in the weights");
+    rig.stop().await;
+    crash::ends();
+    n_moments
+}
+
+/// Returns whether all failed turns are trained and the result is reported; `false` if the process was killed first.
+async fn learned(rig: &Rig) -> bool {
+    tokio::select! {
+        () = rig.until("everything is learned", async || is_over(rig).await) => true,
+        () = rig.cancel.cancelled() => false,
+    }
+}
+
+/// Checks that no turn is lost or stored twice, each has one verdict where it can have one, and none is left in a step.
+async fn assert_each_turn_once(rig: &Rig) {
+    let mut turns: Vec<Turn> = Vec::new();
+    for kind in [
+        StateKind::Captured,
+        StateKind::Judged,
+        StateKind::Trained,
+        StateKind::Spent,
+    ] {
+        for id in rig
+            .log
+            .in_state(&AgentId::default_agent(), kind)
+            .await
+            .unwrap()
+        {
+            turns.push(rig.log.get(id).await.unwrap().unwrap());
+        }
+    }
+    let funnel = rig.log.funnel(None).await.unwrap();
+    let n = u64::from(TALKS);
     assert_eq!(
-        rig.n(StateKind::Taken).await + rig.n(StateKind::Judged).await,
-        0
+        (turns.len() as u64, funnel.turns, funnel.judged),
+        (3 * n, 3 * n, 2 * n)
     );
+    for turn in turns {
+        let is_last = turn.id.seq == 2;
+        assert_eq!(turn.verdict.is_none(), is_last, "{turn:?}");
+        assert!(turn.overruled.is_empty(), "two verdicts: {turn:?}");
+        assert!(turn.tokens.is_some(), "its ids are lost: {turn:?}");
+    }
+}
+
+/// Checks that no use of a turn is in two checkpoints of one lineage.
+fn assert_each_use_once(world: &World) {
+    let mut seen = BTreeMap::new();
+    for (manifest, _) in world.checkpoints() {
+        let turns = manifest["turns"].as_array().unwrap().iter();
+        for (turn, used) in turns.zip(manifest["uses"].as_array().unwrap()) {
+            let lineage = manifest["lineage"].to_string();
+            let n = manifest["n"].clone();
+            let before = seen.insert((lineage, turn.to_string(), used.to_string()), n);
+            assert_eq!(before, None, "in two checkpoints: use {used} of {turn}");
+        }
+    }
+}
+
+/// Checks that a later adapter contains everything that an earlier one contained.
+fn assert_no_version_goes_back(world: &World, served: &Served) {
+    for pair in served.windows(2) {
+        let [before, after] = [&pair[0], &pair[1]].map(|name| world.adapter(name).unwrap());
+        assert!(after.starts_with(&before), "{served:?}");
+    }
+}
+
+fn alone<T>(life: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(life)
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_moment_loses_nothing_and_does_nothing_twice() {
+    let n = alone(lived(usize::MAX));
+    assert!(n > LIVES, "{n} moments");
+    let ends: Vec<usize> = (0..LIVES).map(|life| life * n / LIVES).collect();
+    for some in ends.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            for ends_at in some {
+                let name = format!("killed at moment {ends_at} of {n}");
+                let live = move || {
+                    alone(lived(*ends_at));
+                };
+                let thread = std::thread::Builder::new().name(name);
+                thread.spawn_scoped(scope, live).unwrap();
+            }
+        });
+    }
+}
+
+/// This is in real time, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The runtime's clock, which only the test moves, because it would otherwise run ahead whenever a task waits for the
+/// disk.
+struct Clock(mpsc::Sender<()>);
+
+impl Clock {
+    fn stop() -> Self {
+        let (end, ended) = mpsc::channel();
+        // While this thread is busy, the clock does not run ahead.
+        tokio::task::spawn_blocking(move || ended.recv());
+        tokio::time::pause();
+        Self(end)
+    }
+
+    /// The clock runs normally again.
+    fn go_on(self) {
+        tokio::time::resume();
+        drop(self.0);
+    }
+}
+
+/// Waits while the runtime's clock advances by some seconds.
+async fn soon(what: &str, is_so: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < PATIENCE, "never came: {what}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An hour passes, and the server is asked in each minute.
+async fn an_hour(world: &World) {
+    for minute in 0..60 {
+        let before = world.n_health();
+        tokio::time::advance(MINUTE).await;
+        let is_asked = async || world.n_health() > before;
+        soon(&format!("a look in minute {minute}"), is_asked).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_be_used_is_not_asked_again_and_again() {
+    for (status, code) in [
+        (401, None),
+        (402, None),
+        (404, Some("model_not_offered")),
+        (429, None),
+    ] {
+        let (dir, world) = (folder(), World::default());
+        world.fail_health(Some(Failure::Answers(status, code)));
+        let rig = Rig::start(dir.path(), &world, again(1)).await;
+        rig.talk(&world, &[1, 2]).await;
+        let is_told = async || {
+            let phase = rig.learner.status().await.unwrap().phase;
+            matches!(phase, Phase::Refused { why, .. } if why.contains(&status.to_string()))
+        };
+        rig.until("it says who refuses", is_told).await;
+        assert_eq!(world.n_health(), 1);
+        // Each verdict makes the learner check again.
+        for n in 3..8 {
+            append(&rig.log, &world, &format!("s{n}"), &corrected_talk(n)).await;
+            rig.judged(2 * u64::from(n)).await;
+        }
+        rig.until("it still says so", is_told).await;
+        assert_eq!(world.n_health(), 1, "{status}");
+        let asked = rig.learner.train_now(None).await.unwrap_err();
+        assert!(matches!(asked, TrainError::NoTrainer { .. }), "{asked}");
+        assert_eq!(world.n_health(), 2, "its owner asks");
+        world.fail_health(None);
+        let reports = rig.learner.train_now(None).await.unwrap();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        rig.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waits_while_nobody_can_be_reached_for_an_hour_is_trained_afterwards() {
+    let (dir, world) = (folder(), World::default());
+    world.set_away(true);
+    let rig = Rig::start(dir.path(), &world, again(1)).await;
+    rig.talk(&world, &[1, 2]).await;
+    rig.judged(4).await;
+    let clock = Clock::stop();
+    an_hour(&world).await;
+    let is_told = async || {
+        let phase = rig.learner.status().await.unwrap().phase;
+        matches!(phase, Phase::WaitingForTrainer { .. })
+    };
+    soon("it says so", is_told).await;
+    assert_eq!(rig.n(StateKind::Judged).await, 2, "turns wait");
+    assert_eq!(rig.spent(0).await, []);
+    assert!(rig.log.open_steps().await.unwrap().is_empty());
+    world.set_away(false);
+    trained(&rig, 2).await;
+    clock.go_on();
+    assert_each_trained_once(&rig, &world).await;
+    rig.stop().await;
+}
+
+/// Runs until this many turns are trained.
+async fn trained(rig: &Rig, n: usize) {
+    let is_trained = async || rig.n(StateKind::Trained).await == n;
+    soon("a step", is_trained).await;
+}
+
+/// The test covers each call of a step, with the call carried out and not carried out.
+#[tokio::test]
+async fn a_step_in_which_the_network_goes_for_an_hour_is_made_once() {
+    let lasts = [Failure::LostBefore, Failure::LostAfter];
+    for (n, last) in (0..8).flat_map(|n| lasts.map(|last| (n, last))) {
+        println!("call {n}: {last:?}");
+        let (dir, world) = (folder(), World::default());
+        let settings = config(&json!({"rl": {"reuse": 1}, "gate": {"enabled": false}}));
+        let rig = Rig::start(dir.path(), &world, settings).await;
+        world.leave_at(n, last);
+        rig.talk(&world, &[1, 2]).await;
+        let is_there = async || world.is_away() || rig.n(StateKind::Trained).await == 2;
+        rig.until("the network goes", is_there).await;
+        let clock = Clock::stop();
+        if rig.n(StateKind::Trained).await < 2 {
+            an_hour_of_a_step(&rig, &world).await;
+        }
+        world.set_away(false);
+        trained(&rig, 2).await;
+        clock.go_on();
+        assert_each_trained_once(&rig, &world).await;
+        rig.stop().await;
+    }
+}
+
+/// For an hour, an open step is tried again and again, or none can begin: nothing is trained.
+async fn an_hour_of_a_step(rig: &Rig, world: &World) {
+    let passes = world.passes();
+    for _ in 0..60 {
+        let before = world.n_asked();
+        tokio::time::advance(MINUTE).await;
+        let is_asked = async || world.n_asked() > before;
+        soon("a try", is_asked).await;
+        assert_eq!(world.passes(), passes);
+    }
+    assert_eq!(rig.n(StateKind::Trained).await, 0);
+    let n_waiting = rig.n(StateKind::Judged).await + rig.n(StateKind::Taken).await;
+    assert_eq!(n_waiting, 2);
+}
+
+/// The calls of a first step: checkpoints, create, checkpoints, forward_backward, optim_step, save_checkpoint,
+/// save_adapter.
+const SAVE: usize = 5;
+
+fn work() -> AgentId {
+    "work".parse().unwrap()
+}
+
+fn batches_of(n: usize) -> LearnerConfig {
+    config(&json!({"rl": {"batch_size": n}}))
+}
+
+impl Rig {
+    /// Waits until no turn of the default agent is in an open step.
+    async fn settled(&self) {
+        let settled = async || self.n(StateKind::Taken).await == 0;
+        self.until("no step is open", settled).await;
+    }
+
+    /// How many turns were set aside as this says; what was accepted is never trained on.
+    async fn set_aside(&self) -> Vec<(String, u64)> {
+        let spent = self.log.funnel(None).await.unwrap().spent;
+        let ordinary = [
+            "accepted, and no wish stands that could be consolidated",
+            "no rule fits",
+        ];
+        let spent = spent.into_iter();
+        spent
+            .filter(|(why, _)| !ordinary.contains(&why.as_str()))
+            .collect()
+    }
+
+    /// The adapter that the default agent is served with.
+    async fn serves(&self) -> String {
+        let serving = self.log.serving().await.unwrap();
+        let own = |(agent, _): &(AgentId, String)| *agent == AgentId::default_agent();
+        serving
+            .into_iter()
+            .find(own)
+            .map_or_else(String::new, |(_, adapter)| adapter)
+    }
+
+    /// What was trained into it.
+    async fn weights(&self, world: &World) -> Vec<u32> {
+        world.adapter(&self.serves().await).unwrap()
+    }
+}
+
+/// A log with a step that is open, and whose checkpoint is there.
+async fn left_open(dir: &Path, world: &World) {
+    let rig = Rig::start(dir, world, usual()).await;
+    world.fail(SAVE, Failure::ClientKilledAfter);
+    rig.talk(world, &[1, 2]).await;
+    assert!(!rig.trained(2).await, "killed");
+    rig.stop().await;
+}
+
+/// A log with one step that was made.
+async fn one_step(dir: &Path, world: &World) -> String {
+    let rig = Rig::start(dir, world, usual()).await;
+    rig.talk(world, &[1, 2]).await;
+    assert!(rig.trained(2).await);
+    let adapter = rig.serves().await;
+    rig.stop().await;
+    adapter
+}
+
+/// C1: any refusal while settling ended each look for every agent.
+#[tokio::test]
+async fn a_step_that_cannot_be_settled_stops_no_other_agent() {
+    type Spoil = fn(&World);
+    let spoil: [(&str, Spoil); 4] = [
+        ("another base", |world| world.set_base("other", "f00d")),
+        ("damaged", |world| world.damage("-000001", Damage::Told)),
+        ("unreadable", |world| {
+            world.damage("-000001", Damage::Untold);
+        }),
+        ("gone", World::delete_checkpoints),
+    ];
+    for (what, spoil) in spoil {
+        println!("{what}");
+        let (dir, world) = (folder(), World::default());
+        left_open(dir.path(), &world).await;
+        spoil(&world);
+        let rig = Rig::start(dir.path(), &world, usual()).await;
+        rig.talk_of(&work(), &world, &[5, 6]).await;
+        assert!(rig.trained_by(&work(), 2).await);
+        rig.settled().await;
+        // And it goes on itself, from nothing.
+        rig.talk(&world, &[3, 4]).await;
+        assert!(rig.trained(2).await);
+        rig.stop().await;
+    }
+}
+
+/// C1: a rank that the server has no more refused the run in which the step would have been settled.
+#[tokio::test]
+async fn a_rank_that_the_server_refuses_leaves_no_step_open() {
+    let (dir, world) = (folder(), World::default());
+    left_open(dir.path(), &world).await;
+    world.set_max_rank(8);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.settled().await;
+    assert_eq!(rig.n(StateKind::Trained).await, 0);
+    rig.stop().await;
+    let low = config(&json!({"rl": {"lora_rank": 4}}));
+    let rig = Rig::start(dir.path(), &world, low).await;
+    assert!(rig.trained(2).await, "with a rank that it has");
+    rig.stop().await;
+}
+
+/// C1, C3: a checkpoint that the next step cannot start from was tried for ever.
+#[tokio::test]
+async fn a_parent_that_is_refused_begins_a_fresh_lineage() {
+    let (dir, world) = (folder(), World::default());
+    let first = one_step(dir.path(), &world).await;
+    world.damage(&first, Damage::Told);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    assert_eq!(rig.serves().await, first, "until there is another");
+    rig.talk(&world, &[3, 4]).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.weights(&world).await, [30, 40]);
+    assert_eq!(rig.set_aside().await, []);
+    let said = rig.learner.status().await.unwrap().agents[0]
+        .began_anew
+        .clone();
+    let why = format!("the training server cannot use its checkpoint {first}");
+    assert_eq!(said.map(|said| said.why), Some(why));
+    let swaps = rig.swaps();
+    assert_eq!(swaps, [first, rig.serves().await]);
+    rig.stop().await;
+}
+
+/// C3: where the server only fails at it, each look ended in the same agent's step.
+#[tokio::test]
+async fn a_parent_that_cannot_be_read_stops_no_other_agent() {
+    let (dir, world) = (folder(), World::default());
+    let first = one_step(dir.path(), &world).await;
+    world.damage(&first, Damage::Untold);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3, 4]).await;
+    let taken = async || rig.n(StateKind::Taken).await > 0;
+    rig.until("a step is open", taken).await;
+    rig.talk_of(&work(), &world, &[5, 6]).await;
+    assert!(rig.trained_by(&work(), 2).await);
+    // It may be the server's trouble: another time. Then it is the checkpoint's.
+    let agent = AgentId::default_agent();
+    let again = rig.learner.train_now(Some(agent)).await;
+    assert!(rig.trained(4).await, "{again:?}");
+    assert_eq!(rig.weights(&world).await, [30, 40]);
+    rig.stop().await;
+}
+
+/// C2: a batch with a datum that the server fails at was made again for ever.
+#[tokio::test]
+async fn what_the_server_fails_at_is_set_aside_alone() {
+    for poison in [
+        Poison::Panics,
+        Poison::TooSlow,
+        Poison::Kills,
+        Poison::Refused,
+    ] {
+        println!("{poison:?}");
+        let (dir, world) = (folder(), World::default());
+        world.poison(20, poison);
+        let rig = Rig::start(dir.path(), &world, batches_of(4)).await;
+        rig.talk(&world, &[1, 2, 3, 4]).await;
+        assert!(rig.trained(3).await);
+        assert_eq!(rig.weights(&world).await, [10, 30, 40]);
+        let passes = world.passes();
+        assert!(passes.contains(&vec![20]), "alone: {passes:?}");
+        assert!(passes.contains(&vec![0]), "and something harmless");
+        let expected = match poison {
+            Poison::Refused => "refused by the training server",
+            _ => "the training server fails at it",
+        };
+        assert_eq!(rig.set_aside().await, [(expected.to_owned(), 1)]);
+        rig.stop().await;
+    }
+}
+
+/// C2: with nothing beside it that tells a bad datum from a bad server.
+#[tokio::test]
+async fn a_lone_datum_is_set_aside_where_the_server_can_train_at_all() {
+    let auto = || config(&json!({"mode": "auto"}));
+    for is_sick in [false, true] {
+        let (dir, world) = (folder(), World::default());
+        world.poison(10, Poison::Panics);
+        if is_sick {
+            // Of the learner's own, to see whether anything goes.
+            world.poison(0, Poison::Panics);
+        }
+        let rig = Rig::start(dir.path(), &world, auto()).await;
+        rig.talk(&world, &[1]).await;
+        rig.judged(2).await;
+        let asked = rig.learner.train_now(None).await;
+        if is_sick {
+            let is_so = matches!(asked, Err(TrainError::Refused { .. }));
+            assert!(is_so, "{asked:?}");
+            assert_eq!(rig.set_aside().await, []);
+            assert_eq!(rig.n(StateKind::Judged).await, 1, "free again");
+        } else {
+            assert_eq!(asked, Ok(Vec::new()));
+            let expected = [("the training server fails at it".to_owned(), 1)];
+            assert_eq!(rig.set_aside().await, expected);
+        }
+        rig.stop().await;
+    }
+}
+
+/// C4: one bad datum spent its whole batch.
+#[tokio::test]
+async fn a_datum_that_the_server_names_is_set_aside_alone() {
+    let cases = [
+        (Poison::Named, "refused by the training server"),
+        (
+            Poison::TooLong,
+            "longer than the training server has memory for",
+        ),
+        (Poison::NoGradient, "its gradient is no number"),
+    ];
+    for (poison, why) in cases {
+        println!("{poison:?}");
+        let (dir, world) = (folder(), World::default());
+        world.poison(30, poison);
+        let rig = Rig::start(dir.path(), &world, batches_of(4)).await;
+        rig.talk(&world, &[1, 2, 3, 4]).await;
+        assert!(rig.trained(3).await);
+        assert_eq!(rig.set_aside().await, [(why.to_owned(), 1)]);
+        assert_eq!(rig.weights(&world).await, [10, 20, 40]);
+        rig.stop().await;
+    }
+}
+
+/// C4: weights that are no numbers ate every sample that met them.
+#[tokio::test]
+async fn weights_that_are_no_numbers_cost_no_sample() {
+    let (dir, world) = (folder(), World::default());
+    let first = one_step(dir.path(), &world).await;
+    world.damage(&first, Damage::NotFinite);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3, 4]).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.set_aside().await, []);
+    assert_eq!(rig.weights(&world).await, [30, 40]);
+    let swaps = rig.swaps();
+    let last = rig.serves().await;
+    assert_eq!(swaps, [first.as_str(), "base", &last], "withdrawn at once");
+    rig.stop().await;
+}
+
+/// C5: a write that was under way when the client was killed landed over what its successor had saved.
+#[tokio::test]
+async fn what_is_written_late_is_in_no_lineage() {
+    let of_call = |call: usize| (1..16).map(move |late| written_late(call, late));
+    join_all(of_call(SAVE)).await;
+    join_all(of_call(SAVE + 1)).await;
+}
+
+/// Two batches; the client was killed while the first was saved.
+async fn written_late(call: usize, late: usize) {
+    println!("call {call} is done {late} calls later");
+    let (dir, world, rig) = begin(batches_of(2)).await;
+    world.fail(call, Failure::WrittenLate(late));
+    rig.talk(&world, &[1, 2]).await;
+    assert!(!rig.trained(2).await, "killed");
+    rig.stop().await;
+    // Where the checkpoint was not there, its turns are in another batch now.
+    let (first, all) = if call == SAVE { (3, 5) } else { (2, 4) };
+    let rig = Rig::start(dir.path(), &world, batches_of(3)).await;
+    rig.talk(&world, &[3]).await;
+    assert!(rig.trained(first).await);
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, batches_of(2)).await;
+    rig.talk(&world, &[4, 5]).await;
+    assert!(rig.trained(all).await);
+    let mut weights = rig.weights(&world).await;
+    weights.sort_unstable();
+    assert_eq!(weights, [10, 20, 30, 40, 50][..all]);
+    rig.stop().await;
+}
+
+/// C6: an adapter that was there by its name was served, though it was another attempt's.
+#[tokio::test]
+async fn an_adapter_of_another_attempt_is_not_served() {
+    let (dir, world, rig) = begin(usual()).await;
+    world.fail(SAVE + 1, Failure::ClientKilledAfter);
+    rig.talk(&world, &[1, 2]).await;
+    assert!(!rig.trained(2).await, "killed");
+    rig.stop().await;
+    world.delete_checkpoints();
+    world.keep_adapters();
+    let rig = Rig::start(dir.path(), &world, batches_of(3)).await;
+    rig.talk(&world, &[3]).await;
+    assert!(rig.trained(3).await);
+    assert_eq!(rig.weights(&world).await, [10, 20, 30]);
+    rig.stop().await;
+}
+
+/// C7: a file that was renamed was another base model.
+#[tokio::test]
+async fn a_base_model_under_another_name_is_the_same() {
+    let (dir, world) = (folder(), World::default());
+    one_step(dir.path(), &world).await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3]).await;
+    rig.judged(6).await;
+    world.set_base("renamed", "0badcafe");
+    rig.talk(&world, &[4]).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.weights(&world).await, [10, 20, 30, 40]);
+    rig.stop().await;
+}
+
+/// C7: another model under the same name refused the lineage for ever.
+#[tokio::test]
+async fn another_base_model_under_the_same_name_is_another() {
+    let (dir, world) = (folder(), World::default());
+    one_step(dir.path(), &world).await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3]).await;
+    rig.judged(6).await;
+    world.set_base("base", "f00d");
+    rig.talk(&world, &[4, 5]).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(rig.weights(&world).await, [40, 50]);
+    let other = ("sampled from another base model".to_owned(), 1);
+    assert_eq!(rig.set_aside().await, [other]);
+    rig.stop().await;
+}
+
+/// An adapter that answers what is no number never serves, and nothing goes on from it: its samples are tried again.
+#[tokio::test]
+async fn an_adapter_that_answers_no_numbers_does_not_serve() {
+    let (dir, world) = (folder(), World::default());
+    let first = one_step(dir.path(), &world).await;
+    world.damage("-000002", Damage::NotFinite);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3, 4]).await;
+    assert!(rig.trained(4).await);
+    assert_ne!(rig.serves().await, first);
+    assert_eq!(rig.weights(&world).await, [10, 20, 30, 40]);
+    let swaps = rig.swaps();
+    assert_eq!(swaps, [first, rig.serves().await]);
+    let declined = |step: &Step| matches!(&step.outcome, Some(StepOutcome::Declined { why, .. }) if why.contains("no"));
+    let steps = rig.log.steps(&AgentId::default_agent()).await.unwrap();
+    assert_eq!(steps.into_iter().filter(declined).count(), 1);
     rig.stop().await;
 }

@@ -1,7 +1,22 @@
 //! No adapter serves that did not pass the gate, whatever dies in between; and what follows for the next steps.
+//!
+//! Tests of what adapters are compared with: the base model's results and the owner's wishes.
+//!
+//! Tests of adapters that are measured beside the base model.
+//!
+//! Wishes whose lines need not be said any more.
+
+use futures_util::future::BoxFuture;
+use metaclaw_chat::Message;
+use metaclaw_reward::Policy;
+use metaclaw_skills::Wish;
 
 use super::*;
-use crate::testing::{Habit, Said, append_by, progress};
+use crate::{
+    EvalError, EvalTurns, EvalWanted,
+    judge::{Ask, AskFailed},
+    testing::{Habit, Said, append_by, progress},
+};
 
 /// The full rate, of a small model.
 const RATE: f64 = 5e-4;
@@ -11,18 +26,7 @@ const RATE: f64 = 5e-4;
 pub(super) const N_SCORED: usize = 8;
 const N_SCORED_GREETING: usize = 5;
 
-pub(super) fn usual() -> LearnerConfig {
-    config(&serde_json::json!({}))
-}
-
 impl Rig {
-    pub(super) async fn two_talks(&self, world: &World, first: u32) {
-        for number in [first, first + 1] {
-            let session = format!("g{number}");
-            append(&self.log, world, &session, &corrected_talk(number)).await;
-        }
-    }
-
     /// What the gate declined of the default agent.
     async fn declined(&self) -> Option<Declined> {
         let status = self.learner.status().await.unwrap();
@@ -34,7 +38,7 @@ impl Rig {
         let found = async || {
             let is_settled = self.n(StateKind::Taken).await == 0;
             let declined = self.declined().await;
-            let declined = declined.filter(|it| it.in_a_row >= n && is_settled)?;
+            let declined = declined.filter(|declined| declined.in_a_row >= n && is_settled)?;
             let are_spent = n < 3 || self.n(StateKind::Judged).await == 0;
             are_spent.then_some(declined)
         };
@@ -49,15 +53,6 @@ impl Rig {
             agents.into_iter().find_map(|agent| agent.last_step)
         });
         step.await.expect("a step")
-    }
-
-    pub(super) async fn served(&self) -> Vec<String> {
-        let serving = self.log.serving().await.unwrap();
-        serving.into_iter().map(|(_, adapter)| adapter).collect()
-    }
-
-    pub(super) fn swaps(&self) -> Vec<String> {
-        self.swaps.lock().unwrap().clone()
     }
 }
 
@@ -89,12 +84,10 @@ async fn is_declined(ruin: Habit, test: &str) {
     let (dir, world) = (folder(), World::default());
     world.train_into(&[], ruin);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     let declined = rig.declined_in_a_row(3).await;
-    assert!(
-        declined.why.contains(&format!("{test} ")),
-        "{ruin:?}: {declined:?}"
-    );
+    let is_so = declined.why.contains(&format!("{test} "));
+    assert!(is_so, "{ruin:?}: {declined:?}");
     assert_eq!(
         (rig.served().await, rig.swaps()),
         (Vec::new(), Vec::new()),
@@ -130,18 +123,18 @@ async fn a_rest_ends_with_eight_new_verdicts() {
     let (dir, world) = (folder(), World::default());
     world.train_into(&[Habit::Greets; 3], Habit::Fine);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     rig.declined_in_a_row(3).await;
     rig.stop().await;
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 3).await;
-    let rests = async || {
-        let phase = rig.learner.status().await.unwrap().phase;
-        matches!(phase, Phase::Resting { why, .. } if why.contains("relevance"))
-    };
-    rig.until("it rests", rests).await;
+    rig.talk(&world, &[3, 4]).await;
+    rig.phase(
+        "it rests",
+        |phase| matches!(phase, Phase::Resting { why, .. } if why.contains("relevance")),
+    )
+    .await;
     assert_eq!(world.rates().len(), 3, "with four of eight verdicts");
-    rig.two_talks(&world, 5).await;
+    rig.talk(&world, &[5, 6]).await;
     assert!(rig.trained(2).await);
     let serves = rig.served().await.remove(0);
     assert_eq!(world.adapter(&serves).unwrap()[..2], [30, 40]);
@@ -154,7 +147,7 @@ async fn after_one_that_is_declined_the_next_starts_from_what_serves() {
     let (dir, world) = (folder(), World::default());
     world.train_into(&[Habit::Fine, Habit::Greets], Habit::Fine);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     assert!(rig.trained(2).await);
     let first = rig.served().await.remove(0);
     let step = rig.last_step().await;
@@ -176,22 +169,18 @@ async fn after_one_that_is_declined_the_next_starts_from_what_serves() {
         "preference",
     ];
     assert_eq!(names, all);
-    rig.two_talks(&world, 3).await;
+    rig.talk(&world, &[3, 4]).await;
     assert!(rig.trained(4).await);
     let last = rig.served().await.remove(0);
     assert_eq!(world.adapter(&last).unwrap(), [10, 20, 30, 40], "each once");
-    let parents: Vec<serde_json::Value> = world
+    let parents: Vec<Value> = world
         .checkpoints()
         .iter()
         .map(|(it, _)| it["parent"].clone())
         .collect();
     assert_eq!(
         parents,
-        [
-            serde_json::Value::Null,
-            first.clone().into(),
-            first.clone().into()
-        ]
+        [Value::Null, first.clone().into(), first.clone().into()]
     );
     are(&world.rates(), &[RATE / 3.0, RATE * 2.0 / 3.0, RATE / 3.0]);
     assert_eq!(rig.swaps(), [first, last]);
@@ -219,7 +208,7 @@ async fn killed(habit: Habit, n: usize, how: Failure) {
     world.train_into(&[], habit);
     world.fail_scoring(n, &[how]);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     assert!(!rig.trained(2).await, "killed {n}");
     assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     rig.stop().await;
@@ -244,7 +233,7 @@ async fn a_trainer_that_comes_back_is_asked_again() {
         &[Failure::Killed, Failure::LostBefore, Failure::ErrorAfter],
     );
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     assert!(rig.trained(2).await);
     assert_each_trained_once(&rig, &world).await;
     rig.stop().await;
@@ -256,10 +245,9 @@ async fn what_cannot_be_tested_does_not_serve() {
     let (dir, world) = (folder(), World::default());
     world.fail_scoring(2, &[Failure::Refused]);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
-    let phase = async || rig.learner.status().await.unwrap().phase;
-    let rests = async || matches!(phase().await, Phase::Resting { .. });
-    rig.until("it rests", rests).await;
+    rig.talk(&world, &[1, 2]).await;
+    rig.phase("it rests", |phase| matches!(phase, Phase::Resting { .. }))
+        .await;
     assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     assert_eq!(rig.n(StateKind::Judged).await, 2, "free again");
     assert_eq!(rig.declined().await, None, "of no sample's doing");
@@ -274,10 +262,12 @@ async fn nothing_is_trained_where_nothing_can_be_tested() {
     let (dir, world) = (folder(), World::default());
     world.set_scores(false);
     let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
-    let phase = async || rig.learner.status().await.unwrap().phase;
-    let told = async || matches!(phase().await, Phase::WaitingForTrainer { why } if why.contains("gate.enabled"));
-    rig.until("it says why", told).await;
+    rig.talk(&world, &[1, 2]).await;
+    rig.phase(
+        "it says why",
+        |phase| matches!(phase, Phase::WaitingForTrainer { why } if why.contains("gate.enabled")),
+    )
+    .await;
     let asked = rig.learner.train_now(None).await.unwrap_err();
     assert!(asked.to_string().contains("gate.enabled"), "{asked}");
     assert!(world.asked().is_none() && world.told().is_empty());
@@ -291,9 +281,9 @@ async fn nothing_is_trained_where_nothing_can_be_tested() {
 async fn with_the_gate_off_nothing_is_tested() {
     let (dir, world) = (folder(), World::default());
     world.train_into(&[], Habit::Greets);
-    let off = config(&serde_json::json!({"gate": {"enabled": false}}));
+    let off = config(&json!({"gate": {"enabled": false}}));
     let rig = Rig::start(dir.path(), &world, off).await;
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     assert!(rig.trained(2).await);
     assert_eq!(rig.served().await.len(), 1);
     assert_eq!(world.n_forward(), 0);
@@ -305,11 +295,11 @@ async fn with_the_gate_off_nothing_is_tested() {
 #[ignore = "needs 23 s, cargo xtask test --all runs it"]
 async fn an_adapter_that_nobody_can_try_waits_and_serves_afterwards() {
     let (dir, world) = (folder(), World::default());
-    let off = config(&serde_json::json!({"gate": {"enabled": false}}));
+    let off = config(&json!({"gate": {"enabled": false}}));
     let rig = Rig::start(dir.path(), &world, off).await;
     // More often than a failure is counted.
     world.fail_loads(Some(Failure::Answers(503, None)));
-    rig.two_talks(&world, 1).await;
+    rig.talk(&world, &[1, 2]).await;
     let phase = async || rig.learner.status().await.unwrap().phase;
     let is_told = async || matches!(phase().await, Phase::WaitingForTrainer { why } if why.starts_with("load: 503"));
     let told = async || world.n_failed_loads() >= 8 && is_told().await;
@@ -326,15 +316,14 @@ async fn an_adapter_that_nobody_can_try_waits_and_serves_afterwards() {
 /// Two adapters, of which the second pleases nobody: the first serves again, and what follows goes on from there.
 #[tokio::test]
 async fn what_makes_verdicts_worse_is_taken_back() {
-    let (dir, world) = (folder(), World::default());
-    let rig = Rig::start(dir.path(), &world, usual()).await;
-    rig.two_talks(&world, 1).await;
+    let (dir, world, rig) = begin(usual()).await;
+    rig.talk(&world, &[1, 2]).await;
     assert!(rig.trained(2).await);
-    rig.two_talks(&world, 3).await;
+    rig.talk(&world, &[3, 4]).await;
     assert!(rig.trained(4).await);
     let [first, second] = rig.swaps().try_into().unwrap();
     rig.stop().await;
-    let seldom = config(&serde_json::json!({"rl": {"batch_size": 1_000}}));
+    let seldom = config(&json!({"rl": {"batch_size": 1_000}}));
     let rig = Rig::start(dir.path(), &world, seldom.clone()).await;
     for number in 0..30 {
         let talk = [
@@ -360,10 +349,389 @@ async fn what_makes_verdicts_worse_is_taken_back() {
         std::slice::from_ref(&first),
         "a restart as well"
     );
-    rig.two_talks(&world, 5).await;
+    rig.talk(&world, &[5, 6]).await;
     assert!(rig.trained(6).await);
     let weights = world.adapter(&rig.served().await[0]).unwrap();
     assert_eq!(weights[..2], [10, 20], "on from the first one");
     assert!(!weights.contains(&30), "and not the second: {weights:?}");
     rig.stop().await;
+}
+
+/// Returns how often this text was in a prompt that replies were drawn for.
+fn n_drawn(world: &World, text: &str) -> usize {
+    let prompts = world.prompts();
+    prompts.iter().filter(|p| p.contains(text)).count()
+}
+
+/// A tool prompt that the world's base model answers correctly, and one that it does not.
+const ANSWERED: &str = "Tom is 9 years old.";
+const NOT_ANSWERED: &str = "todo.txt";
+
+#[tokio::test]
+async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_again() {
+    let (dir, world, rig) = begin(usual()).await;
+    rig.talk(&world, &[1, 2]).await;
+    assert!(rig.trained(2).await);
+    assert_eq!(world.most_streams(), 16, "the sixteen questions at once");
+    let asked = |world: &World| [ANSWERED, NOT_ANSWERED].map(|text| n_drawn(world, text));
+    assert_eq!(asked(&world), [2, 1], "the adapter passes with the first");
+    let scored = world.n_forward();
+    assert_eq!(scored, N_SCORED);
+    rig.stop().await;
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[3, 4]).await;
+    assert!(rig.trained(4).await);
+    assert_eq!(asked(&world), [3, 1]);
+    let again = world.n_forward() - scored;
+    // The probes, and its replies to the questions, with the wish and without.
+    let (teachers, known) = (2, 5);
+    assert_eq!(again, N_SCORED + teachers - known, "what the base knows");
+    rig.stop().await;
+    let file = dir.path().join("learning/gate.json");
+    std::fs::write(&file, "{").unwrap();
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[5, 6]).await;
+    assert!(rig.trained(6).await);
+    assert_eq!(asked(&world), [5, 2], "it could not be read");
+    rig.stop().await;
+    // Another base model is measured separately.
+    world.set_base("other", "0ther");
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[7, 8]).await;
+    assert!(rig.trained(8).await);
+    assert_eq!(asked(&world), [7, 3]);
+    rig.stop().await;
+}
+
+/// An adapter that fails at what the base model answers may succeed at others, so all prompts are asked before it is
+/// declined.
+#[tokio::test]
+async fn tools_that_are_lost_are_looked_for_among_the_others() {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[], Habit::Chats);
+    let rig = Rig::start(dir.path(), &world, usual()).await;
+    rig.talk(&world, &[1, 2]).await;
+    let declined = rig.declined_in_a_row(1).await;
+    let why = "tools 0.00 of 16 prompts answered as agents need it, of 16 asked, at least 1.00";
+    assert_eq!(declined.why, why);
+    rig.stop().await;
+}
+
+/// Returns the questions that the base model was asked with this text after them.
+fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
+    let end = format!("?\n\n{wish}");
+    let prompts = world.prompts().into_iter();
+    let asked = prompts.filter_map(|prompt| Some(prompt.split_once(&end)?.0.to_owned()));
+    asked.collect()
+}
+
+/// The adapter was declined for its length, compared with a base model without wishes.
+#[tokio::test]
+async fn a_batch_of_good_verdicts_is_held_against_what_was_taught_before() {
+    let (dir, world) = (folder(), World::default());
+    // There are so many steps that each batch is asked other questions.
+    let verdicts = config(&json!({"rl": {"method": "binary_rl", "batch_size": 4, "epochs": 4}}));
+    let rig = Rig::start(dir.path(), &world, verdicts.clone()).await;
+    rig.talk(&world, &[1, 2]).await;
+    assert!(rig.trained(4).await, "two complaints, two that please");
+    assert_eq!(asked_with(&world, "Too long.").len(), 16);
+    let please = async |rig: &Rig, first: u32| {
+        for number in first..first + 4 {
+            let talk = [
+                said("Why?", "So.", 10 * number),
+                said("Thanks.", "Fine.", 1),
+            ];
+            append(&rig.log, &world, &format!("p{number}"), &talk).await;
+        }
+    };
+    please(&rig, 3).await;
+    assert!(rig.trained(8).await);
+    assert_eq!(asked_with(&world, "Too long.").len(), 32, "of its lineage");
+    rig.stop().await;
+    world.set_base("other", "0ther");
+    let rig = Rig::start(dir.path(), &world, verdicts).await;
+    please(&rig, 7).await;
+    assert!(rig.trained(12).await);
+    let n_told = world
+        .prompts()
+        .iter()
+        .filter(|prompt| prompt.contains("?\n\nToo long."))
+        .count();
+    assert_eq!(n_told, 48, "of the agent's last turns, in a fresh lineage");
+    rig.stop().await;
+}
+
+/// The base model answers differently with the owner's wish and without it, and both answers pass.
+#[tokio::test]
+async fn a_wish_stands_in_the_prompts_of_the_reference() {
+    let (dir, world) = (folder(), World::default());
+    let lessons = folder();
+    let library = library(lessons.path());
+    library
+        .add_wish(&AgentId::default_agent(), "Answer in French.")
+        .unwrap();
+    // This wish differs from the complaint in the conversations, which would replace it. Only one step is made, because
+    // a second one asks other questions.
+    let once = config(&json!({"rl": {"consolidate": false}}));
+    let rig = Rig::start_with(dir.path(), &world, once, Some(library)).await;
+    rig.talk(&world, &[1, 2]).await;
+    assert!(rig.trained(2).await);
+    // The questions are drawn again after another wish.
+    let questions = asked_with(&world, "Answer in French.");
+    let found = questions.len();
+    assert_eq!(found, 16, "the reference asks these: {questions:?}");
+    rig.stop().await;
+}
+
+fn wanted(turns: EvalTurns) -> EvalWanted {
+    EvalWanted {
+        agent: AgentId::default_agent(),
+        adapters: Vec::new(),
+        wishes: Vec::new(),
+        turns,
+        set: 0,
+        n_replies: 2,
+    }
+}
+
+/// Creates a learner that serves an adapter with this behaviour, which no gate declined.
+async fn served(dir: &Path, world: &World, habit: Habit) -> Rig {
+    world.train_into(&[], habit);
+    let config = config(&json!({"gate": {"enabled": false}}));
+    let rig = Rig::start(dir, world, config).await;
+    for n in 0..2 {
+        append(&rig.log, world, &format!("s{n}"), &corrected_talk(n)).await;
+    }
+    rig.trained(2).await;
+    let is_served = async || !rig.log.serving().await.unwrap().is_empty();
+    rig.until("an adapter is served", is_served).await;
+    rig
+}
+
+#[tokio::test]
+async fn what_serves_is_measured_beside_the_base_on_probes_and_turns() {
+    let (dir, world) = (folder(), World::default());
+    let rig = served(dir.path(), &world, Habit::Greets).await;
+    let funnel = rig.log.funnel(None).await.unwrap();
+    let n_runs = world.n_runs();
+    let wanted_now = wanted(EvalTurns::HeldOutOrLast(8));
+    let report = rig.learner.evaluate(&wanted_now).await.unwrap();
+    let serving = rig.log.serving().await.unwrap();
+    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["base", &serving[0].1]);
+    let [base, greets] = &report.rows[..] else {
+        panic!("{report:?}")
+    };
+    // An adapter that would answer anything has no relevance, but may still know the right answers.
+    assert_eq!((base.on_probes.n, greets.on_probes.n), (16, 16));
+    let is_so = base.on_probes.relevance > 0.5 && greets.on_probes.relevance < 0.1;
+    assert!(is_so, "{report:?}");
+    assert!(base.on_turns.unwrap().relevance > 0.5, "{report:?}");
+    assert!(greets.on_turns.unwrap().relevance < 0.1, "{report:?}");
+    let knows = |row: &crate::EvalRow| row.knowledge.unwrap();
+    assert_eq!(knows(base).n_right, Some(64));
+    assert_eq!(knows(greets).n_right, Some(64));
+    assert_eq!((knows(base).n_tools, knows(base).n_tool_prompts), (1, 16));
+    // The measurement uses the questions that sessions began with, and not what followed.
+    let asked: Vec<&str> = report
+        .replies
+        .iter()
+        .map(|reply| reply.question.as_str())
+        .collect();
+    assert_eq!(
+        (asked.len(), &asked[2..]),
+        (4, &["question 1", "question 0"][..])
+    );
+    assert_eq!(report.turns.len(), 2);
+    for replied in &report.replies {
+        let by: Vec<&str> = replied.replies.iter().map(|(by, _)| by.as_str()).collect();
+        assert_eq!(by, names);
+        assert!(replied.replies[1].1.starts_with("Hello!"), "{replied:?}");
+    }
+    // The measurement changes nothing.
+    assert_eq!(rig.log.funnel(None).await.unwrap(), funnel);
+    assert_eq!(world.n_runs(), n_runs);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn held_out_turns_come_first_and_wishes_make_a_row() {
+    let (dir, world) = (folder(), World::default());
+    let library = library(dir.path());
+    let agent = AgentId::default_agent();
+    assert!(library.add_wish(&agent, "Answer briefly.").unwrap());
+    let config = config(&json!({"mode": "skills_only"}));
+    let rig = Rig::start_with(dir.path(), &world, config, Some(library)).await;
+    rig.talk(&world, &[3, 4]).await;
+    let held_out = TurnId { session: 1, seq: 0 };
+    rig.log.hold_out(held_out).await.unwrap();
+    let wanted_now = wanted(EvalTurns::HeldOutOrLast(8));
+    let report = rig.learner.evaluate(&wanted_now).await.unwrap();
+    assert_eq!(report.turns, [held_out]);
+    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["base", "base, told the wishes"]);
+    assert_eq!(report.wishes, ["Answer briefly."]);
+    assert!(report.rows[1].knowledge.is_none());
+    // The reference was asked each question with the wishes after it.
+    let told = world
+        .prompts()
+        .into_iter()
+        .filter(|prompt| prompt.ends_with("\n\nAnswer briefly."));
+    assert_eq!(told.count(), 16 + 1);
+    let other = EvalWanted {
+        wishes: vec!["Say it in French.".to_owned()],
+        ..wanted(EvalTurns::Last(0))
+    };
+    let report = rig.learner.evaluate(&other).await.unwrap();
+    assert_eq!(report.wishes, ["Say it in French."]);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_measured_is_refused_in_words() {
+    let (dir, world) = (folder(), World::default());
+    let rig = served(dir.path(), &world, Habit::Fine).await;
+    let nobody = EvalWanted {
+        adapters: vec!["main-0badcafe-000001".to_owned()],
+        ..wanted(EvalTurns::Last(0))
+    };
+    let refused = rig.learner.evaluate(&nobody).await;
+    let is_so = matches!(refused, Err(EvalError::NoAdapter { .. }));
+    assert!(is_so, "{refused:?}");
+    let turn = TurnId {
+        session: 99,
+        seq: 0,
+    };
+    let wanted_now = wanted(EvalTurns::These(vec![turn]));
+    let refused = rig.learner.evaluate(&wanted_now);
+    let refused = refused.await.unwrap_err().to_string();
+    assert_eq!(refused, "turn 99-0: the log has no such turn");
+    // An adapter without a checkpoint is measured by its replies only.
+    world.delete_checkpoints();
+    let report = rig
+        .learner
+        .evaluate(&wanted(EvalTurns::Last(0)))
+        .await
+        .unwrap();
+    let knowledge = report.rows[1].knowledge.unwrap();
+    assert_eq!((knowledge.n_right, knowledge.n_tools), (None, 1));
+    assert_eq!((report.notes.len(), report.rows[1].on_turns), (1, None));
+    rig.stop().await;
+}
+
+/// Neither is about what is complained of in the talks, which would take its place.
+const WISHES: [&str; 2] = ["Sign with Max.", "Always answer in French."];
+
+/// Finds that replies are as they should be, but for what concerns one wish.
+#[derive(Debug)]
+struct Listener {
+    misses: &'static str,
+}
+
+impl Ask for Listener {
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        let is_missed = messages.iter().any(|m| m.text().contains(self.misses));
+        let vote = if is_missed { "-1" } else { "+1" };
+        Box::pin(async move { Ok(format!("verdict: {vote}")) })
+    }
+}
+
+fn judge(config: &LearnerConfig, misses: &'static str, is_base: bool) -> Judge {
+    Judge::Model {
+        rules: Rules::compile(&config.judge.rules).unwrap(),
+        model: Arc::new(Listener { misses }),
+        others: Vec::new(),
+        votes: 1,
+        policy: Policy::default(),
+        is_base,
+    }
+}
+
+/// The lines that the adapter which serves is told, of two wishes; and that of a library which was opened anew.
+async fn told(misses: &'static str, is_base: bool) -> [Vec<String>; 2] {
+    told_by(Habit::Fine, |config| judge(config, misses, is_base)).await
+}
+
+/// The same of adapters that do this, with this judge.
+async fn told_by(habit: Habit, judge: impl Fn(&LearnerConfig) -> Judge) -> [Vec<String>; 2] {
+    let (dir, world) = (folder(), World::default());
+    world.train_into(&[], habit);
+    let (agent, config) = (AgentId::default_agent(), again(1));
+    let open = || library(dir.path());
+    let library = open();
+    for wish in WISHES {
+        library.add_wish(&agent, wish).unwrap();
+    }
+    let ids = library.wishes(&agent);
+    let lines = |library: &Library, adapter: &str| {
+        let lessons = library.lessons_for(&agent, "", Some(adapter));
+        let is_told = |wish: &&Wish| {
+            let told = &lessons.where_answers(Some(adapter)).wish_ids;
+            told.contains(&wish.id())
+        };
+        let told = ids.iter().filter(is_told);
+        told.map(|wish| wish.text.clone()).collect::<Vec<String>>()
+    };
+    let (told, judged) = (Some(library.clone()), judge(&config));
+    let log = dir.path().join("log");
+    let rig = Rig::start_judged(&log, &world, config.clone(), told, judged).await;
+    rig.talk(&world, &[1, 2]).await;
+    assert!(rig.trained(2).await);
+    let serving = rig.log.serving().await.unwrap();
+    let adapter = serving[0].1.clone();
+    let now = lines(&library, &adapter);
+    assert_eq!(lines(&library, "another").len(), 2);
+    rig.stop().await;
+    let anew = open();
+    let (told, judged) = (Some(anew.clone()), judge(&config));
+    let rig = Rig::start_judged(&log, &world, config, told, judged).await;
+    let later = lines(&anew, &adapter);
+    rig.stop().await;
+    [now, later]
+}
+
+#[tokio::test]
+async fn the_line_of_a_wish_that_the_weights_do_untold_is_left_out_where_they_answer() {
+    let french = || vec![WISHES[1].to_owned()];
+    assert_eq!(told("French", false).await, [french(), french()]);
+}
+
+/// Finds replies good that have one of these words, and all others bad.
+fn rules(words: &str) -> Judge {
+    let rules = json!([
+        {"on": "next", "pattern": "too long", "score": -1},
+        {"on": "reply", "pattern": words, "score": 1},
+        {"on": "reply", "min_words": 0, "score": -1},
+    ]);
+    let rules: Vec<metaclaw_reward::Rule> = serde_json::from_value(rules).unwrap();
+    Judge::Rules(Rules::compile(&rules).unwrap())
+}
+
+/// The adapter signs, which the base model does only when it is told to; by the rules it need not answer in French. `short` and
+/// `answered` are what the teacher says.
+#[tokio::test]
+async fn rules_on_replies_find_that_a_line_need_not_be_said() {
+    let told = told_by(Habit::Signs, |_| rules("max|short|answered")).await;
+    let french = || vec![WISHES[1].to_owned()];
+    assert_eq!(told, [french(), french()]);
+}
+
+#[tokio::test]
+async fn the_line_stays_where_the_adapter_does_not_do_it() {
+    let [now, later] = told_by(Habit::Fine, |_| rules("max|short|answered")).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
+}
+
+/// They find the base model's replies good as well: they do not look at these wishes.
+#[tokio::test]
+async fn rules_that_look_at_something_else_retire_no_line() {
+    let [now, later] = told_by(Habit::Signs, |_| rules("max|short|answer")).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
+}
+
+/// A small model is not asked about wishes, and the rules find the base model's replies good as well.
+#[tokio::test]
+async fn where_nobody_tells_wishes_apart_every_line_stays() {
+    let [now, later] = told("nothing of this", true).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
 }

@@ -9,9 +9,10 @@ use std::{
 use metaclaw_chat::AgentId;
 use metaclaw_reward::Rules;
 use metaclaw_schedule::{Keyboard, Schedule};
-use metaclaw_skills::Library;
+use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -22,7 +23,8 @@ use crate::{
     learner::Learner,
     metrics::{Recorder, ReportTo},
     shared::Parts,
-    testing::{World, parts, progress},
+    status::Phase,
+    testing::{World, append_for, corrected_talk, parts, progress},
 };
 
 /// A learner over a log in a folder and a trainer that outlives it.
@@ -32,12 +34,11 @@ pub(super) struct Rig {
     pub(super) tracker: TaskTracker,
     pub(super) cancel: CancellationToken,
     pub(super) swaps: Arc<Mutex<Vec<String>>>,
-    /// Whether the trainer had each in memory by then.
     pub(super) swaps_in_memory: Arc<Mutex<Vec<bool>>>,
 }
 
-pub(super) fn config(json: &serde_json::Value) -> LearnerConfig {
-    let mut all = serde_json::json!({
+pub(super) fn config(json: &Value) -> LearnerConfig {
+    let mut all = json!({
         "mode": "rl",
         "judge": {"rules": [
             {"on": "next", "pattern": "too long", "score": -1},
@@ -47,7 +48,7 @@ pub(super) fn config(json: &serde_json::Value) -> LearnerConfig {
     });
     for (section, keys) in json.as_object().unwrap() {
         match keys {
-            serde_json::Value::Object(keys) => {
+            Value::Object(keys) => {
                 for (key, value) in keys {
                     all[section][key] = value.clone();
                 }
@@ -60,7 +61,7 @@ pub(super) fn config(json: &serde_json::Value) -> LearnerConfig {
 
 /// A headless host without sleep hours.
 fn away() -> Schedule {
-    let config = serde_json::json!({"sleep_start": "0:00", "sleep_end": "0:00"});
+    let config = json!({"sleep_start": "0:00", "sleep_end": "0:00"});
     let schedule = Schedule::local(serde_json::from_value(config).unwrap(), None);
     schedule.set_keyboard(Keyboard::Headless);
     schedule
@@ -200,6 +201,51 @@ impl Rig {
         self.until("turns are spent", done).await;
         spent().await
     }
+
+    /// Conversations of these numbers, each with a correction.
+    pub(super) async fn talk(&self, world: &World, numbers: &[u32]) {
+        self.talk_of(&AgentId::default_agent(), world, numbers)
+            .await;
+    }
+
+    pub(super) async fn talk_of(&self, agent: &AgentId, world: &World, numbers: &[u32]) {
+        for number in numbers {
+            let session = format!("s{number}");
+            append_for(agent, &self.log, world, &session, &corrected_talk(*number)).await;
+        }
+    }
+
+    /// Waits for a phase of the training task.
+    pub(super) async fn phase(&self, what: &str, is_it: impl Fn(Phase) -> bool) {
+        let is_so = async || is_it(self.learner.status().await.unwrap().phase);
+        self.until(what, is_so).await;
+    }
+
+    pub(super) fn swaps(&self) -> Vec<String> {
+        self.swaps.lock().unwrap().clone()
+    }
+
+    pub(super) async fn served(&self) -> Vec<String> {
+        let serving = self.log.serving().await.unwrap();
+        serving.into_iter().map(|(_, adapter)| adapter).collect()
+    }
+}
+
+/// A learner with these settings over an empty log, and its trainer.
+pub(super) async fn begin(config: LearnerConfig) -> (TempDir, World, Rig) {
+    let (dir, world) = (folder(), World::default());
+    let rig = Rig::start(dir.path(), &world, config).await;
+    (dir, world, rig)
+}
+
+pub(super) fn usual() -> LearnerConfig {
+    config(&json!({}))
+}
+
+/// The skills and wishes in a folder of this one.
+pub(super) fn library(dir: &Path) -> Library {
+    let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
+    Library::open(dir.join("skills"), skills, wishes).0
 }
 
 pub(super) fn folder() -> TempDir {
@@ -225,11 +271,8 @@ pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
     let serving = rig.log.serving().await.unwrap();
     let weights = world.adapter(&serving[0].1).unwrap();
     let unique: BTreeSet<&u32> = weights.iter().collect();
-    assert_eq!(
-        unique.len(),
-        weights.len(),
-        "a sample was used twice: {weights:?}"
-    );
+    let found = unique.len();
+    assert_eq!(found, weights.len(), "a sample was used twice: {weights:?}");
     assert_eq!(weights.len(), trained, "{weights:?}");
     let is_served = async || rig.swaps.lock().unwrap().last() == Some(&serving[0].1);
     rig.until("the new adapter is served", is_served).await;
@@ -237,5 +280,5 @@ pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
 
 /// The usual settings, with samples that serve so often.
 pub(super) fn again(reuse: usize) -> LearnerConfig {
-    config(&serde_json::json!({"rl": {"reuse": reuse}}))
+    config(&json!({"rl": {"reuse": reuse}}))
 }

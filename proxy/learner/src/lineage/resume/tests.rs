@@ -78,7 +78,7 @@ fn checkpoint(lineage: &str, n: u64) -> KnownCheckpoint {
 fn resumed(steps: &[Step], checkpoints: &[KnownCheckpoint], shape: &Shape) -> Resumed {
     let unfit = BTreeSet::new();
     let unfit = &unfit;
-    Resumed::of(steps, checkpoints, WantedStart { shape, unfit })
+    Resumed::from_checkpoints(steps, checkpoints, WantedStart { shape, unfit })
 }
 
 fn start(resumed: &Resumed) -> Option<&str> {
@@ -139,7 +139,7 @@ fn where_a_checkpoint_is_gone_the_one_before_it_is_the_start() {
     others[2].manifest.hash = "other".to_owned();
     let shape = &shape();
     for (there, unfit) in [(&there, &unfit), (&others, &BTreeSet::new())] {
-        let resumed = Resumed::of(&steps, there, WantedStart { shape, unfit });
+        let resumed = Resumed::from_checkpoints(&steps, there, WantedStart { shape, unfit });
         assert_eq!(start(&resumed), Some("_default-0000000a-000002"));
         assert!(resumed.lost.unwrap().contains("cannot use"));
     }

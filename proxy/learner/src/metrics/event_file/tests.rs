@@ -72,10 +72,8 @@ fn a_file_reads_back_by_the_formats() {
     let mut names = fs::read_dir(&run).unwrap();
     let path = names.next().unwrap().unwrap().path();
     let name = path.file_name().unwrap().to_str().unwrap();
-    assert!(
-        name.starts_with("events.out.tfevents.1700000000."),
-        "{name}"
-    );
+    let is_so = name.starts_with("events.out.tfevents.1700000000.");
+    assert!(is_so, "{name}");
     let records = records(&fs::read(&path).unwrap());
     assert_eq!(records.len(), 3);
 

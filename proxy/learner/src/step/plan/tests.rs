@@ -63,7 +63,7 @@ const DIGESTS: [(&str, &str); 14] = [
 /// Turns of every kind that the methods take: with targets of one id and of several, with hints, siblings, and every
 /// verdict.
 fn samples(methods: &Methods) -> Samples {
-    let has = |name: &str| methods.to_string().split('+').any(|it| it == name);
+    let has = |name: &str| methods.to_string().split('+').any(|part| part == name);
     let reads_verdicts = ["binary_rl", "hybrid", "grpo", "metaclaw"]
         .into_iter()
         .any(has);
@@ -76,16 +76,16 @@ fn samples(methods: &Methods) -> Samples {
         samples
             .answered
             .iter_mut()
-            .for_each(|it| it.hinted = Arc::default());
+            .for_each(|sample| sample.hinted = Arc::default());
         samples
             .own
             .iter_mut()
-            .for_each(|it| it.hinted = Arc::default());
+            .for_each(|sample| sample.hinted = Arc::default());
     }
     let is_unclear = |turn: &Turn| {
         turn.verdict
             .as_ref()
-            .is_some_and(|it| it.score == Score::Unclear)
+            .is_some_and(|verdict| verdict.score == Score::Unclear)
     };
     samples.own.retain(|it| {
         let by_verdict = reads_verdicts && (has("metaclaw") || !is_unclear(&it.turn));
@@ -182,7 +182,7 @@ fn a_step_of_every_method_sends_the_same_numbers_as_ever() {
             format!("{expected} {rl}\n"),
         ]
     });
-    let [found, expected] = [0, 1].map(|at| lines.each_ref().map(|it| it[at].as_str()).concat());
+    let [found, expected] = [0, 1].map(|at| lines.each_ref().map(|li| li[at].as_str()).concat());
     assert!(found == expected, "found:\n{found}");
 }
 
@@ -190,7 +190,6 @@ fn a_step_of_every_method_sends_the_same_numbers_as_ever() {
 #[derive(Debug)]
 struct PythonFunction {
     process: Child,
-    /// Host and port.
     address: String,
 }
 
@@ -263,8 +262,13 @@ async fn the_function_in_the_examples_makes_the_same_step_as_the_built_in() {
     let (rl, groups) = (config(serde_json::json!({})), rollout_groups());
     let built_in = rollout_batch(&groups, &step_advantages(&groups, rl.rollouts.advantage));
     let function = AdvantageFunction::new(Arc::new(PythonFunction::start()));
-    let given = rollout_batch(&groups, &function.of(&groups).await.unwrap());
+    let given = rollout_batch(&groups, &function.compute(&groups).await.unwrap());
     assert_eq!((built_in.samples.len(), built_in.spent.len()), (9, 3));
+    assert_eq!(
+        planned(&built_in, &rl)[..16],
+        *"bbeb6761adb9ab6c",
+        "as ever"
+    );
     assert_eq!(planned(&given, &rl), planned(&built_in, &rl));
     let other = config(serde_json::json!({"rollouts": {"advantage": "step"}}));
     let by_step = rollout_batch(&groups, &step_advantages(&groups, other.rollouts.advantage));

@@ -40,7 +40,7 @@ async fn chosen(judge: &Judge, of: &TeacherAnswers, least: f64) -> Result<Vec<St
     let asked = Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);
     let chosen = choose(judge, &turn, of, least).await.unwrap();
-    chosen.map(|all| all.iter().map(|it| it.text.clone()).collect())
+    chosen.map(|all| all.iter().map(|reply| reply.text.clone()).collect())
 }
 
 #[tokio::test]

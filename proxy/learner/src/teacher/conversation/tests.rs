@@ -23,7 +23,7 @@ fn served(block: Option<&str>, line: Option<&str>, wishes: bool) -> Served {
 }
 
 fn of(messages: Value, served: Served) -> TeacherConversation {
-    TeacherConversation::of(&turn(messages, served)).unwrap()
+    TeacherConversation::from_turn(&turn(messages, served)).unwrap()
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn without_a_word_of_the_owner_there_is_nothing_to_answer() {
         json!([{"role": "system", "content": "S."}]),
         Served::default(),
     );
-    assert!(TeacherConversation::of(&turn).is_none());
+    assert!(TeacherConversation::from_turn(&turn).is_none());
 }
 
 #[test]

@@ -45,9 +45,7 @@ impl World {
             trainable_params: String::new(),
         })
     }
-}
 
-impl World {
     async fn begin_draw(&self, prompt: &str) {
         let draws = {
             let mut inner = self.inner();
@@ -118,7 +116,7 @@ impl TrainingBackend for World {
             let said = request
                 .datums
                 .iter()
-                .map(|it| model::text(&it.parts().model_input_tokens));
+                .map(|datum| model::text(&datum.parts().model_input_tokens));
             let said = said.collect::<Vec<_>>().concat();
             self.inner().text_fails("forward", &said)?;
             if !self.inner().scores {

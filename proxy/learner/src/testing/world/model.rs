@@ -28,10 +28,12 @@ const SIGN: &str = "Sign with Max.";
 
 /// Right and wrong answers with their numbers, by the question.
 static ANSWERS: LazyLock<HashMap<String, (usize, String, String)>> = LazyLock::new(|| {
-    let probes = Probes::shipped().unwrap().capability.into_iter();
-    let answers = probes.enumerate();
-    answers
-        .map(|(at, probe)| (probe.question, (at, probe.right, probe.wrong)))
+    let probes = Probes::shipped().unwrap().capability.iter().enumerate();
+    probes
+        .map(|(at, probe)| {
+            let answers = (at, probe.right.clone(), probe.wrong.clone());
+            (probe.question.clone(), answers)
+        })
         .collect()
 });
 
@@ -41,15 +43,16 @@ pub(crate) fn ids(text: &str) -> Vec<u32> {
 
 /// Returns the text of ids, without special ones.
 pub(super) fn text(ids: &[u32]) -> String {
-    let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
-    let bytes: Vec<u8> = bytes.collect();
+    let bytes: Vec<u8> = ids.iter().filter_map(|id| u8::try_from(*id).ok()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns a text, or the contents of messages.
 pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     let messages = request.messages.iter().flatten();
-    let contents: Vec<String> = messages.map(|it| content(&it["content"])).collect();
+    let contents: Vec<String> = messages
+        .map(|message| content(&message["content"]))
+        .collect();
     let rendered = contents.join(&BREAK.to_string());
     ids(request.prompt.as_ref().unwrap_or(&rendered))
 }
@@ -57,7 +60,7 @@ pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
 /// Returns the number of ids before the last message and what parts it from them.
 pub(super) fn reply_start(request: &TokenizeRequest) -> u32 {
     let messages = request.messages.clone().unwrap_or_default();
-    let last = messages.last().map(|it| content(&it["content"]));
+    let last = messages.last().map(|message| content(&message["content"]));
     let n_all = tokenize(request).len();
     u32::try_from(n_all - ids(&last.unwrap_or_default()).len()).unwrap()
 }

@@ -58,7 +58,6 @@ pub(super) struct Run {
     pub(super) gradients: Weights,
     pub(super) step: u64,
     pub(super) is_finite: bool,
-    /// Of its adapter, since it was saved.
     pub(super) habit: Habit,
 }
 
@@ -88,7 +87,6 @@ pub(super) struct Inner {
     pub(super) sampled: BTreeMap<String, Sampled>,
     pub(super) base: (String, String),
     pub(super) max_rank: u32,
-    /// Whether it scores replies.
     pub(super) scores: bool,
     /// Whether it says of each such call that it has no answer to it.
     pub(super) lacks_scores: bool,
@@ -105,7 +103,6 @@ pub(super) struct Inner {
     pub(super) n_health: usize,
     late: Vec<Late>,
     pub(super) next_run: u32,
-    /// What each run and each optim_step was asked for.
     pub(super) created: Vec<CreateRequest>,
     pub(super) stepped: Vec<OptimStepRequest>,
     pub(super) passes: Vec<Weights>,
@@ -115,7 +112,6 @@ pub(super) struct Inner {
     pub(super) coming: VecDeque<Habit>,
     pub(super) then: Habit,
     pub(super) habits: BTreeMap<AdapterName, Habit>,
-    /// Runs by which the base model scores.
     pub(super) scoring: BTreeSet<RunId>,
     /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
@@ -126,22 +122,17 @@ pub(super) struct Inner {
     pub(super) draws: Option<Arc<Semaphore>>,
     /// How calls about text fail now that have this part.
     pub(super) text_failure: Option<(String, Failure)>,
-    /// How adapters cannot be taken into memory.
     pub(super) load_failure: Option<Failure>,
-    /// How many were not.
     pub(super) n_failed_loads: usize,
-    /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
     /// What was read where the likeliest ids were asked for, and whether with an adapter.
     pub(super) looked_at: Vec<(bool, String)>,
     /// Replies that are drawn now, and at once at most.
     pub(super) streams: (i64, i64),
-    /// What single replies were drawn to.
     pub(super) prompts: Vec<String>,
     /// How many times replies were scored since there is an adapter, and how the next times fail.
     pub(super) n_forward: usize,
     pub(super) unscored: VecDeque<Option<Failure>>,
-    /// What each prune was told to keep.
     pub(super) kept: Vec<Vec<CheckpointName>>,
     pub(super) client: CancellationToken,
 }
@@ -243,7 +234,7 @@ impl Inner {
         let failure = self.text_failure.as_ref();
         let failure = failure
             .filter(|(part, _)| text.contains(part))
-            .map(|it| it.1);
+            .map(|failure| failure.1);
         match failure.or_else(|| self.load_failure.filter(|_| call == "load")) {
             None => Ok(()),
             Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),

@@ -10,8 +10,8 @@ fn figures(good: &[[usize; 2]], failed: &[[usize; 2]]) -> TrialFigures {
         good_with,
         good_without,
     };
-    let good = good.iter().map(|it| of(true, *it));
-    let failed = failed.iter().map(|it| of(false, *it));
+    let good = good.iter().map(|n| of(true, *n));
+    let failed = failed.iter().map(|n| of(false, *n));
     TrialFigures {
         requests: good.chain(failed).collect(),
     }
@@ -50,10 +50,8 @@ fn the_figures_are_told_in_words() {
         "its trial found it better: 8 of 9 replies were good with it and 3 of 9 without it, at 3 earlier requests"
     );
     let none = TrialFigures::default().to_string();
-    assert!(
-        none.ends_with("no earlier request of its kind can be tried"),
-        "{none}"
-    );
+    let is_so = none.ends_with("no earlier request of its kind can be tried");
+    assert!(is_so, "{none}");
 }
 
 /// The values are those of R's `fisher.test(.., alternative = "greater")`.
@@ -67,10 +65,8 @@ fn chance_is_as_fishers_exact_test_says() {
         (0, 0, 0, 1.0),
     ] {
         let found = by_chance(n, more, less);
-        assert!(
-            (found - expected).abs() < 1e-9,
-            "{n} {more} {less}: {found}"
-        );
+        let is_so = (found - expected).abs() < 1e-9;
+        assert!(is_so, "{n} {more} {less}: {found}");
     }
 }
 

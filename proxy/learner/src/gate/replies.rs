@@ -1,0 +1,888 @@
+//! What replies are like, and what is required of them.
+//!
+//! The reference are the replies of the base model with an agent's wishes in its prompt. Seeds are fixed, so that what is
+//! made again is the same, and a set of 16 questions is asked when a step's turn comes to it: no start waits.
+//!
+//! A wish has a price. A reply that does what is wished may be less relevant than a plain one, as the base model's own reply
+//! is when it is told the wish. Such a loss has to be paid for: an adapter that keeps nothing of the wish must be as good as
+//! the base model; one that keeps all of it, nearly as good as the reference; between them the requirement is on the
+//! straight line. How much it keeps is measured on a scale from the base model without the wishes (0) to the reference (1).
+
+use std::{fmt::Write as _, iter};
+
+use futures_util::future::try_join_all;
+use metaclaw_reward::count_words;
+use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    probes::{user_says, user_told},
+    report::{
+        Bound::{self, AtLeast, AtMost},
+        GateTest,
+    },
+};
+use crate::{
+    calls::mentions_call,
+    formulas::{mean, median, standard_error},
+    policy::{
+        self, By, DrawRequest, DrawnReply, PolicyModel, SERVED_TEMPERATURE, ScoredPair,
+        distinct_share,
+    },
+};
+
+/// Tokens of a reply. Not fewer: lengths are compared as well, and a reply that is cut has the
+/// length of the cut; 48 tokens are about 35 words, so that one of a few words is still 2.5 times shorter than one of a page.
+/// Not more: drawing is what a test costs.
+const MAX_TOKENS: u32 = 48;
+/// Ids of a reply by which it is held against other questions: what would answer anything shows from its first words on, and
+/// a reply's own tail makes the ids behind it likely under any question. Under its own question all are scored.
+const SCORED: usize = 32;
+/// Of the first question's draw; the others count up from it.
+const SEED: u64 = 12;
+/// Distances to the other questions that a reply is held against, of 16: neither is next to it, which may be akin.
+const OTHERS: [usize; 2] = [5, 11];
+
+/// The questions of a test, rendered.
+#[derive(Debug, Clone)]
+pub(super) struct Prompts {
+    pub(super) plain: Vec<Vec<u32>>,
+    /// With the wishes; none where there are none, so that both are the same.
+    wished: Option<Vec<Vec<u32>>>,
+}
+
+/// What the replies to a set of questions are like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ReplyFigures {
+    /// How much more the base expects them after their own questions than after others, in nat a token.
+    pub(super) relevance: f64,
+    pub(super) relevance_error: f64,
+    /// How little the base expects them after their questions, in nat a token: with the wishes or without, whichever is less.
+    pub(super) surprise: f64,
+    /// The standard error of that mean, without the wishes.
+    pub(super) surprise_error: f64,
+    /// How much more the base expects them with the wishes than without, in nat a token; none where that was not looked at.
+    pub(super) gain: Option<f64>,
+    /// The share that asks back in place of an answer.
+    pub(super) asking: f64,
+    /// The share that calls a tool, of which none was offered.
+    pub(super) calling: f64,
+    pub(super) short: f64,
+    pub(super) distinct: f64,
+    pub(super) words: f64,
+}
+
+/// Renders questions, alone and with wishes as a paragraph after each.
+pub(super) async fn render(
+    policy: &PolicyModel,
+    questions: &[String],
+    wishes: &[String],
+) -> Result<Prompts, BackendError> {
+    let (mut plain, mut wished) = (Vec::new(), Vec::new());
+    for question in questions {
+        plain.push(policy.render(vec![user_says(question)], None).await?);
+        if !wishes.is_empty() {
+            let told = user_told(question, wishes);
+            wished.push(policy.render(vec![told], None).await?);
+        }
+    }
+    let wished = (!wishes.is_empty()).then_some(wished);
+    Ok(Prompts { plain, wished })
+}
+
+/// One reply to each prompt, by an adapter (none is the base model), all at once.
+pub(super) async fn draw(
+    policy: &PolicyModel,
+    adapter: Option<&str>,
+    prompts: &[Vec<u32>],
+) -> Result<Vec<DrawnReply>, BackendError> {
+    let draws = (SEED..).zip(prompts).map(|(seed, prompt)| {
+        policy.draw_one(DrawRequest {
+            seed,
+            ..DrawRequest::new(adapter, prompt, MAX_TOKENS)
+        })
+    });
+    try_join_all(draws).await
+}
+
+/// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.
+pub(super) fn manner() -> String {
+    format!("{SERVED_TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
+}
+
+/// A reply, and what it is held against.
+#[derive(Debug)]
+pub(super) struct ScoredReply<'a> {
+    pub(super) reply: &'a DrawnReply,
+    /// What it was said to, without a wish.
+    pub(super) own: &'a [u32],
+    pub(super) others: Vec<&'a [u32]>,
+    /// What it was said to, with the wishes; none where there are none.
+    pub(super) told: Option<&'a [u32]>,
+}
+
+/// What replies are like, by the base model's judgement of each after its own prompts and after others.
+pub(super) async fn measure(
+    policy: &PolicyModel,
+    replies: &[ScoredReply<'_>],
+) -> Result<ReplyFigures, BackendError> {
+    let mut figures = alone(policy, replies).await?;
+    add_wishes(policy, replies, &mut figures).await?;
+    Ok(figures)
+}
+
+/// Looks at replies with the wishes too, which costs as much again: whether the base expects them more then. Nothing where
+/// there are no wishes.
+pub(super) async fn add_wishes(
+    policy: &PolicyModel,
+    replies: &[ScoredReply<'_>],
+    figures: &mut ReplyFigures,
+) -> Result<(), BackendError> {
+    if let Some(expected) = expected_told(policy, replies).await? {
+        figures.gain = Some(expected + figures.surprise);
+        figures.surprise = figures.surprise.min(-expected);
+    }
+    Ok(())
+}
+
+/// How much the replies are expected on average with the wishes; none where there are none.
+pub(super) async fn expected_told(
+    policy: &PolicyModel,
+    replies: &[ScoredReply<'_>],
+) -> Result<Option<f64>, BackendError> {
+    let scored = replies.iter().filter(|reply| reply.says_something());
+    let told: Vec<ScoredPair<'_>> = scored
+        .filter_map(|reply| Some(reply.after(reply.told?)))
+        .collect();
+    if told.is_empty() {
+        return Ok(None);
+    }
+    let expected = policy.score(By::Base, &told, usize::MAX).await?;
+    Ok(Some(mean(&expected)))
+}
+
+/// What replies are like after the questions alone: scored in one go, so that the server computes a question once for the
+/// replies that are held against it.
+pub(super) async fn alone(
+    policy: &PolicyModel,
+    replies: &[ScoredReply<'_>],
+) -> Result<ReplyFigures, BackendError> {
+    let scored: Vec<&ScoredReply<'_>> = replies
+        .iter()
+        .filter(|reply| reply.says_something())
+        .collect();
+    let pairs = scored.iter().flat_map(|reply| {
+        let others = reply
+            .others
+            .iter()
+            .map(|other| reply.after(other).cut(SCORED));
+        iter::once(reply.after(reply.own)).chain(others)
+    });
+    let pairs: Vec<ScoredPair<'_>> = pairs.collect();
+    let scores = policy.logprobs(By::Base, &pairs).await?;
+    let mut logprobs = scores.iter();
+    let (mut relevances, mut expected) = (Vec::new(), Vec::new());
+    for reply in scored {
+        let Some(own) = logprobs.next() else { break };
+        let others = logprobs.by_ref().take(reply.others.len());
+        let others: Vec<f64> = others.map(|ids| policy::mean(ids)).collect();
+        let first = &own[..own.len().min(SCORED)];
+        relevances.push(policy::relevance(policy::mean(first), &others));
+        expected.push(policy::mean(own));
+    }
+    relevances.resize(replies.len(), 0.0);
+    let drawn: Vec<&DrawnReply> = replies.iter().map(|scored| scored.reply).collect();
+    Ok(ReplyFigures {
+        relevance: mean(&relevances),
+        relevance_error: standard_error(&relevances),
+        surprise: -mean(&expected),
+        surprise_error: standard_error(&expected),
+        gain: None,
+        asking: asking_share(&drawn),
+        calling: calling_share(&drawn),
+        short: short_share(&drawn),
+        distinct: distinct_share(&drawn),
+        words: median_words(&drawn),
+    })
+}
+
+// === impl ScoredReply ===
+
+impl<'a> ScoredReply<'a> {
+    /// One that said nothing has nothing to be scored, and none of what is measured so.
+    fn says_something(&self) -> bool {
+        !self.reply.ids.is_empty()
+    }
+
+    /// The reply after a prompt.
+    fn after(&self, prompt: &'a [u32]) -> ScoredPair<'a> {
+        ScoredPair {
+            prompt,
+            reply: &self.reply.ids,
+        }
+    }
+}
+
+// === impl Prompts ===
+
+impl Prompts {
+    /// Replies to them, with what each is held against.
+    pub(super) fn with<'a>(&'a self, drawn: &'a [DrawnReply]) -> Vec<ScoredReply<'a>> {
+        let other = |at: usize| self.plain.iter().cycle().nth(at).map(Vec::as_slice);
+        let wished = |at: usize| self.wished.as_ref()?.get(at).map(Vec::as_slice);
+        let both = drawn.iter().zip(&self.plain).enumerate();
+        both.map(|(at, (reply, own))| ScoredReply {
+            reply,
+            own,
+            others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),
+            told: wished(at),
+        })
+        .collect()
+    }
+
+    /// Those that the reference answers.
+    pub(super) fn asked(&self) -> &[Vec<u32>] {
+        self.wished.as_ref().unwrap_or(&self.plain)
+    }
+}
+
+/// How obedience is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// By the share of the replies that rules or the judge rate as good.
+    Judged,
+    /// By how much more probable the base model finds the replies with the wishes in its prompt than without, in nats
+    /// per token.
+    Likelihood,
+}
+
+/// One figure for each of the three: the adapter, the reference and the plain base model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct OnScale {
+    pub(super) own: f64,
+    pub(super) plain: f64,
+    pub(super) reference: f64,
+}
+
+/// How well an adapter follows the wishes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Obedience {
+    /// From 0 to 1.
+    pub(super) share: f64,
+    /// How the share was measured, in words.
+    pub(super) why: String,
+}
+
+// === impl Scale ===
+
+impl Scale {
+    /// Returns the least distance between reference and plain base model at which the scale can be used: four of
+    /// sixteen replies, or twice the standard error of sixteen replies.
+    fn least_span(self) -> f64 {
+        match self {
+            Self::Judged => 0.25,
+            Self::Likelihood => 0.05,
+        }
+    }
+
+    /// Returns the share, or `None` if the scale does not separate the reference from the plain base model.
+    pub(super) fn read(self, of: OnScale) -> Option<Obedience> {
+        let span = of.reference - of.plain;
+        // A NaN gives no result either.
+        if !(span >= self.least_span() && of.own.is_finite()) {
+            return None;
+        }
+        let share = ((of.own - of.plain) / span).clamp(0.0, 1.0);
+        let OnScale {
+            own,
+            plain,
+            reference,
+        } = of;
+        let how = match self {
+            Self::Judged => format!(
+                "{own:.2} of its replies do what is wished, of the base model's {plain:.2}, of the reference's {reference:.2}"
+            ),
+            Self::Likelihood => format!(
+                "told the wish the base model finds its replies likelier by {own:.2} nat a token, its own by {plain:.2}, the reference's by {reference:.2}"
+            ),
+        };
+        Some(Obedience {
+            share,
+            why: format!("it keeps {share:.2} of the wish: {how}"),
+        })
+    }
+}
+
+// === impl Obedience ===
+
+impl Obedience {
+    /// Returns no obedience, because there is no wish, or none that changes the base model's replies, so that nothing
+    /// could outweigh a loss.
+    pub(super) fn none(why: &str) -> Self {
+        Self {
+            share: 0.0,
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// One-sided 95 %: how far the mean of a set of questions may lie from what the base model would come to on other draws.
+const NOISE: f64 = 1.645;
+/// Baseline that are read back from a file may be a rounding off.
+const ROUNDING: f64 = 1e-6;
+/// The surprise that passes beside the reference's own, so many times.
+const MAX_FLUENCY: f64 = 1.6;
+
+/// What is required of one figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RequirementLine {
+    name: &'static str,
+    unit: &'static str,
+    bound: Bound,
+    /// The plain base model's figure, and what is required where nothing of the wish is kept.
+    base: (f64, f64),
+    /// The reference's figure, and what is required where all of it is kept.
+    reference: (f64, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RequirementLines {
+    pub(super) relevance: RequirementLine,
+    pub(super) fluency: RequirementLine,
+}
+
+// === impl RequirementLine ===
+
+impl RequirementLine {
+    /// What is required at this share of the wish, from 0 to 1.
+    pub(super) fn at(&self, share: f64) -> f64 {
+        let share = share.clamp(0.0, 1.0);
+        self.base.1 * (1.0 - share) + self.reference.1 * share
+    }
+
+    /// What is required at the end of the line that asks more, and at the other one.
+    fn ends(&self) -> (f64, f64) {
+        let (base, reference) = (self.base.1, self.reference.1);
+        let (low, high) = (base.min(reference), base.max(reference));
+        match self.bound {
+            AtLeast => (high, low),
+            AtMost => (low, high),
+        }
+    }
+
+    /// Whether a value passes, however much of the wish is kept.
+    fn always_passes(&self, value: f64) -> bool {
+        self.bound.holds(value, self.ends().0)
+    }
+
+    /// Whether a value passes at some share of the wish.
+    fn may_pass(&self, value: f64) -> bool {
+        self.bound.holds(value, self.ends().1)
+    }
+
+    /// The test of a value; `kept` is none where it decides nothing.
+    pub(super) fn test(&self, value: f64, kept: Option<&Obedience>) -> GateTest {
+        let (limit, why) = match kept {
+            Some(kept) => (self.at(kept.share), kept.why.as_str()),
+            None if self.always_passes(value) => (self.ends().0, "the more of both is asked"),
+            None => (self.ends().1, "the less of both is asked"),
+        };
+        let mut test = GateTest::measured(self.name, value, self.bound, limit, self.unit);
+        let (base, reference) = (self.base, self.reference);
+        // A text takes whatever is written to it.
+        let _ = write!(
+            test.why,
+            " (between {:.2}, for nothing of the wish, where the base model has {:.2}, and {:.2}, for all of it, where the reference has {:.2}: {why})",
+            base.1, base.0, reference.1, reference.0
+        );
+        test
+    }
+}
+
+// === impl RequirementLines ===
+
+impl RequirementLines {
+    /// Between the plain base model and the reference, of whose relevance this share is enough.
+    pub(super) fn between(plain: ReplyFigures, reference: ReplyFigures, share: f64) -> Self {
+        // Of a reference that is not relevant a share says nothing.
+        let relevant = if reference.relevance > 0.0 {
+            reference.relevance * share
+        } else {
+            reference.relevance
+        };
+        Self {
+            relevance: RequirementLine {
+                name: "relevance",
+                unit: "nat a token",
+                bound: AtLeast,
+                base: (
+                    plain.relevance,
+                    plain.relevance - noise(plain.relevance_error),
+                ),
+                reference: (reference.relevance, relevant),
+            },
+            fluency: RequirementLine {
+                name: "fluency",
+                unit: "nat a token of surprise",
+                bound: AtMost,
+                base: (plain.surprise, plain.surprise + noise(plain.surprise_error)),
+                reference: (reference.surprise, reference.surprise * MAX_FLUENCY),
+            },
+        }
+    }
+
+    /// Whether replies pass both, however much of the wish they keep.
+    pub(super) fn always_pass(&self, own: ReplyFigures) -> bool {
+        self.relevance.always_passes(own.relevance) && self.fluency.always_passes(own.surprise)
+    }
+
+    /// Whether it depends on how much of the wish they keep.
+    pub(super) fn depend_on_obedience(&self, own: ReplyFigures) -> bool {
+        let may_pass =
+            self.relevance.may_pass(own.relevance) && self.fluency.may_pass(own.surprise);
+        may_pass && !self.always_pass(own)
+    }
+}
+
+/// By how much a mean may differ that is as good.
+fn noise(standard_error: f64) -> f64 {
+    (NOISE * standard_error).max(ROUNDING)
+}
+
+/// The share of replies under 3 words, unless the reference has more: the wish may be one word.
+const MAX_SHORT: f64 = 0.02;
+/// Of the reference's distinct 4-grams.
+const MIN_DISTINCT: f64 = 0.8;
+/// How many times longer, or shorter, the median reply may be.
+const LENGTH: f64 = 2.5;
+/// The share of replies that ask back where neither base model nor reference does: one of sixteen, which chance may bring.
+const MAX_ASKING: f64 = 1.0 / 16.0;
+
+/// What replies are like against what the reference's, and the plain base's, are like. `kept` says how much of the wish they
+/// keep; none where that decides nothing.
+pub(super) fn compare(
+    own: ReplyFigures,
+    reference: ReplyFigures,
+    plain: ReplyFigures,
+    lines: RequirementLines,
+    kept: Option<&Obedience>,
+) -> Vec<GateTest> {
+    let shortest = reference.words.min(plain.words) / LENGTH;
+    let longest = reference.words.max(plain.words) * LENGTH;
+    // On one side or the other, whichever is nearer.
+    let (bound, length) = if own.words < shortest {
+        (AtLeast, shortest)
+    } else {
+        (AtMost, longest)
+    };
+    let short = reference.short.max(MAX_SHORT);
+    let distinct = reference.distinct * MIN_DISTINCT;
+    let asking = reference.asking.max(plain.asking) + MAX_ASKING;
+    let calling = reference.calling.max(plain.calling);
+    let few_words = "of the replies have under 3 words";
+    let questions = "of the replies ask back in place of an answer";
+    let calls = "of the replies call a tool where none was offered";
+    let of_grams = "of the 4-grams are distinct";
+    vec![
+        lines.relevance.test(own.relevance, kept),
+        lines.fluency.test(own.surprise, kept),
+        GateTest::measured("short", own.short, AtMost, short, few_words),
+        GateTest::measured("distinct", own.distinct, AtLeast, distinct, of_grams),
+        GateTest::measured("length", own.words, bound, length, "words at the median"),
+        GateTest::measured("questions", own.asking, AtMost, asking, questions),
+        GateTest::measured("calls", own.calling, AtMost, calling, calls),
+    ]
+}
+
+/// A reply with fewer words is no answer.
+const FEW_WORDS: usize = 3;
+
+/// Returns the median length, in words.
+pub(super) fn median_words(replies: &[&DrawnReply]) -> f64 {
+    let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
+    median(words.collect())
+}
+
+/// Returns the share of replies that have under 3 words.
+pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
+    let short = replies
+        .iter()
+        .filter(|reply| count_words(&reply.text) < FEW_WORDS);
+    short.count() as f64 / replies.len().max(1) as f64
+}
+
+/// Returns the share of replies that ask a question instead of answering.
+pub(super) fn asking_share(replies: &[&DrawnReply]) -> f64 {
+    let asking = replies.iter().filter(|reply| asks_back(&reply.text));
+    asking.count() as f64 / replies.len().max(1) as f64
+}
+
+/// Returns whether a reply has twice as many words in questions as in statements. An exclamation ("Sure!") counts as
+/// neither.
+fn asks_back(reply: &str) -> bool {
+    let (mut asked, mut said) = (0, 0);
+    for sentence in reply.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']) {
+        let n_words = count_words(sentence);
+        if sentence.ends_with(['?', '？']) {
+            asked += n_words;
+        } else if !sentence.ends_with(['!', '！']) {
+            said += n_words;
+        }
+    }
+    asked > 2 * said
+}
+
+/// Returns the share of replies to plain questions that call a tool although the request offered none.
+pub(super) fn calling_share(replies: &[&DrawnReply]) -> f64 {
+    let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
+    calling.count() as f64 / replies.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn share(scale: Scale, own: f64, plain: f64, reference: f64) -> Option<f64> {
+        Some(
+            scale
+                .read(OnScale {
+                    own,
+                    plain,
+                    reference,
+                })?
+                .share,
+        )
+    }
+
+    #[test]
+    fn a_share_is_the_place_between_base_and_reference() {
+        let by_judge = |own, plain, reference| share(Scale::Judged, own, plain, reference);
+        assert_eq!(by_judge(0.0, 0.0, 0.75), Some(0.0));
+        assert_eq!(by_judge(0.375, 0.0, 0.75), Some(0.5));
+        assert_eq!(
+            by_judge(1.0, 0.0, 0.75),
+            Some(1.0),
+            "more than the reference"
+        );
+        assert_eq!(by_judge(0.0, 0.25, 0.75), Some(0.0), "less than the base");
+        let by_likelihood = |own, plain, reference| share(Scale::Likelihood, own, plain, reference);
+        assert_eq!(by_likelihood(0.125, -0.25, 0.5), Some(0.5));
+    }
+
+    #[test]
+    fn what_does_not_tell_them_apart_tells_nothing() {
+        assert_eq!(share(Scale::Judged, 1.0, 0.75, 0.875), None);
+        assert_eq!(share(Scale::Likelihood, 1.0, 0.0, 0.01), None);
+        assert_eq!(share(Scale::Likelihood, 1.0, 0.5, -0.5), None);
+        assert_eq!(share(Scale::Likelihood, f64::NAN, 0.0, 1.0), None);
+        assert_eq!(share(Scale::Likelihood, 1.0, f64::NAN, 1.0), None);
+    }
+
+    #[test]
+    fn it_says_how_much_and_how_that_is_known() {
+        let judged = Scale::Judged.read(OnScale {
+            own: 0.375,
+            plain: 0.0,
+            reference: 0.75,
+        });
+        let why = "it keeps 0.50 of the wish: 0.38 of its replies do what is wished, of the base model's 0.00, of the reference's 0.75";
+        assert_eq!(judged.unwrap().why, why);
+    }
+
+    /// Replies with these means, each with its error.
+    fn replies(relevance: [f64; 2], surprise: [f64; 2]) -> ReplyFigures {
+        ReplyFigures {
+            relevance: relevance[0],
+            relevance_error: relevance[1],
+            surprise: surprise[0],
+            surprise_error: surprise[1],
+            ..ReplyFigures::default()
+        }
+    }
+
+    /// As an owner had it who wished for "Hello!": an adapter of which no reply obeyed.
+    fn hello() -> (RequirementLines, ReplyFigures) {
+        let plain = replies([1.5, 0.17], [1.1, 0.06]);
+        let reference = replies([0.63, 0.15], [1.3, 0.1]);
+        let own = replies([0.87, 0.15], [1.15, 0.06]);
+        (RequirementLines::between(plain, reference, 0.8), own)
+    }
+
+    fn kept(share: f64) -> Obedience {
+        Obedience {
+            share,
+            why: format!("it keeps {share:.2}"),
+        }
+    }
+
+    #[test]
+    fn a_loss_that_bought_nothing_is_declined() {
+        let (lines, own) = hello();
+        assert!(lines.depend_on_obedience(own));
+        let test = lines.relevance.test(own.relevance, Some(&kept(0.0)));
+        let why = "relevance 0.87 nat a token, at least 1.22 (between 1.22, for nothing of the wish, where the base model has 1.50, and 0.50, for all of it, where the reference has 0.63: it keeps 0.00)";
+        assert_eq!((test.passed, test.why.as_str()), (Some(false), why));
+        assert_eq!(test.limit.map(|limit| (limit * 1e3).round()), Some(1220.0));
+    }
+
+    #[test]
+    fn a_loss_that_bought_the_wish_passes() {
+        let (lines, own) = hello();
+        let test = |relevance, share| lines.relevance.test(relevance, Some(&kept(share))).passed;
+        assert_eq!(test(own.relevance, 1.0), Some(true));
+        assert_eq!(test(0.505, 1.0), Some(true), "0.8 of the reference's");
+        assert_eq!(test(0.5, 1.0), Some(false));
+        assert_eq!(test(own.relevance, 0.5), Some(true), "0.86 is asked");
+        assert_eq!(test(own.relevance, 0.45), Some(false));
+        assert_eq!(test(f64::NAN, 1.0), Some(false));
+    }
+
+    #[test]
+    fn what_says_what_the_base_says_needs_to_keep_nothing() {
+        let (lines, _) = hello();
+        let own = replies([1.5, 0.1], [1.1, 0.1]);
+        assert!(lines.always_pass(own) && !lines.depend_on_obedience(own));
+        let noisy = replies([1.25, 0.1], [1.15, 0.1]);
+        assert!(lines.always_pass(noisy), "sixteen replies waver");
+        let test = lines.relevance.test(1.5, None);
+        assert_eq!(test.passed, Some(true));
+        assert!(
+            test.why.contains("at least 1.22 (")
+                && test.why.ends_with("the more of both is asked)"),
+            "{}",
+            test.why
+        );
+    }
+
+    #[test]
+    fn surprise_has_its_price_as_well() {
+        let plain = replies([1.0, 0.1], [1.0, 0.1]);
+        let reference = replies([1.0, 0.1], [1.5, 0.1]);
+        let lines = RequirementLines::between(plain, reference, 0.8);
+        let test = |share| lines.fluency.test(1.7, Some(&kept(share))).passed;
+        assert_eq!((test(0.0), test(0.5)), (Some(false), Some(true)));
+        assert!(lines.depend_on_obedience(replies([1.0, 0.1], [1.7, 0.1])));
+        let is_so = !lines.depend_on_obedience(replies([1.0, 0.1], [2.5, 0.1]));
+        assert!(is_so, "too much for any");
+        let test = lines.fluency.test(2.5, None);
+        let is_so = test.passed == Some(false) && test.why.contains("at most 2.40 (");
+        assert!(is_so, "{}", test.why);
+    }
+
+    proptest! {
+        /// The limit lies between the limits of both ends. As more of the wish is kept, it moves in one direction only.
+        #[test]
+        fn what_is_asked_is_on_the_line(
+            plain in (-1.0..3.0, 0.0..0.5, 0.1..4.0, 0.0..0.5),
+            reference in (-1.0..3.0, 0.1..4.0),
+            share in 0.0..=1.0,
+            more in 0.0..=1.0,
+            least in 0.0..=1.0,
+        ) {
+            let base = replies([plain.0, plain.1], [plain.2, plain.3]);
+            let told = replies([reference.0, 0.1], [reference.1, 0.1]);
+            let lines = RequirementLines::between(base, told, least);
+            for line in [lines.relevance, lines.fluency] {
+                let (none, all) = (line.at(0.0), line.at(1.0));
+                let (low, high) = (none.min(all) - 1e-9, none.max(all) + 1e-9);
+                let (here, there) = (line.at(f64::min(share, more)), line.at(f64::max(share, more)));
+                prop_assert!(low <= here && here <= high);
+                // In the direction from one end to the other.
+                prop_assert!((there - here) * (all - none) >= -1e-9);
+                // What passes at every share passes at both, and what may pass at none fails at both.
+                for value in [plain.0, plain.2, reference.0, reference.1] {
+                    let passes = |share: f64| line.bound.holds(value, line.at(share));
+                    prop_assert!(!line.always_passes(value) || (passes(0.0) && passes(1.0)));
+                    prop_assert!(line.may_pass(value) || !(passes(0.0) || passes(1.0)));
+                }
+            }
+        }
+    }
+
+    const REFERENCE: ReplyFigures = ReplyFigures {
+        relevance: 1.48,
+        relevance_error: 0.1,
+        surprise: 1.0,
+        surprise_error: 0.1,
+        gain: Some(0.5),
+        asking: 0.0,
+        calling: 0.0,
+        short: 0.0,
+        distinct: 0.9,
+        words: 19.0,
+    };
+    const PLAIN: ReplyFigures = ReplyFigures {
+        relevance: 0.8,
+        words: 47.0,
+        ..REFERENCE
+    };
+
+    /// Each test of replies that keep this much of the wish.
+    fn tests(
+        own: ReplyFigures,
+        reference: ReplyFigures,
+        plain: ReplyFigures,
+        share: f64,
+    ) -> Vec<GateTest> {
+        let lines = RequirementLines::between(plain, reference, 0.8);
+        let kept = Obedience {
+            share,
+            why: "so it is".to_owned(),
+        };
+        compare(own, reference, plain, lines, Some(&kept))
+    }
+
+    fn failed(own: ReplyFigures, share: f64) -> Vec<String> {
+        let tests = tests(own, REFERENCE, PLAIN, share);
+        let failed = tests.into_iter().filter(|test| test.passed == Some(false));
+        failed.map(|test| test.why).collect()
+    }
+
+    #[test]
+    fn what_the_base_says_with_the_wish_or_without_passes() {
+        assert_eq!(failed(REFERENCE, 1.0), Vec::<String>::new());
+        assert_eq!(failed(PLAIN, 0.0), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_kind_of_ruin_fails_its_own_test() {
+        type Ruin = fn(&mut ReplyFigures);
+        let ruins: [(Ruin, &str); 8] = [
+            (
+                |own| own.relevance = 0.1,
+                "relevance 0.10 nat a token, at least 1.18 (",
+            ),
+            (
+                |own| own.surprise = 1.7,
+                "fluency 1.70 nat a token of surprise, at most 1.60 (",
+            ),
+            (
+                |own| own.short = 0.0625,
+                "short 0.06 of the replies have under 3 words, at most 0.02",
+            ),
+            (
+                |own| own.distinct = 0.6,
+                "distinct 0.60 of the 4-grams are distinct, at least 0.72",
+            ),
+            (
+                |own| own.words = 6.0,
+                "length 6.00 words at the median, at least 7.60",
+            ),
+            (
+                |own| own.words = 130.0,
+                "length 130.00 words at the median, at most 117.50",
+            ),
+            (
+                |own| own.asking = 0.125,
+                "questions 0.12 of the replies ask back in place of an answer, at most 0.06",
+            ),
+            (
+                |own| own.calling = 0.0625,
+                "calls 0.06 of the replies call a tool where none was offered, at most 0.00",
+            ),
+        ];
+        for (ruin, why) in ruins {
+            let mut own = REFERENCE;
+            ruin(&mut own);
+            let failed = failed(own, 1.0);
+            let is_alone = failed.len() == 1 && failed[0].starts_with(why);
+            assert!(is_alone, "{failed:?}");
+        }
+        let no_number = ReplyFigures {
+            relevance: f64::NAN,
+            ..REFERENCE
+        };
+        assert_eq!(failed(no_number, 1.0).len(), 1);
+    }
+
+    #[test]
+    fn a_wish_for_one_word_or_for_questions_may_have_them() {
+        let one_word = ReplyFigures {
+            short: 0.9,
+            words: 1.0,
+            distinct: 1.0,
+            ..REFERENCE
+        };
+        let asks = ReplyFigures {
+            asking: 0.5,
+            ..REFERENCE
+        };
+        for figures in [one_word, asks] {
+            let tests = tests(figures, figures, PLAIN, 1.0);
+            let all_pass = tests.iter().all(|test| test.passed == Some(true));
+            assert!(all_pass, "{tests:?}");
+        }
+    }
+
+    #[test]
+    fn where_the_reference_says_nothing_relevant_no_less_is_asked() {
+        let none = ReplyFigures {
+            relevance: -0.1,
+            ..REFERENCE
+        };
+        let of = |relevance: f64| {
+            let own = ReplyFigures { relevance, ..none };
+            tests(own, none, PLAIN, 1.0).remove(0).passed
+        };
+        assert_eq!((of(-0.2), of(-0.1)), (Some(false), Some(true)));
+    }
+
+    fn reply(text: &str, ids: &[u32]) -> DrawnReply {
+        DrawnReply {
+            ids: ids.to_vec(),
+            text: text.to_owned(),
+            ended: true,
+        }
+    }
+
+    fn is(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn a_question_back_is_told_from_an_answer() {
+        for asks in [
+            "What would you like to know about eggs?",
+            "Sure! Which kettle do you have? Is it made of steel?",
+            "你想知道什么？",
+        ] {
+            assert!(asks_back(asks), "{asks}");
+        }
+        for answers in [
+            "Boil it for six minutes.",
+            "Boil it for six minutes. Would you like to know more?",
+            "How do I boil an egg? You put it into boiling water for six minutes.",
+            "Boil it for six",
+            "",
+        ] {
+            assert!(!asks_back(answers), "{answers}");
+        }
+        let replies = [reply("Why?", &[]), reply("It is so.", &[])];
+        is(asking_share(&replies.each_ref()), 0.5);
+        is(asking_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_call_where_no_tool_is_offered_is_counted() {
+        let replies = [
+            reply("<tool_call>{\"name\": \"x\"}</tool_call>", &[]),
+            reply("Boil it.", &[]),
+        ];
+        is(calling_share(&replies.each_ref()), 0.5);
+    }
+
+    #[test]
+    fn words_are_counted_whatever_the_spaces() {
+        let replies = [
+            reply("Yes.", &[]),
+            reply("  two words\n", &[]),
+            reply("here are three", &[]),
+            reply("", &[]),
+        ];
+        is(median_words(&replies.each_ref()), 1.5);
+        is(short_share(&replies.each_ref()), 0.75);
+        is(short_share(&[]), 0.0);
+    }
+}
