@@ -7,7 +7,7 @@ use metaclaw_tests::{external, home::Home};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::family::BenchFamily;
+use crate::tasks::BenchFamily;
 
 /// The agent that learns.
 const AGENT: &str = "episodes";
@@ -29,7 +29,7 @@ pub struct EpisodeRun {
 }
 
 /// What a run came to.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EpisodeRecord {
     pub track: String,
     pub seed: u64,

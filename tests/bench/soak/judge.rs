@@ -1,5 +1,6 @@
 //! Checks whether the recorded figures keep the promises.
 
+use metaclaw_tests::bench::median;
 use serde_json::{Value, json};
 
 /// The allowed size at the end, relative to the mark.
@@ -59,9 +60,7 @@ fn median_rss(samples: &[&Value]) -> f64 {
     let rss = samples
         .iter()
         .filter_map(|it| it["value"]["rss_kib"].as_f64());
-    let mut rss: Vec<f64> = rss.collect();
-    rss.sort_by(f64::total_cmp);
-    rss.get(rss.len() / 2).copied().unwrap_or(f64::NAN)
+    median(rss)
 }
 
 /// Returns names that fewer threads have than at the mark; threads of the pool, which come and go with the work, share
