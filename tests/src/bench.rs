@@ -100,7 +100,9 @@ pub fn quantile_ms(sorted: &[Duration], share: f64) -> f64 {
         reason = "a small whole number"
     )]
     let index = rank as usize - 1;
-    sorted.get(index).map_or(0.0, |it| it.as_secs_f64() * 1e3)
+    sorted
+        .get(index)
+        .map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }
 
 /// A process and the descendants that it had when it was looked at.

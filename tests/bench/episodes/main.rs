@@ -145,7 +145,7 @@ fn table(records: &[EpisodeRecord]) -> String {
 
 /// Returns what a run has missed, in words.
 fn missed(record: &EpisodeRecord) -> Vec<String> {
-    let rate = |it: Option<&(String, f64)>| it.map_or(0.0, |(_, rate)| *rate);
+    let rate = |measured: Option<&(String, f64)>| measured.map_or(0.0, |(_, rate)| *rate);
     let (before, after) = (rate(record.curve.first()), rate(record.curve.last()));
     let mut missed = Vec::new();
     if record.track == BenchFamily::SmartHome.track() {

@@ -267,7 +267,7 @@ impl Play<'_> {
         if n.is_multiple_of(WINDOW) {
             let n_right = record.sessions[n - WINDOW..]
                 .iter()
-                .filter(|it| it.right)
+                .filter(|session| session.right)
                 .count();
             let (agent, n_made, n_served) =
                 (&self.agent, record.made.len(), record.watch.served.len());
@@ -276,7 +276,8 @@ impl Play<'_> {
             );
         }
         let adapter = record.watch.adapter.clone();
-        if let Some(adapter) = adapter.filter(|it| record.replies_of(it, wish).is_none()) {
+        if let Some(adapter) = adapter.filter(|adapter| record.replies_of(adapter, wish).is_none())
+        {
             let replies = scorer.test(&adapter, Some(wish), str::to_owned).await?;
             record.adapters.push(Served {
                 after: n,
@@ -324,8 +325,10 @@ impl Play<'_> {
             let sessions = &self.record.sessions[from..from + phase.sessions];
             for ten in sessions.chunks(WINDOW) {
                 from += ten.len();
-                let replied: Vec<Replied<'_>> =
-                    ten.iter().map(|it| (it.question, &it.first)).collect();
+                let replied: Vec<Replied<'_>> = ten
+                    .iter()
+                    .map(|session| (session.question, &session.first))
+                    .collect();
                 windows.push(Window {
                     until: from,
                     n: ten.len(),

@@ -53,9 +53,13 @@ pub fn table(records: &[Record], references: &References, content: &Content) -> 
             let n_bad: u64 = record
                 .sessions
                 .iter()
-                .map(|it| it.n_held + it.failures.len() as u64)
+                .map(|session| session.n_held + session.failures.len() as u64)
                 .sum();
-            let n_requests: u64 = record.sessions.iter().map(|it| it.n_requests).sum();
+            let n_requests: u64 = record
+                .sessions
+                .iter()
+                .map(|session| session.n_requests)
+                .sum();
             let gate = record
                 .gate_share()
                 .map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
@@ -129,8 +133,8 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
             };
             let own = Figures::of(&served.replies, [&**wish]);
             let [rate, relevance] = [
-                |it: &Figures, name: &str| it.rate(name),
-                |it: &Figures, _: &str| it.relevance,
+                |figures: &Figures, name: &str| figures.rate(name),
+                |figures: &Figures, _: &str| figures.relevance,
             ]
             .map(|of| {
                 format!(
@@ -212,8 +216,8 @@ pub fn picture(records: &[Record], references: &References, content: &Content) -
         .collect();
     let fluency = |window: &Window| Some(window.nll / told.get(window.wish.as_str())?.nll);
     let panels: [Panel<'_>; 3] = [
-        ("first replies that obey, of ten sessions", 1.0, &|it| {
-            Some(it.n_right as f64 / it.n as f64)
+        ("first replies that obey, of ten sessions", 1.0, &|window| {
+            Some(window.n_right as f64 / window.n as f64)
         }),
         ("median words of the first replies", 120.0, &|window| {
             Some(window.words)

@@ -21,7 +21,7 @@ pub const FILES: [&str; 6] = [ROWS, WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
 const FULL_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 const FULL_SESSIONS: usize = 100;
 
-/// The flags about rows.
+// The flags about rows. A doc comment would be the help text of the command.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Selection {
     /// Two rows, few sessions, 20 test questions.

@@ -198,7 +198,8 @@ impl<'a> Scorer<'a> {
 
 impl Figures {
     pub fn of<'w>(replies: &[Scored], wishes: impl IntoIterator<Item = &'w Wish>) -> Self {
-        let count = |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|it| what(it)).count();
+        let count =
+            |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|reply| what(reply)).count();
         let words = |reply: &Scored| count_words(&reply.text);
         let right = wishes.into_iter().map(|wish| {
             let n = count(&|reply| wish.is_obeyed(&reply.text));

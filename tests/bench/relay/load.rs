@@ -132,7 +132,7 @@ impl Load {
     }
 
     async fn ask(&self, kept: &mut Option<Connection>, body: Bytes) -> Result<Came> {
-        let mut connection = match kept.take().filter(|it| !it.sender.is_closed()) {
+        let mut connection = match kept.take().filter(|kept| !kept.sender.is_closed()) {
             Some(connection) => connection,
             None => Connection::open(self.target).await?,
         };

@@ -211,7 +211,7 @@ impl Load {
             .await;
         let checkpoint = json!({
             "number": swaps, "adapter": name, "disk_bytes": self.disk()?,
-            "pruned": pruned.map_or_else(|error| json!(format!("{error:#}")), |it| it["deleted"].clone()),
+            "pruned": pruned.map_or_else(|error| json!(format!("{error:#}")), |answer| answer["deleted"].clone()),
         });
         self.journal.write("checkpoint", &checkpoint)
     }
