@@ -12,7 +12,7 @@ use std::{
 
 use metaclaw_test_kit::until_within;
 use metaclaw_tests::{
-    client::Refusal,
+    client::{Client, Refusal},
     external,
     home::{Home, signal, trainers_of},
     laptop::{Conversation, Script},
@@ -28,15 +28,6 @@ use crate::chat::laptop_home;
 const PROMISE_MS: u64 = 100;
 /// `rl.reuse` by default.
 const MAX_USES: u64 = 4;
-
-fn script() -> Script {
-    Script {
-        seed: 11,
-        conversations: 16,
-        max_tokens: 96,
-        retry_for: Duration::from_secs(120),
-    }
-}
 
 /// As `cargo xtask laptop` runs it: what changes is the weights' doing.
 fn home_of_the_script() -> Home {
@@ -74,10 +65,30 @@ impl Moment {
         moment
     }
 
-    async fn reached(&self, mut conversations: watch::Receiver<usize>) {
-        let over = conversations.wait_for(|n| *n >= self.conversations).await;
-        over.expect("the script goes on beyond it");
-        tokio::time::sleep(self.then).await;
+    /// Runs the script, and `kill` at this moment of it.
+    async fn run<T>(
+        &self,
+        client: &Client,
+        started: Instant,
+        kill: impl AsyncFnOnce() -> T,
+    ) -> (Vec<Conversation>, T) {
+        let (n_over, mut conversations) = watch::channel(0);
+        let killed = async {
+            let over = conversations.wait_for(|n| *n >= self.conversations).await;
+            over.expect("the script goes on beyond it");
+            tokio::time::sleep(self.then).await;
+            kill().await
+        };
+        let script = Script {
+            seed: 11,
+            conversations: 16,
+            max_tokens: 96,
+            retry_for: Duration::from_secs(120),
+        };
+        let run = script.run(client, started, |n, _| {
+            n_over.send_replace(n + 1);
+        });
+        tokio::join!(run, killed)
     }
 }
 
@@ -222,9 +233,7 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
     let proxy = home.start().await.unwrap();
     let port = proxy.port();
     let (client, started) = (proxy.client(), Instant::now());
-    let (told, conversations) = watch::channel(0);
-    let kill_and_restart = async {
-        moment.reached(conversations).await;
+    let kill_and_restart = async || {
         let killed_ms = now_ms(started);
         proxy.kill().await.unwrap();
         let refused = client.stream(&[], &Value::Null).await;
@@ -234,11 +243,7 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
         );
         (killed_ms, home.start_on(port).await.unwrap())
     };
-    let script = script();
-    let run = script.run(&client, started, |n, _| {
-        told.send_replace(n + 1);
-    });
-    let (run, (killed_ms, proxy)) = tokio::join!(run, kill_and_restart);
+    let (run, (killed_ms, proxy)) = moment.run(&client, started, kill_and_restart).await;
 
     let failures = failures_of(&run);
     assert!(!failures.is_empty(), "the kill was felt");
@@ -258,9 +263,7 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
     let moment = Moment::draw();
     let proxy = home.start().await.unwrap();
     let (client, started) = (proxy.client(), Instant::now());
-    let (told, conversations) = watch::channel(0);
-    let kill_and_ask = async {
-        moment.reached(conversations).await;
+    let kill_and_ask = async || {
         let trainers = trainers_of(home.path());
         assert_eq!(trainers.len(), 1, "{trainers:?}");
         let killed_ms = now_ms(started);
@@ -280,11 +283,7 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
             client.stream(&hello, &json!({"max_tokens": 16})).await,
         )
     };
-    let script = script();
-    let run = script.run(&client, started, |n, _| {
-        told.send_replace(n + 1);
-    });
-    let (run, (killed_ms, refused)) = tokio::join!(run, kill_and_ask);
+    let (run, (killed_ms, refused)) = moment.run(&client, started, kill_and_ask).await;
 
     let is_told_when = matches!(
         refused,

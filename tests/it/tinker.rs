@@ -18,12 +18,11 @@ async fn server() -> (Trainer, TempDir) {
     let start = Start {
         model: Some(external::model()),
         checkpoints: Some(folder.path().join("checkpoints")),
-        port: 0,
         key: Some(KEY.to_owned()),
-        env: Vec::new(),
         flags: ["--session-idle=15", "--threads=1", "--dtype=f32"]
             .map(str::to_owned)
             .to_vec(),
+        ..Start::default()
     };
     (Trainer::start(&start).await, folder)
 }

@@ -123,31 +123,19 @@ pub fn verifiers() -> PathBuf {
     needed("METACLAW_TEST_VERIFIERS")
 }
 
-/// CoPaw: the folder of its virtual environment; none but in `cargo xtask agents`. So are the next three.
-pub fn copaw() -> Option<PathBuf> {
-    place("METACLAW_TEST_COPAW")
-}
-
-pub fn qwenpaw() -> Option<PathBuf> {
-    place("METACLAW_TEST_QWENPAW")
-}
-
-pub fn aider() -> Option<PathBuf> {
-    place("METACLAW_TEST_AIDER")
-}
-
-pub fn llm() -> Option<PathBuf> {
-    place("METACLAW_TEST_LLM")
+/// Returns the folder where an agent is installed. An optional one is there only in `cargo xtask agents`.
+pub fn agent(id: &str, is_optional: bool) -> Option<PathBuf> {
+    let name = format!("METACLAW_TEST_{}", id.to_uppercase().replace('-', "_"));
+    if is_optional {
+        place(&name)
+    } else {
+        Some(needed(&name))
+    }
 }
 
 /// nginx, for `cargo xtask bench relay`.
 pub fn nginx() -> Option<PathBuf> {
     place("METACLAW_BENCH_NGINX")
-}
-
-/// LiteLLM's command, for the same.
-pub fn litellm() -> Option<PathBuf> {
-    place("METACLAW_BENCH_LITELLM")
 }
 
 /// Returns the seed for a test with random choices, to repeat a run that printed it.

@@ -7,6 +7,7 @@
 
 pub mod agents;
 pub mod background;
+pub mod bench;
 pub mod browser;
 pub mod client;
 pub mod echo;

@@ -1,91 +1,30 @@
 //! Fills a home as two weeks of use would: conversations of two agents with verdicts and token counts, training steps
 //! that the gate tested, a skill.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::LazyLock};
 
 use metaclaw_chat::{AgentId, JudgedBy, Message, Score, TurnId, Usage, Verdict};
 use metaclaw_turns::{
     DailyCounts, NewMessage, NewStep, NewTurn, Served, StepOutcome, TurnLog, TurnMeta, TurnsConfig,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 const DAYS: u64 = 14;
 const LINEAGE: &str = "5eed0001";
 
-/// A question with its reply and verdict.
+/// A question with its reply, which is good unless there is a hint.
+#[derive(Deserialize)]
 struct SampleExchange {
-    asked: &'static str,
-    answered: &'static str,
-    score: Score,
-    hint: Option<&'static str>,
+    asked: String,
+    answered: String,
+    hint: Option<String>,
 }
 
-const fn good(asked: &'static str, answered: &'static str) -> SampleExchange {
-    SampleExchange {
-        asked,
-        answered,
-        score: Score::Good,
-        hint: None,
-    }
-}
-
-const fn bad(asked: &'static str, answered: &'static str, hint: &'static str) -> SampleExchange {
-    SampleExchange {
-        asked,
-        answered,
-        score: Score::Bad,
-        hint: Some(hint),
-    }
-}
-
-const EXCHANGES: [SampleExchange; 8] = [
-    bad(
-        "Write a reply to Mrs Okafor: the delivery comes on Thursday.",
-        "Dear Mrs Okafor,\n\nI hope this message finds you well! I am delighted to inform you that your delivery is scheduled to arrive on Thursday. Please do not hesitate to reach out with any further questions.",
-        "Keep it to two sentences and leave out the flourish.",
-    ),
-    good(
-        "Which of the invoices in /srv/invoices are older than 30 days?",
-        "Three: 2026-071 (Hartmann, 41 days), 2026-074 (Okafor, 38 days) and 2026-080 (Lind, 31 days).",
-    ),
-    good(
-        "Rename the photos of the workshop by date.",
-        "Done: 64 files, named 2026-11-07_001.jpg to 2026-11-07_064.jpg. Nothing was overwritten.",
-    ),
-    bad(
-        "What is still open this week?",
-        "Here is a comprehensive overview of everything that may be considered open at this point in time, sorted by topic.",
-        "Answer with a list of at most five points.",
-    ),
-    good(
-        "How do I turn on two-step sign-in for the shop?",
-        "Settings, Security, Two-step sign-in, then scan the code with your phone. Keep the printed codes.",
-    ),
-    good(
-        "Make the backup script stop when the disk is full.",
-        "It now checks for 5 GB free space before it begins, and ends with exit code 2 and a line in the log otherwise.",
-    ),
-    good(
-        "Translate the price list into Danish.",
-        "Done: prisliste.md, 48 lines. I left the product names as they are.",
-    ),
-    bad(
-        "Is the certificate of the shop still valid?",
-        "Certificates usually are valid for 90 days. You can check this in your browser.",
-        "Look it up before you answer.",
-    ),
-];
-
-const SKILL: &str = "---
-name: check-a-certificate
-description: Use when somebody asks whether a certificate is valid, or when a site's certificate ends.
----
-
-1. Ask the server itself: `openssl s_client -connect HOST:443 -servername HOST`.
-2. Say the day on which it ends and how many days are left.
-3. If fewer than 14 are left, say how it is renewed on this machine.
-";
+static EXCHANGES: LazyLock<Vec<SampleExchange>> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("lived_in.yaml")).expect("exchanges"));
+const SKILL: &str = include_str!("lived_in_skill.md");
 
 /// Fills the home, in which nothing runs, with conversations up to `now_ms`.
 pub async fn fill(home: &Path, now_ms: u64) {
@@ -127,7 +66,7 @@ fn exchange(day: u64, nth: u64) -> &'static SampleExchange {
     let is_bad = nth * 5 + 2 > day;
     let of_kind = EXCHANGES
         .iter()
-        .filter(|it| (it.score == Score::Bad) == (is_bad && nth < 2));
+        .filter(|it| it.hint.is_some() == (is_bad && nth < 2));
     let of_kind: Vec<&SampleExchange> = of_kind.collect();
     if day + 1 == DAYS && nth == 0 {
         return &EXCHANGES[EXCHANGES.len() - 1];
@@ -137,7 +76,7 @@ fn exchange(day: u64, nth: u64) -> &'static SampleExchange {
 }
 
 async fn append(log: &TurnLog, agent: &AgentId, exchange: &SampleExchange, at_ms: u64) -> TurnId {
-    let messages = [Message::user(exchange.asked)];
+    let messages = [Message::user(&*exchange.asked)];
     let messages = NewMessage::all(agent, &messages).expect("a message");
     let prompt_tokens = 9_000 + at_ms / 1_000 % 7_000;
     let meta = TurnMeta {
@@ -158,7 +97,7 @@ async fn append(log: &TurnLog, agent: &AgentId, exchange: &SampleExchange, at_ms
         continues: None,
         tools: None,
         params: serde_json::Map::new(),
-        reply: Some(Message::assistant(exchange.answered)),
+        reply: Some(Message::assistant(&*exchange.answered)),
         served: Served {
             upstream: "scripted".to_owned(),
             model: "provider-large".to_owned(),
@@ -170,9 +109,13 @@ async fn append(log: &TurnLog, agent: &AgentId, exchange: &SampleExchange, at_ms
 }
 
 fn verdict(exchange: &SampleExchange) -> Verdict {
+    let score = match exchange.hint {
+        Some(_) => Score::Bad,
+        None => Score::Good,
+    };
     Verdict {
-        hint: exchange.hint.map(str::to_owned),
-        ..Verdict::new(exchange.score, JudgedBy::Llm)
+        hint: exchange.hint.clone(),
+        ..Verdict::new(score, JudgedBy::Llm)
     }
 }
 

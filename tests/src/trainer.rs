@@ -1,6 +1,7 @@
 //! The training server alone, as somebody starts it on another machine.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -25,6 +26,8 @@ pub struct Start {
     /// The key that callers must send; without one, any key is accepted.
     pub key: Option<String>,
     pub flags: Vec<String>,
+    /// The file of its error output; without one, that of the test.
+    pub log: Option<PathBuf>,
     pub env: Vec<(&'static str, String)>,
 }
 
@@ -62,10 +65,15 @@ impl Trainer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
+        if let Some(log) = &start.log {
+            command.stderr(File::create(log).expect("a writable folder"));
+        }
         let mut child = command.spawn().expect("it starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let ready = stdout.lines().next_line().await.expect("a pipe");
-        let ready: Value = serde_json::from_str(&ready.expect("a line")).expect("JSON");
+        let ready: Value =
+            serde_json::from_str(&ready.expect("it is ready, or its error output says why"))
+                .expect("JSON");
         let address = ready["address"].as_str().expect("an address");
         let (_, port) = address.rsplit_once(':').expect("HOST:PORT");
         Self {
@@ -73,6 +81,10 @@ impl Trainer {
             url: format!("http://{address}"),
             port: port.parse().expect("a port"),
         }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it has not been waited for")
     }
 
     /// Kills it with SIGKILL, and waits until the process is gone.

@@ -13,14 +13,14 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use metaclaw_fetch::{command, pip};
 
-use self::program::{BOTH, TRAINER, build, for_release, has, prepare, program, quick_or};
+use self::program::{BOTH, TRAINER, for_release, has, prepare, program, quick_or};
 use crate::cargo::cargo;
 use crate::golden;
 use crate::places::Places;
 use crate::report::StageReport;
 use crate::vllm;
 
-const NAMES: &str = "cookbook, engine, episodes, learn, relay, sft, size, tinker-peer";
+const NAMES: &str = "cookbook, engine, episodes, learn, relay, sft, tinker-peer";
 
 /// The packages that `metaclaw train` is compared with.
 const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
@@ -40,10 +40,6 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     match name.as_str() {
         "learn" => with_model(places, "learn", &quick_or("learn", args), BOTH, args),
         "episodes" => with_model(places, "episodes", "episodes", BOTH, args),
-        "size" => {
-            build(places, &["size"])?;
-            command::run(&mut program(places, "size", "size.json", args))
-        }
         "relay" => relay::run(places, args),
         "tinker-peer" => skyrl::run(places, args),
         "sft" => script(places, "sft/sft.py", SFT, &[], args),

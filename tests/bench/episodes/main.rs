@@ -4,27 +4,25 @@
 //! Each run, a family of tasks with a seed, is a home with a proxy and a training server of its own. A finished run is a
 //! line of runs.jsonl and is not repeated; a stopped one continues with its next episode.
 
-mod draw;
-mod family;
-mod one_liners;
-mod share;
-mod smart_home;
-mod targets;
+mod tasks;
 mod trained;
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::Result;
 use clap::Parser;
-use metaclaw_tests::external;
+use metaclaw_tests::{
+    bench::{append, records},
+    external,
+};
 
 use self::{
-    family::BenchFamily,
+    tasks::BenchFamily,
     trained::{EpisodeRecord, EpisodeRun},
 };
 
@@ -32,6 +30,16 @@ use self::{
 const STEPS: u64 = 24;
 /// The seeds of the tool calls; of the commands, the first alone.
 const SEEDS: [u64; 3] = [1, 2, 3];
+/// Where the base model has to be with calls of tools, so that the tasks are neither too hard nor known already.
+const BASE: std::ops::RangeInclusive<f64> = 0.1..=0.4;
+/// What calls of tools have to reach.
+const REACHED: f64 = 0.8;
+/// By how much one-line commands have to succeed more often.
+const FACTOR: f64 = 2.0;
+/// The probes that may be lost.
+const MOST_LOST: u64 = 2;
+/// The characters of a reply that are shown.
+const LINE: usize = 160;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench episodes")]
@@ -67,31 +75,26 @@ async fn main() -> Result<ExitCode> {
     }
     fs::create_dir_all(&flags.out)?;
     let out = flags.out.canonicalize()?;
-    if !flags.show {
-        for run in flags.runs() {
-            let name = run.name();
-            if records(&out)?.iter().any(|it| run.is(it)) {
-                continue;
-            }
-            println!("{name}: {} steps", run.steps);
-            let record = run.run(&external::bin_dir(), &out).await?;
-            append(&out, &record)?;
-            fs::remove_dir_all(out.join(name))?;
+    let there: Vec<EpisodeRecord> = records(&out);
+    for run in flags.runs() {
+        if flags.show || there.iter().any(|record| run.is(record)) {
+            continue;
         }
+        let name = run.name();
+        println!("{name}: {} steps", run.steps);
+        let record = run.run(&external::bin_dir(), &out).await?;
+        append(&out, &record)?;
+        fs::remove_dir_all(out.join(name))?;
     }
     let is_kept = report(&out)?;
-    Ok(if is_kept {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!is_kept)))
 }
 
 /// Prints and writes all results of a folder; returns whether all are as promised.
 fn report(out: &Path) -> Result<bool> {
-    let records = records(out)?;
-    let read: Vec<String> = records.iter().map(targets::episodes).collect();
-    let (table, is_kept) = targets::table(&records);
+    let records: Vec<EpisodeRecord> = records(out);
+    let read: Vec<String> = records.iter().map(episodes).collect();
+    let table = table(&records);
     println!("{}\n{table}", read.join("\n"));
     fs::write(out.join("episodes.txt"), read.join("\n"))?;
     fs::write(out.join("table.txt"), &table)?;
@@ -99,48 +102,148 @@ fn report(out: &Path) -> Result<bool> {
         "episodes.txt, table.txt and runs.jsonl are in {}",
         out.display()
     );
-    Ok(is_kept)
+    Ok(!table.contains("MISSED"))
 }
 
-/// Returns the runs that have ended.
-fn records(out: &Path) -> Result<Vec<EpisodeRecord>> {
-    let text = fs::read_to_string(out.join("runs.jsonl")).unwrap_or_default();
-    let lines = text.lines().map(serde_json::from_str);
-    Ok(lines.collect::<Result<_, _>>()?)
+/// Returns the table, with what was missed.
+fn table(records: &[EpisodeRecord]) -> String {
+    let mut text = format!(
+        "{:<9} {:>4} {:>4} {:>5} {:<28} {:>7} {:>8} {:>7}\n",
+        "track",
+        "seed",
+        "gate",
+        "steps",
+        "pass@1 on held-out tasks",
+        "probes",
+        "episodes",
+        "minutes"
+    );
+    for record in records {
+        let curve: Vec<String> = record
+            .curve
+            .iter()
+            .map(|(_, rate)| format!("{rate:.2}"))
+            .collect();
+        let _ = writeln!(
+            text,
+            "{:<9} {:>4} {:>4} {:>5} {:<28} {:>7} {:>8} {:>7.1}",
+            record.track,
+            record.seed,
+            if record.gate { "on" } else { "off" },
+            record.steps,
+            curve.join(" "),
+            format!("{}, {}", record.probes_before, record.probes_after),
+            record.n_episodes,
+            record.minutes
+        );
+        for miss in missed(record) {
+            let _ = writeln!(text, "  MISSED  {miss}");
+        }
+    }
+    text
 }
 
-fn append(out: &Path, record: &EpisodeRecord) -> Result<()> {
-    let mut file = OpenOptions::new();
-    let mut file = file
-        .create(true)
-        .append(true)
-        .open(out.join("runs.jsonl"))?;
-    Ok(writeln!(file, "{}", serde_json::to_string(record)?)?)
+/// Returns what a run has missed, in words.
+fn missed(record: &EpisodeRecord) -> Vec<String> {
+    let rate = |measured: Option<&(String, f64)>| measured.map_or(0.0, |(_, rate)| *rate);
+    let (before, after) = (rate(record.curve.first()), rate(record.curve.last()));
+    let mut missed = Vec::new();
+    if record.track == BenchFamily::SmartHome.track() {
+        if !BASE.contains(&before) {
+            missed.push(format!(
+                "before: {before:.2}, {} to {}",
+                BASE.start(),
+                BASE.end()
+            ));
+        }
+        if after < REACHED {
+            missed.push(format!("after: {after:.2}, at least {REACHED}"));
+        }
+    } else if after < FACTOR * before || after <= before {
+        missed.push(format!(
+            "after: {after:.2}, at least {FACTOR} times {before:.2}"
+        ));
+    }
+    let lost = record.probes_before.saturating_sub(record.probes_after);
+    if lost > MOST_LOST {
+        missed.push(format!("probes lost: {lost}, at most {MOST_LOST}"));
+    }
+    missed
+}
+
+/// Returns episodes before and after training, to be read, each reply in one line.
+fn episodes(record: &EpisodeRecord) -> String {
+    let mut text = format!("{}, seed {}\n", record.track, record.seed);
+    for (before, after) in record.before.iter().zip(&record.after) {
+        let _ = writeln!(text, "\n{}", before.asked);
+        for (when, episode) in [("before", before), ("after", after)] {
+            let line: String = episode
+                .replied
+                .replace('\n', "\\n")
+                .chars()
+                .take(LINE)
+                .collect();
+            let _ = writeln!(text, "  {when:<7} {} {line}", episode.score);
+        }
+    }
+    text
 }
 
 // === impl EpisodesFlags ===
 
 impl EpisodesFlags {
     fn runs(&self) -> Vec<EpisodeRun> {
-        let is_wanted = |family: &BenchFamily| match &self.only {
-            Some(track) => family.track() == track,
-            None => true,
-        };
         let mut runs = Vec::new();
-        for family in BenchFamily::ALL.into_iter().filter(is_wanted) {
+        for family in BenchFamily::ALL {
+            if self
+                .only
+                .as_ref()
+                .is_some_and(|track| track != family.track())
+            {
+                continue;
+            }
             let all = match family {
-                BenchFamily::SmartHome => SEEDS.to_vec(),
-                BenchFamily::OneLiners => SEEDS[..1].to_vec(),
+                BenchFamily::SmartHome => &SEEDS[..],
+                BenchFamily::OneLiners => &SEEDS[..1],
             };
-            for seed in self.seeds.clone().unwrap_or(all) {
+            let (steps, gate) = (self.steps, self.gate);
+            for seed in self.seeds.as_deref().unwrap_or(all).iter().copied() {
                 runs.push(EpisodeRun {
                     family,
                     seed,
-                    steps: self.steps,
-                    gate: self.gate,
+                    steps,
+                    gate,
                 });
             }
         }
         runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missed_is_said() {
+        for (track, before, after, probes_after, is_missed) in [
+            ("toolcall", 0.2, 0.8, 56, false),
+            ("terminal", 0.1, 0.2, 58, false),
+            ("toolcall", 0.05, 0.9, 58, true),
+            ("toolcall", 0.2, 0.79, 58, true),
+            ("toolcall", 0.2, 0.9, 55, true),
+            ("terminal", 0.1, 0.19, 58, true),
+            ("terminal", 0.0, 0.0, 58, true),
+        ] {
+            let record = EpisodeRecord {
+                track: track.to_owned(),
+                curve: vec![("0".to_owned(), before), ("4".to_owned(), after)],
+                probes_before: 58,
+                probes_after,
+                ..EpisodeRecord::default()
+            };
+            let text = table(&[record]);
+            assert_eq!(text.contains("MISSED"), is_missed, "{text}");
+        }
     }
 }

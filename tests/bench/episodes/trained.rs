@@ -7,7 +7,7 @@ use metaclaw_tests::{external, home::Home};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::family::BenchFamily;
+use crate::tasks::BenchFamily;
 
 /// The agent that learns.
 const AGENT: &str = "episodes";
@@ -29,7 +29,7 @@ pub struct EpisodeRun {
 }
 
 /// What a run came to.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EpisodeRecord {
     pub track: String,
     pub seed: u64,
@@ -154,8 +154,8 @@ async fn train(home: &Home, file: &Path) -> Result<Value> {
 /// Returns the name of a measurement and its pass@1.
 fn measured_success(measurement: &Value) -> Result<(String, f64)> {
     let pass = measurement["pass"].as_array();
-    let first = pass.into_iter().flatten().find(|it| it["k"] == 1);
-    let rate = first.and_then(|it| it["estimate"].as_f64());
+    let first = pass.into_iter().flatten().find(|pass| pass["k"] == 1);
+    let rate = first.and_then(|pass| pass["estimate"].as_f64());
     let name = measurement["name"].as_str().unwrap_or_default();
     Ok((
         name.to_owned(),
@@ -186,13 +186,15 @@ async fn shown(home: &Home) -> Result<(Vec<ShownEpisode>, Vec<ShownEpisode>)> {
         .ask(&["rollout", "list", "--run", RUN, "-n", ALL, "--json"])
         .await?;
     let mut rollouts: Vec<&Value> = listed.as_array().into_iter().flatten().collect();
-    rollouts.retain(|it| it["held_out"] == true && it["state"] == "scored");
-    rollouts.sort_by_key(|it| it["opened_ms"].as_u64());
+    rollouts.retain(|rollout| rollout["held_out"] == true && rollout["state"] == "scored");
+    rollouts.sort_by_key(|rollout| rollout["opened_ms"].as_u64());
     let mut before = Vec::new();
     let mut after = Vec::new();
     let task = |n: usize| format!("held-out-{n}");
     for n in 0..SHOWN {
-        let mut of_task = rollouts.iter().filter(|it| it["task"] == *task(n));
+        let mut of_task = rollouts
+            .iter()
+            .filter(|rollout| rollout["task"] == *task(n));
         let first = of_task.next().context("a task that was never tried")?;
         let last = of_task.next_back().unwrap_or(first);
         before.push(episode(home, first).await?);
@@ -206,7 +208,9 @@ async fn episode(home: &Home, rollout: &Value) -> Result<ShownEpisode> {
     let shown = home.ask(&["rollout", "show", id, "--json"]).await?;
     let turn = &shown["turns"][0];
     let messages = turn["request"]["messages"].as_array();
-    let asked = messages.and_then(|it| it.last()).map(|it| &it["content"]);
+    let asked = messages
+        .and_then(|all| all.last())
+        .map(|last| &last["content"]);
     let calls = turn["reply"]["tool_calls"].as_array();
     let calls = calls.into_iter().flatten().map(|call| {
         let function = &call["function"];

@@ -6,90 +6,61 @@
 //! be continued: each run is a line of runs.jsonl; a finished run is not repeated, and a stopped one continues with its
 //! next session.
 
-mod content;
-mod curves;
-mod judge;
-mod measure;
 mod owner;
 mod play;
 mod product;
-mod progress;
-mod quiet;
-mod record;
-mod reference;
+mod report;
 mod rows;
-mod schedule;
 mod score;
-mod session;
-mod settings;
-mod table;
 mod trainer;
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+use futures_util::future::try_join_all;
+use metaclaw_tests::{
+    bench::{append, build, open_folder, records},
+    external,
+};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    time::{Instant, interval},
+    sync::Semaphore,
 };
 
 use self::{
-    content::Content,
-    judge::{Function, Judge, JudgeKind, Owners},
-    record::Records,
-    reference::References,
-    rows::{Row, Selection},
-    schedule::Unsound,
-    settings::Settings,
+    owner::Judge,
+    play::{Record, Stage, play},
+    product::{HOMES, Product},
+    rows::{Content, FILES, Row, Run, Selection, Wish, select},
+    score::{References, Scorer},
+    trainer::Trainer,
 };
 
 /// Test questions, and with `--quick`.
 const N_TEST: usize = 60;
 const N_TEST_QUICK: usize = 20;
-/// How often the time that it took is put by.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench learn")]
-#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Flags {
     /// Where records, the table, the picture and replies go; runs already there are not run again.
     #[arg(long)]
     out: PathBuf,
-    /// Two rows, few sessions, 20 test questions.
-    #[arg(long, conflicts_with = "full")]
-    quick: bool,
-    /// Five seeds and 100 sessions of every run.
-    #[arg(long)]
-    full: bool,
-    /// These rows alone (their names are in rows.yaml).
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Runs with these wishes alone.
-    #[arg(long, value_delimiter = ',')]
-    wishes: Vec<String>,
-    /// So many sessions of each run with one wish.
-    #[arg(long)]
-    sessions: Option<usize>,
-    /// These seeds of each run.
-    #[arg(long, value_delimiter = ',')]
-    seeds: Option<Vec<u64>>,
+    #[command(flatten)]
+    selection: Selection,
     /// So many test questions, instead of 60, or 20 with --quick.
     #[arg(long)]
     test_questions: Option<usize>,
     /// Runs at once: agents of one training server.
     #[arg(long, default_value_t = 8)]
     at_once: usize,
-    /// Who judges: the bench's own reward function, or rules in each product.
-    #[arg(long, value_enum, default_value_t = JudgeKind::Http)]
-    judge: JudgeKind,
     /// Removes what is in --out first.
     #[arg(long)]
     again: bool,
@@ -98,116 +69,178 @@ struct Flags {
     show: bool,
 }
 
+/// A row, or a run of it, of which there is no record.
+struct Missing {
+    what: String,
+    /// Whether this build does not have what the row is about. Else the run broke off.
+    is_absent: bool,
+}
+
+/// What every row needs.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    out: &'a Path,
+    stage: Stage<'a>,
+    slots: &'a Semaphore,
+}
+
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let flags = Flags::parse();
-    let content = Content::read(flags.n_test())?;
-    let selection = flags.selection();
-    let rows = rows::select(&selection, &content)?;
-    if flags.again && flags.out.exists() {
-        fs::remove_dir_all(&flags.out)?;
-    }
-    fs::create_dir_all(&flags.out)?;
-    let out = flags.out.canonicalize()?;
-    let mut unsound = Vec::new();
-    if !flags.show {
-        unsound = run(&out, &rows, &content, &flags).await?;
-    }
-    let is_sound = report(&out, &content, &flags, &unsound)?;
-    Ok(if is_sound {
-        ExitCode::SUCCESS
+    let usual = if flags.selection.quick {
+        N_TEST_QUICK
     } else {
-        ExitCode::FAILURE
-    })
-}
-
-/// Runs what has no result yet, and reports the failures. If a signal stops it, it ends its programs and keeps its
-/// results.
-async fn run(out: &Path, rows: &[Row], content: &Content, flags: &Flags) -> Result<Vec<Unsound>> {
-    let before = Settings::of(out, content, flags.judge)?;
-    let judge = flags.judge().await?;
-    let began = Instant::now();
-    let told = || {
-        let mut settings = before.clone();
-        settings.minutes += began.elapsed().as_secs_f64() / 60.0;
-        settings.write(out)
+        N_TEST
     };
-    let all = schedule::run_all(out, rows, content, &judge, flags.at_once.max(1));
-    let mut all = std::pin::pin!(all);
-    let mut minute = interval(TOLD_EVERY);
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    loop {
-        tokio::select! {
-            done = &mut all => {
-                told()?;
-                return done;
-            }
-            _ = minute.tick() => told()?,
+    let content = Content::read(flags.test_questions.unwrap_or(usual))?;
+    let rows = select(&flags.selection, &content)?;
+    let mut missing = Vec::new();
+    if !flags.show {
+        let built = |name| build(&external::bin_dir(), name);
+        let files = Sha256::digest(FILES.concat());
+        let settings = json!({"proxy": built("metaclaw")?, "engine": built("metaclaw-trainer-engine")?,
+            "files": files[..8], "n_test": content.test.len()});
+        open_folder(&flags.out, &settings, flags.again)?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let out = flags.out.canonicalize()?;
+        missing = tokio::select! {
+            done = run_all(&out, rows, &content, flags.at_once.max(1)) => done?,
+            // Its programs end with it, and its results stay.
             _ = interrupt.recv() => bail!("stopped: the same command goes on"),
             _ = terminate.recv() => bail!("stopped: the same command goes on"),
-        }
+        };
     }
+    report(&flags.out, &content, &missing)?;
+    let Selection {
+        only,
+        wishes,
+        sessions,
+        seeds,
+        ..
+    } = &flags.selection;
+    let is_part = flags.test_questions.is_some() || sessions.is_some() || seeds.is_some();
+    let is_whole = !is_part && only.is_empty() && wishes.is_empty();
+    let is_sound = missing.iter().all(|missing| missing.is_absent && !is_whole);
+    Ok(ExitCode::from(u8::from(!is_sound)))
 }
 
-/// Prints and writes all results in the folder; returns whether every run ended as it should.
-fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> Result<bool> {
-    let records = Records::new(out).read();
+/// Prints and writes all results in the folder.
+fn report(out: &Path, content: &Content, missing: &[Missing]) -> Result<()> {
+    let mut records: Vec<Record> = records(out);
+    records.sort_by(|a, b| a.id.cmp(&b.id));
     let references = References::read(&out.join("references.json"))?;
-    let replies = table::replies(&records, &references);
-    println!("{replies}");
-    write(&out.join("replies.txt"), replies.as_bytes())?;
-    let picture = curves::picture(&records, &references, content);
-    write(&out.join("curves.svg"), picture.as_bytes())?;
-    let mut text = table::table(&records, &references, content);
-    text.push_str(&table::served(&records, &references, content));
-    for row in unsound {
-        let _ = writeln!(text, "{row}");
-    }
-    println!("{text}");
+    let replies = report::replies(&records, &references);
+    let picture = report::picture(&records, &references, content);
+    let mut text = report::table(&records, &references, content);
+    text += &report::served(&records, &references, content);
+    text.extend(missing.iter().map(|missing| format!("{}\n", missing.what)));
+    println!("{replies}\n{text}");
     println!(
         "replies.txt, curves.svg and runs.jsonl are in {}",
         out.display()
     );
-    write(&out.join("table.txt"), text.as_bytes())?;
-    let whole = flags.is_whole();
-    Ok(!unsound.iter().any(|row| whole || row.is_failure()))
+    for (name, text) in [
+        ("replies.txt", replies),
+        ("curves.svg", picture),
+        ("table.txt", text),
+    ] {
+        fs::write(out.join(name), text).with_context(|| format!("cannot write {name}"))?;
+    }
+    Ok(())
 }
 
-fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))
+/// Runs what is not there yet, a few at a time, and returns what could not be run.
+async fn run_all(
+    out: &Path,
+    mut rows: Vec<Row>,
+    content: &Content,
+    at_once: usize,
+) -> Result<Vec<Missing>> {
+    let there: Vec<Record> = records(out);
+    for row in &mut rows {
+        row.runs
+            .retain(|run| there.iter().all(|record| record.id != run.id));
+    }
+    rows.retain(|row| !row.runs.is_empty());
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folder = out.join("trainer");
+    let unfinished = fs::read_dir(out.join(HOMES));
+    if !unfinished.is_ok_and(|mut homes| homes.next().is_some()) {
+        // What is there is of runs that are at their ends.
+        let _ = fs::remove_dir_all(&folder);
+    }
+    fs::create_dir_all(&folder)?;
+    let trainer = Trainer::start(&folder).await;
+    let scorer = Scorer::new(&trainer, content);
+    let references =
+        References::measure(&scorer, &wishes(&rows), &out.join("references.json")).await?;
+    let stage = Stage {
+        scorer: &scorer,
+        references: &references,
+        judge: &Judge::start(),
+    };
+    let slots = &Semaphore::new(at_once);
+    let place = Place { out, stage, slots };
+    let done = try_join_all(rows.iter().map(|row| run_row(place, row))).await?;
+    Ok(done.into_iter().flatten().collect())
 }
 
-// === impl Flags ===
+/// Every wish that a row is about, once.
+fn wishes(rows: &[Row]) -> Vec<&Wish> {
+    let runs = rows.iter().flat_map(|row| &row.runs);
+    let phases = runs.flat_map(|run| &run.phases);
+    let mut wishes: Vec<&Wish> = phases.map(|phase| &*phase.wish).collect();
+    wishes.sort_by(|a, b| a.name.cmp(&b.name));
+    wishes.dedup_by(|a, b| a.name == b.name);
+    wishes
+}
 
-impl Flags {
-    fn n_test(&self) -> usize {
-        let usual = if self.quick { N_TEST_QUICK } else { N_TEST };
-        self.test_questions.unwrap_or(usual)
-    }
+/// Runs a row with a product of its own.
+async fn run_row(place: Place<'_>, row: &Row) -> Result<Vec<Missing>> {
+    let starting = place.slots.acquire().await?;
+    let (trainer, judge) = (place.stage.scorer.trainer, &place.stage.judge.url);
+    let started = Product::start(place.out, trainer, row, judge).await?;
+    drop(starting);
+    let product = match started {
+        Ok(product) => product,
+        Err(why) => {
+            let what = format!("{:<14} not run: {why}", row.name);
+            println!("{what}");
+            return Ok(vec![Missing {
+                what,
+                is_absent: true,
+            }]);
+        }
+    };
+    println!("{}: {}; {} runs", row.name, row.what, row.runs.len());
+    let done = try_join_all(row.runs.iter().map(|run| run_one(place, &product, run))).await?;
+    let broken_off: Vec<Missing> = done.into_iter().flatten().collect();
+    product
+        .stop(place.out, &row.name, !broken_off.is_empty())
+        .await?;
+    Ok(broken_off)
+}
 
-    /// Returns whether the whole bench, or its quick form, is run.
-    fn is_whole(&self) -> bool {
-        let is_part =
-            self.test_questions.is_some() || self.sessions.is_some() || self.seeds.is_some();
-        !is_part && self.only.is_empty() && self.wishes.is_empty()
-    }
-
-    async fn judge(&self) -> Result<Judge> {
-        Ok(match self.judge {
-            JudgeKind::Http => Judge::Http(Function::start().await?),
-            JudgeKind::Rules => Judge::Rules(Owners::default()),
-        })
-    }
-
-    fn selection(&self) -> Selection {
-        Selection {
-            quick: self.quick,
-            full: self.full,
-            only: self.only.clone(),
-            wishes: self.wishes.clone(),
-            sessions: self.sessions,
-            seeds: self.seeds.clone(),
+/// One run, when there is room for it.
+async fn run_one(place: Place<'_>, product: &Product, run: &Run) -> Result<Option<Missing>> {
+    let _slot = place.slots.acquire().await?;
+    match play(place.stage, product, run).await {
+        Ok(record) => {
+            append(place.out, &record)?;
+            println!("{} is done after {:.1} min", run.id, record.seconds / 60.0);
+            Ok(None)
+        }
+        // Another run may do; this one is told of, and goes on the next time.
+        Err(error) => {
+            let what = format!("{} broke off: {error:#}", run.id);
+            println!("{what}");
+            Ok(Some(Missing {
+                what,
+                is_absent: false,
+            }))
         }
     }
 }

@@ -1,11 +1,17 @@
-//! The scripted owner: which questions the owner asks, and how the owner reacts to a reply.
+//! The scripted owner: which questions the owner asks, how the owner reacts to a reply, and the reward function that
+//! knows the present wishes of each agent's owner (docs/extending/reward-functions.md).
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
+use metaclaw_test_kit::{Reply, Request, Server};
 use metaclaw_tests::questions::split_mix;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use crate::content::Wish;
+use crate::rows::Wish;
 
 pub const THANKS: &str = "Thanks.";
 
@@ -23,7 +29,7 @@ pub enum Answer {
 /// An owner with all present wishes.
 #[derive(Debug, Clone, Default)]
 pub struct Owner {
-    standing: Vec<Arc<Wish>>,
+    wishes: Vec<Arc<Wish>>,
 }
 
 /// It also determines the order of questions and every seed, which are the same for the same run.
@@ -35,34 +41,31 @@ pub struct Questions {
     order: Vec<usize>,
 }
 
+/// The reward function, at `url`, and the owners by their agents.
+pub struct Judge {
+    pub url: String,
+    owners: Arc<Mutex<BTreeMap<String, Owner>>>,
+    _server: Server,
+}
+
 // === impl Owner ===
 
 impl Owner {
     /// Adds a wish, which replaces the one that it undoes.
-    pub fn wishes(&mut self, wish: Arc<Wish>) {
-        self.standing
-            .retain(|it| Some(&it.name) != wish.undoes.as_ref());
-        self.standing.push(wish);
+    pub fn add(&mut self, wish: Arc<Wish>) {
+        self.wishes
+            .retain(|other| Some(&other.name) != wish.undoes.as_ref());
+        self.wishes.push(wish);
     }
 
-    /// Returns whether a reply does what is wished.
-    pub fn is_content(&self, reply: &str) -> bool {
-        self.misses(reply).is_none()
-    }
-
-    /// Returns the reaction to a reply; `said` is whether the owner has complained in this session.
-    pub fn answer(&self, reply: &str, said: bool) -> Answer {
-        match self.misses(reply) {
+    /// Returns the reaction to a reply; `has_complained` says whether the owner did in this session.
+    pub fn answer(&self, reply: &str, has_complained: bool) -> Answer {
+        let missed = self.wishes.iter().rfind(|wish| !wish.is_obeyed(reply));
+        match missed {
             None => Answer::Thanks,
-            Some(_) if said => Answer::Leaves,
-            Some(wish) => Answer::Complaint(wish.complaint.clone()),
+            Some(_) if has_complained => Answer::Leaves,
+            Some(newest) => Answer::Complaint(newest.complaint.clone()),
         }
-    }
-
-    /// Returns the newest wish that a reply does not follow.
-    fn misses(&self, reply: &str) -> Option<&Arc<Wish>> {
-        let mut newest_first = self.standing.iter().rev();
-        newest_first.find(|wish| !wish.is_obeyed(reply))
     }
 }
 
@@ -96,44 +99,85 @@ impl Questions {
     }
 }
 
+// === impl Judge ===
+
+impl Judge {
+    /// Starts it; it ends on drop.
+    pub fn start() -> Self {
+        let owners = Arc::<Mutex<BTreeMap<String, Owner>>>::default();
+        let known = Arc::clone(&owners);
+        let server = Server::new(move |request: &Request| {
+            let (body, owners) = (
+                request.json(),
+                known.lock().unwrap_or_else(PoisonError::into_inner),
+            );
+            let turns = body["turns"].as_array().into_iter().flatten();
+            let scores: Vec<Option<i8>> = turns.map(|turn| score(&owners, turn)).collect();
+            Reply::json(json!({ "scores": scores }))
+        });
+        Self {
+            url: format!("{}/scores", server.url()),
+            owners,
+            _server: server,
+        }
+    }
+
+    /// Sets the wishes of this agent's owner from now on.
+    pub fn set(&self, agent: &str, owner: &Owner) {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.insert(agent.to_owned(), owner.clone());
+    }
+}
+
+/// Returns whether a turn's reply does what its agent's owner wishes. A reply to thanks, which answers no question, and a
+/// turn of an unknown agent get no score.
+fn score(owners: &BTreeMap<String, Owner>, turn: &Value) -> Option<i8> {
+    let owner = owners.get(turn["agent"].as_str()?)?;
+    let answer = owner.answer(turn["reply"]["content"].as_str()?, false);
+    let messages = turn["request"]["messages"].as_array()?;
+    let last = messages.iter().rfind(|message| message["role"] == "user")?;
+    // MetaClaw may have added lines below the owner's words.
+    let is_question = last["content"].as_str()?.lines().next()? != THANKS;
+    is_question.then(|| if answer == Answer::Thanks { 1 } else { -1 })
+}
+
 #[cfg(test)]
 mod tests {
+    use metaclaw_tests::client::Client;
+
     use super::*;
-    use crate::content::Content;
+    use crate::rows::Content;
 
     fn owner(names: &[&str]) -> Owner {
-        let content = Content::read(60).unwrap();
         let mut owner = Owner::default();
-        for wish in content.wishes {
+        for wish in Content::read(60).unwrap().wishes {
             if names.contains(&wish.name.as_str()) {
-                owner.wishes(wish);
+                owner.add(wish);
             }
         }
         owner
     }
 
     #[test]
-    fn she_complains_once_and_then_takes_what_comes() {
-        let owner = owner(&["terse"]);
+    fn an_owner_complains_once_and_one_wish_undoes_another() {
         let long = "word ".repeat(60);
-        let Answer::Complaint(said) = owner.answer(&long, false) else {
-            panic!("a long reply is complained about");
-        };
-        assert!(said.starts_with("Too long."));
-        assert_eq!(owner.answer(&long, true), Answer::Leaves);
-        assert_eq!(owner.answer("Boil it.", true), Answer::Thanks);
-        assert_eq!(owner.answer("Boil it.", false), Answer::Thanks);
-    }
-
-    #[test]
-    fn wishes_add_up_and_one_undoes_another() {
+        let short = "Boil it.";
+        let terse = owner(&["terse"]);
+        let complaint =
+            |owner: &Owner, reply: &str| matches!(owner.answer(reply, false), Answer::Complaint(_));
+        assert!(
+            matches!(terse.answer(&long, false), Answer::Complaint(said) if said.starts_with("Too long."))
+        );
+        assert_eq!(terse.answer(&long, true), Answer::Leaves);
+        assert_eq!(
+            (terse.answer(short, true), terse.answer(short, false)),
+            (Answer::Thanks, Answer::Thanks)
+        );
         let both = owner(&["terse", "hello"]);
-        assert!(both.is_content("Hello! Boil it."));
-        assert!(!both.is_content("Boil it."));
-        assert!(!both.is_content(&format!("Hello! {}", "word ".repeat(60))));
+        assert_eq!(both.answer("Hello! Boil it.", false), Answer::Thanks);
+        assert!(complaint(&both, short) && complaint(&both, &format!("Hello! {long}")));
         let undone = owner(&["terse", "detail"]);
-        assert!(undone.is_content(&"word ".repeat(60)));
-        assert!(!undone.is_content("Boil it."));
+        assert!(complaint(&undone, short) && !complaint(&undone, &long));
     }
 
     #[test]
@@ -147,5 +191,27 @@ mod tests {
         assert_eq!(sorted, (0..60).collect::<Vec<_>>());
         assert_eq!(asked(1), asked(1));
         assert_ne!(asked(1), asked(2));
+    }
+
+    #[tokio::test]
+    async fn each_reply_is_judged_by_its_own_owner() {
+        let judge = Judge::start();
+        for wish in ["terse", "hello"] {
+            judge.set(wish, &owner(&[wish]));
+        }
+        let turn = |agent: &str, said: &str| {
+            json!({"agent": agent, "request": {"messages": [{"role": "user", "content": said}]},
+                "reply": {"role": "assistant", "content": "Boil it."}})
+        };
+        let thanked = turn("terse", "Thanks.\n\nPlease answer in one short sentence.");
+        let turns = [
+            turn("terse", "How?"),
+            turn("hello", "How?"),
+            turn("nobody", "How?"),
+            thanked,
+        ];
+        let request = Client::new(&judge.url).post("", &json!({ "turns": turns }));
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(answer, json!({"scores": [1, -1, null, null]}));
     }
 }

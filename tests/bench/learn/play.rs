@@ -1,92 +1,225 @@
-//! One run from its first session to its record.
+//! One run from its first session to its record. After each session the record is stored in the product's folder, so that
+//! a stopped bench can continue.
 
-use std::time::Instant;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail, ensure};
 use metaclaw_reward::count_words;
-use metaclaw_tests::client::Client;
+use metaclaw_tests::{
+    bench::{median, write_whole},
+    client::Client,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::{
-    content::Wish,
-    judge::Owners,
-    measure::{Figures, Scored, mean, median},
-    owner::Owner,
-    product::Product,
-    progress::Progress,
-    quiet::own,
-    record::{Measured, Record, Served, Window},
-    reference::References,
-    rows::Run,
-    score::{Said, Scorer},
-    session::Talk,
+    owner::{Answer, Judge, Owner, Questions, THANKS},
+    product::{Product, Watch, own},
+    rows::{Run, RunId, Wish},
+    score::{Figures, Probed, References, Replied, Scored, Scorer, mean},
+    trainer::{MAX_TOKENS, Reply, TEMPERATURE},
 };
 
 /// Sessions of one point of a curve.
 const WINDOW: usize = 10;
+/// A reply that takes longer was held.
+const HELD_AFTER: Duration = Duration::from_secs(60);
+/// How often a request that failed is sent again.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The results of a run, as far as it has come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    pub id: RunId,
+    questions: Questions,
+    pub sessions: Vec<Session>,
+    /// The first replies of the sessions, in groups of ten, measured by the wish of that time.
+    pub windows: Vec<Window>,
+    /// The answers of the weights to the test questions, without the wish in the prompt.
+    pub measured: Vec<Measured>,
+    /// The same for every adapter when it began to serve.
+    pub adapters: Vec<Served>,
+    /// The adapters that were made.
+    pub made: BTreeSet<String>,
+    pub watch: Watch,
+    /// If days are used, the product's status of the agent at the end of each day.
+    pub nights: Vec<Value>,
+    /// The time of all processes that added to it.
+    pub seconds: f64,
+    /// How often the run was continued: a session that was cut is repeated under another name.
+    n_resumed: usize,
+}
+
+/// One session as it went.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Session {
+    /// The question's place in the list.
+    pub question: usize,
+    /// The reply to it.
+    pub first: Reply,
+    /// Whether that was as the owner wishes.
+    pub right: bool,
+    /// Whether the reply after a complaint was; `None` without one.
+    pub corrected: Option<bool>,
+    /// The adapter that gave the first reply; `None` is the base model.
+    pub adapter: Option<String>,
+    /// The longest wait for a reply.
+    pub longest_ms: u64,
+    pub n_requests: u64,
+    /// Of those, held for long.
+    pub n_held: u64,
+    pub failures: Vec<String>,
+}
+
+/// The first replies of ten sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Window {
+    /// The last session, from 1.
+    pub until: usize,
+    pub n: usize,
+    pub n_right: usize,
+    /// The median of their words.
+    pub words: f64,
+    /// Their mean negative log-probability per token, by the base model with the wish, in nats.
+    pub nll: f64,
+    /// The wish at that time, the newest.
+    pub wish: String,
+}
+
+/// The results of what served after this many sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    pub after: usize,
+    /// `None` is the base model.
+    pub adapter: Option<String>,
+    /// The wish at that time, the newest.
+    pub wish: String,
+    pub figures: Figures,
+    pub probed: Probed,
+    pub replies: Vec<Scored>,
+}
+
+/// The results of an adapter that served after this many sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Served {
+    pub after: usize,
+    pub adapter: String,
+    /// The wish at that time, the newest.
+    pub wish: String,
+    /// The answers to the test questions.
+    pub replies: Vec<Scored>,
+}
 
 /// What every run needs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Stage<'a> {
     pub scorer: &'a Scorer<'a>,
     pub references: &'a References,
-    /// Where the owners say what they wish.
-    pub owners: &'a Owners,
+    pub judge: &'a Judge,
 }
 
 /// A run under way.
-#[derive(Debug)]
 struct Play<'a> {
     stage: Stage<'a>,
     run: &'a Run,
     product: &'a Product,
     agent: String,
     client: Client,
-    progress: Progress,
+    record: Record,
     /// Turns that the log must come to have.
     n_turns: u64,
+}
+
+/// A session under way.
+struct Talk<'a> {
+    play: &'a Play<'a>,
+    name: String,
+    messages: Vec<Value>,
+    session: Session,
 }
 
 /// Plays a run with a product, from where it is.
 pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Record> {
     let agent = run.id.agent();
-    let n_questions = stage.scorer.content.train.len();
-    let progress = Progress::of(&product.folder, run, n_questions)?;
-    let known = own(&product.status().await?, &agent).cloned();
-    let n_turns = known.and_then(|it| it["funnel"]["turns"].as_u64());
+    let status = product.status().await?;
+    let n_turns = own(&status, &agent).and_then(|own| own["funnel"]["turns"].as_u64());
     let mut play = Play {
         stage,
         run,
         product,
         client: product.client(&agent),
+        record: Record::open(&product.folder, run, stage.scorer.content.train.len())?,
         agent,
-        progress,
         n_turns: n_turns.unwrap_or_default(),
     };
     play.hold_all().await?;
-    let windows = play.windows().await?;
-    let Progress {
-        sessions,
-        measured,
-        adapters,
-        watch,
-        made,
-        nights,
-        seconds,
-        ..
-    } = play.progress;
-    Ok(Record {
-        id: run.id.clone(),
-        sessions,
-        windows,
-        measured,
-        adapters,
-        made: made.into_iter().collect(),
-        served: watch.served.into_iter().collect(),
-        steps: watch.steps.into_values().collect(),
-        nights,
-        n_stuck: watch.n_stuck,
-        seconds,
-    })
+    play.record.windows = play.windows().await?;
+    Ok(play.record)
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Returns the state of a run with `n_questions` questions: from the folder of its product, else the beginning.
+    fn open(folder: &Path, run: &Run, n_questions: usize) -> Result<Self> {
+        let file = Self::file(folder, &run.id);
+        let Ok(bytes) = fs::read(&file) else {
+            return Ok(Self::new(&run.id, n_questions));
+        };
+        let shown = file.display();
+        let mut kept: Self = serde_json::from_slice(&bytes).with_context(|| shown.to_string())?;
+        ensure!(
+            kept.id == run.id,
+            "{shown} is of {}, which is not at its end and whose agent {} would have as well: --again removes it, --out \
+             names another folder",
+            kept.id,
+            run.id
+        );
+        kept.n_resumed += 1;
+        Ok(kept)
+    }
+
+    pub fn new(id: &RunId, n_questions: usize) -> Self {
+        Self {
+            id: id.clone(),
+            questions: Questions::new(n_questions, id.seed),
+            sessions: Vec::new(),
+            windows: Vec::new(),
+            measured: Vec::new(),
+            adapters: Vec::new(),
+            made: BTreeSet::new(),
+            watch: Watch::default(),
+            nights: Vec::new(),
+            seconds: 0.0,
+            n_resumed: 0,
+        }
+    }
+
+    fn file(folder: &Path, id: &RunId) -> PathBuf {
+        folder.join(format!("{}.json", id.agent()))
+    }
+
+    /// Returns the name of the next session, with its number from 1.
+    fn next_session(&self, agent: &str) -> String {
+        let n = self.sessions.len() + 1;
+        match self.n_resumed {
+            0 => format!("{agent}-{n}"),
+            again => format!("{agent}-{n}-again{again}"),
+        }
+    }
+
+    /// Its replies to the test questions, where it was asked under this wish: the seeds are the same each time.
+    fn replies_of(&self, adapter: &str, wish: &Wish) -> Option<&[Scored]> {
+        let is_it = |served: &&Served| served.adapter == adapter && served.wish == wish.name;
+        let found = self.adapters.iter().find(is_it)?;
+        Some(&found.replies)
+    }
 }
 
 // === impl Play ===
@@ -96,14 +229,15 @@ impl Play<'_> {
         let mut owner = Owner::default();
         let mut until = 0;
         for phase in &self.run.phases {
-            owner.wishes(phase.wish.clone());
+            owner.add(phase.wish.clone());
             until += phase.sessions;
-            self.stage.owners.set(&self.agent, &owner);
-            while self.progress.sessions.len() < until {
+            self.stage.judge.set(&self.agent, &owner);
+            while self.record.sessions.len() < until {
                 let began = Instant::now();
                 self.hold_one(&owner, &phase.wish).await?;
-                self.progress.seconds += began.elapsed().as_secs_f64();
-                self.progress.keep(&self.product.folder)?;
+                self.record.seconds += began.elapsed().as_secs_f64();
+                let file = Record::file(&self.product.folder, &self.run.id);
+                write_whole(&file, &self.record)?;
             }
         }
         Ok(())
@@ -111,102 +245,71 @@ impl Play<'_> {
 
     /// One session, and what follows it.
     async fn hold_one(&mut self, owner: &Owner, wish: &Wish) -> Result<()> {
-        let train = &self.stage.scorer.content.train;
-        let progress = &mut self.progress;
-        let name = progress.next_session(&self.agent);
-        let talk = Talk::new(&self.client, self.stage.scorer.trainer, name);
-        let questions = &mut progress.questions;
-        let index = questions.next();
-        let draw = || questions.draw();
-        let session = talk.hold(owner, index, train[index].as_str(), draw).await?;
+        let mut questions = self.record.questions.clone();
+        let session = Talk::new(self).hold(owner, &mut questions).await?;
+        let scorer = self.stage.scorer;
         self.n_turns += session.n_requests - session.failures.len() as u64;
-        progress.sessions.push(session);
-        let n = progress.sessions.len();
+        let record = &mut self.record;
+        record.questions = questions;
+        record.sessions.push(session);
+        let n = record.sessions.len();
         if n.is_multiple_of(self.run.day) {
-            let watch = &mut progress.watch;
-            let quiet = watch.until_quiet(self.product, &self.agent, self.n_turns);
+            let is_night = self.run.day > 1;
+            let quiet = record
+                .watch
+                .until_quiet(self.product, &self.agent, self.n_turns, is_night);
             let night = quiet.await?;
-            progress.nights.extend(night.filter(|_| self.run.day > 1));
+            record.nights.extend(night.filter(|_| is_night));
         }
-        let made = self.stage.scorer.trainer.made_by(&self.agent).await?;
-        progress.made.extend(made);
+        record
+            .made
+            .extend(scorer.trainer.made_by(&self.agent).await?);
         if n.is_multiple_of(WINDOW) {
-            self.tell();
+            let n_right = record.sessions[n - WINDOW..]
+                .iter()
+                .filter(|session| session.right)
+                .count();
+            let (agent, n_made, n_served) =
+                (&self.agent, record.made.len(), record.watch.served.len());
+            println!(
+                "  {agent:<36} session {n:>3}: {n_right}/{WINDOW} right, {n_made} adapters made, {n_served} served"
+            );
         }
-        self.look_at_what_serves(wish).await?;
+        let adapter = record.watch.adapter.clone();
+        if let Some(adapter) = adapter.filter(|adapter| record.replies_of(adapter, wish).is_none())
+        {
+            let replies = scorer.test(&adapter, Some(wish), str::to_owned).await?;
+            record.adapters.push(Served {
+                after: n,
+                adapter,
+                wish: wish.name.clone(),
+                replies,
+            });
+        }
         if self.run.at.contains(&n) {
             let measured = self.measure(wish).await?;
-            self.progress.measured.push(measured);
+            self.record.measured.push(measured);
         }
         Ok(())
     }
 
-    /// How it goes, for whoever looks on.
-    fn tell(&self) {
-        let Progress {
-            sessions,
-            made,
-            watch,
-            ..
-        } = &self.progress;
-        let last = &sessions[sessions.len().saturating_sub(WINDOW)..];
-        let n_right = last.iter().filter(|it| it.right).count();
-        println!(
-            "  {:<36} session {:>3}: {n_right}/{} right, {} adapters made, {} served",
-            self.agent,
-            sessions.len(),
-            last.len(),
-            made.len(),
-            watch.served.len()
-        );
-    }
-
-    /// Asks an adapter the test questions when it has come to serve.
-    async fn look_at_what_serves(&mut self, wish: &Wish) -> Result<()> {
-        let Some(adapter) = self.progress.watch.adapter.clone() else {
-            return Ok(());
-        };
-        if self.replies_of(&adapter, wish).is_some() {
-            return Ok(());
-        }
-        let scorer = self.stage.scorer;
-        let replies = scorer.test(&adapter, Some(wish), str::to_owned).await?;
-        self.progress.adapters.push(Served {
-            after: self.progress.sessions.len(),
-            adapter,
-            wish: wish.name.clone(),
-            replies,
-        });
-        Ok(())
-    }
-
-    /// Its replies to the test questions, where it was asked under this wish: the seeds are the same each time.
-    fn replies_of(&self, adapter: &str, wish: &Wish) -> Option<&[Scored]> {
-        let is_it = |it: &&Served| it.adapter == adapter && it.wish == wish.name;
-        let found = self.progress.adapters.iter().find(is_it)?;
-        Some(&found.replies)
-    }
-
-    /// Asks what serves the test questions and the probes.
+    /// Asks what serves the probes; it was asked the test questions when it began to serve.
     async fn measure(&self, wish: &Wish) -> Result<Measured> {
         let Stage {
             scorer, references, ..
         } = self.stage;
-        let adapter = self.progress.watch.adapter.clone();
+        let adapter = self.record.watch.adapter.clone();
         let (replies, probed) = match &adapter {
             Some(name) => {
-                let replies = match self.replies_of(name, wish) {
-                    Some(known) => known.to_vec(),
-                    None => scorer.test(name, Some(wish), str::to_owned).await?,
-                };
-                (replies, scorer.probe(Some(name)).await?)
+                let replies = self.record.replies_of(name, wish).unwrap_or_default();
+                (replies.to_vec(), scorer.probe(Some(name)).await?)
             }
             // The base model was asked the same, with the same seeds.
             None => (references.plain.clone(), references.probed),
         };
-        let all = scorer.content.wishes.iter().map(|it| &**it);
+        let all = scorer.content.wishes.iter().map(|wish| &**wish);
         Ok(Measured {
-            after: self.progress.sessions.len(),
+            after: self.record.sessions.len(),
             adapter,
             wish: wish.name.clone(),
             figures: Figures::of(&replies, all),
@@ -217,30 +320,148 @@ impl Play<'_> {
 
     /// The first replies of the sessions, ten by ten.
     async fn windows(&self) -> Result<Vec<Window>> {
-        let Stage { scorer, .. } = self.stage;
         let (mut windows, mut from) = (Vec::new(), 0);
         for phase in &self.run.phases {
-            let until = from + phase.sessions;
-            let mut rest = &self.progress.sessions[from..until];
-            while !rest.is_empty() {
-                let (ten, others) = rest.split_at(rest.len().min(WINDOW));
+            let sessions = &self.record.sessions[from..from + phase.sessions];
+            for ten in sessions.chunks(WINDOW) {
                 from += ten.len();
-                rest = others;
-                let said: Vec<Said<'_>> = ten.iter().map(|it| (it.question, &it.first)).collect();
-                let nll = scorer
-                    .nll(&scorer.content.train, &said, &phase.wish)
-                    .await?;
-                let words = ten.iter().map(|it| count_words(&it.first.text) as f64);
+                let replied: Vec<Replied<'_>> = ten
+                    .iter()
+                    .map(|session| (session.question, &session.first))
+                    .collect();
                 windows.push(Window {
                     until: from,
                     n: ten.len(),
-                    n_right: ten.iter().filter(|it| it.right).count(),
-                    words: median(words),
-                    nll: mean(nll),
+                    n_right: ten.iter().filter(|session| session.right).count(),
+                    words: median(
+                        ten.iter()
+                            .map(|session| count_words(&session.first.text) as f64),
+                    ),
+                    nll: mean(self.stage.scorer.nll(&replied, &phase.wish).await?),
                     wish: phase.wish.name.clone(),
                 });
             }
         }
         Ok(windows)
+    }
+}
+
+// === impl Talk ===
+
+impl<'a> Talk<'a> {
+    fn new(play: &'a Play<'a>) -> Self {
+        Self {
+            name: play.record.next_session(&play.agent),
+            play,
+            messages: Vec::new(),
+            session: Session::default(),
+        }
+    }
+
+    /// Asks the next question, and answers to the reply.
+    async fn hold(mut self, owner: &Owner, questions: &mut Questions) -> Result<Session> {
+        self.session.question = questions.next();
+        let question = &self.play.stage.scorer.content.train[self.session.question];
+        let (first, adapter) = self.say(question, questions.draw()).await?;
+        self.session.adapter = adapter;
+        let mut answer = owner.answer(&first.text, false);
+        self.session.right = answer == Answer::Thanks;
+        self.session.first = first;
+        if let Answer::Complaint(complaint) = answer {
+            let (second, _) = self.say(&complaint, questions.draw()).await?;
+            answer = owner.answer(&second.text, true);
+            self.session.corrected = Some(answer == Answer::Thanks);
+        }
+        if answer == Answer::Thanks {
+            self.say(THANKS, questions.draw()).await?;
+        }
+        Ok(self.session)
+    }
+
+    /// Says one thing; returns the reply and the adapter that gave it.
+    async fn say(&mut self, text: &str, seed: u64) -> Result<(Reply, Option<String>)> {
+        self.messages.push(json!({"role": "user", "content": text}));
+        let body = json!({
+            "model": "default", "messages": self.messages, "seed": seed,
+            "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE,
+        });
+        for _ in 0..TRIES {
+            let sent = Instant::now();
+            self.session.n_requests += 1;
+            match self.ask(&body).await {
+                Ok((reply, adapter)) => {
+                    let took = sent.elapsed();
+                    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                    self.session.longest_ms = self.session.longest_ms.max(ms);
+                    self.session.n_held += u64::from(took > HELD_AFTER);
+                    self.messages
+                        .push(json!({"role": "assistant", "content": reply.text}));
+                    return Ok((reply, adapter));
+                }
+                Err(error) => self.session.failures.push(format!("{error:#}")),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        bail!(
+            "{}: gave up on {text:?}: {:?}",
+            self.name,
+            self.session.failures
+        )
+    }
+
+    async fn ask(&self, body: &Value) -> Result<(Reply, Option<String>)> {
+        let request = self.play.client.post("/v1/chat/completions", body);
+        let response = request.header("x-session-id", &self.name).send().await?;
+        let status = response.status();
+        let adapter = response.headers().get("x-metaclaw-adapter");
+        let adapter = adapter
+            .and_then(|name| name.to_str().ok())
+            .map(str::to_owned);
+        let text = response.text().await?;
+        ensure!(status.is_success(), "{status}: {text}");
+        let reply = self
+            .play
+            .stage
+            .scorer
+            .trainer
+            .reply(&serde_json::from_str(&text)?)
+            .await?;
+        Ok((reply, adapter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{Content, Selection, select};
+
+    #[test]
+    fn what_was_kept_goes_on_and_is_of_one_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = Content::read(60).unwrap();
+        let row = |sessions| {
+            let selection = Selection {
+                only: vec!["default".to_owned()],
+                sessions,
+                ..Selection::default()
+            };
+            select(&selection, &content).unwrap().remove(0)
+        };
+        let run = &row(None).runs[0];
+        let mut begun = Record::open(folder.path(), run, 60).unwrap();
+        assert_eq!(begun.next_session("a"), "a-1");
+        let first = begun.questions.next();
+        write_whole(&Record::file(folder.path(), &run.id), &begun).unwrap();
+        let mut resumed = Record::open(folder.path(), run, 60).unwrap();
+        assert_eq!(resumed.next_session("a"), "a-1-again1");
+        let mut all = Questions::new(60, run.id.seed);
+        let asked = [first, resumed.questions.next()];
+        assert_eq!(
+            asked,
+            [all.next(), all.next()],
+            "the questions go on where they were"
+        );
+        let refused = Record::open(folder.path(), &row(Some(7)).runs[0], 60).unwrap_err();
+        assert!(refused.to_string().contains("not at its end"), "{refused}");
     }
 }

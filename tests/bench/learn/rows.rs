@@ -1,29 +1,46 @@
-//! The rows of the table: rows.yaml, with the flags applied.
+//! What is run: the rows of rows.yaml with the flags applied, and the questions, wishes and probes.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use metaclaw_chat::{Message, Score};
+use metaclaw_reward::{Evidence, Rule, Rules};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::content::{Content, Wish};
+const ROWS: &str = include_str!("rows.yaml");
+const WISHES: &str = include_str!("wishes.yaml");
+const TRAIN: &str = include_str!("questions/train.txt");
+const TEST: &str = include_str!("questions/test.txt");
+const HIDDEN: &str = include_str!("hidden_probes.yaml");
+const CAPABILITY: &str = include_str!("../../../proxy/learner/src/gate/probes/capability.yaml");
+/// Results with other files cannot be compared.
+pub const FILES: [&str; 6] = [ROWS, WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
 
-pub const ROWS: &str = include_str!("rows.yaml");
 /// The values with `--full`.
 const FULL_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 const FULL_SESSIONS: usize = 100;
 
-/// The flags about rows.
-#[derive(Debug, Clone, Default)]
+// The flags about rows. A doc comment would be the help text of the command.
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Selection {
+    /// Two rows, few sessions, 20 test questions.
+    #[arg(long, conflicts_with = "full")]
     pub quick: bool,
+    /// Five seeds and 100 sessions of every run.
+    #[arg(long)]
     pub full: bool,
-    /// The selected rows; all if empty.
+    /// These rows alone (their names are in rows.yaml).
+    #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// The selected wishes; all if empty.
+    /// Runs with these wishes alone.
+    #[arg(long, value_delimiter = ',')]
     pub wishes: Vec<String>,
-    /// The values that replace those of rows.yaml.
+    /// So many sessions of each run with one wish.
+    #[arg(long)]
     pub sessions: Option<usize>,
+    /// These seeds of each run.
+    #[arg(long, value_delimiter = ',')]
     pub seeds: Option<Vec<u64>>,
 }
 
@@ -74,24 +91,23 @@ struct WrittenRow {
     sessions: usize,
     /// The number of sessions of a day, in which the owner is never away; without it, the owner is away after each
     /// session.
-    #[serde(default = "one")]
-    day: usize,
+    day: Option<usize>,
     runs: Vec<WrittenRun>,
-}
-
-fn one() -> usize {
-    1
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenRun {
     wishes: Vec<WrittenPhase>,
-    #[serde(default)]
+    #[serde(default = "first_seed")]
     seeds: Vec<u64>,
     #[serde(default)]
     at: Vec<usize>,
     quick: Option<usize>,
+}
+
+fn first_seed() -> Vec<u64> {
+    vec![1]
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,27 +117,63 @@ struct WrittenPhase {
     sessions: Option<usize>,
 }
 
+#[derive(Debug)]
+pub struct Content {
+    pub wishes: Vec<Arc<Wish>>,
+    pub train: Vec<String>,
+    pub test: Vec<String>,
+    /// Probes that the gate asks too.
+    pub probes: Vec<Probe>,
+    /// Probes that the gate never uses.
+    pub hidden: Vec<Probe>,
+}
+
+/// What an owner wishes, and how a reply is checked against it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    pub name: String,
+    #[expect(dead_code, reason = "for readers of the file")]
+    fit: bool,
+    pub complaint: String,
+    /// The part of the complaint that is a request.
+    #[serde(rename = "wish")]
+    pub request: String,
+    /// A wish that this one replaces.
+    pub undoes: Option<String>,
+    /// Rules as in `judge.rules`.
+    rules: Vec<Rule>,
+}
+
+/// A question with one right and one wrong answer of equal length and form.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Probe {
+    pub question: String,
+    pub right: String,
+    pub wrong: String,
+}
+
 /// Returns the selected rows, with the selected runs.
 pub fn select(selection: &Selection, content: &Content) -> Result<Vec<Row>> {
     let written: Vec<WrittenRow> = serde_saphyr::from_str(ROWS).context("rows.yaml")?;
     let names: Vec<&str> = written.iter().map(|row| row.name.as_str()).collect();
-    let stray = selection
-        .only
-        .iter()
-        .find(|it| !names.contains(&it.as_str()));
-    if let Some(stray) = stray {
-        bail!("no such row: {stray:?}; there are {}", names.join(", "));
+    for name in &selection.only {
+        let is_there = names.contains(&name.as_str());
+        ensure!(
+            is_there,
+            "no such row: {name:?}; there are {}",
+            names.join(", ")
+        );
     }
     for name in &selection.wishes {
         content.wish(name)?;
     }
-    let mut rows = Vec::new();
-    for row in written {
-        if selection.only.is_empty() || selection.only.contains(&row.name) {
-            let row = row.expand(selection, content)?;
-            rows.extend(Some(row).filter(|row| !row.runs.is_empty()));
-        }
-    }
+    let is_wanted =
+        |row: &WrittenRow| selection.only.is_empty() || selection.only.contains(&row.name);
+    let wanted = written.into_iter().filter(is_wanted);
+    let rows = wanted.map(|row| row.expand(selection, content));
+    let mut rows = rows.collect::<Result<Vec<Row>>>()?;
+    rows.retain(|row| !row.runs.is_empty());
     ensure!(!rows.is_empty(), "nothing is left of what is selected");
     Ok(rows)
 }
@@ -134,14 +186,19 @@ impl WrittenRow {
         for run in &self.runs {
             runs.extend(run.expand(&self, selection, content)?);
         }
-        runs.sort_by(|a, b| a.id.cmp(&b.id));
-        // `--full` and `--seeds` may give a run that another line has already: the longer one stays.
+        // `--full` and `--seeds` may give a run that another line has already: the longest one stays.
+        runs.sort_by(|a, b| {
+            let key = |run: &Run| {
+                (
+                    run.id.wish.clone(),
+                    run.id.seed,
+                    usize::MAX - run.id.sessions,
+                )
+            };
+            key(a).cmp(&key(b))
+        });
         runs.dedup_by(|later, kept| {
-            let same = (&later.id.wish, later.id.seed) == (&kept.id.wish, kept.id.seed);
-            if same && later.id.sessions > kept.id.sessions {
-                std::mem::swap(later, kept);
-            }
-            same
+            (&later.id.wish, later.id.seed) == (&kept.id.wish, kept.id.seed)
         });
         Ok(Row {
             name: self.name,
@@ -162,87 +219,58 @@ impl WrittenRun {
         selection: &Selection,
         content: &Content,
     ) -> Result<Vec<Run>> {
-        let named = |name: &String| self.wishes.iter().any(|phase| phase.wish == *name);
-        if !selection.wishes.is_empty() && !selection.wishes.iter().any(named) {
+        let is_named = |phase: &WrittenPhase| selection.wishes.contains(&phase.wish);
+        let is_left_out = !selection.wishes.is_empty() && !self.wishes.iter().any(is_named);
+        if is_left_out || (selection.quick && self.quick.is_none()) {
             return Ok(Vec::new());
         }
-        let quick = match (selection.quick, self.quick) {
-            (true, None) => return Ok(Vec::new()),
-            (true, quick) => quick,
-            (false, _) => None,
-        };
-        let mut phases = Vec::new();
+        let quick = self.quick.filter(|_| selection.quick);
+        let (mut phases, mut ends, mut sessions) = (Vec::new(), Vec::new(), 0);
         for phase in &self.wishes {
-            let own = phase.sessions.unwrap_or(row.sessions);
-            let full = if selection.full {
-                own.max(FULL_SESSIONS)
-            } else {
-                own
-            };
+            let mut n = phase.sessions.unwrap_or(row.sessions);
             // With several wishes, each keeps its own number.
-            let alone = self.wishes.len() == 1;
-            let sessions = if alone {
-                selection.sessions.or(quick).unwrap_or(full)
-            } else {
-                own
-            };
-            ensure!(
-                sessions > 0,
-                "row {}: no sessions with {}",
-                row.name,
-                phase.wish
-            );
+            if self.wishes.len() == 1 {
+                let full = if selection.full {
+                    n.max(FULL_SESSIONS)
+                } else {
+                    n
+                };
+                n = selection.sessions.or(quick).unwrap_or(full);
+            }
+            ensure!(n > 0, "row {}: no sessions with {}", row.name, phase.wish);
+            sessions += n;
+            ends.push(sessions);
             phases.push(Phase {
                 wish: Arc::clone(content.wish(&phase.wish)?),
-                sessions,
+                sessions: n,
             });
         }
-        ensure!(!phases.is_empty(), "row {}: a run without a wish", row.name);
-        let written = if self.seeds.is_empty() {
-            vec![1]
-        } else {
-            self.seeds.clone()
-        };
-        let seeds = match (&selection.seeds, quick) {
-            (Some(seeds), _) => seeds.clone(),
-            (None, Some(_)) => written[..1].to_vec(),
-            (None, None) if selection.full => FULL_SEEDS.to_vec(),
-            (None, None) => written,
-        };
-        Ok(seeds
-            .into_iter()
-            .map(|seed| self.run(row, &phases, seed))
-            .collect())
-    }
-
-    fn run(&self, row: &WrittenRow, phases: &[Phase], seed: u64) -> Run {
-        let mut ends = Vec::new();
-        let mut sessions = 0;
-        for phase in phases {
-            sessions += phase.sessions;
-            ends.push(sessions);
-        }
-        let mut at: Vec<usize> = self
-            .at
-            .iter()
-            .copied()
-            .filter(|it| *it < sessions)
-            .collect();
+        let mut at: Vec<usize> = self.at.iter().copied().filter(|n| *n < sessions).collect();
         at.extend(ends);
         at.sort_unstable();
         at.dedup();
-        let wishes: Vec<&str> = phases.iter().map(|it| it.wish.name.as_str()).collect();
-        Run {
+        let seeds = match &selection.seeds {
+            Some(seeds) => &seeds[..],
+            None if quick.is_some() => &self.seeds[..1],
+            None if selection.full => &FULL_SEEDS,
+            None => &self.seeds,
+        };
+        let wishes: Vec<&str> = phases
+            .iter()
+            .map(|phase| phase.wish.name.as_str())
+            .collect();
+        let run = |seed: &u64| Run {
             id: RunId {
                 row: row.name.clone(),
                 wish: wishes.join("+"),
-                seed,
+                seed: *seed,
                 sessions,
             },
-            phases: phases.to_vec(),
-            at,
-            day: row.day.max(1),
-        }
+            phases: phases.clone(),
+            at: at.clone(),
+            day: row.day.unwrap_or(1),
+        };
+        Ok(seeds.iter().map(run).collect())
     }
 }
 
@@ -255,8 +283,8 @@ impl RunId {
     }
 }
 
-impl std::fmt::Display for RunId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{} {} #{} x{}",
@@ -265,5 +293,167 @@ impl std::fmt::Display for RunId {
     }
 }
 
+// === impl Content ===
+
+impl Content {
+    /// Reads the files; takes `n_test` of the questions for measuring, spread evenly.
+    pub fn read(n_test: usize) -> Result<Self> {
+        let test = lines(TEST);
+        let n = test.len();
+        ensure!(
+            (3..=n).contains(&n_test),
+            "{n_test} test questions: 3 to {n} are there"
+        );
+        let content = Self {
+            wishes: serde_saphyr::from_str(WISHES).context("wishes.yaml")?,
+            train: lines(TRAIN),
+            test: (0..n_test).map(|i| test[i * n / n_test].clone()).collect(),
+            probes: serde_saphyr::from_str(CAPABILITY).context("capability.yaml")?,
+            hidden: serde_saphyr::from_str(HIDDEN).context("hidden_probes.yaml")?,
+        };
+        for wish in &content.wishes {
+            Rules::compile(&wish.rules).with_context(|| format!("the wish {:?}", wish.name))?;
+        }
+        Ok(content)
+    }
+
+    /// Returns a wish by its name.
+    pub fn wish(&self, name: &str) -> Result<&Arc<Wish>> {
+        let found = self.wishes.iter().find(|wish| wish.name == name);
+        found.with_context(|| {
+            let names: Vec<&str> = self.wishes.iter().map(|wish| wish.name.as_str()).collect();
+            format!("no such wish: {name:?}; there are {}", names.join(", "))
+        })
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+// === impl Wish ===
+
+impl Wish {
+    /// Returns whether a reply does what is wished.
+    pub fn is_obeyed(&self, reply: &str) -> bool {
+        let evidence = Evidence::new(&[], Message::assistant(reply), &[]);
+        let rules = Rules::compile(&self.rules).expect("they were compiled when they were read");
+        rules
+            .judge(&evidence)
+            .is_some_and(|verdict| verdict.score == Score::Good)
+    }
+
+    /// Returns a question with the wish as a paragraph of its own, as the reference gets it.
+    pub fn told(&self, question: &str) -> String {
+        format!("{question}\n\n{}", self.request)
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn runs(selection: &Selection) -> Vec<String> {
+        let rows = select(selection, &Content::read(60).unwrap()).unwrap();
+        let runs = rows.iter().flat_map(|row| &row.runs);
+        runs.map(|run| format!("{} {:?}", run.id, run.at)).collect()
+    }
+
+    fn only(row: &str) -> Selection {
+        Selection {
+            only: vec![row.to_owned()],
+            ..Selection::default()
+        }
+    }
+
+    #[test]
+    fn flags_select_rows_and_change_how_much_there_is() {
+        let default = runs(&only("default"));
+        let long = "default terse #1 x200 [100, 200]".to_owned();
+        assert!(
+            default.contains(&long) && default.contains(&"default terse #5 x100 [100]".to_owned())
+        );
+        assert_eq!(default.len(), 8, "8 side by side");
+        let phased = ["three-wishes terse+simple+definition+detail #1 x115 [40, 70, 100, 115]"];
+        assert_eq!(runs(&only("three-wishes")), phased);
+        let quick = runs(&Selection {
+            quick: true,
+            ..Selection::default()
+        });
+        assert_eq!(
+            quick,
+            ["default terse #1 x16 [16]", "wishes-user terse #1 x8 [8]"]
+        );
+        let full = runs(&Selection {
+            full: true,
+            wishes: vec!["terse".to_owned()],
+            ..only("default")
+        });
+        assert!(
+            full.len() == 5 && full.contains(&long),
+            "no seed twice: {full:?}"
+        );
+        let error = select(&only("magic"), &Content::read(60).unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("\"magic\"") && error.contains("hybrid-gated"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn names_of_agents_are_names_of_folders() {
+        let (row, wish) = ("both".to_owned(), "a+b".to_owned());
+        let id = RunId {
+            row,
+            wish,
+            seed: 2,
+            sessions: 9,
+        };
+        assert_eq!(id.agent(), "both-a-b-2");
+    }
+
+    #[test]
+    fn all_of_the_content_can_be_read() {
+        let content = Content::read(60).unwrap();
+        assert_eq!((content.train.len(), content.test.len()), (60, 60));
+        assert_eq!((content.probes.len(), content.hidden.len()), (64, 64));
+        assert!(
+            content
+                .train
+                .iter()
+                .all(|question| !content.test.contains(question))
+        );
+        for wish in &content.wishes {
+            let undone = wish.undoes.as_deref().map(|name| content.wish(name));
+            assert!(undone.is_none_or(|undone| undone.is_ok()), "{}", wish.name);
+            assert!(wish.complaint.ends_with(&wish.request), "{}", wish.name);
+        }
+        assert!(content.wish("magic").is_err() && Content::read(61).is_err());
+        let few = Content::read(20).unwrap().test;
+        let all = lines(TEST);
+        assert_eq!((few.len(), &few[1], &few[19]), (20, &all[3], &all[57]));
+    }
+
+    #[test]
+    fn the_rules_tell_who_obeys() {
+        let content = Content::read(60).unwrap();
+        let long = "word ".repeat(41);
+        for (wish, reply, obeys) in [
+            ("terse", "Boil it for ten minutes.", true),
+            ("terse", &long, false),
+            ("hello", "Hello! Boil it.", true),
+            ("hello", "Boil it. Hello!", false),
+            ("detail", &long, true),
+            ("detail", "Boil it.", false),
+        ] {
+            assert_eq!(
+                content.wish(wish).unwrap().is_obeyed(reply),
+                obeys,
+                "{wish}: {reply}"
+            );
+        }
+    }
+}

@@ -1,21 +1,26 @@
-//! Scores replies with the base model, and asks an adapter the probes.
+//! Asks the test questions and the probes, and scores replies with the base model. The references that everything is
+//! compared with are the base model without a word, and with each wish in its prompt; they are measured once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use metaclaw_reward::count_words;
+use metaclaw_tests::bench::{median, write_whole};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::{
-    content::{Content, Probe, Wish},
-    measure::{Probed, Scored, test_seed},
-    trainer::{Pair, Reply, Trainer},
+    rows::{Content, Probe, Wish},
+    trainer::{BASE, Reply, Trainer},
 };
 
 /// The number of replies that are requested at once.
 const AT_ONCE: usize = 16;
-/// The base model's name at the training server.
-pub const BASE: &str = "base";
+/// The first seed for a test question; the seeds are the same for every adapter.
+const TEST_SEED: u64 = 7_000;
+/// A reply of fewer words counts as empty.
+const SHORT: usize = 3;
 
 /// Scores replies; prompts are rendered once.
 #[derive(Debug)]
@@ -26,7 +31,55 @@ pub struct Scorer<'a> {
 }
 
 /// A reply to a question of a list.
-pub type Said<'a> = (usize, &'a Reply);
+pub type Replied<'a> = (usize, &'a Reply); // pair: the question's place and the reply
+
+/// A reply with the base model's scores of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scored {
+    pub question: String,
+    pub text: String,
+    pub ended: bool,
+    /// Its mean log-probability per token after its own question, minus that after two others, in nats. It is 0 without
+    /// ids.
+    pub relevance: f64,
+    /// Its mean negative log-probability per token after its question with the wish, in nats. It is 0 without ids.
+    pub nll: f64,
+}
+
+/// Figures of some replies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub n: usize,
+    /// The number of replies that follow each wish.
+    pub right: BTreeMap<String, usize>,
+    /// The median of their words.
+    pub words: f64,
+    pub relevance: f64,
+    pub nll: f64,
+    /// The number of replies with under 3 words.
+    pub n_short: usize,
+    /// The number of replies that ended by themselves.
+    pub n_ended: usize,
+}
+
+/// The number of right answers to the probes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// The right answers to probes that the gate asks.
+    pub known: usize,
+    /// The right answers to probes that the gate never uses.
+    pub hidden: usize,
+}
+
+/// The base model's figures.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct References {
+    /// Its plain replies to the test questions.
+    pub plain: Vec<Scored>,
+    pub probed: Probed,
+    /// Its replies with each wish as a paragraph after the question.
+    pub told: BTreeMap<String, Vec<Scored>>,
+}
 
 // === impl Scorer ===
 
@@ -39,101 +92,79 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Returns the replies of `model` to the test questions, each in the form `told`, with fixed seeds.
-    pub async fn replies(&self, model: &str, told: impl Fn(&str) -> String) -> Result<Vec<Reply>> {
-        let asked = self.content.test.iter().enumerate().map(|(i, question)| {
-            let told = told(question);
-            async move { self.trainer.ask(model, &told, test_seed(i)).await }
-        });
-        stream::iter(asked).buffered(AT_ONCE).try_collect().await
-    }
-
-    /// Computes the relevance among the questions of a list, and the likelihood with a wish. A reply without ids has no
-    /// relevance.
-    pub async fn score(
-        &self,
-        questions: &[String],
-        replies: &[Said<'_>],
-        wish: Option<&Wish>,
-    ) -> Result<Vec<Scored>> {
-        let (mut prompts, mut with_ids) = (Vec::new(), Vec::new());
-        for (at, (index, reply)) in replies.iter().enumerate() {
-            if reply.ids.is_empty() {
-                continue;
-            }
-            let other = |by: usize| &questions[(index + by) % questions.len()];
-            let told = wish.map_or_else(|| other(0).clone(), |wish| wish.told(other(0)));
-            prompts.push([
-                self.prompt(other(0)).await?,
-                self.prompt(other(1)).await?,
-                self.prompt(other(2)).await?,
-                self.prompt(&told).await?,
-            ]);
-            with_ids.push(at);
-        }
-        let pairs = with_ids.iter().zip(&prompts).flat_map(|(at, prompts)| {
-            let ids: &[u32] = &replies[*at].1.ids;
-            prompts.iter().map(move |prompt| (&prompt[..], ids))
-        });
-        let pairs: Vec<Pair<'_>> = pairs.collect();
-        let means = self.trainer.score(&pairs).await?;
-        let mut scored: Vec<Scored> = replies
-            .iter()
-            .map(|(index, reply)| Scored {
-                question: questions[*index].clone(),
-                text: reply.text.clone(),
-                ended: reply.ended,
-                relevance: 0.0,
-                nll: 0.0,
-            })
-            .collect();
-        for (at, means) in with_ids.into_iter().zip(means.chunks_exact(4)) {
-            scored[at].relevance = means[0] - f64::midpoint(means[1], means[2]);
-            scored[at].nll = -means[3];
-        }
-        Ok(scored)
-    }
-
-    /// Returns the mean negative log-probability per token of each reply after its question with the wish, in nats. A
-    /// reply without ids has none.
-    pub async fn nll(
-        &self,
-        questions: &[String],
-        replies: &[Said<'_>],
-        wish: &Wish,
-    ) -> Result<Vec<f64>> {
-        let mut prompts = Vec::new();
-        let said = replies.iter().filter(|(_, reply)| !reply.ids.is_empty());
-        for (index, reply) in said {
-            let told = self.prompt(&wish.told(&questions[*index])).await?;
-            prompts.push((told, reply.ids.as_slice()));
-        }
-        let pairs = prompts.iter().map(|(told, ids)| (told.as_slice(), *ids));
-        let means = self.trainer.score(&pairs.collect::<Vec<_>>()).await?;
-        Ok(means.into_iter().map(|mean| -mean).collect())
-    }
-
-    /// Asks and scores the test questions.
+    /// Asks `model` the test questions, each in the form `told`, with fixed seeds, and scores the replies: their relevance
+    /// among the questions, and their likelihood with a wish.
     pub async fn test(
         &self,
         model: &str,
         wish: Option<&Wish>,
         told: impl Fn(&str) -> String,
     ) -> Result<Vec<Scored>> {
-        let replies = self.replies(model, told).await?;
-        let said: Vec<Said<'_>> = replies.iter().enumerate().collect();
-        self.score(&self.content.test, &said, wish).await
+        let questions = &self.content.test;
+        let asked = questions.iter().zip(TEST_SEED..).map(|(question, seed)| {
+            let told = told(question);
+            async move { self.trainer.ask(model, &told, seed).await }
+        });
+        let said: Vec<Reply> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+        let replied: Vec<Replied<'_>> = said.iter().enumerate().collect();
+        let prompts = |at: usize| {
+            let other = |by: usize| questions[(at + by) % questions.len()].clone();
+            let told = wish.map_or_else(|| other(0), |wish| wish.told(&questions[at]));
+            [other(0), other(1), other(2), told]
+        };
+        let means = self.means(&replied, prompts).await?;
+        let scored = replied.iter().zip(means).map(|((at, reply), means)| {
+            let [own, next, second, told] = means.unwrap_or_default();
+            Scored {
+                question: questions[*at].clone(),
+                text: reply.text.clone(),
+                ended: reply.ended,
+                relevance: own - f64::midpoint(next, second),
+                nll: -told,
+            }
+        });
+        Ok(scored.collect())
+    }
+
+    /// Returns the mean negative log-probability per token of each reply after its training question with the wish, in
+    /// nats. A reply without ids has none.
+    pub async fn nll(&self, replied: &[Replied<'_>], wish: &Wish) -> Result<Vec<f64>> {
+        let prompts = |at: usize| [wish.told(&self.content.train[at])];
+        let means = self.means(replied, prompts).await?;
+        Ok(means.into_iter().flatten().map(|[mean]| -mean).collect())
     }
 
     /// Returns how many probes an adapter (`None`: the base model) answers correctly.
     pub async fn probe(&self, adapter: Option<&str>) -> Result<Probed> {
         Ok(Probed {
-            known: self.right(adapter, &self.content.probes).await?,
-            hidden: self.right(adapter, &self.content.hidden).await?,
+            known: self.count_right(adapter, &self.content.probes).await?,
+            hidden: self.count_right(adapter, &self.content.hidden).await?,
         })
     }
 
-    async fn right(&self, adapter: Option<&str>, probes: &[Probe]) -> Result<usize> {
+    /// Returns the mean log-probability per token of each reply after each of its prompts; `None` without ids.
+    async fn means<const N: usize>(
+        &self,
+        replied: &[Replied<'_>],
+        prompts: impl Fn(usize) -> [String; N],
+    ) -> Result<Vec<Option<[f64; N]>>> {
+        let mut pairs = Vec::new();
+        for (at, reply) in replied.iter().filter(|(_, reply)| !reply.ids.is_empty()) {
+            for prompt in prompts(*at) {
+                pairs.push((self.prompt(&prompt).await?, &reply.ids[..]));
+            }
+        }
+        let means = self.trainer.score(None, &pairs).await?;
+        let mut means = means.chunks_exact(N);
+        let mut next = || means.next()?.try_into().ok();
+        let of_reply = replied.iter().map(|(_, reply)| match reply.ids[..] {
+            [] => None,
+            _ => next(),
+        });
+        Ok(of_reply.collect())
+    }
+
+    async fn count_right(&self, adapter: Option<&str>, probes: &[Probe]) -> Result<usize> {
         let mut sequences = Vec::new();
         for probe in probes {
             let prompt = self.prompt(&probe.question).await?;
@@ -141,14 +172,13 @@ impl<'a> Scorer<'a> {
                 sequences.push((prompt.clone(), self.trainer.ids(answer).await?));
             }
         }
-        let pairs: Vec<Pair<'_>> = sequences
+        let pairs = sequences
             .iter()
-            .map(|(prompt, answer)| (&prompt[..], &answer[..]))
-            .collect();
-        let means = match adapter {
-            Some(adapter) => self.trainer.score_by(adapter, &pairs).await?,
-            None => self.trainer.score(&pairs).await?,
-        };
+            .map(|(prompt, answer)| (prompt.clone(), &answer[..]));
+        let means = self
+            .trainer
+            .score(adapter, &pairs.collect::<Vec<_>>())
+            .await?;
         let is_right = |pair: &&[f64]| pair[0] > pair[1];
         Ok(means.chunks_exact(2).filter(is_right).count())
     }
@@ -158,10 +188,121 @@ impl<'a> Scorer<'a> {
             return Ok(known.clone());
         }
         let prompt = self.trainer.prompt(question).await?;
-        self.prompts
-            .lock()
-            .await
-            .insert(question.to_owned(), prompt.clone());
+        let mut known = self.prompts.lock().await;
+        known.insert(question.to_owned(), prompt.clone());
         Ok(prompt)
+    }
+}
+
+// === impl Figures ===
+
+impl Figures {
+    pub fn of<'w>(replies: &[Scored], wishes: impl IntoIterator<Item = &'w Wish>) -> Self {
+        let count =
+            |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|reply| what(reply)).count();
+        let words = |reply: &Scored| count_words(&reply.text);
+        let right = wishes.into_iter().map(|wish| {
+            let n = count(&|reply| wish.is_obeyed(&reply.text));
+            (wish.name.clone(), n)
+        });
+        Self {
+            n: replies.len(),
+            right: right.collect(),
+            words: median(replies.iter().map(|reply| words(reply) as f64)),
+            relevance: mean(replies.iter().map(|reply| reply.relevance)),
+            nll: mean(replies.iter().map(|reply| reply.nll)),
+            n_short: count(&|reply| words(reply) < SHORT),
+            n_ended: count(&|reply| reply.ended),
+        }
+    }
+
+    /// Returns the share of replies that follow a wish.
+    pub fn rate(&self, wish: &str) -> f64 {
+        let n = self.right.get(wish);
+        n.map_or(f64::NAN, |n| *n as f64 / self.n as f64)
+    }
+}
+
+pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut n) = (0.0, 0);
+    for value in values {
+        (sum, n) = (sum + value, n + 1);
+    }
+    sum / f64::from(n)
+}
+
+// === impl References ===
+
+impl References {
+    /// Measures those of `wishes`: what is in `file` is not measured again.
+    pub async fn measure(scorer: &Scorer<'_>, wishes: &[&Wish], file: &Path) -> Result<Self> {
+        let mut references = Self::read(file)?;
+        if references.plain.is_empty() {
+            println!("the base model is measured: the test questions and the probes");
+            references.plain = scorer.test(BASE, None, str::to_owned).await?;
+            references.probed = scorer.probe(None).await?;
+            write_whole(file, &references)?;
+        }
+        for wish in wishes {
+            if !references.told.contains_key(&wish.name) {
+                println!("the base model is measured with the wish {:?}", wish.name);
+                let told = scorer
+                    .test(BASE, Some(wish), |question| wish.told(question))
+                    .await?;
+                references.told.insert(wish.name.clone(), told);
+                write_whole(file, &references)?;
+            }
+        }
+        Ok(references)
+    }
+
+    /// What the file has; nothing where there is none.
+    pub fn read(file: &Path) -> Result<Self> {
+        let Ok(bytes) = fs::read(file) else {
+            return Ok(Self::default());
+        };
+        let read = serde_json::from_slice(&bytes);
+        read.with_context(|| format!("{} has no references: remove it", file.display()))
+    }
+
+    /// The plain replies in figures.
+    pub fn base(&self, content: &Content) -> Figures {
+        Figures::of(&self.plain, content.wishes.iter().map(|wish| &**wish))
+    }
+
+    /// Those with a wish.
+    pub fn told(&self, wish: &str, content: &Content) -> Option<Figures> {
+        let told = self.told.get(wish)?;
+        Some(Figures::of(told, content.wishes.iter().map(|wish| &**wish)))
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    pub fn scored(question: &str, text: &str, relevance: f64) -> Scored {
+        Scored {
+            question: question.to_owned(),
+            text: text.to_owned(),
+            ended: true,
+            relevance,
+            nll: 1.0,
+        }
+    }
+
+    #[test]
+    fn figures_are_of_all_replies() {
+        let content = Content::read(60).unwrap();
+        let long = "word ".repeat(50);
+        let replies = [("Hello!", 0.5), ("Boil it.", 1.0), (&long, 1.5)];
+        let replies = replies.map(|(text, relevance)| scored("", text, relevance));
+        let wishes = ["terse", "hello"].map(|name| &**content.wish(name).unwrap());
+        let figures = Figures::of(&replies, wishes);
+        assert_eq!((figures.n, figures.n_short, figures.n_ended), (3, 2, 3));
+        assert_eq!((figures.right["terse"], figures.right["hello"]), (2, 1));
+        assert!((figures.rate("terse") - 2.0 / 3.0).abs() < 1e-9);
+        assert!(figures.rate("magic").is_nan());
+        assert!((figures.words - 2.0).abs() < 1e-9 && (figures.relevance - 1.0).abs() < 1e-9);
     }
 }

@@ -2,43 +2,41 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
     path::Path,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_tests::{client::Client, wait::found};
-use reqwest::StatusCode;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::{
-    process::{Child, Command},
-    sync::Mutex,
+use anyhow::{Context as _, Result, ensure};
+use metaclaw_tests::{
+    client::Client,
+    external,
+    trainer::{Start, Trainer as Process},
 };
+use reqwest::StatusCode;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 /// What every question is asked with, in sessions and in tests.
 pub const MAX_TOKENS: u32 = 128;
 pub const TEMPERATURE: f64 = 0.7;
+/// The base model's name at the server.
+pub const BASE: &str = "base";
 
-/// A cold start converts the model first.
-const READY_WITHIN: Duration = Duration::from_secs(180);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A server with no room right now has some later.
 const ROOM_WITHIN: Duration = Duration::from_secs(600);
 /// Ids of a reply that are scored.
 const SCORED: usize = 64;
 /// Pairs of one forward call, of under 100 tokens each: chats and steps come in between.
 const AT_ONCE: usize = 32;
-/// Checkpoints of each agent that stay: what serves is among them while it is measured.
-const KEEP: &str = "8";
+/// `--keep`: checkpoints of each agent that stay. What serves is among them while it is measured.
+const FLAGS: [&str; 2] = ["--keep=8", "--max-queue=2000"];
 
 /// A server of this bench; ends when dropped.
 #[derive(Debug)]
 pub struct Trainer {
-    _child: Child,
-    pub url: String,
+    process: Process,
     client: Client,
     /// Of the lowest rank: a forward pass is of a run, even with its adapter off.
     base_run: Mutex<Option<String>>,
@@ -68,52 +66,33 @@ pub struct Reply {
     pub ids: Vec<u32>,
 }
 
-/// A reply after a prompt, to be scored.
-pub type Pair<'a> = (&'a [u32], &'a [u32]);
+/// A prompt and the reply to it, to be scored.
+pub type Pair<'a> = (Vec<u32>, &'a [u32]); // pair: prompt and reply
 
 // === impl Trainer ===
 
 impl Trainer {
     /// Starts one with its checkpoints in `folder`, and with those that are there.
-    pub async fn start(program: &Path, model: &Path, folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let ready = folder.join("ready.json");
-        let child = Command::new(program)
-            .arg("--model")
-            .arg(model)
-            .args(["--port", "0", "--keep", KEEP, "--max-queue", "2000"])
-            .arg("--checkpoint-dir")
-            .arg(folder.join("checkpoints"))
-            .stdin(Stdio::null())
-            .stdout(File::create(&ready)?)
-            .stderr(File::create(folder.join("trainer.log"))?)
-            .kill_on_drop(true)
-            .spawn();
-        let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
-        let look = async || {
-            let said = std::fs::read_to_string(&ready)?;
-            if said.ends_with('\n') {
-                return Ok(Some(said));
-            }
-            if let Some(status) = child.try_wait()? {
-                bail!(
-                    "metaclaw-trainer ended with {status}: {}/trainer.log says why",
-                    folder.display()
-                );
-            }
-            Ok(None)
+    pub async fn start(folder: &Path) -> Self {
+        let start = Start {
+            model: Some(external::model()),
+            checkpoints: Some(folder.join("checkpoints")),
+            flags: FLAGS.map(str::to_owned).to_vec(),
+            log: Some(folder.join("trainer.log")),
+            ..Start::default()
         };
-        let line = found(READY_WITHIN, look).await?;
-        let line: Value = serde_json::from_str(&line)?;
-        let url = format!("http://{}", line["address"].as_str().context("no address")?);
-        Ok(Self {
-            _child: child,
-            client: Client::new(&url),
-            url,
+        let process = Process::start(&start).await;
+        Self {
+            client: Client::new(&process.url),
+            process,
             base_run: Mutex::default(),
             scoring: Mutex::default(),
             names: Mutex::default(),
-        })
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.process.url
     }
 
     /// The ids of a question, up to where the reply begins.
@@ -124,64 +103,55 @@ impl Trainer {
 
     /// The ids of a text.
     pub async fn ids(&self, text: &str) -> Result<Vec<u32>> {
-        self.tokenize(&json!({"prompt": text})).await
+        self.tokenize(&json!({ "prompt": text })).await
     }
 
-    /// The reply of `model` (an adapter, or `base`) to a question.
+    /// The reply of `model` (an adapter, or [`BASE`]) to a question.
     pub async fn ask(&self, model: &str, question: &str, seed: u64) -> Result<Reply> {
-        let model = self.name_of(model).await?;
         let body = json!({
-            "model": model, "messages": [{"role": "user", "content": question}],
+            "model": self.name_of(model).await?, "messages": [{"role": "user", "content": question}],
             "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "seed": seed,
         });
-        let answer = self.post("/v1/chat/completions", &body).await?;
-        let choice = &answer["choices"][0];
-        let id = answer["id"].as_str().context("a reply without an id")?;
+        self.reply(&self.post("/v1/chat/completions", &body).await?)
+            .await
+    }
+
+    /// A reply, of this server or the product's, with its ids. Where the product samples by Tinker's API, it has their
+    /// record; then they are those of the text, which are nearly always the same.
+    pub async fn reply(&self, completion: &Value) -> Result<Reply> {
+        let choice = &completion["choices"][0];
+        let text = choice["message"]["content"].as_str().unwrap_or_default();
+        let id = completion["id"].as_str().context("a reply without an id")?;
+        let sampled = self.client.get(&format!("/v1/sampled/{id}")).send().await?;
+        let ids = if sampled.status() == StatusCode::NOT_FOUND {
+            self.ids(text).await?
+        } else {
+            let sampled: Value = sampled.error_for_status()?.json().await?;
+            read(&sampled["ids"])?
+        };
         Ok(Reply {
-            text: choice["message"]["content"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
+            text: text.to_owned(),
             ended: choice["finish_reason"] == "stop",
-            ids: self.sampled(id).await?,
+            ids,
         })
     }
 
-    /// The ids of a reply that was given within the last 15 minutes.
-    pub async fn sampled(&self, id: &str) -> Result<Vec<u32>> {
-        let sampled = self.client.get_json(&format!("/v1/sampled/{id}")).await?;
-        Ok(serde_json::from_value(sampled["ids"].clone())?)
-    }
-
-    /// The ids of a reply that came through the product. Where it samples by Tinker's API the record is in the product's
-    /// process; then they are those of the text, which are nearly always the same.
-    pub async fn ids_of(&self, id: &str, text: &str) -> Result<Vec<u32>> {
-        let response = self.client.get(&format!("/v1/sampled/{id}")).send().await?;
-        if response.status() == StatusCode::NOT_FOUND {
-            return self.ids(text).await;
-        }
-        let sampled: Value = serde_json::from_str(&response.error_for_status()?.text().await?)?;
-        Ok(serde_json::from_value(sampled["ids"].clone())?)
-    }
-
-    /// The mean log-probability a token of the first ids of each reply, by the base model.
-    pub async fn score(&self, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+    /// The mean log-probability a token of the first ids of each reply, by the base model, or by an adapter that was
+    /// saved with a checkpoint of its name.
+    pub async fn score(&self, adapter: Option<&str>, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
         let mut means = Vec::with_capacity(pairs.len());
-        for call in pairs.chunks(AT_ONCE) {
-            means.extend(self.by_base(call).await?);
-        }
-        Ok(means)
-    }
-
-    /// The same by an adapter that was saved with a checkpoint of its name.
-    pub async fn score_by(&self, adapter: &str, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+        let Some(adapter) = adapter else {
+            for call in pairs.chunks(AT_ONCE) {
+                means.extend(self.by_base(call).await?);
+            }
+            return Ok(means);
+        };
         let _one_at_a_time = self.scoring.lock().await;
-        let run = self.open(adapter).await?;
-        let mut means = Vec::with_capacity(pairs.len());
+        let run = self.load(adapter).await?;
         for call in pairs.chunks(AT_ONCE) {
             means.extend(self.forward(&run, true, call).await?);
         }
-        self.post("/v1/lora/close", &json!({"session_id": run}))
+        self.post("/v1/lora/close", &json!({ "session_id": run }))
             .await?;
         Ok(means)
     }
@@ -189,8 +159,8 @@ impl Trainer {
     /// The checkpoints of an agent, by the names of its adapters.
     pub async fn made_by(&self, agent: &str) -> Result<Vec<String>> {
         let own = self.saved().await?.into_iter();
-        let own = own.filter(|it| it.manifest["agent"] == agent);
-        Ok(own.map(|it| it.adapter).collect())
+        let own = own.filter(|saved| saved.manifest["agent"] == agent);
+        Ok(own.map(|saved| saved.adapter).collect())
     }
 
     async fn saved(&self) -> Result<Vec<Saved>> {
@@ -206,42 +176,35 @@ impl Trainer {
         }
         let all = self.client.get_json("/v1/adapters").await?;
         let all = all["adapters"].as_array().into_iter().flatten();
-        let mut names = all.filter_map(|it| it["name"].as_str());
-        let is_it = |name: &&str| of_tinker(name) == Some(adapter);
+        let mut names = all.filter_map(|listed| listed["name"].as_str());
         // The base model is no adapter, and one of the REST API has one name.
-        let name = names.find(is_it).unwrap_or(adapter).to_owned();
+        let name = names
+            .find(|name| of_tinker(name) == Some(adapter))
+            .unwrap_or(adapter);
         let mut known = self.names.lock().await;
-        known.insert(adapter.to_owned(), name.clone());
-        Ok(name)
+        known.insert(adapter.to_owned(), name.to_owned());
+        Ok(name.to_owned())
     }
 
     async fn tokenize(&self, body: &Value) -> Result<Vec<u32>> {
-        let answer = self.post("/tokenize", body).await?;
-        Ok(serde_json::from_value(answer["tokens"].clone())?)
+        read(&self.post("/tokenize", body).await?["tokens"])
     }
 
     /// A run that holds what a checkpoint does.
-    async fn open(&self, adapter: &str) -> Result<String> {
+    async fn load(&self, adapter: &str) -> Result<String> {
         let mut all = self.saved().await?.into_iter();
-        let found = all.find(|it| it.adapter == adapter);
+        let found = all.find(|saved| saved.adapter == adapter);
         let found = found.with_context(|| format!("{adapter} has no checkpoint"))?;
         let shape = &found.manifest["shape"];
         let create = json!({"rank": shape["rank"], "lora_alpha": shape["alpha"], "targets": shape["targets"]});
         let run = self.create(&create).await?;
-        self.post(
-            "/v1/checkpoint/load",
-            &json!({"session_id": run, "path": found.name}),
-        )
-        .await?;
+        let load = json!({"session_id": run, "path": found.name});
+        self.post("/v1/checkpoint/load", &load).await?;
         Ok(run)
     }
 
     async fn create(&self, shape: &Value) -> Result<String> {
-        let created = self.post("/v1/lora/create", shape).await?;
-        let run = created["session_id"]
-            .as_str()
-            .context("a run without an id")?;
-        Ok(run.to_owned())
+        read(&self.post("/v1/lora/create", shape).await?["session_id"])
     }
 
     /// The server closes the run that was used least recently: one that is gone is made again.
@@ -252,33 +215,25 @@ impl Trainer {
         {
             return Ok(means);
         }
-        let id = self.create(&json!({"rank": 1})).await?;
-        let means = self.forward(&id, false, pairs).await;
-        *run = Some(id);
-        means
+        let id = run.insert(self.create(&json!({"rank": 1})).await?);
+        self.forward(id, false, pairs).await
     }
 
     async fn forward(&self, run: &str, adapter: bool, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
         let (mut datums, mut positions) = (Vec::new(), Vec::new());
         for (prompt, reply) in pairs {
-            let all = [*prompt, cut(reply)].concat();
+            let all = [prompt, &reply[..reply.len().min(SCORED)]].concat();
             let n = all.len() - 1;
             datums.push(json!({"model_input_tokens": all[..n], "target_tokens": all[1..]}));
             positions.push((prompt.len() - 1..n).collect::<Vec<_>>());
         }
         let body = json!({"session_id": run, "datums": datums, "adapter": adapter, "positions": positions});
         let answer = self.post("/v1/train/forward", &body).await?;
-        let logprobs: Vec<Vec<f64>> = serde_json::from_value(answer["logprobs"].clone())?;
-        ensure!(
-            logprobs.len() == pairs.len(),
-            "{} answers to {} sequences",
-            logprobs.len(),
-            pairs.len()
-        );
-        Ok(logprobs
-            .iter()
-            .map(|it| it.iter().sum::<f64>() / it.len().max(1) as f64)
-            .collect())
+        let logprobs: Vec<Vec<f64>> = read(&answer["logprobs"])?;
+        let (n, n_asked) = (logprobs.len(), pairs.len());
+        ensure!(n == n_asked, "{n} answers to {n_asked} sequences");
+        let mean = |of: &Vec<f64>| of.iter().sum::<f64>() / of.len().max(1) as f64;
+        Ok(logprobs.iter().map(mean).collect())
     }
 
     /// A POST; one for which there is no room is tried again.
@@ -296,9 +251,13 @@ impl Trainer {
                 is_full && began.elapsed() < ROOM_WITHIN,
                 "POST {path}: {status}: {text}"
             );
-            tokio::time::sleep(LOOK_EVERY * 5).await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+fn read<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    Ok(T::deserialize(value)?)
 }
 
 // === impl Saved ===
@@ -328,8 +287,4 @@ impl Saved {
 fn of_tinker(name: &str) -> Option<&str> {
     let (_, behind) = name.split_once(".train.")?;
     Some(behind.split_once('.')?.1)
-}
-
-fn cut(reply: &[u32]) -> &[u32] {
-    &reply[..reply.len().min(SCORED)]
 }

@@ -117,7 +117,7 @@ impl SkyRl {
         let client = Client::new(&self.url);
         let mut ended = None;
         let answers = async || {
-            ended = self.child.as_mut().and_then(|it| it.try_wait().ok()?);
+            ended = self.child.as_mut().and_then(|child| child.try_wait().ok()?);
             ended.is_some() || client.get_json("/api/v1/healthz").await.is_ok()
         };
         let waited = until(within, answers).await;

@@ -1,24 +1,49 @@
-//! Generates the load: a number of connections, each with one request at a time, for a given time.
+//! Generates the load: a number of connections, each with one request at a time, for a given time. Every reply is
+//! compared byte by byte, and every event of a stream has the time of its last byte.
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet, time::timeout_at};
-
-use crate::{
-    reading::{Came, Reading, Wanted},
-    request::Requests,
-    workload::{Kind, Reply, Workload},
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    Request,
+    client::conn::http1::{SendRequest, handshake},
 };
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
+
+use crate::workload::{Kind, Reply, Requests, Workload};
 
 /// How long after the end a reply may still arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The number of failures whose messages are kept.
-const TOLD: usize = 3;
+const SHOWN: usize = 3;
+/// The headers are those of OpenClaw's client.
+const HEADERS: [(&str, &str); 16] = [
+    ("connection", "keep-alive"),
+    ("accept", "application/json"),
+    ("content-type", "application/json"),
+    ("user-agent", "OpenAI/JS 7.15.0"),
+    ("x-stainless-retry-count", "0"),
+    ("x-stainless-lang", "js"),
+    ("x-stainless-package-version", "7.15.0"),
+    ("x-stainless-os", "Linux"),
+    ("x-stainless-arch", "x64"),
+    ("x-stainless-runtime", "node"),
+    ("x-stainless-runtime-version", "v24.21.0"),
+    ("authorization", "Bearer sk-bench"),
+    (
+        "traceparent",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    ),
+    ("accept-language", "*"),
+    ("sec-fetch-mode", "cors"),
+    ("accept-encoding", "gzip, deflate"),
+];
 
 /// The requests, and the server to send them to.
 #[derive(Debug, Clone)]
@@ -27,15 +52,13 @@ pub struct Load {
     pub workload: Workload,
     /// The expected reply.
     pub reply: Reply,
-    /// Whether it must match byte for byte; otherwise only its end must match.
-    pub exactly: bool,
     /// When the measurement begins.
     pub from: Instant,
     /// When it ends; requests in progress are completed.
     pub to: Instant,
 }
 
-/// The results.
+/// The results. Times are those of requests sent after [`Load::from`].
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The number of successful replies between `from` and `to`.
@@ -45,113 +68,149 @@ pub struct Outcome {
     pub n_failed: usize,
     /// The messages of the first failures.
     pub failures: Vec<String>,
-    /// For requests sent between `from` and `to`: the time from sending to the end of the reply.
+    /// The time from sending to the end of the reply.
     pub totals: Vec<Duration>,
-    /// For the same requests: the time from sending to the first byte of the body.
+    /// The time from sending to the first byte of the body.
     pub first_bytes: Vec<Duration>,
-    /// For the same requests: the time between two events.
+    /// The time between two events of a paced stream.
     pub gaps: Vec<Duration>,
+}
+
+/// A connection, whose own work is done by a task.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    _task: JoinSet<()>,
+}
+
+/// The times of one reply since it was asked for.
+struct Came {
+    sent: Instant,
+    first_byte: Duration,
+    total: Duration,
+    events: Vec<Duration>,
 }
 
 // === impl Load ===
 
 impl Load {
-    pub async fn run(self) -> Outcome {
-        let outcome = Arc::new(Mutex::new(Outcome::default()));
-        let load = Arc::new(self);
+    pub async fn run(&self) -> Outcome {
         let mut connections = JoinSet::new();
-        for _ in 0..load.workload.connections {
-            let connection = connection(Arc::clone(&load), Arc::clone(&outcome));
-            connections.spawn(connection);
+        for _ in 0..self.workload.connections {
+            let load = self.clone();
+            connections.spawn(async move { load.keep_asking().await });
         }
-        connections.join_all().await;
-        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut outcome)
-    }
-
-    fn wanted(&self) -> Wanted<'_> {
-        let whole = &self.reply.whole;
-        match self.workload.kind {
-            _ if self.exactly => Wanted::Exactly(whole),
-            Kind::Plain | Kind::Tls => Wanted::EndsWith(b"}"),
-            Kind::Burst | Kind::Paced => Wanted::EndsWith(b"data: [DONE]\n\n"),
+        let mut all = Outcome::default();
+        for own in connections.join_all().await {
+            all.join(own);
         }
+        all
     }
 
-    async fn connect(&self) -> Result<TcpStream> {
-        let stream = TcpStream::connect(self.target)
-            .await
-            .context("no connection")?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    }
-}
-
-async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
-    let host = load.target.to_string();
-    let mut requests = Requests::new(load.workload.size, load.workload.kind, &host);
-    let mut reading = Reading::new();
-    let mut own = Outcome::default();
-    let mut stream = None;
-    let give_up = tokio::time::Instant::from_std(load.to + PATIENCE);
-    // Each connection sends at least one, however late it is.
-    loop {
-        let asked = ask(&load, &mut stream, requests.next(), &mut reading);
-        let asked = timeout_at(give_up, asked).await;
-        match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
-            Ok(sent) => own.add(&load, sent, &reading.came),
-            Err(error) => {
-                stream = None;
-                own.fail(format!("{error:#}"));
-                // A peer that refuses everything should not get a million requests.
-                tokio::time::sleep(Duration::from_millis(5)).await;
+    async fn keep_asking(&self) -> Outcome {
+        let mut requests = Requests::new(self.workload);
+        let mut own = Outcome::default();
+        let mut kept = None;
+        let give_up = (self.to + PATIENCE).into();
+        // Each connection sends at least one, however late it is.
+        loop {
+            let asked = timeout_at(give_up, self.ask(&mut kept, requests.next())).await;
+            match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
+                Ok(came) => own.add(self, &came),
+                Err(error) => {
+                    kept = None;
+                    own.n_failed += 1;
+                    own.failures.push(format!("{error:#}"));
+                    own.failures.truncate(SHOWN);
+                    // A peer that refuses everything should not get a million requests.
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            if Instant::now() >= self.to {
+                return own;
             }
         }
-        if Instant::now() >= load.to {
-            break;
-        }
     }
-    all.lock().unwrap_or_else(PoisonError::into_inner).join(own);
+
+    async fn ask(&self, kept: &mut Option<Connection>, body: Bytes) -> Result<Came> {
+        let mut connection = match kept.take().filter(|kept| !kept.sender.is_closed()) {
+            Some(connection) => connection,
+            None => Connection::open(self.target).await?,
+        };
+        let mut request =
+            Request::post("/v1/chat/completions").header("host", self.target.to_string());
+        for (name, value) in HEADERS {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body))?;
+        connection.sender.ready().await?;
+        let sent = Instant::now();
+        let response = connection.sender.send_request(request).await?;
+        ensure!(response.status() == 200, "{}", response.status());
+        let mut body = response.into_body();
+        let (mut n_bytes, mut first_byte, mut events) = (0, None, Vec::new());
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            let now = sent.elapsed();
+            first_byte.get_or_insert(now);
+            let whole = &self.reply.whole;
+            let same = whole.get(n_bytes..n_bytes + data.len());
+            ensure!(
+                same == Some(&data[..]),
+                "the reply's bytes differ from byte {n_bytes} on"
+            );
+            if self.workload.kind == Kind::Paced {
+                // An event ends with an empty line, which may have begun in the previous piece.
+                let since = &whole[n_bytes.saturating_sub(1)..n_bytes + data.len()];
+                let ends = since.windows(2).filter(|two| two == b"\n\n");
+                events.extend(ends.map(|_| now));
+            }
+            n_bytes += data.len();
+        }
+        let n_whole = self.reply.whole.len();
+        ensure!(n_bytes == n_whole, "{n_bytes} of {n_whole} bytes came");
+        *kept = Some(connection);
+        Ok(Came {
+            sent,
+            first_byte: first_byte.unwrap_or_default(),
+            total: sent.elapsed(),
+            events,
+        })
+    }
 }
 
-/// Sends one request and reads its reply; returns when it was sent.
-async fn ask(
-    load: &Load,
-    kept: &mut Option<TcpStream>,
-    request: &[u8],
-    reading: &mut Reading,
-) -> Result<Instant> {
-    let mut stream = match kept.take() {
-        Some(stream) => stream,
-        None => load.connect().await?,
-    };
-    let sent = Instant::now();
-    stream
-        .write_all(request)
-        .await
-        .context("the request was not taken")?;
-    reading.reply(&mut stream, sent, load.wanted()).await?;
-    if !reading.came.closes {
-        *kept = Some(stream);
+// === impl Connection ===
+
+impl Connection {
+    async fn open(target: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(target).await.context("no connection")?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            // The sender is told of the error too.
+            let _ = connection.await;
+        });
+        Ok(Self {
+            sender,
+            _task: task,
+        })
     }
-    Ok(sent)
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    fn add(&mut self, load: &Load, sent: Instant, came: &Came) {
+    fn add(&mut self, load: &Load, came: &Came) {
         self.n_well += 1;
-        let ended = sent + came.total;
+        let ended = came.sent + came.total;
         if ended >= load.from && ended < load.to {
             self.n_within += 1;
         }
-        if sent < load.from {
-            return;
-        }
-        self.totals.push(came.total);
-        self.first_bytes.push(came.first_byte);
-        if load.workload.kind == Kind::Paced {
+        if came.sent >= load.from {
+            self.totals.push(came.total);
+            self.first_bytes.push(came.first_byte);
             let gaps = came
                 .events
                 .windows(2)
@@ -160,19 +219,12 @@ impl Outcome {
         }
     }
 
-    fn fail(&mut self, why: String) {
-        self.n_failed += 1;
-        if self.failures.len() < TOLD {
-            self.failures.push(why);
-        }
-    }
-
     fn join(&mut self, other: Self) {
         self.n_within += other.n_within;
         self.n_well += other.n_well;
         self.n_failed += other.n_failed;
         self.failures.extend(other.failures);
-        self.failures.truncate(TOLD);
+        self.failures.truncate(SHOWN);
         self.totals.extend(other.totals);
         self.first_bytes.extend(other.first_bytes);
         self.gaps.extend(other.gaps);

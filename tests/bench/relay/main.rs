@@ -1,56 +1,55 @@
-//! `cargo xtask bench relay`: the proxy beside others, on the same machine, in one run.
+//! `cargo xtask bench relay`: the proxy beside nginx, on the same machine, in one run.
 //!
-//! One upstream and one load, in this process, and between them each peer in turn: nobody, nginx,
-//! LiteLLM, ours without and with recording, an older release of ours if one is given. Peers alternate from cell to cell and change their
-//! order, so that what else happens on the machine falls on all of them. Resumable: each (workload,
-//! peer, repeat) is one file; what is there is not run again. Nothing is pinned to a CPU.
+//! One upstream and one load, in this process, and between them each peer in turn: nobody, nginx, ours without and with
+//! recording, an older release of ours if one is given. Peers alternate from cell to cell and change their order, so
+//! that what else happens on the machine falls on all of them. A stopped run continues: each (workload, peer, repeat) is
+//! a line of runs.jsonl, and what is there is not run again. Nothing is pinned to a CPU.
 
-mod cell;
 mod load;
-mod long_replies;
-mod measure;
 mod peers;
-mod processes;
-mod reading;
-mod request;
 mod table;
 mod upstream;
 mod workload;
-mod wrk;
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    fs, iter,
-    path::{Path, PathBuf},
+    fs,
+    path::PathBuf,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use metaclaw_tests::external;
-use serde::{Deserialize, Serialize};
+use metaclaw_tests::{
+    bench::{Tree, append, build, machine_busy, open_folder, quantile_ms, records},
+    external,
+};
+use serde_json::json;
+use tokio::task::JoinSet;
 
 use self::{
-    cell::{Cell, CellKey},
-    measure::{Bench, probe},
-    peers::{Peer, PeerName, Programs},
+    load::Load,
+    peers::{LESSON, Peer, PeerName},
+    table::{Cell, table},
     upstream::Upstream,
-    workload::{Kind, Size, Workload},
+    workload::{Kind, PACE, Size, Workload},
 };
+
+/// The part of a window by which the load begins before it.
+const WARM_UP: u32 = 5;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench relay")]
-#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Flags {
-    /// Where the JSON files go; cells already there are not run again.
+    /// Where the records go; cells already there are not run again.
     #[arg(long)]
     out: PathBuf,
     /// Who is compared.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerName::DEFAULT)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [PeerName::Direct, PeerName::Nginx, PeerName::Off, PeerName::On])]
     peers: Vec<PeerName>,
     /// What is answered.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Plain, Kind::Burst, Kind::Paced, Kind::Tls])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Plain, Kind::Burst, Kind::Paced])]
     kinds: Vec<Kind>,
     /// What is sent.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Size::Large, Size::Small])]
@@ -73,31 +72,15 @@ struct Flags {
     /// The folder of another `metaclaw`, an older release, which runs beside the others.
     #[arg(long)]
     old: Option<PathBuf>,
-    /// wrk makes the load, for whole seconds (`apt install wrk`); 61 KB requests are `--sizes gateway`.
-    #[arg(long)]
-    by_wrk: bool,
-    /// Compares nobody: shows what the end of long replies, and retrieval, cost the streams beside them;
-    /// with `--old`, the older release after ours.
-    #[arg(long)]
-    long_replies: bool,
     /// Runs nothing: shows what is in `--out`.
     #[arg(long)]
     show: bool,
 }
 
-/// What must be the same for cells to stand in one table.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Run {
-    /// Length and time of the `metaclaw` that is measured.
-    build: String,
-    /// The same of the older one.
-    old: Option<String>,
-    /// Of one cell, in milliseconds.
-    window_ms: u128,
-    n_cpus: usize,
-    /// wrk made the load.
-    #[serde(default)]
-    by_wrk: bool,
+/// Measures one cell after the other.
+struct Bench {
+    upstream: Upstream,
+    window: Duration,
 }
 
 fn main() -> Result<()> {
@@ -106,86 +89,67 @@ fn main() -> Result<()> {
         (flags.repeats, flags.seconds) = (1, 1.0);
         (flags.sizes, flags.connections) = (vec![Size::Large], vec![1, 16]);
     }
+    if flags.old.is_some() {
+        flags.peers.extend([PeerName::OldOff, PeerName::OldOn]);
+    }
+    // The load and the upstream have a quarter of the machine each, and the rest is the peer's.
+    let n_cpus = thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
+        .worker_threads(2 * n_cpus.div_ceil(4))
         .enable_all()
         .build()?;
-    if let Some(old) = &flags.old {
-        flags.peers.extend([PeerName::OldOff, PeerName::OldOn]);
-        ensure!(
-            old.join("metaclaw").is_file(),
-            "no metaclaw in --old {}",
-            old.display()
-        );
-    }
-    if flags.long_replies {
-        let window = Duration::from_secs_f64(flags.seconds);
-        for folder in iter::once(external::bin_dir()).chain(flags.old) {
-            let found = runtime.block_on(long_replies::run(&folder, threads(), window))?;
-            println!("{}\n{found}\n", folder.display());
-        }
-        return Ok(());
-    }
     if !flags.show {
+        let old = flags.old.as_ref().map(|old| build(old, "metaclaw"));
+        let settings = json!({"build": build(&external::bin_dir(), "metaclaw")?, "old": old.transpose()?,
+            "seconds": flags.seconds, "n_cpus": n_cpus});
+        open_folder(&flags.out, &settings, flags.again)?;
         runtime.block_on(run(&flags))?;
     }
-    let cells = read_all(&flags.out)?;
-    let text = table::table(&cells);
+    let text = table(&records(&flags.out));
     println!("{text}");
-    fs::write(flags.out.join("table.txt"), text)?;
-    fs::write(
-        flags.out.join("cells.json"),
-        serde_json::to_vec_pretty(&cells)?,
-    )?;
-    Ok(())
-}
-
-/// Threads of the load, and of the upstream: a quarter of the machine each, the rest is the peer's.
-fn threads() -> usize {
-    thread::available_parallelism()
-        .map_or(1, usize::from)
-        .div_ceil(4)
+    Ok(fs::write(flags.out.join("table.txt"), text)?)
 }
 
 async fn run(flags: &Flags) -> Result<()> {
-    let programs = programs(flags);
-    let window = Duration::from_secs_f64(flags.seconds);
-    prepare(flags, &programs, window)?;
-    let upstream = Upstream::start(threads())?;
-    let wrk = flags.by_wrk.then(|| PathBuf::from("wrk"));
     let bench = Bench {
-        upstream,
-        window,
-        wrk,
+        upstream: Upstream::start().await?,
+        window: Duration::from_secs_f64(flags.seconds),
     };
-    let workloads = workloads(flags);
+    let there: Vec<Cell> = records(&flags.out);
+    let mut workloads = Vec::new();
+    for size in flags.sizes.iter().copied() {
+        for kind in flags.kinds.iter().copied() {
+            let connections = flags.connections.iter().copied();
+            workloads.extend(connections.map(|connections| Workload {
+                kind,
+                size,
+                connections,
+            }));
+        }
+    }
     let mut started = BTreeMap::new();
     for repeat in 1..=flags.repeats {
         // A log that has grown is not what the next repeat begins with.
-        started.retain(|(name, _): &(PeerName, bool), _| !name.is_ours());
-        for (number, workload) in workloads.iter().enumerate() {
-            for name in order(&flags.peers, repeat + number) {
-                let is_tls = workload.kind == Kind::Tls;
-                if (is_tls && !name.speaks_tls())
-                    || Cell::file(&flags.out, *workload, name, repeat).exists()
+        started.retain(|name: &PeerName, _| !name.is_ours());
+        for (number, workload) in workloads.iter().copied().enumerate() {
+            let mut peers = flags.peers.clone();
+            peers.rotate_left((repeat + number) % flags.peers.len());
+            for name in peers {
+                let key = (workload, name, repeat);
+                if there
+                    .iter()
+                    .any(|cell| (cell.workload, cell.peer, cell.repeat) == key)
                 {
                     continue;
                 }
-                let peer = match started.entry((name, is_tls)) {
+                let peer = match started.entry(name) {
                     Entry::Occupied(there) => there.into_mut(),
-                    Entry::Vacant(place) => {
-                        place.insert(start(name, &programs, &bench, is_tls).await?)
-                    }
+                    Entry::Vacant(place) => place.insert(start(name, flags, &bench).await?),
                 };
                 if let Some(peer) = peer {
-                    let key = CellKey {
-                        peer: name,
-                        workload: *workload,
-                        repeat,
-                    };
                     let cell = bench.measure(peer, key).await?;
-                    println!("{}", table::line(&cell));
-                    cell.write(&flags.out)?;
+                    println!("{}", cell.line());
+                    append(&flags.out, &cell)?;
                 }
             }
         }
@@ -193,106 +157,135 @@ async fn run(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// Starts a peer and looks whether it does what it is here for; none, with a note, where it is not installed.
-async fn start(
-    name: PeerName,
-    programs: &Programs,
-    bench: &Bench,
-    is_tls: bool,
-) -> Result<Option<Peer>> {
-    let upstream = if is_tls {
-        &bench.upstream.tls
-    } else {
-        &bench.upstream.clear
-    };
-    let started = name.start(programs, upstream).await;
-    match started.with_context(|| format!("{} does not start", name.name()))? {
-        Ok(peer) => {
-            let probed = probe(bench, &peer, name).await;
+/// Starts a peer and checks that it does what it is here for.
+async fn start(name: PeerName, flags: &Flags, bench: &Bench) -> Result<Option<Peer>> {
+    let started = name.start(flags.old.as_ref(), bench.upstream.address).await;
+    let peer = started.with_context(|| format!("{} does not start", name.name()))?;
+    match &peer {
+        Some(peer) => {
+            let probed = bench.probe(peer).await;
             probed.with_context(|| format!("{} does not do its work", name.name()))?;
-            Ok(Some(peer))
         }
-        Err(note) => {
-            println!("{} is left out: {note}", name.name());
-            Ok(None)
+        None => {
+            println!("nginx is left out: it is not installed (Debian, Ubuntu: apt install nginx)");
         }
     }
+    Ok(peer)
 }
 
-fn programs(flags: &Flags) -> Programs {
-    Programs {
-        ours: external::bin_dir(),
-        old: flags.old.clone(),
-        nginx: external::nginx(),
-        litellm: external::litellm(),
+// === impl Bench ===
+
+impl Bench {
+    async fn measure(&self, peer: &Peer, key: (Workload, PeerName, usize)) -> Result<Cell> {
+        let (workload, name, repeat) = key;
+        let before = match &peer.ours {
+            Some(ours) => Some((ours, ours.counts().await?)),
+            None => None,
+        };
+        let warm_up = match workload.kind {
+            Kind::Plain | Kind::Burst => self.window / WARM_UP,
+            // Few fit into a window: the first counts too.
+            Kind::Paced => Duration::ZERO,
+        };
+        let from = Instant::now() + warm_up;
+        let load = self.load(peer, workload, from, self.window);
+        if let Some(tree) = &peer.tree {
+            tree.forget_peak()?;
+        }
+        let bench = Tree::own();
+        let clock = || {
+            (
+                machine_busy(),
+                bench.cpu(),
+                peer.tree.as_ref().map(Tree::cpu),
+            )
+        };
+        let to = load.to;
+        let mut running = JoinSet::new();
+        running.spawn(async move { load.run().await });
+        tokio::time::sleep_until(from.into()).await;
+        let begin = clock();
+        tokio::time::sleep_until(to.into()).await;
+        let end = clock();
+        let mut outcome = running.join_all().await.pop().context("no load")?;
+        let cpu = end
+            .2
+            .zip(begin.2)
+            .map(|(end, begin)| end.saturating_sub(begin));
+        let bench_cpu = end.1.saturating_sub(begin.1);
+        let known = bench_cpu + cpu.unwrap_or_default();
+        let others = end.0.saturating_sub(begin.0).saturating_sub(known);
+        let recorded = match before {
+            Some((ours, before)) => ours.flushed(before, outcome.n_well).await?,
+            None => None,
+        };
+        let lag = recorded.map_or(0.0, |recorded| recorded.lag_ms / 1e3);
+        outcome.totals.sort_unstable();
+        outcome.first_bytes.sort_unstable();
+        let mut off: Vec<Duration> = outcome.gaps.iter().map(|gap| gap.abs_diff(PACE)).collect();
+        off.sort_unstable();
+        let squares: f64 = off.iter().map(|off| off.as_secs_f64().powi(2)).sum();
+        let is_paced = !off.is_empty();
+        let per_reply = |cpu: Duration| cpu.as_secs_f64() * 1e6 / outcome.n_within.max(1) as f64;
+        Ok(Cell {
+            peer: name,
+            workload,
+            repeat,
+            n_within: outcome.n_within,
+            n_failed: outcome.n_failed,
+            failures: outcome.failures,
+            per_second: outcome.n_within as f64 / (self.window.as_secs_f64() + lag),
+            p50_ms: quantile_ms(&outcome.totals, 0.5),
+            p99_ms: quantile_ms(&outcome.totals, 0.99),
+            first_byte_p50_ms: quantile_ms(&outcome.first_bytes, 0.5),
+            first_byte_p99_ms: quantile_ms(&outcome.first_bytes, 0.99),
+            gap_deviation_ms: is_paced.then(|| (squares / off.len() as f64).sqrt() * 1e3),
+            gap_p99_ms: is_paced.then(|| quantile_ms(&off, 0.99)),
+            cpu_us: cpu.map(per_reply),
+            bench_cpu_us: per_reply(bench_cpu),
+            peak_mib: peer
+                .tree
+                .as_ref()
+                .map(|tree| tree.peak_kib() as f64 / 1024.0),
+            others_cpus: others.as_secs_f64() / self.window.as_secs_f64(),
+            recorded,
+        })
     }
-}
 
-fn workloads(flags: &Flags) -> Vec<Workload> {
-    let mut workloads = Vec::new();
-    for size in &flags.sizes {
-        for kind in &flags.kinds {
-            let cells = flags.connections.iter().map(|connections| Workload {
-                kind: *kind,
-                size: *size,
-                connections: *connections,
-            });
-            workloads.extend(cells);
+    fn load(&self, peer: &Peer, workload: Workload, from: Instant, window: Duration) -> Load {
+        let reply = workload.kind.reply();
+        self.upstream.answers(reply.clone());
+        Load {
+            target: peer.address,
+            workload,
+            reply,
+            from,
+            to: from + window,
         }
     }
-    workloads
-}
 
-/// The peers, beginning with another one each time.
-fn order(peers: &[PeerName], turn: usize) -> impl Iterator<Item = PeerName> {
-    let n_peers = peers.len();
-    (0..n_peers).map(move |index| peers[(index + turn) % n_peers])
-}
-
-/// Makes the folder, or sees that its cells are of this build and these settings.
-fn prepare(flags: &Flags, programs: &Programs, window: Duration) -> Result<()> {
-    let out = &flags.out;
-    if flags.again && out.exists() {
-        fs::remove_dir_all(out)?;
-    }
-    let run = Run {
-        build: build(&programs.ours)?,
-        old: programs.old.as_deref().map(build).transpose()?,
-        window_ms: window.as_millis(),
-        n_cpus: thread::available_parallelism().map_or(1, usize::from),
-        by_wrk: flags.by_wrk,
-    };
-    let file = out.join("run.json");
-    if file.exists() {
-        let before: Run = serde_json::from_slice(&fs::read(&file)?)?;
-        ensure!(
-            before == run,
-            "{} has cells of another build or other settings: --again removes them, --out names another folder\n{before:?}\n{run:?}",
-            out.display()
-        );
-    }
-    fs::create_dir_all(out.join("cells"))?;
-    Ok(fs::write(file, serde_json::to_vec_pretty(&run)?)?)
-}
-
-/// Tells one build in `folder` from another.
-fn build(folder: &Path) -> Result<String> {
-    let binary = folder.join("metaclaw");
-    let file =
-        fs::metadata(&binary).with_context(|| format!("{} is not there", binary.display()))?;
-    Ok(format!("{} bytes of {:?}", file.len(), file.modified()?))
-}
-
-fn read_all(out: &Path) -> Result<Vec<Cell>> {
-    let mut cells = Vec::new();
-    for folder in fs::read_dir(out.join("cells"))? {
-        for file in fs::read_dir(folder?.path())? {
-            let file = file?.path();
-            if file.extension().is_some_and(|it| it == "json") {
-                cells.push(Cell::read(&file)?);
+    /// One turn through a peer that has just been started: its reply must be right, and ours must have given its lessons.
+    async fn probe(&self, peer: &Peer) -> Result<()> {
+        for size in [Size::Small, Size::Large] {
+            let workload = Workload {
+                kind: Kind::Burst,
+                size,
+                connections: 1,
+            };
+            let load = self.load(peer, workload, Instant::now(), Duration::from_millis(1));
+            self.upstream.keep(true);
+            let outcome = load.run().await;
+            let asked = String::from_utf8_lossy(&self.upstream.kept()).into_owned();
+            self.upstream.keep(false);
+            ensure!(outcome.n_failed == 0 && outcome.n_well > 0, "{outcome:?}");
+            if let Some(ours) = &peer.ours {
+                let log = ours.log();
+                ensure!(
+                    asked.contains(LESSON),
+                    "a {size:?} request goes on without lessons\n{log}"
+                );
             }
         }
+        Ok(())
     }
-    cells.sort_by_key(|cell| (cell.workload, cell.peer, cell.repeat));
-    Ok(cells)
 }

@@ -1,32 +1,68 @@
-//! The compared programs: started with the upstream behind them, asked for their addresses and costs, and ended with
-//! all their processes.
+//! The compared programs: started with the upstream behind them, and ended when dropped.
 
-mod litellm;
-mod nginx;
-mod ours;
-mod program;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
-use std::{net::SocketAddr, path::PathBuf};
-
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
+use metaclaw_tests::{
+    bench::Tree,
+    external,
+    home::{Home, Proxy, signal},
+    wait::found,
+};
+use rustix::process::{Signal, getuid};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    process::{Child, Command},
+};
 
-pub use self::ours::{LESSON, Ours, Recorded};
-use self::program::Program;
-use crate::{processes::Tree, upstream::Place};
+/// A text in every system text with MetaClaw's lessons.
+pub const LESSON: &str = "Amounts are in euros";
+/// How long the log may take for the remaining turns when the load ends.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const SKILLS: [(&str, &str); 3] = [
+    ("invoices", "Finding invoices and saying which are open"),
+    ("mail", "Drafting an email to a customer"),
+    ("travel", "Booking a train or a hotel"),
+];
+/// nginx as it is usually configured for a model server: one worker per CPU, keep-alive on both sides, no buffering of
+/// replies, no access log. A request must fit into the body buffer, or it is written to a file; and connections are kept
+/// for more than the 1,000 requests of the default.
+const NGINX: &str = "daemon off; pid nginx.pid; worker_processes auto;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  client_body_buffer_size 128k; client_max_body_size 32m; keepalive_requests 100000000;
+  upstream model { server UPSTREAM; keepalive 256; keepalive_requests 100000000; }
+  server {
+    listen ADDRESS;
+    location / {
+      proxy_pass http://model; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_buffering off;
+      proxy_read_timeout 600s;
+    }
+  }
+}
+";
 
 /// A row of the table.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerName {
     /// The upstream itself.
     Direct,
     /// Debian's nginx as a reverse proxy without buffering.
     Nginx,
-    /// LiteLLM's proxy.
-    Litellm,
     /// MetaClaw with `turns.enabled: false`.
     Off,
     /// MetaClaw with the log of turns.
@@ -37,48 +73,57 @@ pub enum PeerName {
     OldOn,
 }
 
-/// The paths of the programs; a missing one is left out.
-#[derive(Debug, Clone)]
-pub struct Programs {
-    /// The folder of `metaclaw`.
-    pub ours: PathBuf,
-    /// The folder of the older release's `metaclaw`.
-    pub old: Option<PathBuf>,
-    /// nginx.
-    pub nginx: Option<PathBuf>,
-    /// LiteLLM's command.
-    pub litellm: Option<PathBuf>,
-}
-
 /// A running peer.
 #[derive(Debug)]
-pub enum Peer {
-    /// There is no proxy.
-    Direct(SocketAddr),
-    /// A program with its configuration.
-    Program(Box<Program>),
-    /// MetaClaw.
-    Ours(Box<Ours>),
+pub struct Peer {
+    pub address: SocketAddr,
+    /// Its processes, if it has any.
+    pub tree: Option<Tree>,
+    pub ours: Option<Ours>,
+    nginx: Option<Nginx>,
+}
+
+/// Ended with its workers when dropped.
+#[derive(Debug)]
+struct Nginx {
+    child: Child,
+    _folder: TempDir,
+}
+
+/// MetaClaw with lessons: wishes and skills in its home.
+#[derive(Debug)]
+pub struct Ours {
+    _proxy: Proxy,
+    home: Home,
+    records: bool,
+}
+
+/// The number of turns in the log so far, and of lost turns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    n_recorded: u64,
+    n_lost: u64,
+}
+
+/// The turns of one measurement.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Turns that the log has acknowledged.
+    pub n_turns: u64,
+    /// Turns that were lost in any way.
+    pub n_lost: u64,
+    /// The time from the last reply until the log had all turns, in milliseconds.
+    pub lag_ms: f64,
 }
 
 // === impl PeerName ===
 
 impl PeerName {
-    /// Returns the peers that need nothing from the user, in the order of the table.
-    pub const DEFAULT: [Self; 5] = [
-        Self::Direct,
-        Self::Nginx,
-        Self::Litellm,
-        Self::Off,
-        Self::On,
-    ];
-
-    /// Returns the name in file names and tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
-            Self::Litellm => "litellm",
             Self::Off => "ours-off",
             Self::On => "ours-on",
             Self::OldOff => "old-off",
@@ -86,77 +131,173 @@ impl PeerName {
         }
     }
 
-    /// Returns whether it must relay a reply byte for byte. LiteLLM writes each reply anew.
-    pub fn is_exact(self) -> bool {
-        self != Self::Litellm
-    }
-
     /// Returns whether it is a `metaclaw`.
     pub fn is_ours(self) -> bool {
-        matches!(self, Self::Off | Self::On | Self::OldOff | Self::OldOn)
+        !matches!(self, Self::Direct | Self::Nginx)
     }
 
-    /// Returns whether it is measured with an upstream behind TLS, because the load itself cannot use TLS.
-    pub fn speaks_tls(self) -> bool {
-        self.is_ours() || self == Self::Nginx
-    }
-
-    /// Starts it; returns `Err` with the reason if it is not installed.
-    pub async fn start(
-        self,
-        programs: &Programs,
-        upstream: &Place,
-    ) -> Result<Result<Peer, &'static str>> {
-        Ok(Ok(match self {
-            Self::Direct => Peer::Direct(upstream.address),
-            Self::Nginx => match &programs.nginx {
-                Some(nginx) => Peer::Program(Box::new(nginx::start(nginx, upstream).await?)),
-                None => {
-                    return Ok(Err(
-                        "nginx is not installed (Debian, Ubuntu: apt install nginx)",
-                    ));
-                }
-            },
-            Self::Litellm => match &programs.litellm {
-                Some(litellm) => {
-                    Peer::Program(Box::new(litellm::start(litellm, upstream.address).await?))
-                }
-                None => return Ok(Err("LiteLLM is not installed")),
-            },
-            Self::Off | Self::On => {
-                let ours = Ours::start(&programs.ours, upstream, self == Self::On).await?;
-                Peer::Ours(Box::new(ours))
+    /// Starts it before `upstream`; returns `None` for an nginx that is not installed. `old` is the folder of the older
+    /// release.
+    pub async fn start(self, old: Option<&PathBuf>, upstream: SocketAddr) -> Result<Option<Peer>> {
+        let mut peer = Peer {
+            address: upstream,
+            tree: None,
+            ours: None,
+            nginx: None,
+        };
+        let folder = match self {
+            Self::Direct => return Ok(Some(peer)),
+            Self::Nginx => {
+                let Some(program) = external::nginx() else {
+                    return Ok(None);
+                };
+                let (nginx, address) = Nginx::start(&program, upstream).await?;
+                peer.tree = nginx.child.id().map(Tree::of);
+                (peer.address, peer.nginx) = (address, Some(nginx));
+                return Ok(Some(peer));
             }
-            Self::OldOff | Self::OldOn => match &programs.old {
-                Some(folder) => {
-                    let old = Ours::start(folder, upstream, self == Self::OldOn).await?;
-                    Peer::Ours(Box::new(old))
-                }
-                None => return Ok(Err("--old names no older release")),
-            },
-        }))
+            Self::Off | Self::On => external::bin_dir(),
+            Self::OldOff | Self::OldOn => old.context("--old names no older release")?.clone(),
+        };
+        let records = matches!(self, Self::On | Self::OldOn);
+        let (home, proxy) = start_ours(&folder, upstream, records).await?;
+        peer.address = (Ipv4Addr::LOCALHOST, proxy.port()).into();
+        peer.tree = Some(Tree::of(proxy.pid()));
+        peer.ours = Some(Ours {
+            _proxy: proxy,
+            home,
+            records,
+        });
+        Ok(Some(peer))
     }
 }
 
-// === impl Peer ===
+// === impl Nginx ===
 
-impl Peer {
-    /// Returns its address.
-    pub fn address(&self) -> SocketAddr {
-        match self {
-            Self::Direct(address) => *address,
-            Self::Program(program) => program.address(),
-            Self::Ours(ours) => ours.address(),
+impl Nginx {
+    async fn start(program: &Path, upstream: SocketAddr) -> Result<(Self, SocketAddr)> {
+        // It cannot choose a port itself; this one was free a moment ago.
+        let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let folder = tempfile::tempdir()?;
+        let config = NGINX.replace("UPSTREAM", &upstream.to_string());
+        let config = config.replace("ADDRESS", &address.to_string());
+        // As root, workers would change to a user that may not enter the folder.
+        let user = if getuid().is_root() {
+            "user root;\n"
+        } else {
+            ""
+        };
+        fs::write(folder.path().join("nginx.conf"), format!("{user}{config}"))?;
+        let mut child = Command::new(program)
+            .arg("-p")
+            // The prefix ends in a slash, because nginx only joins the two.
+            .arg(format!("{}/", folder.path().display()))
+            .args(["-c", "nginx.conf", "-e", "error.log"])
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let listens = async || {
+            if let Some(status) = child.try_wait()? {
+                bail!("nginx ended with {status}");
+            }
+            Ok(TcpStream::connect(address).await.ok().map(drop))
+        };
+        found(FLUSHED_WITHIN, listens)
+            .await
+            .context("nginx does not listen")?;
+        let nginx = Self {
+            child,
+            _folder: folder,
+        };
+        Ok((nginx, address))
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        if let Some(pid) = self.child.id() {
+            // One that has ended already is as good.
+            let _ = signal(pid, Signal::TERM);
+        }
+    }
+}
+
+// === impl Ours ===
+
+impl Ours {
+    /// Returns the number of turns in the log.
+    pub async fn counts(&self) -> Result<Counts> {
+        let status = self.home.ask(&["status", "--json"]).await?;
+        let counts = &status["counts"];
+        let count = |name: &str| {
+            let count = counts[name].as_u64();
+            count
+                .with_context(|| format!("`metaclaw status --json` has no counts.{name}: {counts}"))
+        };
+        let lost = ["dropped", "failed", "overflowed", "undecodable", "unread"];
+        Ok(Counts {
+            n_recorded: count("recorded")?,
+            n_lost: lost.into_iter().map(count).sum::<Result<u64>>()?,
+        })
+    }
+
+    /// Waits until the log has acknowledged the `n_turns` that ended since `before`.
+    pub async fn flushed(&self, before: Counts, n_turns: usize) -> Result<Option<Recorded>> {
+        let ended = Instant::now();
+        loop {
+            let lag = ended.elapsed();
+            let now = self.counts().await?;
+            let recorded = Recorded {
+                n_turns: now.n_recorded - before.n_recorded,
+                n_lost: now.n_lost - before.n_lost,
+                lag_ms: lag.as_secs_f64() * 1e3,
+            };
+            if !self.records {
+                ensure!(
+                    recorded.n_turns == 0,
+                    "turns are recorded although turns.enabled is false"
+                );
+                return Ok(None);
+            }
+            if recorded.n_turns + recorded.n_lost >= n_turns as u64 {
+                return Ok(Some(recorded));
+            }
+            ensure!(
+                lag < FLUSHED_WITHIN,
+                "the log has {recorded:?} of {n_turns} turns"
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Returns its processes, if it has any.
-    pub fn processes(&self) -> Option<Tree> {
-        let root = match self {
-            Self::Direct(_) => None,
-            Self::Program(program) => program.pid(),
-            Self::Ours(ours) => Some(ours.pid()),
-        };
-        root.map(Tree::of)
+    pub fn log(&self) -> String {
+        self.home.log()
     }
+}
+
+async fn start_ours(bin_dir: &Path, upstream: SocketAddr, records: bool) -> Result<(Home, Proxy)> {
+    let config = format!(
+        "mode: skills_only\nllm: {{api_base: 'http://{upstream}/v1'}}\njudge: {{kind: rules}}\nturns: {{enabled: {records}}}\n"
+    );
+    // A line for every turn is its access log, and nginx runs without one.
+    let home = Home::new(bin_dir, &config).with_env("RUST_LOG", "warn");
+    let write = |name: String, text: String| {
+        let file = home.path().join("skills").join(name);
+        fs::create_dir_all(file.parent().context("a file has a folder")?)?;
+        anyhow::Ok(fs::write(file, text)?)
+    };
+    // Wishes belong to an agent: the small requests name none, and the large ones name OpenClaw's first.
+    for agent in ["_default", "main"] {
+        let wishes = format!("- Answer in one sentence.\n- {LESSON} and rounded to the cent.\n");
+        write(format!("{agent}/WISHES.md"), wishes)?;
+    }
+    for (name, description) in SKILLS {
+        let step =
+            "- Look at what the owner has of it before you ask, and say where you found it.\n";
+        let head =
+            format!("---\nname: {name}\ndescription: {description}\n---\n# {description}\n\n");
+        write(format!("{name}/SKILL.md"), head + &step.repeat(12))?;
+    }
+    let proxy = home.start().await?;
+    Ok((home, proxy))
 }

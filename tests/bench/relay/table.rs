@@ -1,130 +1,107 @@
-//! Prints the table: medians over the repeats, with half of their range.
+//! The measured cells, and the table of them: medians over the repeats, with half of their range.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use crate::{cell::Cell, peers::PeerName, workload::Workload};
+use metaclaw_tests::bench::median;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    peers::{PeerName, Recorded},
+    workload::Workload,
+};
 
 /// Above this, another program kept the machine busy.
 const NOISY_CPUS: f64 = 0.1;
 
-/// The repeats of one peer with one workload.
-#[derive(Debug, Clone, Default)]
-pub struct Repeats<'a>(Vec<&'a Cell>);
-
-/// All repeats, by workload and peer.
-pub type Rows<'a> = BTreeMap<(Workload, PeerName), Repeats<'a>>;
-
-/// A median and its spread.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Median {
-    /// The median.
-    pub value: f64,
-    /// Half of the difference between the lowest and the highest.
-    pub spread: f64,
+/// One peer, one workload, one repeat. Times are in milliseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    pub peer: PeerName,
+    pub workload: Workload,
+    /// From 1.
+    pub repeat: usize,
+    /// Replies that ended well within the window.
+    pub n_within: usize,
+    pub n_failed: usize,
+    /// What the first of them said.
+    pub failures: Vec<String>,
+    /// With recording, of the time until the log had all turns.
+    pub per_second: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub first_byte_p50_ms: f64,
+    pub first_byte_p99_ms: f64,
+    /// Of paced streams: the root of the mean square of what a gap between two events differs from the pace.
+    pub gap_deviation_ms: Option<f64>,
+    /// The same difference that 99 in 100 gaps do not exceed.
+    pub gap_p99_ms: Option<f64>,
+    /// CPU time of the peer's processes for one reply, in microseconds.
+    pub cpu_us: Option<f64>,
+    /// The same of upstream and load: where all share the CPUs, replies a second go with the sum.
+    pub bench_cpu_us: f64,
+    /// The most memory that the peer's processes held.
+    pub peak_mib: Option<f64>,
+    /// CPUs that were busy with neither the peer nor the bench.
+    pub others_cpus: f64,
+    /// With recording: what the log did.
+    pub recorded: Option<Recorded>,
 }
 
-// === impl Median ===
+// === impl Cell ===
 
-impl Median {
-    /// Computes it from some values; returns `None` if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (first, last) = (values.first()?, values.last()?);
-        let middle = values.len() / 2;
-        let value = if values.len().is_multiple_of(2) {
-            f64::midpoint(values[middle - 1], values[middle])
-        } else {
-            values[middle]
-        };
-        Some(Self {
-            value,
-            spread: (last - first) / 2.0,
-        })
-    }
-}
-
-// === impl Repeats ===
-
-impl Repeats<'_> {
-    /// Returns one figure over the repeats.
-    pub fn median(&self, figure: impl Fn(&Cell) -> Option<f64>) -> Option<Median> {
-        Median::of(self.0.iter().filter_map(|cell| figure(cell)))
+impl Cell {
+    /// Whether everything that was asked came as it should, and was recorded where it is.
+    fn is_sound(&self) -> bool {
+        let n_lost = self.recorded.map_or(0, |recorded| recorded.n_lost);
+        self.n_failed == 0 && self.n_within > 0 && n_lost == 0
     }
 
-    /// Returns a figure relative to another peer's of the same repeat, which cancels what concerns both.
-    pub fn against(
-        &self,
-        other: &Self,
-        compare: impl Fn(&Cell, &Cell) -> Option<f64>,
-    ) -> Option<Median> {
-        let pairs = self.0.iter().filter_map(|cell| {
-            let twin = other.0.iter().find(|other| other.repeat == cell.repeat)?;
-            compare(cell, twin)
-        });
-        Median::of(pairs)
-    }
-
-    /// Returns the number of repeats, and how many of them are faulty.
-    pub fn counts(&self) -> (usize, usize) {
-        (
-            self.0.len(),
-            self.0.iter().filter(|cell| !cell.is_sound()).count(),
-        )
-    }
-}
-
-/// Joins cells to rows.
-pub fn rows(cells: &[Cell]) -> Rows<'_> {
-    let mut rows = Rows::new();
-    for cell in cells {
-        rows.entry((cell.workload, cell.peer))
-            .or_default()
-            .0
-            .push(cell);
-    }
-    rows
-}
-
-/// One measured cell.
-pub fn line(cell: &Cell) -> String {
-    let mut line = format!(
-        "{:<16} {:<9} #{}  {:>8.0}/s  p50 {:>8.3} ms  p99 {:>8.3} ms",
-        cell.workload.to_string(),
-        cell.peer.name(),
-        cell.repeat,
-        cell.per_second,
-        cell.p50_ms,
-        cell.p99_ms
-    );
-    if let Some(recorded) = cell.recorded {
-        let _ = write!(line, "  the log lags {:.0} ms", recorded.lag_ms);
-    }
-    if cell.others_cpus > NOISY_CPUS {
-        let _ = write!(line, "  others had {:.2} CPUs", cell.others_cpus);
-    }
-    if !cell.is_sound() {
-        let _ = write!(
-            line,
-            "  NOT SOUND: {} failed {:?} {:?}",
-            cell.n_failed, cell.failures, cell.recorded
+    /// Returns it in one line.
+    pub fn line(&self) -> String {
+        let mut line = format!(
+            "{:<16} {:<9} #{}  {:>8.0}/s  p50 {:>8.3} ms  p99 {:>8.3} ms",
+            self.workload.to_string(),
+            self.peer.name(),
+            self.repeat,
+            self.per_second,
+            self.p50_ms,
+            self.p99_ms
         );
+        if let Some(recorded) = self.recorded {
+            let _ = write!(line, "  the log lags {:.0} ms", recorded.lag_ms);
+        }
+        if self.others_cpus > NOISY_CPUS {
+            let _ = write!(line, "  others had {:.2} CPUs", self.others_cpus);
+        }
+        if !self.is_sound() {
+            let (n_failed, failures) = (self.n_failed, &self.failures);
+            let _ = write!(
+                line,
+                "  NOT SOUND: {n_failed} failed {failures:?} {:?}",
+                self.recorded
+            );
+        }
+        line
     }
-    line
 }
 
 pub fn table(cells: &[Cell]) -> String {
-    let rows = rows(cells);
+    let mut rows: BTreeMap<(Workload, PeerName), Vec<&Cell>> = BTreeMap::new();
+    for cell in cells {
+        rows.entry((cell.workload, cell.peer))
+            .or_default()
+            .push(cell);
+    }
     let mut text = String::from(
         "Medians (and half the range) of the repeats; % of nginx compares within a repeat. Times in ms, CPU in us for one reply, the peer's and the bench's own; memory in MiB.\n",
     );
     let mut last = None;
     for ((workload, peer), repeats) in &rows {
-        if last != Some(*workload) {
+        if last != Some(workload) {
+            let name = workload.to_string();
             let _ = writeln!(
                 text,
-                "\n{:<16} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
-                workload.to_string(),
+                "\n{name:<16} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
                 "replies/s",
                 "% nginx",
                 "p50",
@@ -135,78 +112,61 @@ pub fn table(cells: &[Cell]) -> String {
                 "bench",
                 "MiB"
             );
-            last = Some(*workload);
+            last = Some(workload);
         }
         let nginx = rows.get(&(*workload, PeerName::Nginx));
         let _ = writeln!(text, "{}", row(*peer, repeats, nginx));
     }
-    text.push_str(&noise(cells));
+    let n_noisy = cells
+        .iter()
+        .filter(|cell| cell.others_cpus > NOISY_CPUS)
+        .count();
+    if n_noisy > 0 {
+        let n = cells.len();
+        let _ = writeln!(
+            text,
+            "\nIn {n_noisy} of {n} cells other programs kept more than {NOISY_CPUS} CPUs busy: the figures are noisy."
+        );
+    }
     text
 }
 
-fn row(peer: PeerName, repeats: &Repeats<'_>, nginx: Option<&Repeats<'_>>) -> String {
-    let share = nginx.and_then(|nginx| {
-        repeats.against(nginx, |cell, nginx| {
-            Some(100.0 * cell.per_second / nginx.per_second)
-        })
+fn row(peer: PeerName, repeats: &[&Cell], nginx: Option<&Vec<&Cell>>) -> String {
+    // A share of nginx's in the same repeat cancels what concerns both.
+    let shares = repeats.iter().filter_map(|cell| {
+        let twin = nginx?.iter().find(|other| other.repeat == cell.repeat)?;
+        Some(100.0 * cell.per_second / twin.per_second)
     });
-    let with_spread = |figure: fn(&Cell) -> Option<f64>, digits: usize| match repeats.median(figure)
-    {
-        Some(median) => format!("{:.digits$} ({:.digits$})", median.value, median.spread),
-        None => "-".to_owned(),
+    let alone = |values: Vec<f64>, digits: usize| match median(values) {
+        none if none.is_nan() => "-".to_owned(),
+        some => format!("{some:.digits$}"),
     };
-    let alone = |median: Option<Median>, digits: usize| {
-        median.map_or("-".to_owned(), |it| format!("{:.digits$}", it.value))
+    let figure =
+        |figure: fn(&Cell) -> Option<f64>| repeats.iter().filter_map(move |cell| figure(cell));
+    let spread = |of: fn(&Cell) -> Option<f64>, digits: usize| {
+        let least = figure(of).fold(f64::INFINITY, f64::min);
+        let most = figure(of).fold(f64::NEG_INFINITY, f64::max);
+        match median(figure(of)) {
+            none if none.is_nan() => "-".to_owned(),
+            some => format!("{some:.digits$} ({:.digits$})", (most - least) / 2.0),
+        }
     };
     let mut row = format!(
         "  {:<14} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
         peer.name(),
-        with_spread(|cell| Some(cell.per_second), 0),
-        alone(share, 0),
-        with_spread(|cell| Some(cell.p50_ms), 3),
-        with_spread(|cell| Some(cell.p99_ms), 3),
-        with_spread(|cell| Some(cell.first_byte_p50_ms), 3),
-        with_spread(|cell| cell.gap_deviation_ms, 3),
-        alone(repeats.median(|cell| cell.cpu_us), 1),
-        alone(repeats.median(|cell| Some(cell.bench_cpu_us)), 1),
-        alone(repeats.median(|cell| cell.peak_mib), 1),
+        spread(|cell| Some(cell.per_second), 0),
+        alone(shares.collect(), 0),
+        spread(|cell| Some(cell.p50_ms), 3),
+        spread(|cell| Some(cell.p99_ms), 3),
+        spread(|cell| Some(cell.first_byte_p50_ms), 3),
+        spread(|cell| cell.gap_deviation_ms, 3),
+        alone(figure(|cell| cell.cpu_us).collect(), 1),
+        alone(figure(|cell| Some(cell.bench_cpu_us)).collect(), 1),
+        alone(figure(|cell| cell.peak_mib).collect(), 1),
     );
-    let (n_cells, n_unsound) = repeats.counts();
+    let n_unsound = repeats.iter().filter(|cell| !cell.is_sound()).count();
     if n_unsound > 0 {
-        let _ = write!(row, "  {n_unsound} of {n_cells} not sound");
+        let _ = write!(row, "  {n_unsound} of {} not sound", repeats.len());
     }
     row
-}
-
-fn noise(cells: &[Cell]) -> String {
-    let noisy = cells
-        .iter()
-        .filter(|cell| cell.others_cpus > NOISY_CPUS)
-        .count();
-    if noisy == 0 {
-        return String::new();
-    }
-    format!(
-        "\nIn {noisy} of {} cells other programs kept more than {NOISY_CPUS} CPUs busy: the figures are noisy.\n",
-        cells.len()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_median_has_its_spread() {
-        let median = Median::of([3.0, 1.0, 2.0]).unwrap();
-        assert_eq!(
-            median,
-            Median {
-                value: 2.0,
-                spread: 1.0
-            }
-        );
-        assert_eq!(Median::of([1.0, 2.0]).map(|it| it.value), Some(1.5));
-        assert_eq!(Median::of([]), None);
-    }
 }

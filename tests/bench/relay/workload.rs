@@ -1,9 +1,23 @@
 //! The workload of every peer: a kind of reply, a size of request, a number of connections.
+//!
+//! The large request has the shape and size of an OpenClaw turn (26 KB of system text as one string, 11 tools, messages
+//! as strings and as lists, a synthetic message at the end). All requests differ: each has its number in the owner's
+//! last message, and every [`PER_SESSION`]th begins a new session, so that a recording proxy has as much to record as
+//! from real agents.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The number of events of a burst, which are all ready when the reply begins.
 const READY_EVENTS: usize = 64;
@@ -11,11 +25,42 @@ const READY_EVENTS: usize = 64;
 const PACED_EVENTS: usize = 32;
 /// See [`PACED_EVENTS`].
 pub const PACE: Duration = Duration::from_millis(20);
+/// The number of turns in a session.
+const PER_SESSION: u64 = 50;
+/// The placeholders for the request's and the session's number, of the same length.
+const NUMBER: &str = "@@NUMBER@@";
+const SESSION: &str = "@@SESSION@@@";
+const TOOLS: [&str; 11] = [
+    "apply_patch",
+    "edit",
+    "exec",
+    "ls",
+    "process",
+    "read",
+    "sessions_yield",
+    "tool_call",
+    "tool_describe",
+    "tool_search",
+    "write",
+];
+const SENTENCES: &str = "Read a file before you change it, and say in one line what you changed.
+When the owner asks for a \"summary\", give at most five points.
+- `exec` runs a command in the workspace; a long one goes to the background.
+Never send a message to a third person without the owner's word.
+
+## Workspace
+
+Your working folder is /home/owner/work; paths are relative to it.
+Übliche Zeichen, wie é und – auch ✓, kommen vor.
+If a tool fails twice in the same way, stop and tell the owner why; do not try a third time.
+";
+const REPLY: &[u8] = br#"{"id":"chatcmpl-bench","object":"chat.completion","created":1795000000,"model":"mock-model","choices":[{"index":0,"message":{"role":"assistant","content":"The invoice of October is in the folder \"accounts\"; it was paid on the 14th, and nothing is open."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10234,"completion_tokens":27,"total_tokens":10261,"prompt_tokens_details":{"cached_tokens":10112}}}"#;
+
+/// The numbers of the whole run's requests, which are all different.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The upstream's reply.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One JSON object.
@@ -24,14 +69,10 @@ pub enum Kind {
     Burst,
     /// 32 server-sent events, one every 20 ms.
     Paced,
-    /// One JSON object, from an upstream behind TLS.
-    Tls,
 }
 
 /// The client's request.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// One line of the user, without a system text.
@@ -45,9 +86,7 @@ pub enum Size {
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Workload {
-    /// The upstream's reply.
     pub kind: Kind,
-    /// The client's request.
     pub size: Size,
     /// The number of connections, each with one request at a time.
     pub connections: usize,
@@ -60,48 +99,42 @@ pub struct Reply {
     pub pieces: Arc<[Bytes]>,
     /// All of them together.
     pub whole: Bytes,
-    /// The kind of the reply.
     pub kind: Kind,
+}
+
+/// The requests of one connection.
+#[derive(Debug)]
+pub struct Requests {
+    body: Vec<u8>,
+    numbers: Vec<usize>,
+    sessions: Vec<usize>,
+    session: u64,
+    n_sent: u64,
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, size) = (self.kind.name(), self.size.name());
+        let kind = match self.kind {
+            Kind::Plain => "plain",
+            Kind::Burst => "burst",
+            Kind::Paced => "paced",
+        };
+        let size = match self.size {
+            Size::Small => "small",
+            Size::Large => "40k",
+            Size::Gateway => "61k",
+        };
         write!(f, "{kind}-{size}-{}", self.connections)
     }
 }
 
-impl Reply {
-    /// A body in one piece.
-    pub fn plain(whole: Bytes) -> Self {
-        Self {
-            pieces: Arc::new([whole.clone()]),
-            whole,
-            kind: Kind::Plain,
-        }
-    }
-}
+// === impl Kind ===
 
 impl Kind {
-    /// Returns the name in file names and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Burst => "burst",
-            Self::Paced => "paced",
-            Self::Tls => "tls",
-        }
-    }
-
-    /// Returns whether it is a stream of events.
-    pub fn is_stream(self) -> bool {
-        matches!(self, Self::Burst | Self::Paced)
-    }
-
     /// Returns the reply of this kind, with the same bytes every time.
     pub fn reply(self) -> Reply {
         let pieces: Vec<Bytes> = match self {
-            Self::Plain | Self::Tls => vec![plain()],
+            Self::Plain => vec![Bytes::from_static(REPLY)],
             Self::Burst => events(READY_EVENTS),
             Self::Paced => events(PACED_EVENTS),
         };
@@ -113,21 +146,101 @@ impl Kind {
     }
 }
 
-impl Size {
-    /// Returns the name in file names and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Large => "40k",
-            Self::Gateway => "61k",
+// === impl Requests ===
+
+impl Requests {
+    pub fn new(workload: Workload) -> Self {
+        let is_stream = workload.kind != Kind::Plain;
+        let body = match workload.size {
+            Size::Small => small(is_stream),
+            Size::Large => large(is_stream, 26_300),
+            Size::Gateway => large(is_stream, 46_500),
+        };
+        let body = body.to_string();
+        let places = |mark: &str| body.match_indices(mark).map(|(at, _)| at).collect();
+        Self {
+            numbers: places(NUMBER),
+            sessions: places(SESSION),
+            body: body.into_bytes(),
+            session: 0,
+            n_sent: 0,
         }
+    }
+
+    /// Returns the next request's body.
+    pub fn next(&mut self) -> Bytes {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if self.n_sent.is_multiple_of(PER_SESSION) {
+            // They are unique, because numbers are.
+            self.session = number;
+        }
+        self.n_sent += 1;
+        let number = format!("{number:0width$}", width = NUMBER.len());
+        let session = format!("{:0width$x}", self.session, width = SESSION.len());
+        for (places, text) in [(&self.numbers, number), (&self.sessions, session)] {
+            for at in places {
+                self.body[*at..at + text.len()].copy_from_slice(text.as_bytes());
+            }
+        }
+        Bytes::copy_from_slice(&self.body)
     }
 }
 
-fn plain() -> Bytes {
-    Bytes::from_static(
-        br#"{"id":"chatcmpl-bench","object":"chat.completion","created":1795000000,"model":"mock-model","choices":[{"index":0,"message":{"role":"assistant","content":"The invoice of October is in the folder \"accounts\"; it was paid on the 14th, and nothing is open."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10234,"completion_tokens":27,"total_tokens":10261,"prompt_tokens_details":{"cached_tokens":10112}}}"#,
-    )
+fn small(is_stream: bool) -> Value {
+    json!({
+        "model": "mock-model",
+        "messages": [{"role": "user", "content": format!("Say hello, number {NUMBER}.")}],
+        "stream": is_stream,
+        "prompt_cache_key": format!("5f0e2a11-7c3d-4e5f-8a9b-{SESSION}:0"),
+    })
+}
+
+fn large(is_stream: bool, system_bytes: usize) -> Value {
+    let runtime = format!(
+        "Runtime: agent=main | session=agent:main:explicit | sessionId=5f0e2a11-7c3d-4e5f-8a9b-{SESSION} | host=desk | model=proxied/mock-model"
+    );
+    let call = json!({"id": "callmock1", "type": "function",
+        "function": {"name": "exec", "arguments": "{\"command\":\"ls -la accounts\"}"}});
+    json!({
+        "model": "mock-model",
+        "messages": [
+            {"role": "system", "content": format!(
+                "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(system_bytes))},
+            {"role": "user", "content": format!("[Fri 2026-11-20 05:31 UTC] Which invoices are open?\n\n{runtime}")},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "content": prose(2_600), "tool_call_id": "callmock1"},
+            {"role": "assistant", "content": "Two are open: the one of \"Weber\" and the one of the printer."},
+            {"role": "user", "content": format!("[Fri 2026-11-20 05:32 UTC] And invoice number {NUMBER}?")},
+            {"role": "user", "content": [{"type": "text",
+                "text": "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nNothing is waiting.\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"}]},
+        ],
+        "stream": is_stream,
+        "stream_options": {"include_usage": true},
+        "tools": TOOLS.map(tool),
+        "tool_choice": "auto",
+        "max_completion_tokens": 4096,
+    })
+}
+
+fn tool(name: &str) -> Value {
+    let describe = |n_bytes| prose(n_bytes).replace('\n', " ");
+    json!({"type": "function", "function": {
+        "name": name,
+        "description": describe(390),
+        "parameters": {"type": "object", "required": ["path"], "additionalProperties": false, "properties": {
+            "path": {"type": "string", "description": describe(90)},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 2000, "default": 200},
+            "lines": {"type": "array", "items": {"type": "string"}, "description": describe(90)}}}}})
+}
+
+/// Returns about this many bytes of text, with characters that JSON escapes.
+fn prose(n_bytes: usize) -> String {
+    let mut text = String::with_capacity(n_bytes + 128);
+    let mut sentences = SENTENCES.split_inclusive('\n').cycle();
+    while text.len() < n_bytes {
+        text.extend(sentences.next());
+    }
+    text
 }
 
 /// Returns a stream of `n` events in OpenAI's form: the role, words, the finish, the usage, the end.
@@ -141,25 +254,20 @@ fn events(n: usize) -> Vec<Bytes> {
         ))
     };
     let choice = |delta: &str, finish: &str| {
-        event(
-            &format!(
-                "{{\"index\":0,\"delta\":{{{delta}}},\"logprobs\":null,\"finish_reason\":{finish}}}"
-            ),
-            "",
-        )
+        let choice = format!(
+            "{{\"index\":0,\"delta\":{{{delta}}},\"logprobs\":null,\"finish_reason\":{finish}}}"
+        );
+        event(&choice, "")
     };
-    let mut events = vec![choice(
-        "\"role\":\"assistant\",\"content\":\"\",\"refusal\":null",
-        "null",
-    )];
-    for number in 0..n - 4 {
-        events.push(choice(
-            &format!("\"content\":\"{}\"", WORDS[number % WORDS.len()]),
-            "null",
-        ));
-    }
-    events.push(choice("", "\"stop\""));
-    events.push(event("", ",\"usage\":{\"prompt_tokens\":10234,\"completion_tokens\":60,\"total_tokens\":10294,\"prompt_tokens_details\":{\"cached_tokens\":10112}}"));
-    events.push(Bytes::from_static(b"data: [DONE]\n\n"));
+    let role = "\"role\":\"assistant\",\"content\":\"\",\"refusal\":null";
+    let usage = ",\"usage\":{\"prompt_tokens\":10234,\"completion_tokens\":60,\"total_tokens\":10294,\"prompt_tokens_details\":{\"cached_tokens\":10112}}";
+    let mut events = vec![choice(role, "null")];
+    let words = WORDS.iter().cycle().take(n - 4);
+    events.extend(words.map(|word| choice(&format!("\"content\":\"{word}\""), "null")));
+    events.extend([
+        choice("", "\"stop\""),
+        event("", usage),
+        "data: [DONE]\n\n".into(),
+    ]);
     events
 }

@@ -1,5 +1,6 @@
 //! Checks whether the recorded figures keep the promises.
 
+use metaclaw_tests::bench::median;
 use serde_json::{Value, json};
 
 /// The allowed size at the end, relative to the mark.
@@ -20,7 +21,7 @@ pub fn judge(journal: &[Value], minutes: f64, ended: &str) -> Value {
     };
     let samples = of("sample");
     let mark_s = MARK.min(minutes / 3.0) * 60.0;
-    let at = samples.partition_point(|it| it["seconds"].as_f64() < Some(mark_s));
+    let at = samples.partition_point(|sample| sample["seconds"].as_f64() < Some(mark_s));
     let around = AROUND.min(samples.len() / 6).max(1);
     let at_mark = &samples[at.min(samples.len())..(at + around).min(samples.len())];
     let at_end = &samples[samples.len().saturating_sub(around)..];
@@ -28,7 +29,7 @@ pub fn judge(journal: &[Value], minutes: f64, ended: &str) -> Value {
     let memory = end / mark;
     let disk: Vec<u64> = of("checkpoint")
         .iter()
-        .filter_map(|it| it["value"]["disk_bytes"].as_u64())
+        .filter_map(|saved| saved["value"]["disk_bytes"].as_u64())
         .collect();
     let sixth = disk.get(SIXTH - 1).copied();
     let most = disk.iter().skip(SIXTH - 1).max().copied();
@@ -39,18 +40,18 @@ pub fn judge(journal: &[Value], minutes: f64, ended: &str) -> Value {
     let failed = of("failed").len();
     let enough = disk.len() > SIXTH;
     let memory_is_kept = memory <= MAX_MEMORY;
-    let disk_is_kept = enough && growth.is_some_and(|it| it <= MAX_DISK);
+    let disk_is_kept = enough && growth.is_some_and(|growth| growth <= MAX_DISK);
     json!({
         "minutes": minutes,
         "memory": {"mark_s": mark_s, "mark_mib": mark / 1024.0, "end_mib": end / 1024.0, "end_by_mark": memory,
             "at_most": MAX_MEMORY, "is_kept": memory_is_kept},
         "disk": {"checkpoints": disk.len(), "sixth_bytes": sixth, "most_since_bytes": most, "most_by_sixth": growth,
             "at_most": MAX_DISK, "is_kept": disk_is_kept},
-        "threads": {"lost": lost, "at_mark": at_mark.first().map(|it| &it["value"]["threads"]),
-            "at_end": at_end.last().map(|it| &it["value"]["threads"]), "is_kept": lost.is_empty()},
+        "threads": {"lost": lost, "at_mark": at_mark.first().map(|sample| &sample["value"]["threads"]),
+            "at_end": at_end.last().map(|sample| &sample["value"]["threads"]), "is_kept": lost.is_empty()},
         "failed": failed,
         "ended": if ended.is_empty() { "by itself, when it was told to" } else { ended },
-        "counts": of("counts").last().map(|it| &it["value"]),
+        "counts": of("counts").last().map(|counts| &counts["value"]),
         "is_kept": memory_is_kept && disk_is_kept && lost.is_empty() && failed == 0 && ended.is_empty(),
     })
 }
@@ -58,16 +59,14 @@ pub fn judge(journal: &[Value], minutes: f64, ended: &str) -> Value {
 fn median_rss(samples: &[&Value]) -> f64 {
     let rss = samples
         .iter()
-        .filter_map(|it| it["value"]["rss_kib"].as_f64());
-    let mut rss: Vec<f64> = rss.collect();
-    rss.sort_by(f64::total_cmp);
-    rss.get(rss.len() / 2).copied().unwrap_or(f64::NAN)
+        .filter_map(|sample| sample["value"]["rss_kib"].as_f64());
+    median(rss)
 }
 
 /// Returns names that fewer threads have than at the mark; threads of the pool, which come and go with the work, share
 /// a name with permanent ones, so only their presence counts.
 fn lost_threads(mark: Option<&&Value>, end: Option<&&Value>) -> Vec<String> {
-    let threads = |sample: Option<&&Value>| sample.map(|it| it["value"]["threads"].clone());
+    let threads = |sample: Option<&&Value>| sample.map(|sample| sample["value"]["threads"].clone());
     let (mark, end) = (threads(mark), threads(end));
     let names = mark
         .iter()
@@ -75,7 +74,7 @@ fn lost_threads(mark: Option<&&Value>, end: Option<&&Value>) -> Vec<String> {
         .flat_map(serde_json::Map::keys);
     let there = |name: &&String| {
         end.as_ref()
-            .is_some_and(|it| it[name.as_str()].as_u64() > Some(0))
+            .is_some_and(|threads| threads[name.as_str()].as_u64() > Some(0))
     };
     names.filter(|name| !there(name)).cloned().collect()
 }

@@ -1,18 +1,21 @@
 //! The server's workload.
 
 use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use metaclaw_tests::{client::Client, questions::QUESTIONS};
 use serde_json::{Value, json};
-
-use crate::server::{Journal, Server};
 
 /// The number of turns after which a conversation ends.
 const TURNS: usize = 4;
@@ -24,58 +27,86 @@ const CALLED_OFF: u64 = 3;
 const CALLED_OFF_AFTER: Duration = Duration::from_millis(300);
 const SAVED: u64 = 2;
 
-#[derive(Debug, Default)]
-pub struct Counts {
+/// What happened when, a JSON object a line.
+#[derive(Debug)]
+pub struct Journal {
+    lines: Mutex<(File, Vec<Value>)>, // pair: on disk and in memory
+    began: Instant,
+}
+
+/// All parts of the load.
+#[derive(Debug)]
+pub struct Load {
+    client: Client,
+    checkpoints: PathBuf,
+    journal: Arc<Journal>,
+    adapter: Mutex<Option<String>>,
     chats: AtomicU64,
     left: AtomicU64,
     steps: AtomicU64,
     called_off: AtomicU64,
     swaps: AtomicU64,
     failed: AtomicU64,
-    adapter: Mutex<Option<String>>,
-}
-
-/// One part of the load.
-#[derive(Debug)]
-pub struct Load {
-    server: Server,
-    client: Client,
-    http: reqwest::Client,
-    journal: Arc<Journal>,
-    counts: Arc<Counts>,
-}
-
-// === impl Counts ===
-
-impl Counts {
-    pub fn shown(&self) -> Value {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        json!({
-            "chats": of(&self.chats), "left": of(&self.left), "steps": of(&self.steps),
-            "called_off": of(&self.called_off), "swaps": of(&self.swaps), "failed": of(&self.failed),
-        })
-    }
 }
 
 fn count(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed) + 1
 }
 
+// === impl Journal ===
+
+impl Journal {
+    pub fn create(file: &Path) -> Result<Self> {
+        Ok(Self {
+            lines: Mutex::new((File::create(file)?, Vec::new())),
+            began: Instant::now(),
+        })
+    }
+
+    /// Writes down what happened now.
+    pub fn write(&self, what: &str, value: &Value) -> Result<()> {
+        let line =
+            json!({"seconds": self.began.elapsed().as_secs_f64(), "what": what, "value": value});
+        let mut lines = self.lines.lock().expect("nobody panics while writing");
+        writeln!(lines.0, "{line}").context("cannot write the journal")?;
+        lines.1.push(line);
+        Ok(())
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        self.lines
+            .lock()
+            .expect("nobody panics while writing")
+            .1
+            .clone()
+    }
+}
+
 // === impl Load ===
 
 impl Load {
-    /// Creates a part with a connection of its own.
-    pub fn new(server: &Server, journal: &Arc<Journal>, counts: &Arc<Counts>) -> Self {
-        // The client also installs what the other one needs.
-        let client = Client::new(&server.base_url);
-        let http = reqwest::Client::builder().no_proxy().build();
+    pub fn new(url: &str, checkpoints: PathBuf, journal: &Arc<Journal>) -> Self {
+        let [chats, left, steps, called_off, swaps, failed] = Default::default();
         Self {
-            server: server.clone(),
-            client,
-            http: http.expect("a plain client"),
+            client: Client::new(url),
+            checkpoints,
             journal: Arc::clone(journal),
-            counts: Arc::clone(counts),
+            adapter: Mutex::default(),
+            chats,
+            left,
+            steps,
+            called_off,
+            swaps,
+            failed,
         }
+    }
+
+    pub fn counts(&self) -> Value {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        json!({
+            "chats": of(&self.chats), "left": of(&self.left), "steps": of(&self.steps),
+            "called_off": of(&self.called_off), "swaps": of(&self.swaps), "failed": of(&self.failed),
+        })
     }
 
     /// Runs conversations, one after the other; some end in the middle of a reply.
@@ -87,14 +118,14 @@ impl Load {
                 messages.clear();
             }
             messages.push(json!({"role": "user", "content": question}));
-            let adapter = self.counts.adapter.lock().expect("never poisoned").clone();
+            let adapter = self.adapter.lock().expect("never poisoned").clone();
             let model = adapter.unwrap_or_else(|| "base".to_owned());
             let extra = json!({"model": model, "max_tokens": 48, "temperature": 0.7});
             let reply = self.client.stream(&messages, &extra);
-            if count(&self.counts.chats).is_multiple_of(LEAVES) {
+            if count(&self.chats).is_multiple_of(LEAVES) {
                 // The connection is dropped in the middle, or the chat ended before: clients do both.
                 if tokio::time::timeout(LEAVES_AFTER, reply).await.is_err() {
-                    count(&self.counts.left);
+                    count(&self.left);
                 }
                 messages.clear();
                 continue;
@@ -102,7 +133,7 @@ impl Load {
             match reply.await {
                 Ok(reply) => messages.push(json!({"role": "assistant", "content": reply.text})),
                 Err(refusal) => {
-                    count(&self.counts.failed);
+                    count(&self.failed);
                     let text = format!("{refusal:?}");
                     self.journal
                         .write("failed", &json!({"model": model, "refusal": text}))?;
@@ -122,11 +153,11 @@ impl Load {
         let run = run["session_id"].as_str().context("no session_id")?;
         loop {
             let pass = json!({"session_id": run, "datums": self.datums().await?, "loss_fn": "cross_entropy"});
-            let step = count(&self.counts.steps);
+            let step = count(&self.steps);
             if step.is_multiple_of(CALLED_OFF) {
                 let pass = self.post("/v1/train/forward_backward", &pass);
                 if tokio::time::timeout(CALLED_OFF_AFTER, pass).await.is_err() {
-                    count(&self.counts.called_off);
+                    count(&self.called_off);
                 }
             }
             self.post("/v1/train/forward_backward", &pass).await?;
@@ -141,7 +172,7 @@ impl Load {
     /// There are four questions with an answer each, as ids.
     async fn datums(&self) -> Result<Vec<Value>> {
         let mut datums = Vec::new();
-        let steps = usize::try_from(self.counts.steps.load(Ordering::Relaxed))?;
+        let steps = usize::try_from(self.steps.load(Ordering::Relaxed))?;
         for question in QUESTIONS
             .iter()
             .cycle()
@@ -172,27 +203,41 @@ impl Load {
             &json!({"session_id": run, "name": name}),
         )
         .await?;
-        *self.counts.adapter.lock().expect("never poisoned") = Some(name.clone());
-        let swaps = count(&self.counts.swaps);
+        *self.adapter.lock().expect("never poisoned") = Some(name.clone());
+        let swaps = count(&self.swaps);
         // The learner does the same after each checkpoint. A server without this call keeps all of them.
         let pruned = self
             .post("/v1/checkpoints/prune", &json!({"keep": [name]}))
             .await;
         let checkpoint = json!({
-            "number": swaps, "adapter": name, "disk_bytes": self.server.disk()?,
-            "pruned": pruned.map_or_else(|error| json!(format!("{error:#}")), |it| it["deleted"].clone()),
+            "number": swaps, "adapter": name, "disk_bytes": self.disk()?,
+            "pruned": pruned.map_or_else(|error| json!(format!("{error:#}")), |answer| answer["deleted"].clone()),
         });
         self.journal.write("checkpoint", &checkpoint)
     }
 
+    /// Bytes of all adapters and checkpoints; what hangs on several links counts once.
+    fn disk(&self) -> Result<u64> {
+        let mut seen = BTreeMap::new();
+        let mut folders = vec![self.checkpoints.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder)?.flatten() {
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    seen.insert(meta.ino(), meta.blocks() * 512);
+                }
+            }
+        }
+        Ok(seen.values().sum())
+    }
+
     async fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}{path}", self.server.base_url);
-        let response = self.http.post(url).json(body).send().await?;
+        let response = self.client.post(path, body).send().await?;
         let status = response.status();
         let text = response.text().await?;
-        if !status.is_success() {
-            bail!("POST {path}: {status}: {text}");
-        }
+        ensure!(status.is_success(), "POST {path}: {status}: {text}");
         serde_json::from_str(&text).with_context(|| format!("POST {path} gave no JSON: {text}"))
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! The load consists of chats that stream, some of which are dropped; training steps, some of which are cancelled; and
 //! a new adapter and a checkpoint every few steps, which the chats then use. Memory, threads and disk are recorded all
-//! the time. The server is in a process group of its own, so that an interrupted soak can continue with it, if it still
-//! runs.
+//! the time.
 
 mod judge;
 mod load;
-mod server;
 
 use std::{
-    path::PathBuf,
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,26 +18,32 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use metaclaw_tests::external;
+use metaclaw_tests::{
+    bench::status_kib,
+    external,
+    home::signal,
+    trainer::{Start, Trainer},
+    wait::until,
+};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use self::{
-    load::{Counts, Load},
-    server::{Journal, Server},
-};
+use self::load::{Journal, Load};
 
 /// The interval at which memory and threads are read.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Chats at once.
 const CHATS: usize = 3;
+/// What the server gives itself for running replies, and some.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
 
 #[derive(Debug, Parser)]
 struct Flags {
     /// How long.
     #[arg(long, default_value_t = 60.0)]
     minutes: f64,
-    /// Where samples, the server's log and result.json go; a soak that was interrupted is gone on with from there.
+    /// Where samples, the server's log and result.json go.
     #[arg(long)]
     out: PathBuf,
 }
@@ -45,30 +51,39 @@ struct Flags {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let flags = Flags::parse();
-    std::fs::create_dir_all(&flags.out)?;
-    let (server, before) = Server::start_or_join(&flags.out, &external::bin_dir()).await?;
-    let journal = Arc::new(Journal::open(&flags.out, before)?);
-    let counts = Arc::new(Counts::default());
-    let began = Instant::now();
-    let left = Duration::from_secs_f64((flags.minutes * 60.0 - before).max(0.0));
+    let checkpoints = flags.out.join("checkpoints");
+    if checkpoints.exists() {
+        fs::remove_dir_all(&checkpoints)?;
+    }
+    fs::create_dir_all(&flags.out)?;
+    let start = Start {
+        model: Some(external::model()),
+        checkpoints: Some(checkpoints.clone()),
+        log: Some(flags.out.join("trainer.log")),
+        ..Start::default()
+    };
+    let server = Trainer::start(&start).await;
+    let journal = Arc::new(Journal::create(&flags.out.join("journal.jsonl"))?);
+    let load = Arc::new(Load::new(&server.url, checkpoints, &journal));
+    let (began, whole) = (
+        Instant::now(),
+        Duration::from_secs_f64(flags.minutes * 60.0),
+    );
     let mut tasks = JoinSet::new();
     for chat in 0..CHATS {
-        let load = Load::new(&server, &journal, &counts);
+        let load = Arc::clone(&load);
         tasks.spawn(async move { load.chat(chat).await });
     }
-    let load = Load::new(&server, &journal, &counts);
-    tasks.spawn(async move { load.train().await });
-    let mut told = Instant::now();
-    while began.elapsed() < left {
-        let sample = server.sample()?;
+    let training = Arc::clone(&load);
+    tasks.spawn(async move { training.train().await });
+    let mut shown = Instant::now();
+    while began.elapsed() < whole {
+        let sample = sample(server.pid())?;
         journal.write("sample", &sample)?;
-        if told.elapsed() > Duration::from_secs(60) {
-            told = Instant::now();
-            println!(
-                "{:5.1} min  {sample}  {}",
-                journal.seconds() / 60.0,
-                counts.shown()
-            );
+        if shown.elapsed() > Duration::from_secs(60) {
+            shown = Instant::now();
+            let minutes = began.elapsed().as_secs_f64() / 60.0;
+            println!("{minutes:5.1} min  {sample}  {}", load.counts());
         }
         tokio::select! {
             () = tokio::time::sleep(SAMPLE_EVERY) => {}
@@ -78,23 +93,44 @@ async fn main() -> Result<ExitCode> {
         }
     }
     tasks.shutdown().await;
-    journal.write("sample", &server.sample()?)?;
-    journal.write("counts", &counts.shown())?;
-    let ended = server.stop().await;
-    let result = judge::judge(&journal.read(), flags.minutes, &ended);
-    finish(&flags, &result)
+    journal.write("sample", &sample(server.pid())?)?;
+    journal.write("counts", &load.counts())?;
+    let ended = stop(server.pid()).await;
+    let result = judge::judge(&journal.lines(), flags.minutes, &ended);
+    println!("{result:#}");
+    write(&flags.out.join("result.json"), &result)?;
+    let is_kept = result["is_kept"] == true;
+    Ok(ExitCode::from(u8::from(!is_kept)))
 }
 
-fn finish(flags: &Flags, result: &Value) -> Result<ExitCode> {
-    let text = serde_json::to_string_pretty(result)?;
-    println!("{text}");
-    std::fs::write(flags.out.join("result.json"), text + "\n")?;
-    // A finished soak is not continued.
-    let state = flags.out.join(server::STATE);
-    std::fs::remove_file(&state).with_context(|| format!("cannot remove {}", state.display()))?;
-    Ok(if result["is_kept"] == json!(true) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+fn write(file: &Path, result: &Value) -> Result<()> {
+    fs::write(file, format!("{result:#}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Returns memory, and threads by name.
+fn sample(pid: u32) -> Result<Value> {
+    let rss_kib =
+        status_kib(pid, "VmRSS:").context("the server has ended: trainer.log says why")?;
+    let mut threads = BTreeMap::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        // One that ends meanwhile is no thread any more.
+        if let Ok(name) = fs::read_to_string(task.path().join("comm")) {
+            *threads.entry(name.trim().to_owned()).or_insert(0) += 1;
+        }
+    }
+    Ok(json!({"rss_kib": rss_kib, "threads": threads}))
+}
+
+/// Tells the server to end; the result is empty when it did so by itself and in time.
+async fn stop(pid: u32) -> String {
+    if let Err(error) = signal(pid, Signal::TERM) {
+        return format!("it was gone before it was told to end: {error:#}");
+    }
+    // A child that has ended has no memory any more.
+    let ended = until(ENDS_WITHIN, async || sample(pid).is_err()).await;
+    if ended.is_err() {
+        return format!("it had not ended {ENDS_WITHIN:?} after it was told to");
+    }
+    String::new()
 }

@@ -3,12 +3,14 @@
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use futures_util::{StreamExt as _, stream};
 use metaclaw_test_kit::until_within;
 use metaclaw_tests::{client::Client, external, home::Home};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -21,68 +23,23 @@ const TRIES: usize = 8;
 /// Groups may be tried again with other tasks if none of a step differs.
 const ROUNDS: usize = 3;
 
-const SYSTEM: &str = "You control a home by calling tools. Answer each request with the call of one tool. If no tool is needed, answer in a few words.
+static CALLS: LazyLock<Calls> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("rollouts.yaml")).expect("tasks"));
 
-get_weather(city)
-set_timer(minutes)
-add_item(item)
-play_music(artist)";
-
-/// Earlier requests and replies: without a dozen of them the demo model calls no tool.
-const SHOWN: [(&str, &str); 13] = [
-    (
-        "Is it raining in Lisbon?",
-        r#"<tool_call>{"name": "get_weather", "arguments": {"city": "Lisbon"}}</tool_call>"#,
-    ),
-    (
-        "Count down four minutes.",
-        r#"<tool_call>{"name": "set_timer", "arguments": {"minutes": 4}}</tool_call>"#,
-    ),
-    (
-        "Write soap on the list.",
-        r#"<tool_call>{"name": "add_item", "arguments": {"item": "soap"}}</tool_call>"#,
-    ),
-    (
-        "I want to hear Mozart.",
-        r#"<tool_call>{"name": "play_music", "arguments": {"artist": "Mozart"}}</tool_call>"#,
-    ),
-    ("Thank you!", "You are welcome."),
-    (
-        "Does it snow in Moscow?",
-        r#"<tool_call>{"name": "get_weather", "arguments": {"city": "Moscow"}}</tool_call>"#,
-    ),
-    (
-        "Remind me in 25 minutes.",
-        r#"<tool_call>{"name": "set_timer", "arguments": {"minutes": 25}}</tool_call>"#,
-    ),
-    (
-        "We need honey.",
-        r#"<tool_call>{"name": "add_item", "arguments": {"item": "honey"}}</tool_call>"#,
-    ),
-    (
-        "Some songs by Adele, please.",
-        r#"<tool_call>{"name": "play_music", "arguments": {"artist": "Adele"}}</tool_call>"#,
-    ),
-    ("Good evening.", "Good evening! What can I do for you?"),
-    (
-        "Tell me the weather in Porto.",
-        r#"<tool_call>{"name": "get_weather", "arguments": {"city": "Porto"}}</tool_call>"#,
-    ),
-    (
-        "Timer, 17 minutes.",
-        r#"<tool_call>{"name": "set_timer", "arguments": {"minutes": 17}}</tool_call>"#,
-    ),
-    (
-        "Buy plums.",
-        r#"<tool_call>{"name": "add_item", "arguments": {"item": "plums"}}</tool_call>"#,
-    ),
-];
+/// The file rollouts.yaml.
+#[derive(Debug, Deserialize)]
+struct Calls {
+    system: String,
+    shown: Vec<(String, String)>, // pair: a request and its reply
+    tasks: Vec<CallTask>,
+    held_out: Vec<CallTask>,
+}
 
 /// A request, and the call that it asks for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 struct CallTask {
     request: String,
-    name: &'static str,
+    name: String,
     arguments: Value,
 }
 
@@ -95,60 +52,6 @@ struct CallEpisode {
     size: usize,
     held_out: bool,
     adapter: Option<String>,
-}
-
-fn weather(request: &str, city: &str) -> CallTask {
-    CallTask {
-        request: request.replace("{}", city),
-        name: "get_weather",
-        arguments: json!({"city": city}),
-    }
-}
-
-fn timer(request: &str, minutes: u64) -> CallTask {
-    CallTask {
-        request: request.replace("{}", &minutes.to_string()),
-        name: "set_timer",
-        arguments: json!({"minutes": minutes}),
-    }
-}
-
-fn item(request: &str, item: &str) -> CallTask {
-    CallTask {
-        request: request.replace("{}", item),
-        name: "add_item",
-        arguments: json!({"item": item}),
-    }
-}
-
-fn tasks() -> Vec<CallTask> {
-    vec![
-        weather("Is it raining in {}?", "Oslo"),
-        timer("Remind me in {} minutes.", 12),
-        item("We need {}.", "rice"),
-        weather("Does it snow in {}?", "Rome"),
-        item("Write {} on the list.", "butter"),
-        timer("Timer, {} minutes.", 35),
-        weather("Tell me the weather in {}.", "Tokyo"),
-        item("Buy {}.", "coffee"),
-        timer("Remind me in {} minutes.", 20),
-        weather("Is it raining in {}?", "Vienna"),
-        item("We need {}.", "cheese"),
-        timer("Timer, {} minutes.", 8),
-    ]
-}
-
-fn held_out() -> Vec<CallTask> {
-    vec![
-        weather("Is it raining in {}?", "Madrid"),
-        weather("Does it snow in {}?", "Milan"),
-        weather("Tell me the weather in {}.", "Zurich"),
-        timer("Remind me in {} minutes.", 16),
-        timer("Timer, {} minutes.", 6),
-        timer("Remind me in {} minutes.", 70),
-        item("Buy {}.", "garlic"),
-        item("We need {}.", "jam"),
-    ]
 }
 
 /// Returns whether a reply is the call that a task asks for, and nothing else.
@@ -198,8 +101,8 @@ async fn run(client: &Client, episode: CallEpisode) -> f64 {
         base_url.trim_end_matches("/v1"),
         &[("authorization", key.as_str())],
     );
-    let mut messages = vec![json!({"role": "system", "content": SYSTEM})];
-    for (request, call) in SHOWN {
+    let mut messages = vec![json!({"role": "system", "content": CALLS.system})];
+    for (request, call) in &CALLS.shown {
         messages.push(json!({"role": "user", "content": request}));
         messages.push(json!({"role": "assistant", "content": call}));
     }
@@ -229,15 +132,15 @@ async fn run_all(client: &Client, episodes: Vec<CallEpisode>) -> f64 {
 
 /// Runs the held-out tasks once each.
 async fn try_held_out(client: &Client, adapter: Option<String>, name: &str) -> f64 {
-    let of = |task: CallTask| CallEpisode {
+    let of = |task: &CallTask| CallEpisode {
         group: format!("{name}/{}", task.request),
-        task,
+        task: task.clone(),
         attempt: 0,
         size: 1,
         held_out: true,
         adapter: adapter.clone(),
     };
-    run_all(client, held_out().into_iter().map(of).collect()).await
+    run_all(client, CALLS.held_out.iter().map(of).collect()).await
 }
 
 /// Runs groups of the tasks of one round.
@@ -319,8 +222,7 @@ async fn two_steps_of_grpo_train_tool_calls_and_the_gate_tests_them() {
         "base: {base:.2} of the held-out tasks, {:.0?}",
         began.elapsed()
     );
-    let all = tasks();
-    let mut rounds = all.chunks(4).cycle();
+    let mut rounds = CALLS.tasks.chunks(4).cycle();
     for n in 1..=2 {
         let mut made = None;
         for round in 0..ROUNDS {

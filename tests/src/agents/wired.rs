@@ -5,37 +5,42 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize;
+
 use super::room::{Room, run};
+use crate::external;
 
 /// What stands in `notes.txt`, where the agent works.
 pub const NOTE: &str = "The kettle is blue.";
 
-/// One agent: where it is, what its user has set, and how it is asked.
-#[derive(Debug, Clone, Copy)]
+/// One agent: where it is, what its user has set, and how it is asked. The file `it/agents/wired.yaml` says more.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WiredAgent {
     /// As `metaclaw wire` knows it.
-    pub id: &'static str,
-    /// Its program, and the folder that comes first where programs are looked for.
-    pub program: fn() -> Option<(PathBuf, PathBuf)>,
-    /// Files of its home; `FORMER` stands for the address of its user's provider.
-    pub files: &'static [(&'static str, &'static str)],
-    /// Files that are not there before, and not after.
-    pub added: &'static [&'static str],
-    pub variables: &'static [(&'static str, &'static str)],
-    /// What comes before the message.
-    pub arguments: &'static [&'static str],
-    /// What comes behind it.
-    pub ending: &'static [&'static str],
-    /// The tool that reads the note, and its arguments; none where the agent has no tools.
-    pub call: Option<(&'static str, &'static str)>,
-    /// Whether it asks its user's provider where the proxy is gone.
+    pub id: String,
+    /// Its program, in the folder where it is installed.
+    program: PathBuf,
+    #[serde(default)]
+    is_optional: bool,
+    files: BTreeMap<String, String>,
+    #[serde(default)]
+    added: Vec<String>,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    arguments: Vec<String>,
+    #[serde(default)]
+    ending: Vec<String>,
+    pub call: Option<(String, String)>, // pair: a tool and its arguments
+    #[serde(default)]
     pub falls_back: bool,
 }
 
 /// One that is set up, in a home of its own.
 #[derive(Debug)]
 pub struct SetUp {
-    agent: WiredAgent,
+    agent: &'static WiredAgent,
+    folder: PathBuf,
     room: Room,
 }
 
@@ -43,13 +48,13 @@ pub struct SetUp {
 
 impl WiredAgent {
     /// In a fresh home, with a provider at `former`, `http://HOST:PORT`; none where it is not installed.
-    pub fn set_up(self, former: &str) -> Option<SetUp> {
-        if (self.program)().is_none() {
+    pub fn set_up(&'static self, former: &str) -> Option<SetUp> {
+        let Some(folder) = external::agent(&self.id, self.is_optional) else {
             println!("{} is not installed: `cargo xtask agents` does it", self.id);
             return None;
-        }
+        };
         let room = Room::new();
-        for (file, text) in self.files {
+        for (file, text) in &self.files {
             room.configure(file, &text.replace("FORMER", former));
         }
         for folder in [
@@ -60,7 +65,12 @@ impl WiredAgent {
             std::fs::create_dir_all(&folder).expect("a writable home");
             std::fs::write(folder.join("notes.txt"), NOTE).expect("a writable home");
         }
-        Some(SetUp { agent: self, room })
+        let agent = self;
+        Some(SetUp {
+            agent,
+            folder,
+            room,
+        })
     }
 }
 
@@ -74,22 +84,26 @@ impl SetUp {
 
     /// Says this in a process of its own; what the agent says to it.
     pub async fn say(&self, text: &str) -> String {
-        let (program, path) = (self.agent.program)().expect("it is installed");
+        let program = self.folder.join(&self.agent.program);
+        let path = if self.agent.program.starts_with("bin") {
+            self.folder.join("bin")
+        } else {
+            external::node()
+        };
         let mut command = self.room.command(&program, &path);
         command
-            .envs(self.agent.variables.iter().copied())
-            .args(self.agent.arguments)
+            .envs(&self.agent.variables)
+            .args(&self.agent.arguments)
             .arg(text)
-            .args(self.agent.ending);
+            .args(&self.agent.ending);
         run(command).await
     }
 
     /// The files that are to be as they were: none for one that is not there.
     pub fn files(&self) -> BTreeMap<&'static str, Option<String>> {
-        let set = self.agent.files.iter().map(|(file, _)| *file);
-        let all = set.chain(self.agent.added.iter().copied());
+        let all = self.agent.files.keys().chain(&self.agent.added);
         let home = self.room.home();
-        all.map(|file| (file, read(&home.join(file)))).collect()
+        all.map(|file| (&**file, read(&home.join(file)))).collect()
     }
 }
 

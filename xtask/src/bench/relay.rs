@@ -1,57 +1,38 @@
-//! `cargo xtask bench relay` compares the proxy with nginx and LiteLLM.
-//!
-//! nginx is the system's, or Debian's package unpacked into the cache folder; LiteLLM is in a virtual environment
-//! there. A program that cannot be installed is left out, with a note.
+//! `cargo xtask bench relay` compares the proxy with nginx, which is the system's, or Debian's package unpacked into the
+//! cache folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use metaclaw_fetch::{command, pip, writing};
+use metaclaw_fetch::{command, writing};
 
 use super::program::{PROXY, build, program, quick_or};
 use crate::files;
 use crate::places::Places;
-use crate::report::{Stage, StageReport};
+use crate::report::StageReport;
 
-/// Newer releases may be slower or faster, but the table compares with this one.
-const LITELLM: &str = "litellm[proxy]==1.106.2";
-
-/// Makes a release build, prepares the peers, and measures; arguments go to the bench.
+/// Makes a release build, prepares nginx, and measures; arguments go to the bench. Without nginx, the others are still
+/// measured.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
-    let (nginx, litellm) = {
+    let nginx = report.stage("nginx", |stage| {
         let _lock = places.lock()?;
-        let nginx = report.stage("nginx", |stage| Ok(or_note(stage, nginx(places))))?;
-        let litellm = report.stage("LiteLLM", |stage| {
-            LITELLM.clone_into(&mut stage.note);
-            Ok(or_note(stage, litellm(places)))
-        })?;
-        (nginx, litellm)
-    };
+        let found = nginx(places);
+        if let Err(error) = &found {
+            stage.note = format!("left out: {error:#}");
+        }
+        Ok(found.ok())
+    })?;
     report.stage("build", |_| build(places, &[PROXY, &["relay"]].concat()))?;
     report.print();
     let mut bench = program(places, "relay", &quick_or("relay", args), args);
-    let variables = ["METACLAW_BENCH_NGINX", "METACLAW_BENCH_LITELLM"];
-    for (variable, peer) in variables.into_iter().zip([nginx, litellm]) {
-        match peer {
-            Some(peer) => bench.env(variable, peer),
-            None => bench.env_remove(variable),
-        };
-    }
+    match nginx {
+        Some(nginx) => bench.env("METACLAW_BENCH_NGINX", nginx),
+        None => bench.env_remove("METACLAW_BENCH_NGINX"),
+    };
     command::run(&mut bench)
-}
-
-/// If a peer cannot be installed, the others are still measured.
-fn or_note(stage: &mut Stage, found: Result<PathBuf>) -> Option<PathBuf> {
-    match found {
-        Ok(program) => Some(program),
-        Err(error) => {
-            stage.note = format!("left out: {error:#}");
-            None
-        }
-    }
 }
 
 /// Returns the nginx of this machine, else that of Debian's package without installing it.
@@ -92,9 +73,4 @@ fn unpack_debian(package: &str, folder: &Path) -> Result<()> {
     let archive = archive.context("apt-get downloaded nothing")?;
     command::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
     writing(fs::remove_file(&archive), &archive)
-}
-
-fn litellm(places: &Places) -> Result<PathBuf> {
-    let python = pip::environment(&places.cache.join("litellm"), &[LITELLM])?;
-    Ok(python.with_file_name("litellm"))
 }

@@ -18,6 +18,16 @@ fn limits() -> SandboxLimits {
     }
 }
 
+/// Ends a test on a machine without bubblewrap.
+macro_rules! sandbox_or_end {
+    () => {
+        match sandbox().await {
+            Some(sandbox) => sandbox,
+            None => return,
+        }
+    };
+}
+
 /// Returns a sandbox of bubblewrap, or `None` on a machine that has none.
 async fn sandbox() -> Option<Sandbox> {
     match Sandbox::start(SandboxChoice::Bubblewrap, &limits()).await {
@@ -61,9 +71,7 @@ async fn until_none_has(word: &str) {
 
 #[tokio::test]
 async fn files_and_background_programs_last_from_one_command_to_the_next() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let script = SandboxFile {
         name: "bin/hello",
         content: b"#!/bin/sh\necho hello $1",
@@ -93,9 +101,7 @@ async fn files_and_background_programs_last_from_one_command_to_the_next() {
 
 #[tokio::test]
 async fn a_command_sees_neither_this_machine_nor_a_network() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let marker = std::env::temp_dir().join("metaclaw-sandbox-marker");
     std::fs::write(&marker, "host").unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -128,9 +134,7 @@ async fn a_command_sees_neither_this_machine_nor_a_network() {
 
 #[tokio::test]
 async fn an_endless_command_ends_with_its_time_and_takes_its_children_along() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let endless = Exec::script("echo begun; setsid sleep 98761 & while :; do :; done")
         .within(Duration::from_millis(700));
     let outcome = sandbox.exec(&endless).await.unwrap();
@@ -145,9 +149,7 @@ async fn an_endless_command_ends_with_its_time_and_takes_its_children_along() {
 
 #[tokio::test]
 async fn a_fork_bomb_stays_in_its_sandbox_and_ends_with_it() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let bomb = "bomb98762() { sleep 98762 & bomb98762 | bomb98762 & }; bomb98762 2>/dev/null; wait";
     let outcome = sandbox
         .exec(&Exec::script(bomb).within(Duration::from_secs(3)))
@@ -162,9 +164,7 @@ async fn a_fork_bomb_stays_in_its_sandbox_and_ends_with_it() {
 
 #[tokio::test]
 async fn a_full_disk_and_too_much_memory_fail_the_command_alone() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let full = output(
         &sandbox,
         "dd if=/dev/zero of=big bs=1M count=64 2>&1 | tail -4; stat -c %s big",
@@ -237,9 +237,7 @@ async fn assert_that_hogs_fail(group: impl Fn() -> Option<MemoryGroup>, hogs: &[
 
 #[tokio::test]
 async fn all_processes_together_have_the_memory_of_their_control_group() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     sandbox.close().await.unwrap();
     if MemoryGroup::new(&limits()).is_none() {
         println!("skipped: this user can make no control group that limits memory");
@@ -250,18 +248,14 @@ async fn all_processes_together_have_the_memory_of_their_control_group() {
 
 #[tokio::test]
 async fn without_a_control_group_mappings_and_files_are_limited() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     sandbox.close().await.unwrap();
     assert_that_hogs_fail(|| None, &HOGS[..4]).await;
 }
 
 #[tokio::test]
 async fn endless_output_is_cut_in_its_middle() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     let exec = Exec::script("seq 1 2000000; echo end").with_max_output(64);
     let said = sandbox.exec(&exec).await.unwrap().text();
     assert!(said.starts_with("1\n2\n3\n"), "{said}");
@@ -272,9 +266,7 @@ async fn endless_output_is_cut_in_its_middle() {
 
 #[tokio::test]
 async fn no_process_and_no_file_outlives_a_sandbox() {
-    let Some(sandbox) = sandbox().await else {
-        return;
-    };
+    let sandbox = sandbox_or_end!();
     output(
         &sandbox,
         "setsid nohup sleep 98763 >/dev/null 2>&1 & kill -9 -1; true",

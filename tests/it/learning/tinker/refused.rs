@@ -1,23 +1,20 @@
 //! Tests with a server that refuses requests because of its key, its account, or its capacity.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU16, Ordering},
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
 };
 
-use axum::{
-    Json, Router,
-    body::{Body, to_bytes},
-    extract::{Request, State},
-    http::{HeaderMap, StatusCode, header},
-    response::{IntoResponse as _, Response},
-};
+use metaclaw_test_kit::{Reply, Request, Server};
 use metaclaw_tests::{
     home::{Home, Proxy},
     upstream::{Play, Upstream},
 };
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{agent, answers_again, home_of, known, says, server, talk_briefly, user};
 
@@ -28,106 +25,83 @@ const REFUSALS: [(u16, &str); 4] = [
     (429, "too many requests"),
     (503, "the server has no room for now"),
 ];
-/// The largest body of a test.
-const MOST_BYTES: usize = 64 << 20;
-
 /// A proxy before a training server that answers in its place while it has to refuse.
 struct Door {
     url: String,
-    shared: Arc<Shared>,
-    _server: JoinSet<()>,
-}
-
-struct Shared {
-    behind: String,
-    http: reqwest::Client,
     /// Refuses from the creation of a model on, if it is armed.
-    is_armed: AtomicBool,
+    is_armed: Arc<AtomicBool>,
     /// With 0, it lets all through.
-    refuses: AtomicU16,
+    refuses: Arc<AtomicU16>,
+    _server: Server,
 }
 
 // === impl Door ===
 
 impl Door {
-    async fn before(behind: &str) -> Self {
-        // Another test of the same process may have installed it already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let shared = Arc::new(Shared {
-            behind: behind.to_owned(),
-            http: reqwest::Client::builder().no_proxy().build().unwrap(),
-            is_armed: AtomicBool::new(false),
-            refuses: AtomicU16::new(0),
+    fn before(behind: &str) -> Self {
+        let address = behind.trim_start_matches("http://").to_owned();
+        let (is_armed, refuses) = (Arc::<AtomicBool>::default(), Arc::<AtomicU16>::default());
+        let (armed, status) = (Arc::clone(&is_armed), Arc::clone(&refuses));
+        let server = Server::new(move |request| {
+            let is_step = request.path().ends_with("/create_model");
+            if is_step && armed.swap(false, Ordering::SeqCst) {
+                status.store(402, Ordering::SeqCst);
+            }
+            match status.load(Ordering::SeqCst) {
+                0 => pass(&address, request).map_or_else(|_| Reply::status(502, "{}"), Reply::raw),
+                status => Reply::status(status, json!({"detail": "by the test"})),
+            }
         });
-        let app = Router::new().fallback(pass).with_state(Arc::clone(&shared));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self {
-            url,
-            shared,
-            _server: tasks,
+            url: server.url(),
+            is_armed,
+            refuses,
+            _server: server,
         }
     }
 
     /// Refuses every request with this status; 0 lets it through.
     fn refuse(&self, status: u16) {
-        self.shared.refuses.store(status, Ordering::SeqCst);
+        self.refuses.store(status, Ordering::SeqCst);
     }
 
     /// Refuses with 402 from the next step on.
     fn arm(&self) {
-        self.shared.is_armed.store(true, Ordering::SeqCst);
+        self.is_armed.store(true, Ordering::SeqCst);
     }
 }
 
-async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let body = to_bytes(body, MOST_BYTES).await.unwrap();
-    let is_step = parts.uri.path().ends_with("/create_model");
-    if is_step && shared.is_armed.swap(false, Ordering::SeqCst) {
-        shared.refuses.store(402, Ordering::SeqCst);
+/// Asks the server behind on a connection of its own; returns its answer as it came.
+fn pass(address: &str, request: &Request) -> io::Result<Vec<u8>> {
+    const OF_CONNECTION: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "{} {} HTTP/1.1\r\n",
+        request.method(),
+        request.target()
+    )?;
+    for (name, value) in request.headers() {
+        if !OF_CONNECTION.contains(&&*name.to_lowercase()) {
+            write!(stream, "{name}: {value}\r\n")?;
+        }
     }
-    let refused = shared.refuses.load(Ordering::SeqCst);
-    if refused != 0 {
-        let status = StatusCode::from_u16(refused).unwrap();
-        return (status, Json(json!({"detail": "by the test"}))).into_response();
-    }
-    let url = format!("{}{}", shared.behind, parts.uri);
-    let sent = shared
-        .http
-        .request(parts.method, url)
-        .headers(without_length(parts.headers))
-        .body(body)
-        .send()
-        .await;
-    let Ok(answer) = sent else {
-        return StatusCode::BAD_GATEWAY.into_response();
-    };
-    let (status, headers) = (answer.status(), without_length(answer.headers().clone()));
-    let body = answer.bytes().await.unwrap();
-    (status, headers, Body::from(body)).into_response()
-}
-
-/// The state of one connection.
-fn without_length(mut headers: HeaderMap) -> HeaderMap {
-    for name in [
-        header::HOST,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::CONNECTION,
-    ] {
-        headers.remove(name);
-    }
-    headers
+    let length = request.body.len();
+    write!(
+        stream,
+        "connection: close\r\ncontent-length: {length}\r\n\r\n"
+    )?;
+    stream.write_all(&request.body)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
 }
 
 #[tokio::test]
 #[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn a_server_that_refuses_is_named_its_turns_wait_and_somebody_else_answers() {
     let (trainer, _, _folder) = server().await;
-    let door = Door::before(&trainer.url).await;
+    let door = Door::before(&trainer.url);
     let upstream = Upstream::start(Play::Text("By llm."));
     let home = with_another(home_of(&door.url), &upstream);
     let proxy = home.start().await.unwrap();

@@ -128,8 +128,18 @@ pub(super) async fn run_in(
     }
 }
 
+/// Ends a test that needs a sandbox on a machine that has none.
+macro_rules! needs_sandbox {
+    () => {
+        if !$crate::tracks::tests::scripted::has_sandbox().await {
+            return;
+        }
+    };
+}
+pub(super) use needs_sandbox;
+
 /// Returns whether this machine has a sandbox. Where the whole suite runs it has to.
-pub(super) async fn has_sandbox() -> bool {
+pub(crate) async fn has_sandbox() -> bool {
     let started = Sandbox::start(SandboxChoice::Auto, &SandboxLimits::default()).await;
     match started {
         Ok(sandbox) => sandbox.close().await.is_ok(),

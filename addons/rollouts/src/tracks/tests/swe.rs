@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{
     super::Track,
-    scripted::{AgentRun, Scripted, has_sandbox, run, run_in},
+    scripted::{AgentRun, Scripted, needs_sandbox, run, run_in},
 };
 
 const BUG: &str = "def add(a, b):\n    return a - b\n";
@@ -69,9 +69,7 @@ fn assert_score(run: &AgentRun, expected: f64) {
 
 #[tokio::test]
 async fn an_agent_that_mends_the_code_passes_and_one_that_does_not_fails() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let task = task(repository.path());
     let mended = tried(
@@ -89,9 +87,7 @@ async fn an_agent_that_mends_the_code_passes_and_one_that_does_not_fails() {
 
 #[tokio::test]
 async fn the_history_is_hidden() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let seek = "git log --all --format=%s; git reflog | wc -l; git show base:calc.py; git fsck --lost-found; \
                 grep -rs SOLUTION . .git /tmp /var /home /root | head; ls /proc/*/cwd 2>/dev/null | grep -c calc.py";
@@ -111,9 +107,7 @@ async fn the_history_is_hidden() {
 
 #[tokio::test]
 async fn there_is_no_network() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -137,9 +131,7 @@ async fn there_is_no_network() {
 
 #[tokio::test]
 async fn test_files_cannot_be_changed() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let task = task(repository.path());
     let polite = tried(
@@ -192,9 +184,7 @@ async fn test_files_cannot_be_changed() {
 
 #[tokio::test]
 async fn a_line_of_swe_bench_is_read_with_its_repository_and_without_its_solution() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let settings = TempDir::new().unwrap();
     let bundle = settings.path().join("calc.bundle");
@@ -262,9 +252,7 @@ async fn a_line_of_swe_bench_is_read_with_its_repository_and_without_its_solutio
 
 #[tokio::test]
 async fn an_agent_that_fills_the_disk_or_leaves_bombs_scores_nothing() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let repository = repository();
     let mut task = task(repository.path());
     task["sandbox"] = json!({ "disk_mb": 8, "processes": 32 });

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     super::Track,
-    scripted::{Scripted, has_sandbox, run},
+    scripted::{Scripted, needs_sandbox, run},
 };
 
 fn close(a: f64, b: f64) {
@@ -14,9 +14,7 @@ fn close(a: f64, b: f64) {
 
 #[tokio::test]
 async fn commands_are_carried_out_and_the_check_gives_the_score() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     for stream in [false, true] {
         let task = json!({
             "id": "lines",
@@ -55,9 +53,7 @@ async fn commands_are_carried_out_and_the_check_gives_the_score() {
 
 #[tokio::test]
 async fn a_model_without_tool_calls_writes_code_blocks() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({
         "prompt": "Make the folder x.",
         "check": "[ -d x ] && echo 'score: 0.75'",
@@ -74,9 +70,7 @@ async fn a_model_without_tool_calls_writes_code_blocks() {
 
 #[tokio::test]
 async fn the_number_of_replies_is_bounded_and_what_was_done_counts() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({ "prompt": "x", "check": "[ $(wc -l < log) = 3 ]", "max_turns": 3 });
     let done = run(
         Track::Terminal,
@@ -90,9 +84,7 @@ async fn the_number_of_replies_is_bounded_and_what_was_done_counts() {
 
 #[tokio::test]
 async fn bad_calls_are_told_to_the_model_and_a_full_context_ends_the_episode() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({ "prompt": "x", "check": "true" });
     let full = json!({ "error": { "message": "too long", "code": "context_length_exceeded" } });
     let script = vec![
@@ -119,9 +111,7 @@ async fn bad_calls_are_told_to_the_model_and_a_full_context_ends_the_episode() {
 
 #[tokio::test]
 async fn a_proxy_that_restarts_is_asked_again_and_one_that_refuses_fails_the_episode() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({ "prompt": "x", "check": "true" });
     let busy = Scripted::Error(503, json!({ "error": { "message": "starting" } }));
     let done = run(Track::Terminal, &task, vec![busy, Scripted::done()]).await;
@@ -140,9 +130,7 @@ async fn a_proxy_that_restarts_is_asked_again_and_one_that_refuses_fails_the_epi
 #[tokio::test]
 #[ignore = "needs 11 s, cargo xtask test --all runs it"]
 async fn a_fork_bomb_a_full_disk_and_an_endless_command_score_nothing_and_end() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({
         "prompt": "Write ok.txt.",
         "check": "[ -s ok.txt ]",
@@ -189,9 +177,7 @@ async fn a_task_that_cannot_be_used_is_refused_in_words() {
 
 #[tokio::test]
 async fn a_setup_that_fails_is_no_episode() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let task = json!({ "prompt": "x", "check": "true", "setup": "echo no such tool; exit 3" });
     let done = run(Track::Terminal, &task, vec![Scripted::done()]).await;
     let words = done.result.unwrap_err().to_string();

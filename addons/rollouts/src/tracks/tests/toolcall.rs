@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::Track,
-    scripted::{Scripted, has_sandbox, run},
+    scripted::{Scripted, needs_sandbox, run},
 };
 
 fn tools() -> Value {
@@ -93,9 +93,7 @@ async fn invalid_calls_cost_step_rewards_where_the_task_says_so() {
 
 #[tokio::test]
 async fn a_python_tool_runs_in_the_sandbox_within_its_limits() {
-    if !has_sandbox().await {
-        return;
-    }
+    needs_sandbox!();
     let python = |code: &str| Scripted::Call("python", json!({ "code": code }));
     let task = json!({
         "prompt": "What is 2 to the power of 70?",
