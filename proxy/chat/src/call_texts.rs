@@ -39,7 +39,6 @@ pub struct CallTexts {
     older: Texts,
 }
 
-/// Hashes of texts in arguments.
 #[derive(Debug, Clone, Default)]
 struct Texts {
     n_bytes: usize,

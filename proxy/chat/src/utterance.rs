@@ -52,7 +52,6 @@ pub struct Utterance<'t> {
     pub has_summary: bool,
 }
 
-/// One part of a message after reading.
 #[derive(Debug)]
 struct MessagePart<'t> {
     speaker: Speaker,

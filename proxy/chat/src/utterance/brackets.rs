@@ -14,7 +14,6 @@ use super::{
 /// The largest number of kinds of blocks that are removed from one text. No client writes more, and a text with more is nobody's.
 const MOST_BLOCKS: usize = 16;
 
-/// Removes notes at the beginning, and blocks.
 pub(super) fn without_brackets(text: &str) -> Cow<'_, str> {
     without_blocks(without_notes(text))
 }

@@ -18,7 +18,6 @@ const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
 /// The text that was typed after a command.
 const ARGUMENTS: &str = "command-args";
 
-/// The place of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Outside all elements of clients.
@@ -35,7 +34,6 @@ pub(super) enum Place {
     Queued,
 }
 
-/// How the client handles a typed command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     /// A prompt replaces it, as for `/review`.
@@ -44,7 +42,6 @@ pub(super) enum Command {
     Local,
 }
 
-/// A text, split at elements.
 #[derive(Debug, Default)]
 pub(super) struct Split<'t> {
     /// Pieces outside all elements of clients.
@@ -58,7 +55,6 @@ pub(super) struct Split<'t> {
     pub has_summary: bool,
 }
 
-/// The class of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// A client's, at any place.
@@ -82,7 +78,6 @@ impl Place {
 // === impl Split ===
 
 impl<'t> Split<'t> {
-    /// Removes all elements of clients.
     pub(super) fn at_elements(text: &'t str) -> Self {
         Self::without(text, class, false)
     }

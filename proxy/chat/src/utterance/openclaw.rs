@@ -148,7 +148,6 @@ fn has_time(stamp: &str) -> bool {
     stamp.as_bytes().windows(16).any(is_time)
 }
 
-/// Splits a message line by line.
 struct LineReader<'t> {
     typed: Vec<&'t str>,
     speaker: Speaker,

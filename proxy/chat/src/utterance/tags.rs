@@ -9,7 +9,6 @@ use super::work::looks_at;
 /// No known tag has a longer name. Longer ones are not treated as tags.
 const LONGEST_NAME: usize = 64;
 
-/// The kind of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `<name …>`.

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::excerpt::head;
 
-/// The end of a preamble.
 const PREAMBLE_END: &str = "\n---\n";
 /// Hermes inserts a skill that a command invokes, and below it the text that was typed after the command.
 const SKILL: &str = "[IMPORTANT: The user has invoked the ";
@@ -46,7 +45,6 @@ pub(super) fn is_by_itself(text: &str) -> bool {
     matches!(mark, Some(Mark::Alone | Mark::Context | Mark::Summary)) || is_call(text)
 }
 
-/// Returns whether a text summarises earlier messages.
 pub(super) fn is_summary(text: &str) -> bool {
     mark_at_start(text.trim_start()) == Some(Mark::Summary)
 }
