@@ -395,7 +395,7 @@ mod tests {
             let calls = calls(&[&noted]);
             let rest = calls.strip(&text).into_owned();
             let mut letters = text.chars();
-            prop_assert!(rest.chars().all(|c| letters.any(|it| it == c)), "{rest:?} of {text:?}");
+            prop_assert!(rest.chars().all(|c| letters.any(|letter| letter == c)), "{rest:?} of {text:?}");
             prop_assert!((0.0..=1.0).contains(&calls.share(&text)));
         }
     }

@@ -67,7 +67,7 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
         let Some(opening) = opening_of(line.trim()) else {
             continue;
         };
-        match ends.iter().position(|it| it.0 == opening) {
+        match ends.iter().position(|(known, _)| *known == opening) {
             Some(known) => ends[known].1 = at,
             None if ends.len() < MOST_BLOCKS => ends.push((opening, at)),
             // Which of them the client wrote is in doubt.

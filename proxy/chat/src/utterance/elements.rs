@@ -127,7 +127,7 @@ impl<'t> Split<'t> {
                     let inner = &text[tag.span.end..tags[last].span.start];
                     let is_again = tags[index + 1..last]
                         .iter()
-                        .any(|it| it.kind == Kind::Open && it.name == tag.name);
+                        .any(|inner| inner.kind == Kind::Open && inner.name == tag.name);
                     split.element(tag, inner, is_inner || is_again || !tag.opens_line);
                     from = tags[last].span.end;
                 }
@@ -161,7 +161,7 @@ impl<'t> Split<'t> {
 
     fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_in_doubt: bool) {
         let name = tag.name;
-        self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
+        self.has_summary |= SUMMARIES.iter().any(|part| name.contains(part));
         // A person's element has no id or state attributes.
         if is_in_doubt || !tag.attributes.is_empty() {
             return;
