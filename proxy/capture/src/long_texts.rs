@@ -11,11 +11,9 @@ const LONG: usize = 1 << 10;
 /// Bytes of the texts that are kept, enough for many agents.
 const KEPT: usize = 4 << 20;
 
-/// The texts that were used last.
 #[derive(Debug)]
 pub(crate) struct LongTexts {
     last: LruCache<JsonText, ()>,
-    /// Bytes of all of them.
     n_bytes: usize,
 }
 

@@ -36,7 +36,6 @@ pub enum Format {
 static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 const MOST_LOGGED: usize = 64;
 
-/// Logs an unknown stop reason once.
 fn log_unknown(word: &str) {
     let word: String = word.chars().take(MOST_LOGGED).collect();
     let mut logged = lock(&LOGGED);
@@ -56,7 +55,6 @@ impl ResponseMeta {
         self.encoding == Encoding::Identity && self.format == Format::Sse
     }
 
-    /// Parses a decompressed reply.
     pub(crate) fn parse(self, bytes: &[u8]) -> Reply {
         let reply = match self.format {
             Format::Sse => self.api.read_sse(bytes),

@@ -23,7 +23,6 @@ pub(crate) struct ReplyCopy {
     /// Size of a piece, after which a new one begins.
     piece: usize,
     held: Held,
-    /// The largest size of the copy.
     most: usize,
     has_overflowed: bool,
 }

@@ -39,7 +39,6 @@ pub struct CallTexts {
     older: Texts,
 }
 
-/// Hashes of texts in arguments.
 #[derive(Debug, Clone, Default)]
 struct Texts {
     n_bytes: usize,
@@ -396,7 +395,7 @@ mod tests {
             let calls = calls(&[&noted]);
             let rest = calls.strip(&text).into_owned();
             let mut letters = text.chars();
-            prop_assert!(rest.chars().all(|c| letters.any(|it| it == c)), "{rest:?} of {text:?}");
+            prop_assert!(rest.chars().all(|c| letters.any(|letter| letter == c)), "{rest:?} of {text:?}");
             prop_assert!((0.0..=1.0).contains(&calls.share(&text)));
         }
     }

@@ -20,10 +20,7 @@ pub const TYPED_PARTS: [&str; 2] = ["text", "input_text"];
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     #[error("a message must be a JSON object, this one is {found}")]
-    NotAnObject {
-        /// The type of the value.
-        found: &'static str,
-    },
+    NotAnObject { found: &'static str },
     /// There is no `role`, or it is not a string.
     #[error("a message must have a \"role\" that is a string")]
     NoRole,

@@ -52,7 +52,6 @@ pub struct Utterance<'t> {
     pub has_summary: bool,
 }
 
-/// One part of a message after reading.
 #[derive(Debug)]
 struct MessagePart<'t> {
     speaker: Speaker,
@@ -92,7 +91,8 @@ impl<'t> Utterance<'t> {
         let mut text = unquoted(typed.unwrap_or_default());
         if text.is_empty() && parts.iter().any(|part| part.was_said) {
             // What a tool found may need an answer too.
-            let is_there = |it| it == Place::Results || it == Place::Outside && is_in_doubt;
+            let is_there =
+                |place| place == Place::Results || place == Place::Outside && is_in_doubt;
             text = joined(pieces_in(&parts, is_there));
             speaker = if text.is_empty() {
                 Speaker::Client
@@ -183,7 +183,7 @@ fn read(parts: Vec<Cow<'_, str>>) -> Vec<MessagePart<'_>> {
     let (mut end, mut is_call) = (None, false);
     let read = parts.into_iter().enumerate().map(|(at, part)| {
         let was_call = std::mem::replace(&mut is_call, wrappers::is_call(&part));
-        let close = || last_close.get(Tag::alone(&part).filter(|it| it.kind == Kind::Open)?.name);
+        let close = || last_close.get(Tag::alone(&part).filter(|tag| tag.kind == Kind::Open)?.name);
         let opened = if brackets::opens_block(&part) {
             last_end
         } else {
@@ -213,7 +213,7 @@ fn typed<'t>(parts: &[MessagePart<'t>]) -> Option<Cow<'t, str>> {
     let commands = || parts.iter().filter_map(|part| part.command);
     let first = parts.iter().position(|part| part.command.is_some());
     let is_first = first.is_some_and(|at| !parts[..=at].iter().any(MessagePart::has_outside));
-    let is_prompt = is_first && commands().all(|it| it == Command::Prompt);
+    let is_prompt = is_first && commands().all(|command| command == Command::Prompt);
     let place = if has(Place::Typed) {
         if !is_alone() {
             return None;
@@ -229,7 +229,7 @@ fn typed<'t>(parts: &[MessagePart<'t>]) -> Option<Cow<'t, str>> {
     } else {
         Place::Outside
     };
-    Some(joined(pieces_in(parts, |it| it == place)))
+    Some(joined(pieces_in(parts, |of| of == place)))
 }
 
 /// Returns the pieces of text in these places.

@@ -28,7 +28,6 @@ const MAX_MESSAGES: usize = 250_000;
 
 /// A turn on its way into its session.
 struct Placing<'a> {
-    /// The session's number.
     number: u64,
     key: u64,
     new: &'a NewTurn,
@@ -37,12 +36,10 @@ struct Placing<'a> {
     arrival: &'a Arrival,
 }
 
-/// The origin of a turn.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// It is new. It may be in the log already, or be another try.
     New,
-    /// It is restored from another log.
     Restored {
         /// Its id in that log. It keeps the id unless another turn has it here.
         id: TurnId,
@@ -67,7 +64,6 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> TxnResult<Tu
     Ok(id)
 }
 
-/// Writes a turn at its place.
 pub(crate) fn place(
     txn: &mut Txn<'_>,
     key: u64,

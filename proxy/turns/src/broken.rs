@@ -41,7 +41,6 @@ pub struct BrokenPrompt {
     pub now: String,
 }
 
-/// The part that changed, and its words.
 struct ChangedPart {
     what: String,
     before: String,
@@ -171,7 +170,6 @@ fn of_wishes(n: usize, how: &str) -> Option<String> {
     }
 }
 
-/// Returns the texts that MetaClaw added.
 fn lessons(served: &Served) -> String {
     let blocks = [&served.system_block, &served.user_line]
         .into_iter()
@@ -188,7 +186,6 @@ fn tools(turn: &Turn) -> String {
     tools.map_or_else(String::new, |tools| comparable(tools).to_string())
 }
 
-/// Returns the system messages at the beginning.
 fn system(turn: &Turn) -> String {
     let messages = turn.request.messages.iter();
     let opening = messages.take_while(|message| message.role() == Role::System);
@@ -196,7 +193,6 @@ fn system(turn: &Turn) -> String {
     texts.join("\n")
 }
 
-/// Returns the first message that changed.
 fn message_change(before: Option<&Turn>, turn: &Turn) -> (String, (String, String)) {
     let messages = &turn.request.messages;
     let unknown = || {

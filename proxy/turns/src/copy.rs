@@ -22,7 +22,6 @@ use crate::{
 /// Number of turns in one transaction, because a journal entry is short.
 const AT_ONCE: usize = 100;
 
-/// A session as it is stored.
 struct CopiedSession {
     number: u64,
     of: SessionRecord,
@@ -139,7 +138,6 @@ fn begin(
     Ok(txn.put(Table::Names, &name, &keys::session(number)[..])?)
 }
 
-/// Writes the states of the turns.
 fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> TxnResult<()> {
     for turn in turns {
         let (id, meta) = (turn.id, &turn.meta);

@@ -20,19 +20,15 @@ use metaclaw_chat::if_there;
 /// Number of decimal digits of a u64. The file always has the same length, so that writing it needs no free disk space.
 const DIGITS: usize = 20;
 
-/// Counts flushed transactions in a file.
 #[derive(Debug)]
 pub(crate) struct FlushCounter {
     file: File,
-    /// The database's own file.
     database: File,
     count: u64,
 }
 
-/// The content of the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flushed {
-    /// How many transactions were flushed.
     pub(crate) count: u64,
     /// Length of the database file at that time, in bytes. sled may shorten the file itself, so a shorter file is not
     /// proof of a loss.
@@ -80,12 +76,10 @@ impl FlushCounter {
         Ok(counter)
     }
 
-    /// Returns the number of the next transaction.
     pub(crate) fn next(&self) -> u64 {
         self.count + 1
     }
 
-    /// Records that the next transaction was flushed.
     pub(crate) fn flushed(&mut self) {
         self.count += 1;
         if let Err(error) = self.write() {

@@ -18,16 +18,13 @@ use crate::{
     values,
 };
 
-/// Bytes of turns in one transaction.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The store with its cached state.
 pub(crate) struct StoreEngine {
     opened: OpenedStore,
     cache: SessionCache,
 }
 
-/// Jobs that are executed together.
 #[derive(Default)]
 pub(crate) struct JobBatch {
     pub(crate) appends: Vec<Append>,
@@ -43,7 +40,6 @@ pub(crate) struct FailedBatch {
     pub(crate) waiting: Vec<Append>,
 }
 
-/// The results of a transaction.
 struct WrittenBatch {
     ids: Vec<Result<TurnId, LogError>>,
     acks: Vec<Ack>,
@@ -71,7 +67,6 @@ impl StoreEngine {
         }
     }
 
-    /// Returns the open log inside.
     pub(crate) fn into_opened(self) -> OpenedStore {
         self.opened
     }

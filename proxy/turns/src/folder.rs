@@ -38,12 +38,10 @@ use crate::{
     store::{Store, StoreError, StoreResult},
 };
 
-/// An open log, before its thread starts.
 #[derive(Debug)]
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
     pub(crate) counter: FlushCounter,
-    /// The masks for texts that are written.
     pub(crate) mask: Mask,
     /// The database file, and its inode when it was opened.
     file: PathBuf,
@@ -92,7 +90,6 @@ pub(crate) fn wait_until_free(dir: &Path) {
     Store::wait_until_free(&database(dir));
 }
 
-/// Opens or creates the log in `dir`.
 pub(crate) fn open(
     dir: &Path,
     config: &TurnsConfig,
@@ -149,7 +146,6 @@ pub(crate) fn open(
     Ok((opened, outcome))
 }
 
-/// Logs what went wrong before.
 fn report(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
@@ -185,7 +181,6 @@ fn database(dir: &Path) -> PathBuf {
     dir.join("sled")
 }
 
-/// Returns device and inode of a file.
 fn inode(file: &Path) -> io::Result<(u64, u64)> {
     let about = fs::metadata(file)?;
     Ok((about.dev(), about.ino()))

@@ -92,7 +92,6 @@ impl LogState {
         }
     }
 
-    /// Remembers turns whose prompts broke.
     pub(crate) fn prompts_broke(&self, turns: &[(TurnId, BreakCause)]) {
         let mut breaks = lock(&self.breaks);
         for (id, cause) in turns {

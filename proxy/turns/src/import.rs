@@ -365,7 +365,6 @@ fn find_new(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<Vec<Placed>> {
     Ok(found)
 }
 
-/// Writes one turn completely.
 fn restore_one(
     txn: &mut Txn<'_>,
     placed: Placed,

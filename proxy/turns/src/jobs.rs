@@ -81,25 +81,3 @@ impl Drop for Append {
         self.end(Err(LogError::Closed));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{health::LogHealth, tests::kit::Client};
-
-    #[test]
-    fn the_age_is_that_of_the_turn_that_waits_longest() {
-        let state = Arc::new(LogState::new());
-        assert_eq!(state.health(), LogHealth::default());
-        let turn = || Client::new("s", "sys").turn("q", "a");
-        let wait = |key| Append::new(&state, key, turn(), Box::new(|_| ()));
-        let (first, second) = (wait(1), wait(2));
-        let age = || state.health().oldest_unflushed.unwrap();
-        let since = |waiting: &Append| waiting.since.elapsed();
-        assert!(age() >= since(&second));
-        drop(first);
-        assert!(age() <= since(&second));
-        drop(second);
-        assert_eq!(state.health(), LogHealth::default());
-    }
-}

@@ -31,7 +31,6 @@ pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
     hash.first_chunk().copied().unwrap_or_default()
 }
 
-/// Writes the entry of a transaction.
 pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[JournalEntry]) -> StoreResult<()> {
     let bytes = turns
         .iter()

@@ -120,7 +120,6 @@ fn add(counts: &mut LessonCounts, score: Option<Score>, n: i64) {
     *count = count.saturating_add_signed(n);
 }
 
-/// Returns how a main turn was served.
 fn under_what(txn: &Txn<'_>, id: TurnId) -> TxnResult<Option<Served>> {
     let record = Record::get(txn, id)?;
     let Some(record) = record.filter(|record| record.meta.kind == TurnKind::Main) else {

@@ -32,11 +32,8 @@ pub(crate) struct LineReader<'s, S> {
     places: HashMap<(u32, TurnId), TurnId>,
 }
 
-/// The own lines of one turn.
 struct TurnLines {
-    /// The turn as it is stored.
     text: String,
-    /// The number of the first line.
     first: u32,
     spans: Vec<Range<usize>>,
 }

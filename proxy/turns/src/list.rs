@@ -138,7 +138,6 @@ fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
     Ok(found)
 }
 
-/// Returns whether a session matches a filter.
 fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
     let (agent, name) = (&session.agent, &session.session);
     filter.agent.as_ref().is_none_or(|wanted| wanted == agent)

@@ -324,7 +324,6 @@ impl TurnLog {
         }
     }
 
-    /// Returns why there is no answer.
     pub(crate) fn gone(&self) -> LogError {
         if self.inner.queue.is_closed() {
             return LogError::Closed;

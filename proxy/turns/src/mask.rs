@@ -14,12 +14,9 @@ use crate::error::OpenError;
 
 mod shapes;
 
-/// All masks.
 #[derive(Debug)]
 pub(crate) struct Mask {
-    /// Whether known shapes are masked.
     known: bool,
-    /// The patterns of the configuration.
     own: Vec<Regex>,
 }
 

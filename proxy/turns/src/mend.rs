@@ -110,7 +110,6 @@ fn missing_texts(store: &Store) -> TxnResult<BTreeSet<Hash>> {
     Ok(missing)
 }
 
-/// Returns the places of each session's turns.
 fn turns(store: &Store) -> TxnResult<BTreeMap<u64, BTreeSet<u32>>> {
     let mut sessions: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for pair in store.range(Table::Turns, keys::under(&[])) {

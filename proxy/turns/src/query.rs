@@ -252,7 +252,6 @@ impl TurnLog {
     }
 }
 
-/// Returns the counts of every agent.
 pub(crate) fn counts(store: &Store) -> TxnResult<Vec<(AgentId, Funnel)>> {
     let pairs = values::readable_json(store, Table::Counts, &[])?.into_iter();
     let counts = pairs.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
@@ -323,9 +322,7 @@ pub(crate) fn moved(store: &Store, prefix: &[u8]) -> TxnResult<Vec<TurnId>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LogReader {
-    /// It detects wishes.
     Wishes,
-    /// It looks for facts.
     Facts,
 }
 

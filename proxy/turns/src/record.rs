@@ -25,13 +25,11 @@ pub(crate) type Setup = (Map<String, Value>, Served);
 /// have the other lines.
 pub(crate) type LineRun = (u32, u32, u32);
 
-/// A value of the table `turns`.
 pub(crate) struct Stored {
     id: TurnId,
     text: String,
 }
 
-/// The header of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// A random key from when the turn was handed in. It identifies a turn that is written again after a failure.
@@ -170,7 +168,6 @@ pub(crate) fn put_lost(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> Store
     txn.put(Table::Index, &keys::index(state.kind(), agent, id), b"")
 }
 
-/// Returns whether a place is reserved.
 pub(crate) fn is_lost(source: &impl StoreSource, id: TurnId) -> TxnResult<bool> {
     let text = values::get(source, Table::Turns, &keys::turn(id))?;
     Ok(text.is_some_and(|text| text == LOST.as_bytes()))

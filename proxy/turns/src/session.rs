@@ -24,7 +24,6 @@ const RECENT: usize = 12;
 /// The hash of an unreadable or removed line. No text has this hash.
 const UNKNOWN: Hash = [0; 16];
 
-/// The entry of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionRecord {
     pub(crate) agent: AgentId,
@@ -60,7 +59,6 @@ impl SessionRecord {
         values::get_json(source, Table::Sessions, &keys::session(number))
     }
 
-    /// Reads the entry of a turn's session.
     pub(crate) fn of_turn(source: &impl StoreSource, id: TurnId) -> TxnResult<Self> {
         let session = Self::get(source, id.session)?;
         session.ok_or_else(|| damaged_turn(id, "its session is missing"))
@@ -109,12 +107,10 @@ impl SessionIndex {
         Ok(index)
     }
 
-    /// Returns the latest turns, the newest first.
     pub(crate) fn recent(&self) -> impl Iterator<Item = &(u32, Record)> {
         self.recent.iter().rev()
     }
 
-    /// Returns the turn with a key.
     pub(crate) fn with_key(&self, key: u64) -> Option<u32> {
         self.keys.get(&key).copied()
     }
@@ -136,19 +132,16 @@ impl SessionIndex {
         self.replies.get(&journal::mark(Some(reply_id))).copied()
     }
 
-    /// Returns whether a line has this text.
     pub(crate) fn is_at(&self, hash: &Hash, line: u32) -> bool {
         self.lines
             .get(line as usize)
             .is_some_and(|(known, _)| known == hash)
     }
 
-    /// Returns the turn that has a line.
     pub(crate) fn turn_of(&self, line: u32) -> Option<u32> {
         self.lines.get(line as usize).map(|(_, seq)| *seq)
     }
 
-    /// Adds a line of a turn.
     pub(crate) fn put_line(&mut self, line: u32, hash: Hash, seq: u32) {
         let n_lines = self.lines.len().max(line as usize + 1);
         self.lines.resize(n_lines, (UNKNOWN, 0));
@@ -156,7 +149,6 @@ impl SessionIndex {
         self.places.insert(hash, line);
     }
 
-    /// Removes a turn's lines.
     pub(crate) fn remove_lines(&mut self, seq: u32) {
         let lines = &mut self.lines;
         self.places.retain(|_, line| lines[*line as usize].1 != seq);
@@ -209,7 +201,6 @@ impl SessionIndex {
         }
     }
 
-    /// Returns its approximate memory in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let runs = self
             .recent
@@ -285,7 +276,6 @@ pub(crate) fn is_free_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<boo
     Ok(is_beyond || txn.get(Table::Names, &free_key(number))?.is_some())
 }
 
-/// Marks a number as used.
 pub(crate) fn take_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<()> {
     let next = next_number(txn)?;
     if number < next {

@@ -17,7 +17,6 @@ use crate::{
     values::{self, TxnError, TxnResult},
 };
 
-/// Returns the state of a turn.
 pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<TurnState> {
     let state = values::get_json(source, Table::States, &keys::turn(id))?;
     Ok(state.unwrap_or(TurnState::Captured))
@@ -45,7 +44,6 @@ fn standing<'f>(funnel: &'f mut Funnel, state: &TurnState) -> Option<&'f mut u64
     }
 }
 
-/// Subtracts a turn that leaves a state.
 pub(crate) fn leave(funnel: &mut Funnel, state: &TurnState) {
     if let Some(n) = standing(funnel, state) {
         *n = n.saturating_sub(1);
@@ -78,7 +76,6 @@ pub(crate) fn advance(
     })
 }
 
-/// Removes the stored state of a turn.
 pub(crate) fn remove(
     txn: &Txn<'_>,
     agent: &AgentId,

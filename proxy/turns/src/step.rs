@@ -87,11 +87,8 @@ pub enum StepOutcome {
     Declined {
         adapter: String,
         checkpoint: String,
-        /// The failed test in words.
         why: String,
-        /// The results of all tests.
         gate: Value,
-        /// The time in Unix milliseconds.
         at_ms: u64,
         /// How many verdicts its agent had at that time.
         n_judged: u64,

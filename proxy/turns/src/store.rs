@@ -412,7 +412,6 @@ fn foreign(db: &sled::Db) -> Option<String> {
     (!foreign.is_empty()).then(|| foreign.join(", "))
 }
 
-/// Returns the message of a caught panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())

@@ -8,7 +8,7 @@ mod damage;
 mod forgetting;
 mod importing;
 mod kill;
-pub(crate) mod kit;
+mod kit;
 mod learning;
 mod linear;
 mod listing;

@@ -23,7 +23,6 @@ impl StdHash for JsonText {
     }
 }
 
-/// Returns the hash that identifies a text.
 pub(crate) fn hash(text: &[u8]) -> Hash {
     let mut hash = [0; 16];
     hash.copy_from_slice(&blake3::hash(text).as_bytes()[..16]);

@@ -46,7 +46,6 @@ pub(crate) fn put_line<'t>(
     share(txn, number, &hash(text.as_bytes()), text).map(Cow::Owned)
 }
 
-/// Returns the value of a line.
 pub(crate) fn value<T>(source: &impl StoreSource, line: &str) -> TxnResult<T>
 where
     T: DeserializeOwned + Clone + 'static,
@@ -64,7 +63,6 @@ where
     Ok(value)
 }
 
-/// Returns the text of a line.
 pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> TxnResult<Cow<'l, str>> {
     let Some(key) = shared(line) else {
         return Ok(Cow::Borrowed(line));
@@ -84,7 +82,6 @@ pub(crate) fn shared(line: &str) -> Option<Hash> {
     u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes)
 }
 
-/// Returns the hash of a line's text.
 pub(crate) fn line_hash(line: &str) -> Hash {
     shared(line).unwrap_or_else(|| hash(line.as_bytes()))
 }

@@ -77,7 +77,6 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> TxnResult<b
     Ok(true)
 }
 
-/// Returns whether a turn has ids.
 pub(crate) fn has(source: &impl StoreSource, id: TurnId) -> StoreResult<bool> {
     Ok(source.get(Table::Tokens, &keys::turn(id))?.is_some())
 }

@@ -274,17 +274,11 @@ pub enum TurnState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKind {
-    /// [`TurnState::Captured`].
     Captured,
-    /// [`TurnState::Judged`].
     Judged,
-    /// [`TurnState::Taken`].
     Taken,
-    /// [`TurnState::Trained`].
     Trained,
-    /// [`TurnState::Spent`].
     Spent,
-    /// [`TurnState::HeldOut`].
     HeldOut,
 }
 

@@ -19,12 +19,10 @@ use crate::{
     values,
 };
 
-/// The data that operations work on.
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut SessionCache,
     pub(crate) mask: &'a Mask,
-    /// Turns that were added to the log.
     pub(crate) appended: Vec<JournalEntry>,
     /// New turns whose prompts broke with an earlier one.
     pub(crate) broken: Vec<(TurnId, BreakCause)>,
@@ -47,7 +45,6 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Changes an agent's counts.
     pub(crate) fn count(
         &self,
         agent: &AgentId,
@@ -77,7 +74,6 @@ impl<'a> Txn<'a> {
         self.change(agent, Table::Statistics, &key, change)
     }
 
-    /// Changes a stored count.
     pub(crate) fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         agent: &AgentId,

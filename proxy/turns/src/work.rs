@@ -6,7 +6,6 @@ std::thread_local! {
     static COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts bytes.
 pub(crate) fn count(n_bytes: usize) {
     #[cfg(test)]
     COUNT.set(COUNT.get() + n_bytes);

@@ -45,7 +45,6 @@ pub(crate) struct LogWorker {
 /// A request to close the log, with the sender to notify. It is `None` if all handles were dropped.
 struct Close(Option<oneshot::Sender<()>>);
 
-/// The action after the present jobs.
 enum AfterBatch {
     Compact(oneshot::Sender<()>),
     Close(Close),

@@ -14,7 +14,6 @@ use super::{
 /// The largest number of kinds of blocks that are removed from one text. No client writes more, and a text with more is nobody's.
 const MOST_BLOCKS: usize = 16;
 
-/// Removes notes at the beginning, and blocks.
 pub(super) fn without_brackets(text: &str) -> Cow<'_, str> {
     without_blocks(without_notes(text))
 }
@@ -68,7 +67,7 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
         let Some(opening) = opening_of(line.trim()) else {
             continue;
         };
-        match ends.iter().position(|it| it.0 == opening) {
+        match ends.iter().position(|(known, _)| *known == opening) {
             Some(known) => ends[known].1 = at,
             None if ends.len() < MOST_BLOCKS => ends.push((opening, at)),
             // Which of them the client wrote is in doubt.

@@ -18,7 +18,6 @@ const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
 /// The text that was typed after a command.
 const ARGUMENTS: &str = "command-args";
 
-/// The place of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Outside all elements of clients.
@@ -35,7 +34,6 @@ pub(super) enum Place {
     Queued,
 }
 
-/// How the client handles a typed command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     /// A prompt replaces it, as for `/review`.
@@ -44,7 +42,6 @@ pub(super) enum Command {
     Local,
 }
 
-/// A text, split at elements.
 #[derive(Debug, Default)]
 pub(super) struct Split<'t> {
     /// Pieces outside all elements of clients.
@@ -58,7 +55,6 @@ pub(super) struct Split<'t> {
     pub has_summary: bool,
 }
 
-/// The class of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// A client's, at any place.
@@ -82,7 +78,6 @@ impl Place {
 // === impl Split ===
 
 impl<'t> Split<'t> {
-    /// Removes all elements of clients.
     pub(super) fn at_elements(text: &'t str) -> Self {
         Self::without(text, class, false)
     }
@@ -132,7 +127,7 @@ impl<'t> Split<'t> {
                     let inner = &text[tag.span.end..tags[last].span.start];
                     let is_again = tags[index + 1..last]
                         .iter()
-                        .any(|it| it.kind == Kind::Open && it.name == tag.name);
+                        .any(|inner| inner.kind == Kind::Open && inner.name == tag.name);
                     split.element(tag, inner, is_inner || is_again || !tag.opens_line);
                     from = tags[last].span.end;
                 }
@@ -166,7 +161,7 @@ impl<'t> Split<'t> {
 
     fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_in_doubt: bool) {
         let name = tag.name;
-        self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
+        self.has_summary |= SUMMARIES.iter().any(|part| name.contains(part));
         // A person's element has no id or state attributes.
         if is_in_doubt || !tag.attributes.is_empty() {
             return;

@@ -148,7 +148,6 @@ fn has_time(stamp: &str) -> bool {
     stamp.as_bytes().windows(16).any(is_time)
 }
 
-/// Splits a message line by line.
 struct LineReader<'t> {
     typed: Vec<&'t str>,
     speaker: Speaker,
@@ -330,7 +329,7 @@ mod tests {
                 "Conversation info: ⟦openclaw:ctx⟧\n```json\n{{\n  \"is_group_chat\": true,\n  \"sender\": {sender}\n}}\n```\n\n"
             )
         };
-        let sender = |text: &str| read(text).sender.map(|it| it.to_string());
+        let sender = |text: &str| read(text).sender.map(|sender| sender.to_string());
         let ann = block(r#"{"id": "100", "name": "Ann"}"#);
         assert_eq!(sender(&format!("{ann}Hi")).as_deref(), Some("100"));
         let unnumbered = block(r#"{"name": "Ann", "username": "ann"}"#);

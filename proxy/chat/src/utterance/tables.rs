@@ -39,7 +39,6 @@ pub(super) enum Name {
     Forum,
 }
 
-/// Marks that are searched at once.
 struct Marks {
     automaton: AhoCorasick,
     kinds: Vec<Mark>,
@@ -50,7 +49,6 @@ static BEGINNINGS: LazyLock<Marks> = LazyLock::new(|| {
     let is_one = |kind: &Mark| !matches!(kind, Mark::Tail | Mark::Result);
     Marks::read(is_one, StartKind::Anchored)
 });
-/// Marks within a text.
 static INSIDE: LazyLock<Marks> = LazyLock::new(|| {
     let is_one = |kind: &Mark| matches!(kind, Mark::Tail | Mark::Result);
     Marks::read(is_one, StartKind::Unanchored)

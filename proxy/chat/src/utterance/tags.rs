@@ -9,7 +9,6 @@ use super::work::looks_at;
 /// No known tag has a longer name. Longer ones are not treated as tags.
 const LONGEST_NAME: usize = 64;
 
-/// The kind of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `<name …>`.
@@ -144,7 +143,7 @@ fn opens_line(text: &str, at: usize, before: Option<&Tag<'_>>) -> bool {
     looks_at(between.len());
     match memrchr(b'\n', between.as_bytes()) {
         Some(newline) => between[newline..].trim().is_empty(),
-        None => between.trim().is_empty() && before.is_none_or(|it| it.opens_line),
+        None => between.trim().is_empty() && before.is_none_or(|tag| tag.opens_line),
     }
 }
 
@@ -161,7 +160,7 @@ mod tests {
         let tags = all("<a-b c=\"d\">\n x <known>y</known></a-b><e/>\n<f> text <g>");
         let names: Vec<(&str, Kind, bool)> = tags
             .iter()
-            .map(|it| (it.name, it.kind, it.opens_line))
+            .map(|tag| (tag.name, tag.kind, tag.opens_line))
             .collect();
         assert_eq!(
             names,

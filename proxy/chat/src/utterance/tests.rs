@@ -285,7 +285,7 @@ proptest! {
         let (text, speaker) = of_parts(&[&parts[0], &parts[1]]);
         let whole = parts.concat();
         let mut letters = whole.chars();
-        let is_there = text.chars().filter(|c| *c != '\n').all(|c| letters.any(|it| it == c));
+        let is_there = text.chars().filter(|c| *c != '\n').all(|c| letters.any(|letter| letter == c));
         prop_assert!(is_there, "{text:?} of {whole:?}");
         prop_assert!(speaker != Speaker::Client || text.is_empty());
     }

@@ -5,7 +5,6 @@ std::thread_local! {
     static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts bytes that are looked at.
 pub(super) fn looks_at(n_bytes: usize) {
     #[cfg(test)]
     LOOKED_AT.set(LOOKED_AT.get() + n_bytes);
@@ -13,7 +12,6 @@ pub(super) fn looks_at(n_bytes: usize) {
     let _ = n_bytes;
 }
 
-/// Returns the count since the last call.
 #[cfg(test)]
 pub(super) fn looked_at() -> usize {
     LOOKED_AT.replace(0)

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::excerpt::head;
 
-/// The end of a preamble.
 const PREAMBLE_END: &str = "\n---\n";
 /// Hermes inserts a skill that a command invokes, and below it the text that was typed after the command.
 const SKILL: &str = "[IMPORTANT: The user has invoked the ";
@@ -46,7 +45,6 @@ pub(super) fn is_by_itself(text: &str) -> bool {
     matches!(mark, Some(Mark::Alone | Mark::Context | Mark::Summary)) || is_call(text)
 }
 
-/// Returns whether a text summarises earlier messages.
 pub(super) fn is_summary(text: &str) -> bool {
     mark_at_start(text.trim_start()) == Some(Mark::Summary)
 }
@@ -71,7 +69,8 @@ pub(crate) fn calls_in_words(reply: &str) -> bool {
 /// Returns whether a text begins as a tool's result, and not as one that holds what was typed.
 pub(super) fn is_result(text: &str) -> bool {
     let text = text.trim_start();
-    let is_answer = || ANSWERS.iter().any(|it| text.starts_with(it)) || text.starts_with(FEEDBACK);
+    let is_answer =
+        || ANSWERS.iter().any(|tool| text.starts_with(tool)) || text.starts_with(FEEDBACK);
     let head = head(text, LONGEST_MARK);
     results_begin(head) == Some(0) && !is_answer()
 }
@@ -108,7 +107,7 @@ fn behind_skill(text: &str) -> &str {
     }
     let behind = SKILL_INSTRUCTIONS
         .iter()
-        .find_map(|it| text.rsplit_once(it));
+        .find_map(|mark| text.rsplit_once(mark));
     let typed = behind.map_or("", |(_, typed)| typed);
     SKILL_ENDS.iter().fold(typed, |typed, end| {
         typed.split(end).next().unwrap_or_default()
@@ -178,7 +177,7 @@ pub(super) fn without_headings(text: Cow<'_, str>) -> Cow<'_, str> {
 /// by which the model asked for it.
 pub(super) fn is_frame(outside: &str) -> bool {
     let outside = outside.trim();
-    let is_answer = || ANSWERS.iter().any(|it| outside.starts_with(it));
+    let is_answer = || ANSWERS.iter().any(|tool| outside.starts_with(tool));
     let behind = match outside.split_once(RESULT) {
         Some((tool, behind)) if is_answer() && !tool.contains('\n') => behind.trim(),
         _ => outside,

@@ -16,7 +16,6 @@ use crate::{
     values::{TxnError, TxnResult},
 };
 
-/// A new turn's conversation.
 #[derive(Debug)]
 pub(super) struct PlacedConversation<'s> {
     session: &'s SessionIndex,

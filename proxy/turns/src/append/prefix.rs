@@ -168,7 +168,6 @@ impl SentPrompt<'_> {
     }
 }
 
-/// Returns whether a request repeats a reply.
 fn has_reply(new: &NewTurn) -> bool {
     new.messages.iter().any(|message| {
         let text = message.text.as_str();

@@ -232,7 +232,6 @@ fn held(dir: &Path, file: &mut File) -> OpenError {
     }
 }
 
-/// The name of the marker file.
 const MARK: &str = "FORMAT";
 
 /// Checks the marker. If it is missing or unreadable, the log is still usable: its tables show whether it is ours.

@@ -74,7 +74,6 @@ impl CopiedDatabase {
         Self(free_name(dir, DAMAGED))
     }
 
-    /// Returns its present path.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

@@ -14,7 +14,6 @@ pub(super) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Copies a folder's files recursively.
 pub(super) fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     for path in entries(from)? {

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::error::OpenError;
 
-/// Beginning of the name of a snapshot.
 const SNAPSHOT: &str = "snap.";
 /// End of the name of an incomplete snapshot.
 const UNFINISHED: &str = ".generating";
@@ -28,7 +27,6 @@ const SNAPSHOT_END: usize = 12;
 /// Bytes before a blob: a checksum, and the kind of its page.
 const BLOB_HEAD: usize = 5;
 
-/// The files beside the log.
 #[derive(Debug, Default)]
 pub(super) struct DatabaseParts {
     snapshots: Vec<PathBuf>,

@@ -26,7 +26,6 @@ use crate::{
     store::{Store, StoreError, StoreResult, panic_text},
 };
 
-/// The opened database, and what was repaired.
 pub(super) struct Repaired {
     pub(super) store: Store,
     /// The old database, if an empty one replaced it.
@@ -37,11 +36,9 @@ pub(super) struct Repaired {
     pub(super) n_lost: u64,
     /// Number of unreadable pages, or runs of them.
     pub(super) n_gaps: u64,
-    /// A copy of the database from before.
     pub(super) copied: Option<CopiedDatabase>,
 }
 
-/// Where and how a database is opened.
 #[derive(Clone, Copy)]
 pub(super) struct DatabasePlace<'a> {
     pub(super) dir: &'a Path,

@@ -30,7 +30,6 @@ const TOKEN: &str = r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}";
 /// A private key in PEM (RFC 7468), or a part of one. Its lines may be escaped.
 const PEM: &str = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\s|\\+[nrt])*(?:[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*))*(?:(?:\s|\\+[nrt])*=?[A-Za-z0-9+/=]{1,15})?(?:\s|\\+[nrt])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?";
 
-/// One kind of secret.
 #[derive(Debug)]
 pub(super) struct SecretShape {
     regex: Regex,
@@ -49,7 +48,6 @@ pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
 #[derive(Debug)]
 pub(super) struct Literals {
     searcher: AhoCorasick,
-    /// The shape of each literal.
     shapes: Vec<usize>,
 }
 

@@ -53,71 +53,21 @@ fn every_known_shape_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn names_may_go_on() {
-    for (text, shown) in [
-        (
-            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K7MDENG",
-            "AWS_SECRET_ACCESS_KEY=[masked: secret]",
-        ),
-        ("secretKey: 'a1b2c3d4e5f6'", "secretKey: '[masked: secret]'"),
-        ("DB_PASSWORD_1=abcd", "DB_PASSWORD_1=[masked: password]"),
-        (
-            "tokenizer: Qwen2.5-tokenizer-v1",
-            "tokenizer: Qwen2.5-tokenizer-v1",
-        ),
-    ] {
-        assert_eq!(masked(text), shown);
-    }
-}
-
-#[test]
-fn what_stands_around_stays() {
+fn of_each_text_the_secrets_are_masked_and_no_more() {
     let key = ["sk-", "a1B2c3D4e5F6g7H8i9J0"].concat();
-    for (text, shown) in [
-        (
-            format!("use {key}, then go"),
-            "use [masked: api key], then go",
-        ),
-        (format!(r"a\n{key}\nb"), r"a\n[masked: api key]\nb"),
-        (
-            "password=hunter2&user=ann".to_owned(),
-            "password=[masked: password]",
-        ),
-        (
-            r#"{"password": "correcthorse", "n": 1}"#.to_owned(),
-            r#"{"password": "[masked: password]", "n": 1}"#,
-        ),
-        (
-            "密码是hunter2，记得改".to_owned(),
-            "密码是[masked: password]，记得改",
-        ),
-        (
-            "Passwort? The Password: Tr0ub4dor&3".to_owned(),
-            "Passwort? The Password: [masked: password]",
-        ),
-        (
-            "postgres://ann:s3cret@db/x".to_owned(),
-            "postgres://ann:[masked: password]@db/x",
-        ),
-        (
-            "Authorization: Basic dXNlcjpwYXNzd29yZDE=".to_owned(),
-            "Authorization: Basic [masked: token]",
-        ),
-        (
-            "client_secret = 'a1b2c3d4e5f6g7'".to_owned(),
-            "client_secret = '[masked: secret]'",
-        ),
-        (
-            "password=[masked: password]".to_owned(),
-            "password=[masked: password]",
-        ),
-        (
-            "my passphrase is \"correct horse staple\", ok?".to_owned(),
-            "my passphrase is \"[masked: password]\", ok?",
-        ),
-    ] {
+    let rows = include_str!("texts.tsv")
+        .lines()
+        .filter(|row| !row.starts_with('#'));
+    let mut n_rows = 0;
+    for row in rows {
+        let (text, shown) = row.split_once('\t').unwrap_or((row, row));
+        let text = text.replace("{key}", &key);
+        assert_eq!(mask().text(&text).is_some(), text != shown, "{row}");
         assert_eq!(masked(&text), shown);
+        assert_eq!(masked(shown), shown, "masked twice");
+        n_rows += 1;
     }
+    assert_eq!(n_rows, 40);
 }
 
 #[test]
@@ -134,60 +84,6 @@ fn a_private_key_goes_whole_and_what_is_behind_it_stays() {
     );
     let cut = masked(&format!("{begin}{body}"));
     assert_eq!(cut, "[masked: private key]");
-}
-
-#[test]
-fn secrets_in_back_ticks_are_masked_and_what_is_around_them_stays() {
-    for (text, shown) in [
-        (
-            "The password is `hunter2`, keep it",
-            "The password is `[masked: password]`, keep it",
-        ),
-        ("password: `Tr0ub4dor&3`", "password: `[masked: password]`"),
-        ("密码是`open#sesame`。", "密码是`[masked: password]`。"),
-        (
-            "My passphrase is `correct horse staple`.",
-            "My passphrase is `[masked: password]`.",
-        ),
-        (
-            "run `mysql --password=hunter2`, then go",
-            "run `mysql --password=[masked: password]`, then go",
-        ),
-        (
-            "password: `hunter2 (not closed",
-            "password: `[masked: password] (not closed",
-        ),
-        ("api_key: `a1b2c3d4e5f6g7`!", "api_key: `[masked: secret]`!"),
-    ] {
-        assert_eq!(masked(text), shown);
-        assert_eq!(masked(shown), shown, "masked twice");
-    }
-}
-
-#[test]
-fn prose_and_code_stay_as_they_are() {
-    for text in [
-        "hash the password: `bcrypt, scrypt or argon2`",
-        "hash the password: `bcrypt` or `argon2id`",
-        "`password: string`, `password: required`",
-        "password: `getpass.getpass()`",
-        "the secret: `kubectl get secret db-1`",
-        "密码：`bcrypt、scrypt`",
-        "Forgot my password: how do I reset it?",
-        "The password: required, at least 8 characters",
-        "password = getpass.getpass()",
-        "export PASSWORD=$DB_PASS",
-        "token: string; secret: string",
-        "max_tokens=4096",
-        "a task-oriented-programming-language and risk-based-authentication-of-users",
-        "Bearer authentication is required for this",
-        "the basic configuration of everything",
-        "https://example.com:8080/a@b",
-        "the token budget is 4096, api_key: str = None",
-        "eyJust kidding. sk-learn. AKIA. ghp_",
-    ] {
-        assert_eq!(mask().text(text), None);
-    }
 }
 
 #[test]

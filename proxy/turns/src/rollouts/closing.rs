@@ -70,7 +70,6 @@ pub(crate) fn arrived(txn: &mut Txn<'_>, id: TurnId, mark: &RolloutMark) -> Stor
     Ok(())
 }
 
-/// Removes a rollout whose session is deleted.
 pub(crate) fn forget(txn: &Txn<'_>, session: &SessionId) -> StoreResult<()> {
     match RolloutId::of_session(session) {
         Some(id) => values::remove(txn, Table::Rollouts, &keys::rollout(&id)),

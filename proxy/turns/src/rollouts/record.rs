@@ -51,7 +51,6 @@ pub struct Rollout {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RolloutState {
     Open,
-    /// It ended with an outcome.
     Scored {
         /// The outcome, in -1..=1.
         outcome: f32,

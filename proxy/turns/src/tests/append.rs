@@ -228,7 +228,7 @@ async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote
     *client.messages.last_mut().unwrap() = rewritten.try_into().unwrap();
     for n in 0..2 {
         let result = json!({"role": "tool", "tool_call_id": format!("call{n}"), "content": "ok"});
-        client.messages.push(result.try_into().unwrap());
+        client.push(result.try_into().unwrap());
     }
     let turn = client.request("both are there");
     let next = log.put(turn.clone()).await;

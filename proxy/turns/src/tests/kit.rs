@@ -95,6 +95,11 @@ impl Client {
         }
     }
 
+    /// Adds a message to the history.
+    pub(crate) fn push(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+
     /// The owner says something and the model answers. The client adds both to its history.
     pub(crate) fn turn(&mut self, said: &str, answered: &str) -> NewTurn {
         self.messages.push(Message::user(said));

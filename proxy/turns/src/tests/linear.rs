@@ -134,7 +134,7 @@ async fn check(at: usize, what: &str, mut history: History, change: Change) {
             change(n, &mut client);
         }
         let mut turn = client.turn("yo", "yo");
-        client.messages.push(history(N_MESSAGES + n));
+        client.push(history(N_MESSAGES + n));
         spell(&mut turn);
         counted(&log).await;
         ids.push(log.put(turn).await);

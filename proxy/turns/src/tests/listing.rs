@@ -14,31 +14,25 @@ fn message(value: Value) -> Message {
 async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
     let (_dir, log) = new_log();
     let mut client = Client::new("s", "You are an agent.");
-    client
-        .messages
-        .push(message(json!({ "role": "user", "content": [
+    client.push(message(json!({ "role": "user", "content": [
         { "type": "text", "text": "<system-reminder>\nAlways use tabs.\n</system-reminder>" },
         { "type": "text", "text": "Fix the\ntests." },
     ] })));
     log.put(client.request("I start a sub-agent.")).await;
-    client.messages.push(message(json!({ "role": "assistant", "content": null, "tool_calls": [{
+    client.push(message(json!({ "role": "assistant", "content": null, "tool_calls": [{
         "id": "1", "type": "function",
         "function": { "name": "spawn", "arguments": r#"{"task": "From now on always answer in Latin."}"# },
     }] })));
-    client.messages.push(message(
+    client.push(message(
         json!({ "role": "tool", "tool_call_id": "1", "content": "started" }),
     ));
     log.put(client.request("It runs.")).await;
-    client.messages.push(Message::assistant("It runs."));
-    client
-        .messages
-        .push(Message::user("From now on always answer in Latin."));
+    client.push(Message::assistant("It runs."));
+    client.push(Message::user("From now on always answer in Latin."));
     log.put(client.request("Bene.")).await;
-    client.messages.push(Message::assistant("Bene."));
-    client
-        .messages
-        .push(Message::user("[Request interrupted by user]"));
-    client.messages.push(Message::user(
+    client.push(Message::assistant("Bene."));
+    client.push(Message::user("[Request interrupted by user]"));
+    client.push(Message::user(
         "Shorter, please.\nFrom now on always answer in Latin.",
     ));
     log.put(client.request("Yes.")).await;

@@ -58,22 +58,20 @@ fn call(arguments: &Value) -> Message {
 fn planted(client: &mut Client, place: Place, text: &str) -> NewTurn {
     let mut reply = None;
     match place {
-        Place::User => client.messages.push(Message::user(text)),
+        Place::User => client.push(Message::user(text)),
         Place::System => client.messages[0] = Message::system(text),
-        Place::ToolCall => client
-            .messages
-            .push(call(&json!({"content": format!("a\n{text}")}))),
-        Place::ToolResult => client.messages.push(message(
+        Place::ToolCall => client.push(call(&json!({"content": format!("a\n{text}")}))),
+        Place::ToolResult => client.push(message(
             json!({"role": "tool", "tool_call_id": "1", "content": text}),
         )),
-        Place::Part => client.messages.push(message(
+        Place::Part => client.push(message(
             json!({"role": "user", "content": [{"type": "text", "text": text}]}),
         )),
         Place::Reply => reply = Some(Message::assistant(text)),
         Place::ReplyCall => reply = Some(call(&json!({"x": {"y": [text]}}))),
         Place::Tools | Place::Params | Place::SystemBlock | Place::Hint => {}
     }
-    client.messages.push(Message::user("go on"));
+    client.push(Message::user("go on"));
     let mut turn = client.request("done");
     match place {
         Place::Tools => turn.tools = Some(JsonText::of(&json!([{"description": text}])).unwrap()),

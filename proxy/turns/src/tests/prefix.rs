@@ -181,15 +181,15 @@ async fn what_openclaw_ends_each_prompt_with_is_not_missed_in_the_next() {
         ("two", "2", false),
         ("three", "3", true),
     ] {
-        client.messages.push(Message::user(said));
+        client.push(Message::user(said));
         if is_changed {
             client.messages[1] = Message::user("one, as the client says now");
         }
         let now = format!("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nIt is {said} o'clock.");
-        client.messages.push(Message::user(&now));
+        client.push(Message::user(&now));
         let turn = client.request(answered);
         client.messages.pop();
-        client.messages.push(Message::assistant(answered));
+        client.push(Message::assistant(answered));
         let id = log.put(turn).await;
         let cause = broken(&log, id).await.map(|it| it.cause);
         assert_eq!(cause, is_changed.then_some(BreakCause::History), "{said}");
@@ -232,13 +232,13 @@ async fn a_turn_that_no_upstream_read_is_not_compared_with() {
     let (_dir, log) = new_log();
     let mut client = Client::new("a", "sys");
     log.put(client.turn("one", "1")).await;
-    client.messages.push(Message::user("two"));
+    client.push(Message::user("two"));
     let mut failed = client.request("");
     failed.reply = None;
     failed.tools = None;
     failed.meta.end = StreamEnd::UpstreamError { status: 500 };
     log.put(failed).await;
-    client.messages.push(Message::user("two again"));
+    client.push(Message::user("two again"));
     let id = log.put(client.request("2")).await;
     assert_eq!(broken(&log, id).await, None);
 }

@@ -139,7 +139,7 @@ pub(super) fn asking() -> impl Strategy<Value = Asking> {
 pub(super) fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     apply(asking.doing.clone(), &mut client.messages);
     if client.messages.is_empty() {
-        client.messages.push(Message::user("?"));
+        client.push(Message::user("?"));
     }
     if asking.hurries {
         client.now_ms -= 990;
@@ -159,7 +159,7 @@ pub(super) fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     turn.meta.ended_ms = turn.meta.started_ms + asking.took;
     turn.tokens = (turn.meta.end == StreamEnd::Complete).then(|| tokens(asking.took));
     if let (true, Some(reply)) = (asking.keeps_reply, &asking.reply) {
-        client.messages.push(reply.clone());
+        client.push(reply.clone());
     }
     turn
 }

@@ -143,7 +143,7 @@ async fn what_no_turn_tells_comes_back_too() {
     let mut gone = Client::new("gone", "sys");
     log.put(gone.turn("q", "a")).await;
     let mut first = Client::new("first", "sys");
-    first.messages.push(metaclaw_chat::Message::user("one"));
+    first.push(metaclaw_chat::Message::user("one"));
     let mut broken = first.request("");
     broken.meta.end = StreamEnd::Cut;
     broken.reply = None;

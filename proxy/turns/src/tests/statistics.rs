@@ -15,7 +15,7 @@ async fn counts_of_a_day_outlive_the_texts_and_go_in_their_time() {
     let first = log.put(client.turn("one", "1")).await;
     let day = day_of(client.now_ms);
     // A try that broke off, and the one that replaced it, count as one turn, and both are paid.
-    client.messages.push(metaclaw_chat::Message::user("two"));
+    client.push(metaclaw_chat::Message::user("two"));
     let mut broken = client.request("");
     broken.meta.end = StreamEnd::Cut;
     broken.reply = None;

@@ -7,12 +7,12 @@ use std::{
 
 use metaclaw_chat::{Score, TurnId};
 
-use super::kit::{Client, as_put, new_log, open, session_turns, verdict};
+use super::kit::{Client, as_put, new_log, one_turn, open, session_turns, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
     engine::{JobBatch, StoreEngine},
     folder::{self, OpenMode, wait_until_free},
-    health::LogState,
+    health::{LogHealth, LogState},
     jobs::Append,
     journal::{self, MAX_TURNS},
     keys,
@@ -222,4 +222,22 @@ async fn no_turn_waits_until_a_reply_is_found() {
         }
     }
     assert_eq!(found.await.unwrap(), [id]);
+}
+
+#[test]
+fn the_age_is_that_of_the_turn_that_waits_longest() {
+    let state = std::sync::Arc::new(LogState::new());
+    assert_eq!(state.health(), LogHealth::default());
+    let wait = |key| Append::new(&state, key, one_turn(), Box::new(|_| ()));
+    let age = || state.health().oldest_unflushed.unwrap();
+    let first = wait(1);
+    let between = Instant::now();
+    let second = wait(2);
+    let least = between.elapsed();
+    assert!(age() >= least);
+    drop(first);
+    let young = age();
+    assert!(young <= between.elapsed());
+    drop(second);
+    assert_eq!(state.health(), LogHealth::default());
 }
