@@ -3,13 +3,13 @@
 //! `root.sh` makes each system by debootstrap and enters it by chroot. A script of a new user's first commands runs there
 //! (`visit.sh`), and what it printed is kept for a person to read.
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use metaclaw_fetch::command;
 
+use crate::files;
 use crate::places::Places;
 use crate::upstream;
 
@@ -54,19 +54,22 @@ fn visit(places: &Places, name: &str, upstream: &str) -> Result<String> {
     let scripts = places.root.join("xtask/src/bare_roots");
     let transcript = dist.join(format!("visit-{name}.txt"));
     let mut visit = Command::new("bash");
-    visit
-        .arg(scripts.join("root.sh"))
-        .env("NAME", name)
-        .env("SCRIPTS", &scripts)
-        .env("DIST", &dist)
-        .env("VERSION", env!("CARGO_PKG_VERSION"))
-        .env("CACHE", places.cache.join("bare-roots"))
-        .env("TRANSCRIPT", &transcript)
-        .env("UPSTREAM", upstream)
-        .env("MODEL", upstream::MODEL);
+    visit.arg(scripts.join("root.sh"));
+    visit.envs([
+        ("NAME", name),
+        ("UPSTREAM", upstream),
+        ("MODEL", upstream::MODEL),
+    ]);
+    visit.envs([
+        ("SCRIPTS", &scripts),
+        ("DIST", &dist),
+        ("TRANSCRIPT", &transcript),
+    ]);
+    visit.env("VERSION", env!("CARGO_PKG_VERSION"));
+    visit.env("CACHE", places.cache.join("bare-roots"));
     let shown = transcript.display();
     command::output(&mut visit).with_context(|| format!("it did not get to its end: {shown}"))?;
-    let text = fs::read_to_string(&transcript).with_context(|| format!("cannot read {shown}"))?;
+    let text = files::read(&transcript)?;
     ensure!(
         text.contains(upstream::WORDS),
         "the model's words are not in {shown}"
@@ -76,9 +79,9 @@ fn visit(places: &Places, name: &str, upstream: &str) -> Result<String> {
         took < PROMISED,
         "the first turn took {took:?}, and {PROMISED:?} is promised: {shown}"
     );
+    let seconds = took.as_secs_f64();
     Ok(format!(
-        "first turn {:.1} s after the installation began; {shown}",
-        took.as_secs_f64()
+        "first turn {seconds:.1} s after the installation began; {shown}"
     ))
 }
 

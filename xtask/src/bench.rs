@@ -66,11 +66,8 @@ pub(crate) fn soak(places: &Places, args: &[String]) -> Result<()> {
 
 /// The script of 40 conversations, in which the model learns to be brief.
 pub(crate) fn laptop(places: &Places, args: &[String]) -> Result<()> {
-    let model = prepare(
-        places,
-        StageReport::default(),
-        &[BOTH, &["laptop"]].concat(),
-    )?;
+    let programs = [BOTH, &["laptop"]].concat();
+    let model = prepare(places, StageReport::default(), &programs)?;
     let mut script = Command::new(places.target.join("release").join("laptop"));
     script.args(args).env("METACLAW_TEST_MODEL", model);
     command::run(for_release(places, &mut script))
@@ -103,28 +100,22 @@ fn script(
         let packages: Vec<&str> = packages.split_whitespace().collect();
         stage.note = [alone, &packages].concat().join(", ");
         let _lock = places.lock()?;
-        pip::environment_with(
-            "python3".as_ref(),
-            &places.cache.join(file),
-            &packages,
-            alone,
-        )
+        let folder = places.cache.join(file);
+        pip::environment_with("python3".as_ref(), &folder, &packages, alone)
     })?;
     let model = prepare(places, report, BOTH)?;
-    let program = if path.starts_with("tinker") {
+    let is_trainers = path.starts_with("tinker");
+    let program = if is_trainers {
         "metaclaw-trainer"
     } else {
         "metaclaw"
     };
-    let mut script = Command::new(python);
-    script
-        .arg(places.root.join("tests/bench").join(path))
-        .arg(places.target.join("release").join(program))
-        .arg(model)
-        .arg(places.target.join("bench").join(file))
-        .args(args)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    command::run(for_release(places, &mut script))
+    let script = places.root.join("tests/bench").join(path);
+    let program = places.target.join("release").join(program);
+    let out = places.target.join("bench").join(file);
+    let mut run = Command::new(python);
+    run.args([script, program, model, out]).args(args);
+    command::run(for_release(places, run.env("PYTHONDONTWRITEBYTECODE", "1")))
 }
 
 /// The training server beside transformers and PEFT on the same PyTorch, and beside vLLM if it is installed.
@@ -145,26 +136,22 @@ fn engine(places: &Places, args: &[String]) -> Result<()> {
 pub(crate) fn gpu(places: &Places, args: &[String]) -> Result<()> {
     let value = |flag, default| {
         let at = args.iter().position(|given| given == flag);
-        at.and_then(|at| args.get(at + 1))
-            .map_or(default, String::as_str)
+        let value = at.and_then(|at| args.get(at + 1));
+        value.map_or(default, String::as_str)
     };
     let mut report = StageReport::default();
     let mut more: Vec<PathBuf> = Vec::new();
     if !has(args, "--help") {
         crate::setup::prepare(places, &mut report)?;
         let mut tests = cargo(places, &["test", "--release", "-p", "metaclaw-engine"]);
-        tests
-            .args(["--lib", "golden"])
-            .env("METACLAW_GOLDEN_DEVICES", value("--device", "0"))
-            .env("METACLAW_GOLDEN_DTYPE", value("--dtype", "bf16"));
+        tests.args(["--lib", "golden"]);
+        tests.env("METACLAW_GOLDEN_DEVICES", value("--device", "0"));
+        tests.env("METACLAW_GOLDEN_DTYPE", value("--dtype", "bf16"));
         let golden = command::run(&mut tests);
-        let outcome = golden.map_or_else(
-            |error| {
-                println!("golden values: {error:#}");
-                "failed"
-            },
-            |()| "passed",
-        );
+        let outcome = if golden.is_ok() { "passed" } else { "failed" };
+        if let Err(error) = golden {
+            println!("golden values: {error:#}");
+        }
         more = vec!["--golden".into(), outcome.into()];
     }
     engine_script(places, report, "gpu", &more, args)
@@ -186,15 +173,16 @@ fn engine_script(
     let mut script = Command::new("python3");
     script
         .arg(places.root.join("tests/bench/engine/engine.py"))
-        .arg(mode)
-        .arg("--trainer")
-        .arg(places.target.join("release").join("metaclaw-trainer"))
-        .arg("--cache")
-        .arg(&places.cache)
-        .arg("--model")
-        .arg(model)
-        .arg("--out")
-        .arg(places.target.join("bench").join(mode))
+        .arg(mode);
+    for (flag, path) in [
+        ("--trainer", places.target.join("release/metaclaw-trainer")),
+        ("--cache", places.cache.clone()),
+        ("--model", model),
+        ("--out", places.target.join("bench").join(mode)),
+    ] {
+        script.arg(flag).arg(path);
+    }
+    script
         .args(more)
         .args(args)
         .env("PYTHONDONTWRITEBYTECODE", "1");

@@ -1,10 +1,9 @@
 //! bubblewrap, in which the tests run the commands of an agent that tries to get out.
 
-use std::process::Command;
-
 use anyhow::{Result, bail};
 
 use crate::apt;
+use crate::files::runs;
 
 const ADVICE: &str =
     "install bubblewrap so that `bwrap` is on PATH (Debian: apt install bubblewrap)";
@@ -14,17 +13,12 @@ const ADVICE: &str =
 /// # Errors
 /// In words that say why this machine has none.
 pub(crate) fn ensure() -> Result<()> {
-    if runs() {
+    if runs("bwrap") {
         return Ok(());
     }
     apt::install(&["bubblewrap"], ADVICE)?;
-    if !runs() {
+    if !runs("bwrap") {
         bail!("apt installed a bubblewrap that does not run: {ADVICE}");
     }
     Ok(())
-}
-
-fn runs() -> bool {
-    let version = Command::new("bwrap").arg("--version").output();
-    version.is_ok_and(|output| output.status.success())
 }

@@ -2,25 +2,23 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use metaclaw_fetch::command;
+use serde_json::Value;
 
+use crate::files::runs;
 use crate::places::Places;
 
 /// Returns a cargo command in the checkout, with the link.
 pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(&places.root)
-        .args(args)
-        .env("LIBTORCH", places.libtorch_link());
+    cargo.current_dir(&places.root).args(args);
+    cargo.env("LIBTORCH", places.libtorch_link());
     // Variables about xtask itself are removed. Build scripts that read them (ring's) would run again, and everything
     // that depends on them would be rebuilt.
     for (name, _) in std::env::vars_os() {
-        let is_about_xtask = name.to_str().is_some_and(|name| {
-            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-        });
-        if is_about_xtask {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
             cargo.env_remove(name);
         }
     }
@@ -40,15 +38,25 @@ pub(crate) fn cargo_with_clippy(places: &Places, args: &[&str]) -> Command {
 
 /// The extra features of a build for use. jemalloc's build runs `make`, which some machines with a compiler lack.
 pub(crate) fn features_for_use() -> &'static [&'static str] {
-    let make = Command::new("make").arg("--version").output();
-    if make.is_ok_and(|output| output.status.success()) {
-        &["--features", "metaclaw/jemalloc"]
-    } else {
-        eprintln!(
-            "`make` is not installed: built with the system's allocator, which takes a sixth more CPU"
-        );
-        &[]
+    if runs("make") {
+        return &["--features", "metaclaw/jemalloc"];
     }
+    eprintln!(
+        "`make` is not installed: built with the system's allocator, which takes a sixth more CPU"
+    );
+    &[]
+}
+
+/// Returns what cargo knows of the workspace.
+pub(crate) fn metadata(places: &Places, more: &[&str]) -> Result<Value> {
+    let mut ask = cargo(places, &["metadata", "--format-version=1"]);
+    let text = command::output(ask.args(more))?;
+    serde_json::from_str(&text).context("cannot read what cargo metadata says")
+}
+
+/// Returns the values of a list, and none of anything else.
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 pub(crate) fn fmt(places: &Places) -> Result<()> {

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::files::runs;
 use crate::{apt, npm};
 
 /// The driver has no dependencies and brings no browser of its own.
@@ -54,24 +55,20 @@ fn find() -> Option<PathBuf> {
 fn find_in(path: &OsStr) -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(path).collect();
     let named = |name: &&str| {
-        folders
-            .iter()
-            .map(|it| it.join(name))
-            .find(|it| it.exists())
+        let mut programs = folders.iter().map(|folder| folder.join(name));
+        programs.find(|program| program.exists())
     };
-    PROGRAMS.iter().filter_map(named).find(|it| runs(it))
-}
-
-fn runs(program: &Path) -> bool {
-    let version = Command::new(program).arg("--version").output();
-    version.is_ok_and(|output| output.status.success())
+    PROGRAMS
+        .iter()
+        .filter_map(named)
+        .find(|program| runs(program))
 }
 
 /// Whether it draws letters. On a machine without any font, the pages have no text that a test could find.
 fn draws(program: &Path) -> bool {
     let args = ["--headless=new", "--no-sandbox", "--dump-dom", DRAWN];
     let dom = Command::new(program).args(args).output();
-    dom.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("<title>drawn</title>"))
+    dom.is_ok_and(|dom| String::from_utf8_lossy(&dom.stdout).contains("<title>drawn</title>"))
 }
 
 fn install() -> Result<PathBuf> {

@@ -19,12 +19,10 @@ mod modules;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use metaclaw_fetch::command;
-use serde_json::Value;
+use anyhow::{Result, bail};
 
 use self::modules::Modules;
-use crate::cargo::cargo;
+use crate::cargo::{list, metadata};
 use crate::places::Places;
 
 /// Prints every circle of every crate in the workspace.
@@ -52,16 +50,10 @@ pub(crate) fn run(places: &Places) -> Result<()> {
 
 /// The first files of all libraries, programs, test binaries, benchmarks and examples of the workspace, in order.
 fn roots(places: &Places) -> Result<Vec<PathBuf>> {
-    let args = ["metadata", "--no-deps", "--format-version=1"];
-    let text = command::output(&mut cargo(places, &args))?;
-    let metadata: Value =
-        serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
-    let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
-    let mut roots: Vec<PathBuf> = list(&metadata, "packages")
-        .iter()
-        .flat_map(|package| list(package, "targets"))
-        .filter_map(|target| Some(PathBuf::from(target["src_path"].as_str()?)))
-        .collect();
+    let metadata = metadata(places, &["--no-deps"])?;
+    let targets = list(&metadata["packages"]).flat_map(|package| list(&package["targets"]));
+    let each = targets.filter_map(|target| Some(PathBuf::from(target["src_path"].as_str()?)));
+    let mut roots: Vec<PathBuf> = each.collect();
     roots.sort();
     Ok(roots)
 }

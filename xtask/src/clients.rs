@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use metaclaw_fetch::pip;
 
+use crate::agents::Agent;
 use crate::chromium::Chromium;
 use crate::places::Places;
 use crate::report::{Stage, StageReport};
@@ -42,12 +43,8 @@ pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVar
     let tinker = report.stage("Tinker's SDK", |stage| {
         TINKER.clone_into(&mut stage.note);
         let needs: Vec<&str> = TINKER_NEEDS.split_whitespace().collect();
-        pip::environment_with(
-            "python3".as_ref(),
-            &cache("tinker-client"),
-            &needs,
-            &[TINKER],
-        )
+        let folder = cache("tinker-client");
+        pip::environment_with("python3".as_ref(), &folder, &needs, &[TINKER])
     })?;
     let node = report.stage("Node", |stage| {
         NODE.clone_into(&mut stage.note);
@@ -90,12 +87,19 @@ pub(crate) fn all(places: &Places, report: &mut StageReport) -> Result<ClientVar
         Ok(or_none(stage, vllm::VLLM, vllm::ensure(&folder)))
     })?;
     variables.extend(vllm.map(|python| ("METACLAW_TEST_VLLM", python)));
-    let agents = report.stage("agents", |stage| {
-        stage.note = agents::names();
-        agents::ensure(&places.cache.join("agents"), &node_folder(places))
-    })?;
+    let agents = report.stage("agents", |stage| agents(places, agents::AGENTS, stage))?;
     variables.extend(agents);
     Ok(variables)
+}
+
+/// Installs agents in the cache folder.
+pub(crate) fn agents(
+    places: &Places,
+    agents: &'static [Agent],
+    stage: &mut Stage,
+) -> Result<ClientVariables> {
+    let folder = places.cache.join("agents");
+    agents::install(agents, &folder, &node_folder(places), stage)
 }
 
 /// Installs the browser and its driver alone, and the Node that runs the driver.
@@ -111,11 +115,8 @@ pub(crate) fn browser_alone(places: &Places) -> Result<ClientVariables> {
 }
 
 /// The folder that holds `node`.
-pub(crate) fn node_folder(places: &Places) -> PathBuf {
-    node_home(places)
-        .join("node_modules")
-        .join("node")
-        .join("bin")
+fn node_folder(places: &Places) -> PathBuf {
+    node_home(places).join("node_modules/node/bin")
 }
 
 fn node_home(places: &Places) -> PathBuf {

@@ -12,10 +12,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::DecimalBytes;
 use metaclaw_fetch::{Packed, pack, sha256_of, unpacked_size, writing};
 
+use crate::files;
 use crate::places::Places;
 use crate::report::StageReport;
 
@@ -25,21 +26,13 @@ const PLATFORM: &str = "x86_64-linux";
 /// The most that the proxy's archive may take.
 const PROXY_BYTES: u64 = 20_000_000;
 /// Parts of libtorch that the training server loads on a CPU.
-const LIBTORCH: [&str; 6] = [
-    "libtorch.so",
-    "libtorch_cpu.so",
-    "libc10.so",
-    "libgomp.so.1",
-    "libcudart.so.13",
-    "libcupti.so.13",
-];
+#[rustfmt::skip]
+const LIBTORCH: [&str; 6] =
+    ["libtorch.so", "libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13"];
 /// Files of an example that go into the training server's archive.
-const SCRIPTS: [&str; 4] = [
-    "start_training_server.sh",
-    "training_server.env",
-    "nginx.conf",
-    "Caddyfile",
-];
+#[rustfmt::skip]
+const SCRIPTS: [&str; 4] =
+    ["start_training_server.sh", "training_server.env", "nginx.conf", "Caddyfile"];
 const PROXY_README: &str = include_str!("dist/README-proxy.md");
 const TRAINER_README: &str = include_str!("dist/README-trainer.md");
 
@@ -48,12 +41,9 @@ const TRAINER_README: &str = include_str!("dist/README-trainer.md");
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let named = |name: &str| args.iter().any(|arg| arg == name);
     let known = ["--quick", "proxy", "trainer"];
-    let stray = args.iter().find(|arg| !known.contains(&arg.as_str()));
-    ensure!(
-        stray.is_none(),
-        "takes proxy, trainer and --quick, was given `{}`",
-        stray.map_or("", String::as_str)
-    );
+    if let Some(stray) = args.iter().find(|arg| !known.contains(&arg.as_str())) {
+        bail!("takes proxy, trainer and --quick, was given `{stray}`");
+    }
     let both = named("proxy") == named("trainer");
     let profile = if named("--quick") {
         "release"
@@ -70,16 +60,14 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     if both || named("proxy") {
         let built = report.stage("build proxy", |_| binary::build_proxy(places, profile))?;
         report.stage("pack proxy", |stage| {
-            stage.note = out.proxy(&built)?;
-            Ok(())
+            out.proxy(&built).map(|note| stage.note = note)
         })?;
     }
     if both || named("trainer") {
         report.stage("libtorch", |stage| crate::libtorch::ensure(places, stage))?;
         let built = report.stage("build trainer", |_| binary::build_trainer(places, profile))?;
         report.stage("pack trainer", |stage| {
-            stage.note = out.trainer(&built)?;
-            Ok(())
+            out.trainer(&built).map(|note| stage.note = note)
         })?;
     }
     out.sums()?;
@@ -101,8 +89,7 @@ impl<'a> Dist<'a> {
         let folder = places.target.join("dist");
         let stage = folder.join("stage");
         if stage.exists() {
-            fs::remove_dir_all(&stage)
-                .with_context(|| format!("cannot remove {}", stage.display()))?;
+            files::remove_folder(&stage)?;
         }
         writing(fs::create_dir_all(&stage), &stage)?;
         Ok(Self {
@@ -116,29 +103,26 @@ impl<'a> Dist<'a> {
     fn proxy(&self, built: &Path) -> Result<String> {
         let program = self.stripped(built, "metaclaw")?;
         let glibc = binary::glibc(&program)?;
+        let (shown, promised) = (built.display(), binary::GLIBC);
         ensure!(
-            glibc <= binary::GLIBC,
-            "{} needs glibc {glibc}, and {} is promised",
-            built.display(),
-            binary::GLIBC
+            glibc <= promised,
+            "{shown} needs glibc {glibc}, and {promised} is promised"
         );
         let mut files = self.common("metaclaw", PROXY_README, glibc)?;
         files.push(Packed::program(program, "metaclaw"));
         files.push(self.of_checkout("config.example.yaml"));
         let archive = self.pack("metaclaw", &files)?;
-        let size = fs::metadata(self.folder.join(&archive))?.len();
+        let n_bytes = fs::metadata(self.folder.join(&archive))?.len();
+        let (size, most) = (DecimalBytes(n_bytes), DecimalBytes(PROXY_BYTES));
         ensure!(
-            size <= PROXY_BYTES,
-            "{archive} has {}, more than {}",
-            DecimalBytes(size),
-            DecimalBytes(PROXY_BYTES)
+            n_bytes <= PROXY_BYTES,
+            "{archive} has {size}, more than {most}"
         );
         let wheel = packages::wheel(&self.folder, glibc, &files)?;
         let npm = packages::npm(&self.folder, &self.stage, glibc, &files)?;
         let extension = packages::openclaw_extension(&self.folder, &self.places.root)?;
         Ok(format!(
-            "{archive}, {}, for glibc {glibc}; {wheel}; {npm}; {extension}",
-            DecimalBytes(size)
+            "{archive}, {size}, for glibc {glibc}; {wheel}; {npm}; {extension}"
         ))
     }
 
@@ -164,11 +148,10 @@ impl<'a> Dist<'a> {
         }));
         let archive = self.pack("metaclaw-trainer", &files)?;
         let path = self.folder.join(&archive);
-        let (size, unpacked) = (fs::metadata(&path)?.len(), unpacked_size(&path)?);
+        let sizes = [fs::metadata(&path)?.len(), unpacked_size(&path)?];
+        let [size, unpacked] = sizes.map(DecimalBytes);
         Ok(format!(
-            "{archive}, {}, {} unpacked, for glibc {glibc}",
-            DecimalBytes(size),
-            DecimalBytes(unpacked)
+            "{archive}, {size}, {unpacked} unpacked, for glibc {glibc}"
         ))
     }
 
@@ -187,9 +170,8 @@ impl<'a> Dist<'a> {
             writing(fs::write(&path, text), &path)?;
             Ok(Packed::file(path, name))
         };
-        let readme = readme
-            .replace("{version}", VERSION)
-            .replace("{glibc}", &glibc.to_string());
+        let of_version = readme.replace("{version}", VERSION);
+        let readme = of_version.replace("{glibc}", &glibc.to_string());
         let metadata = licences::metadata(self.places)?;
         let crates = licences::compiled_in(&metadata, package);
         let bill = self.folder.join(format!("{}.cdx.json", top(package)));
@@ -217,22 +199,14 @@ impl<'a> Dist<'a> {
 
     /// Lists the files of this version, made now or before, as `sha256sum -c SHA256SUMS` reads them.
     fn sums(&self) -> Result<()> {
-        let mut lines = Vec::new();
-        let entries = fs::read_dir(&self.folder)
-            .with_context(|| format!("cannot list {}", self.folder.display()))?;
-        for entry in entries {
-            let path = entry?.path();
+        let mut text = String::new();
+        for path in files::list(&self.folder)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_file() && name.contains(&format!("-{VERSION}")) {
-                let sum =
-                    sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
-                lines.push((name.into_owned(), sum));
+                let hashed = sha256_of(&path);
+                let sum = hashed.with_context(|| format!("cannot read {}", path.display()))?;
+                let _ = writeln!(text, "{sum}  {name}");
             }
-        }
-        lines.sort();
-        let mut text = String::new();
-        for (name, sum) in lines {
-            let _ = writeln!(text, "{sum}  {name}");
         }
         let path = self.folder.join("SHA256SUMS");
         writing(fs::write(&path, text), &path)

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
+use crate::files;
 use crate::places::Places;
 use crate::upstream;
 
@@ -57,11 +58,10 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
 
 /// Checks the commands of the pages, which takes less than a second.
 pub(crate) fn check(places: &Places) -> Result<()> {
-    let wrong = find_wrong(&places.root)?;
+    let wrong = find_wrong(&places.root)?.join("\n");
     ensure!(
         wrong.is_empty(),
-        "the pages and the commands do not fit:\n{}",
-        wrong.join("\n")
+        "the pages and the commands do not fit:\n{wrong}"
     );
     Ok(())
 }
@@ -75,8 +75,8 @@ pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for command in read_commands(COMMANDS)? {
         let (code, printed) = scratch.run(command.run)?;
-        let is_well =
-            code == command.exit && command.prints.iter().all(|words| printed.contains(words));
+        let has_words = command.prints.iter().all(|words| printed.contains(words));
+        let is_well = code == command.exit && has_words;
         if !is_well {
             println!("FAILED  {command:?}\nexit code {code}\n{printed}");
             failed.push(command.run);
@@ -86,11 +86,10 @@ pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
     }
     // The proxy may still run if a command failed.
     scratch.run("metaclaw stop")?;
+    let (failed, home) = (failed.join(" | "), scratch.folder.display());
     ensure!(
         failed.is_empty(),
-        "these commands do not do what xtask/src/docs/commands.txt says: {}; the home is kept: {}",
-        failed.join(" | "),
-        scratch.folder.display()
+        "these commands do not do what xtask/src/docs/commands.txt says: {failed}; the home is kept: {home}"
     );
     fs::remove_dir_all(&scratch.folder).ok();
     Ok(())
@@ -102,17 +101,15 @@ fn read_commands(text: &str) -> Result<Vec<DocCommand<'_>>> {
     for block in text.split("\n\n").filter(|block| !block.starts_with('#')) {
         let mut lines = block.trim().lines();
         let first = lines.next().context("an empty command")?;
-        let mut command = match first.split_once(' ') {
-            Some(("$", text)) => DocCommand {
-                on_page: Some(text),
-                run: text,
-                ..DocCommand::default()
-            },
-            Some(("!", run)) => DocCommand {
-                run,
-                ..DocCommand::default()
-            },
+        let (on_page, run) = match first.split_once(' ') {
+            Some(("$", text)) => (Some(text), text),
+            Some(("!", run)) => (None, run),
             _ => bail!("`{first}` begins with neither `$` nor `!`"),
+        };
+        let mut command = DocCommand {
+            on_page,
+            run,
+            ..DocCommand::default()
         };
         for line in lines {
             match line.split_once(' ') {
@@ -135,13 +132,10 @@ fn find_wrong(root: &Path) -> Result<Vec<String>> {
     let help = fs::read_to_string(root.join("docs/using/commands.md"))?;
     let sections = read_help(&help);
     let mut wrong = Vec::new();
-    let mut unseen: Vec<&str> = read_commands(COMMANDS)?
-        .into_iter()
-        .filter_map(|command| command.on_page)
-        .collect();
+    let commands = read_commands(COMMANDS)?.into_iter();
+    let mut unseen: Vec<&str> = commands.filter_map(|command| command.on_page).collect();
     for path in pages {
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::read(&path)?;
         for (line, code) in find_code(&text) {
             unseen.retain(|command| *command != code);
             if path.ends_with(OTHER_SYSTEMS) {
@@ -152,20 +146,15 @@ fn find_wrong(root: &Path) -> Result<Vec<String>> {
             wrong.extend(complaints.map(|why| format!("{page}:{line}: {why}")));
         }
     }
-    wrong.extend(
-        unseen.iter().map(|command| {
-            format!("no page has `{command}`, which xtask/src/docs/commands.txt runs")
-        }),
-    );
+    let is_nowhere =
+        |command| format!("no page has `{command}`, which xtask/src/docs/commands.txt runs");
+    wrong.extend(unseen.into_iter().map(is_nowhere));
     Ok(wrong)
 }
 
 /// Adds the Markdown files below a folder, without what builds leave.
 fn collect_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
+    for path in files::list(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
             collect_pages(&path, pages)?;
@@ -185,11 +174,8 @@ fn find_code(text: &str) -> Vec<(usize, String)> {
         if line.trim_start().starts_with("```") {
             is_fenced = !is_fenced;
         } else if is_fenced || line.starts_with("    ") {
-            let code = line
-                .split_once("  #")
-                .map_or(line, |(code, _)| code)
-                .trim()
-                .trim_start_matches("$ ");
+            let before = line.split_once("  #").map_or(line, |(code, _)| code);
+            let code = before.trim().trim_start_matches("$ ");
             // README names the program where the build leaves it.
             let code = code.replace("target/release/metaclaw", "metaclaw");
             let whole = code.trim_end_matches('\\').trim_end();
@@ -213,11 +199,10 @@ fn find_code(text: &str) -> Vec<(usize, String)> {
 fn invocations(code: &str) -> impl Iterator<Item = Vec<&str>> {
     let calls = code.split(['|', ';']).flat_map(|part| part.split("&&"));
     calls.filter_map(|call| {
+        let is_variable = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
         let is_assignment = |word: &&str| {
-            word.split_once('=').is_some_and(|(name, _)| {
-                name.chars()
-                    .all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
-            })
+            let parts = word.split_once('=');
+            parts.is_some_and(|(name, _)| name.chars().all(is_variable))
         };
         let words: Vec<&str> = call.split_whitespace().skip_while(is_assignment).collect();
         let is_ours = matches!(words[..], ["metaclaw", ..] | ["cargo", "xtask", ..]);
@@ -236,10 +221,8 @@ fn read_help(help: &str) -> BTreeMap<&str, &str> {
 /// Says what is wrong with a call, by the help of all commands.
 fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> {
     if let ["cargo", "xtask", command, ..] = words {
-        let is_known = USAGE.lines().any(|line| {
-            line.strip_prefix("  ")
-                .is_some_and(|line| line.split(' ').next() == Some(command))
-        });
+        let mut known = USAGE.lines().filter_map(|line| line.strip_prefix("  "));
+        let is_known = known.any(|line| line.split(' ').next() == Some(command));
         let is_flag = command.starts_with('-') || *command == "help";
         return (!is_known && !is_flag).then(|| format!("there is no `cargo xtask {command}`"));
     }
@@ -249,9 +232,8 @@ fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> 
     for word in words.iter().skip(1) {
         if let Some(flag) = word.strip_prefix("--") {
             let flag = flag.split(['=', '`']).next().unwrap_or_default();
-            let is_listed = [' ', '`', ',', '<', '[']
-                .iter()
-                .any(|after| allowed.contains(&format!("--{flag}{after}")));
+            let ends = [' ', '`', ',', '<', '['].map(|end| format!("--{flag}{end}"));
+            let is_listed = ends.iter().any(|flag| allowed.contains(flag));
             if !flag.is_empty() && !is_listed {
                 return Some(format!("`{name}` has no --{flag}"));
             }
@@ -262,10 +244,10 @@ fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> 
             (name, help) = (longer, section);
             allowed.push_str(section);
         } else if is_name(word) && !help.contains("| `<") && !help.contains("| `[") {
-            let has_subcommands = name == "metaclaw"
-                || sections
-                    .keys()
-                    .any(|other| other.starts_with(&format!("{name} ")));
+            let subcommand = format!("{name} ");
+            let mut others = sections.keys();
+            let has_subcommands =
+                name == "metaclaw" || others.any(|other| other.starts_with(&subcommand));
             if has_subcommands && !word.starts_with('-') {
                 return Some(format!("there is no `{longer}`"));
             }
@@ -315,24 +297,21 @@ impl Scratch {
         let log = self.folder.join("output");
         let output = fs::File::create(&log)?;
         let mut bash = Command::new("bash");
-        bash.args(["-o", "pipefail", "-c", text])
-            .env_clear()
-            .current_dir(&self.folder)
-            .env("HOME", &self.folder)
-            .env("PATH", &self.path)
-            .env("PROXY", &self.proxy)
-            .env("UPSTREAM", &self.upstream)
-            .env("OPENAI_API_KEY", "sk-of-the-docs")
-            .stdin(Stdio::null())
+        bash.args(["-o", "pipefail", "-c", text]).env_clear();
+        bash.current_dir(&self.folder).env("HOME", &self.folder);
+        bash.envs([
+            ("PATH", &self.path),
+            ("PROXY", &self.proxy),
+            ("UPSTREAM", &self.upstream),
+        ]);
+        bash.env("OPENAI_API_KEY", "sk-of-the-docs");
+        bash.stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
         // A file and no pipe, because a program in the background keeps its output open.
         let code = bash.status().context("cannot run bash")?.code();
-        let printed = fs::read(&log)?;
-        Ok((
-            code.unwrap_or(-1),
-            String::from_utf8_lossy(&printed).into_owned(),
-        ))
+        let printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        Ok((code.unwrap_or(-1), printed))
     }
 }
 

@@ -46,11 +46,11 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
             failed.push(target);
         }
     }
+    let (failed, artifacts) = (failed.join(", "), folder.join("artifacts"));
     ensure!(
         failed.is_empty(),
-        "there are findings in {}; run the target's binary with a file of {} as its argument to see one again",
-        failed.join(", "),
-        folder.join("artifacts").display()
+        "there are findings in {failed}; run the target's binary with a file of {} as its argument to see one again",
+        artifacts.display()
     );
     Ok(())
 }
@@ -60,9 +60,10 @@ pub(crate) fn check(places: &Places) -> Result<()> {
     let mut check = cargo(places, &["check", "--bins", "--all-features"]);
     check
         .current_dir(locked(places)?)
-        .arg("--target-dir")
-        .arg(places.target.join("fuzz").join("check"))
         .env("RUSTFLAGS", "--cfg=fuzzing");
+    check
+        .arg("--target-dir")
+        .arg(places.target.join("fuzz/check"));
     command::run(&mut check)
 }
 
@@ -96,22 +97,12 @@ fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` names no host")?.trim();
     let out = folder.join("build");
-    let args = [
-        "build",
-        "--release",
-        "--bin",
-        target,
-        "--features",
-        target,
-        "--target",
-        // With a target triple the flags apply to the target only, not to build scripts and macros.
-        host,
-        "--target-dir",
-    ];
-    let mut build = cargo(places, &args);
+    let mut build = cargo(places, &["build", "--release"]);
+    build.args(["--bin", target, "--features", target]);
+    // With a target triple the flags apply to the target only, not to build scripts and macros.
+    build.args(["--target", host, "--target-dir"]).arg(&out);
     build
         .current_dir(locked(places)?)
-        .arg(&out)
         .env("RUSTFLAGS", FLAGS.join(" "));
     command::run(&mut build)?;
     Ok(out.join(host).join("release").join(target))
@@ -132,19 +123,14 @@ fn fuzz(places: &Places, folder: &Path, target: &str, binary: &Path, minutes: u6
     for folder in [&corpus, &artifacts] {
         writing(fs::create_dir_all(folder), folder)?;
     }
+    let seeds = places.root.join("tests/fuzz/seeds").join(target);
     let mut fuzzer = Command::new(binary);
-    fuzzer
-        // New inputs go to the first folder. The others are only read, so an old finding is tried again.
-        .args([
-            &corpus,
-            &places.root.join("tests/fuzz/seeds").join(target),
-            &artifacts,
-        ])
-        .arg(format!("-max_total_time={}", minutes * 60))
-        .arg(format!("-artifact_prefix={}/", artifacts.display()))
-        .args(["-print_final_stats=1", "-reload=0"])
-        .args(LIMITS);
-    command::run(&mut fuzzer)
+    // New inputs go to the first folder. The others are only read, so an old finding is tried again.
+    fuzzer.args([&corpus, &seeds, &artifacts]);
+    fuzzer.arg(format!("-max_total_time={}", minutes * 60));
+    fuzzer.arg(format!("-artifact_prefix={}/", artifacts.display()));
+    fuzzer.args(["-print_final_stats=1", "-reload=0"]);
+    command::run(fuzzer.args(LIMITS))
 }
 
 #[cfg(test)]
@@ -158,15 +144,11 @@ mod tests {
             parse(&args).map_err(|error| error.to_string())
         };
         assert_eq!(parsed(&[]), Ok((10, TARGETS.to_vec())));
-        assert_eq!(
-            parsed(&["splice", "--minutes", "3"]),
-            Ok((3, vec!["splice"]))
-        );
+        let three = parsed(&["splice", "--minutes", "3"]);
+        assert_eq!(three, Ok((3, vec!["splice"])));
+        let no_number = "--minutes takes a whole number from 1, was given `ten`";
         for (args, error) in [
-            (
-                &["--minutes", "ten"][..],
-                "--minutes takes a whole number from 1, was given `ten`",
-            ),
+            (&["--minutes", "ten"][..], no_number),
             (&["sss"], "no such target: `sss`; there are sse, "),
         ] {
             let found = parsed(args).unwrap_err();
@@ -180,10 +162,8 @@ mod tests {
         let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
         assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
         for target in TARGETS {
-            assert!(
-                manifest.contains(&format!("name = \"{target}\"")),
-                "{target}"
-            );
+            let named = format!("name = \"{target}\"");
+            assert!(manifest.contains(&named), "{target}");
             let seeds = fs::read_dir(root.join("seeds").join(target)).unwrap();
             assert!(seeds.count() > 0, "{target} has no seeds");
         }

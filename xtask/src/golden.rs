@@ -25,8 +25,8 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = python(places, &mut report)?;
-    let [small, images] =
-        ["small", "images"].map(|name| places.root.join("trainer/engine/golden").join(name));
+    let folder = places.root.join("trainer/engine/golden");
+    let [small, images] = ["small", "images"].map(|name| folder.join(name));
     let pairs = [
         ("ours", &model),
         ("ours-untied", &small),
@@ -42,8 +42,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     })?;
     let script = |name: &str| {
         let mut script = Command::new(&python);
-        let folder = places.root.join("trainer/engine/golden");
-        script.arg(folder.join(name)).current_dir(folder);
+        script.arg(folder.join(name)).current_dir(&folder);
         script.env("PYTHONDONTWRITEBYTECODE", "1");
         script.env("METACLAW_CACHE", &places.cache);
         script.env("METACLAW_TEST_MODEL", &model);
@@ -51,9 +50,10 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     };
     report.stage("golden values", |_| command::run(&mut script("make.py")))?;
     report.stage("our adapters in PEFT", |_| {
-        pairs
+        let mut check = pairs
             .iter()
-            .try_for_each(|(ours, _)| command::run(script("check.py").arg(ours)))
+            .map(|(ours, _)| command::run(script("check.py").arg(ours)));
+        check.try_for_each(|checked| checked)
     })?;
     report.print();
     Ok(())

@@ -66,17 +66,15 @@ fn installed_pytorch() -> Option<PathBuf> {
 
 /// Creates the link, or repairs it.
 fn point(link: &Path, folder: &Path) -> Result<()> {
-    let folder = folder
-        .canonicalize()
-        .with_context(|| format!("no such folder: {}", folder.display()))?;
+    let shown = folder.display();
+    let resolved = folder.canonicalize();
+    let folder = resolved.with_context(|| format!("no such folder: {shown}"))?;
     if fs::read_link(link).is_ok_and(|target| target == folder) {
         return Ok(());
     }
     if link.symlink_metadata().is_ok_and(|meta| !meta.is_symlink()) {
-        bail!(
-            "{} is not a link: move it away, it is made by `cargo xtask setup`",
-            link.display()
-        );
+        let shown = link.display();
+        bail!("{shown} is not a link: move it away, it is made by `cargo xtask setup`");
     }
     // The link is made under another name and renamed, so that it always exists whole.
     let new = link.with_extension("new");
@@ -109,9 +107,8 @@ fn fetch(places: &Places, folder: &Path, stage: &mut Stage) -> Result<()> {
 /// The path for a member of the wheel; `None` for files that a CPU does not need.
 fn place(folder: &Path, name: &str) -> Option<PathBuf> {
     if let Some(library) = name.strip_prefix("torch/lib/") {
-        return LIBRARIES
-            .contains(&library)
-            .then(|| folder.join("lib").join(library));
+        let is_ours = LIBRARIES.contains(&library);
+        return is_ours.then(|| folder.join("lib").join(library));
     }
     if let Some(header) = name.strip_prefix("torch/include/") {
         return Some(folder.join("include").join(header));
@@ -127,40 +124,28 @@ mod tests {
 
     #[test]
     fn takes_headers_three_libraries_and_the_notices() {
-        let at = |name| place(Path::new("t"), name).map(|path| path.display().to_string());
-        assert_eq!(
-            at("torch/lib/libtorch_cpu.so").as_deref(),
-            Some("t/lib/libtorch_cpu.so")
-        );
-        assert_eq!(
-            at("torch/include/ATen/ATen.h").as_deref(),
-            Some("t/include/ATen/ATen.h")
-        );
-        assert_eq!(
-            at("torch-2.11.0.dist-info/licenses/LICENSE").as_deref(),
-            Some("t/notices/licenses/LICENSE")
-        );
-        assert_eq!(at("torch/lib/libtorch_cuda.so"), None);
-        assert_eq!(at("torch/nn/functional.py"), None);
-        assert_eq!(at("torch-2.11.0.dist-info/METADATA"), None);
+        let licence = "torch-2.11.0.dist-info/licenses/LICENSE";
+        for (name, expected) in [
+            ("torch/lib/libtorch_cpu.so", Some("t/lib/libtorch_cpu.so")),
+            ("torch/include/ATen/ATen.h", Some("t/include/ATen/ATen.h")),
+            (licence, Some("t/notices/licenses/LICENSE")),
+            ("torch/lib/libtorch_cuda.so", None),
+            ("torch/nn/functional.py", None),
+            ("torch-2.11.0.dist-info/METADATA", None),
+        ] {
+            assert_eq!(place(Path::new("t"), name), expected.map(PathBuf::from));
+        }
     }
 
     #[test]
     fn the_link_is_made_mended_and_never_replaces_a_folder() {
         let home = tempfile::tempdir().unwrap();
-        let (one, two, link) = (
-            home.path().join("one"),
-            home.path().join("two"),
-            home.path().join("link"),
-        );
-        fs::create_dir(&one).unwrap();
-        fs::create_dir(&two).unwrap();
+        let [one, two, link] = ["one", "two", "link"].map(|name| home.path().join(name));
         for folder in [&one, &two] {
+            fs::create_dir(folder).unwrap();
             point(&link, folder).unwrap();
-            assert_eq!(
-                fs::read_link(&link).unwrap(),
-                folder.canonicalize().unwrap()
-            );
+            let target = fs::read_link(&link).unwrap();
+            assert_eq!(target, folder.canonicalize().unwrap());
         }
         let error = point(&one, &two).unwrap_err().to_string();
         assert!(error.contains("is not a link"), "{error}");

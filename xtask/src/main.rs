@@ -13,6 +13,7 @@ mod circles;
 mod clients;
 mod dist;
 mod docs;
+mod files;
 mod fuzz;
 mod golden;
 mod libtorch;

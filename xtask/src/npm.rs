@@ -19,16 +19,8 @@ pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Resu
     // Without a manifest here, npm would use one in a parent folder.
     writing(fs::write(&manifest, "{\"private\": true}\n"), &manifest)?;
     let mut npm = Command::new("npm");
-    npm.args([
-        "install",
-        "--no-fund",
-        "--no-audit",
-        "--no-progress",
-        "--loglevel=error",
-        "--save-exact",
-        package,
-    ]);
-    npm.current_dir(folder);
+    let quiet = "install --no-fund --no-audit --no-progress --loglevel=error --save-exact";
+    npm.args(quiet.split(' ')).arg(package).current_dir(folder);
     if let Some(node) = node {
         npm.env("PATH", first_on_path(node)?);
     }

@@ -19,23 +19,17 @@ impl Places {
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;
-        let root = Path::new(&manifest)
-            .parent()
-            .context("CARGO_MANIFEST_DIR has no parent folder")?
-            .to_owned();
+        let parent = Path::new(&manifest).parent().map(Path::to_owned);
+        let root = parent.context("CARGO_MANIFEST_DIR has no parent folder")?;
         // The binary is in <target>/<profile>/, also for another target folder.
         let exe = std::env::current_exe().context("cannot tell where xtask itself lies")?;
-        let target = exe
-            .ancestors()
-            .nth(2)
-            .context("xtask does not lie in a target folder: run it as `cargo xtask`")?
-            .to_owned();
+        let target = exe.ancestors().nth(2).map(Path::to_owned);
+        let target =
+            target.context("xtask does not lie in a target folder: run it as `cargo xtask`")?;
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).with_context(|| {
-            format!(
-                "cannot make the cache folder {} (METACLAW_CACHE names another)",
-                cache.display()
-            )
+            let shown = cache.display();
+            format!("cannot make the cache folder {shown} (METACLAW_CACHE names another)")
         })?;
         let cache = cache
             .canonicalize()
@@ -60,22 +54,18 @@ impl Places {
     /// Locks the cache folder until dropped; a second set-up waits.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.cache.join("lock");
-        let file =
-            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
+        let opened = File::create(&path);
+        let file = opened.with_context(|| format!("cannot open {}", path.display()))?;
+        let locked = match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                println!(
-                    "waiting: another `cargo xtask` is fetching into {}",
-                    self.cache.display()
-                );
+                let shown = self.cache.display();
+                println!("waiting: another `cargo xtask` is fetching into {shown}");
+                file.lock()
             }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
-            }
-        }
-        file.lock()
-            .with_context(|| format!("cannot lock {}", path.display()))?;
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
+        locked.with_context(|| format!("cannot lock {}", path.display()))?;
         Ok(file)
     }
 }
@@ -83,9 +73,8 @@ impl Places {
 /// Returns `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`, as the product does.
 fn cache_folder() -> Result<PathBuf> {
     let set = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
     };
     set("METACLAW_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|base| base.join("metaclaw")))

@@ -52,15 +52,8 @@ impl StageReport {
 }
 
 fn line(name: &str, took: Duration, bytes: u64, note: &str) -> String {
-    let fetched = if bytes == 0 {
-        String::new()
-    } else {
-        format!("{} fetched", HumanBytes(bytes))
-    };
-    format!(
-        "{name:<16} {:>7.1} s  {fetched:<20} {note}",
-        took.as_secs_f64()
-    )
-    .trim_end()
-    .to_owned()
+    let (seconds, fetched) = (took.as_secs_f64(), format!("{} fetched", HumanBytes(bytes)));
+    let fetched = if bytes == 0 { "" } else { &fetched };
+    let line = format!("{name:<16} {seconds:>7.1} s  {fetched:<20} {note}");
+    line.trim_end().to_owned()
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     command::run(&mut test)?;
     for entry in fs::read_dir(&folder)? {
         let path = entry?.path();
-        if path.extension().is_none_or(|it| it != "png") {
+        if path.extension().is_none_or(|end| end != "png") {
             continue;
         }
         let mut optimiser = Command::new(OPTIMISER);

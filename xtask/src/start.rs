@@ -23,26 +23,20 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     report.stage("build", |_| build_release(places))?;
     report.print();
     let home = places.cache.join("demo-home");
-    println!(
-        "the page, from a second terminal: METACLAW_HOME={} {} ui\n",
-        home.display(),
-        binary.display()
-    );
-    let mut metaclaw = Command::new(binary);
+    let (shown, program) = (home.display(), binary.display());
+    println!("the page, from a second terminal: METACLAW_HOME={shown} {program} ui\n");
+    let mut metaclaw = Command::new(&binary);
+    metaclaw.args(["start", "--config"]);
     metaclaw
-        .arg("start")
-        .arg("--config")
         .arg(places.root.join("examples/laptop/config.yaml"))
-        .args(args)
-        .env("METACLAW_HOME", home)
-        .env("METACLAW_CACHE", &places.cache)
-        .env("METACLAW__TRAINER__MODEL", model)
-        // Variables that cargo sets for xtask are removed.
-        .env_remove("LIBTORCH");
+        .args(args);
+    metaclaw
+        .env("METACLAW_HOME", &home)
+        .env("METACLAW_CACHE", &places.cache);
+    metaclaw.env("METACLAW__TRAINER__MODEL", model);
+    // Variables that cargo sets for xtask are removed.
+    metaclaw.env_remove("LIBTORCH");
     // This replaces the process, so that signals and the exit status are metaclaw's own.
     let error = metaclaw.exec();
-    Err(anyhow!(
-        "{} could not be started: {error}",
-        metaclaw.get_program().to_string_lossy()
-    ))
+    Err(anyhow!("{program} could not be started: {error}"))
 }

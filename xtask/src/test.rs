@@ -68,11 +68,12 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     // Binaries and tests are built by one call, because cargo combines the features of what is built together, so that
     // separate calls would compile shared dependencies again.
     report.stage("clippy and build", |_| {
-        let args = ["build", "--workspace", "--all-targets"];
-        command::run(&mut cargo_with_clippy(
-            places,
-            &[&args[..], &ALL_FEATURES].concat(),
-        ))
+        let args = [
+            &["build", "--workspace", "--all-targets"],
+            &ALL_FEATURES[..],
+        ]
+        .concat();
+        command::run(&mut cargo_with_clippy(places, &args))
     })?;
     let all = extent == Extent::All;
     // Both compile all dependencies once more.
@@ -86,11 +87,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     }
     report.stage("doc tests", |_| {
         // The features are the same, because dependent crates would otherwise be compiled again.
-        let args = ["test", "--workspace", "--doc"];
-        command::run(&mut cargo_with_clippy(
-            places,
-            &[&args[..], &ALL_FEATURES].concat(),
-        ))
+        let args = [&["test", "--workspace", "--doc"], &ALL_FEATURES[..]].concat();
+        command::run(&mut cargo_with_clippy(places, &args))
     })?;
     if all {
         report.stage("documentation", |_| cargo::doc(places))?;
@@ -120,17 +118,16 @@ fn test_threads() -> String {
 
 /// Returns whether files differ from the branch that this one is to be merged into; also if git cannot tell.
 fn changed(places: &Places, paths: &[&str]) -> bool {
-    let mut base = Command::new("git");
-    base.current_dir(&places.root)
-        .args(["merge-base", "HEAD", "origin/HEAD"]);
-    let Ok(base) = command::output(&mut base) else {
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(&places.root).args(args);
+        git
+    };
+    let Ok(base) = command::output(&mut git(&["merge-base", "HEAD", "origin/HEAD"])) else {
         return true;
     };
-    let mut diff = Command::new("git");
-    diff.current_dir(&places.root)
-        .args(["diff", "--quiet", base.trim(), "--"])
-        .args(paths);
-    command::attempt(&mut diff).map_or(true, |output| !output.status.success())
+    let mut diff = git(&["diff", "--quiet", base.trim(), "--"]);
+    command::attempt(diff.args(paths)).map_or(true, |output| !output.status.success())
 }
 
 /// Returns the arguments of each call of `cargo nextest`. Tests that need downloads are marked as ignored.
@@ -218,9 +215,7 @@ mod tests {
         };
         assert_eq!(parse(&[]), Ok(Extent::Short));
         assert_eq!(parse(&["--all"]), Ok(Extent::All));
-        assert_eq!(
-            parse(&["--al"]),
-            Err("takes --all or nothing, was given `--al`".to_owned())
-        );
+        let refused = "takes --all or nothing, was given `--al`";
+        assert_eq!(parse(&["--al"]), Err(refused.to_owned()));
     }
 }

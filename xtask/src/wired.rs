@@ -13,37 +13,19 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let lock = places.lock()?;
     let mut variables = clients::all(places, &mut report)?;
-    let folder = places.cache.join("agents");
     let more = report.stage("more agents", |stage| {
-        stage.note = agents::names_of_more();
-        agents::ensure_more(&folder, &clients::node_folder(places))
+        clients::agents(places, agents::MORE, stage)
     })?;
     drop(lock);
     variables.extend(more);
     variables.push(("METACLAW_TEST_BIN_DIR", places.target.join("debug")));
     report.stage("build", |_| {
-        let args = [
-            "build",
-            "-p",
-            "metaclaw",
-            "-p",
-            "metaclaw-tests",
-            "--all-targets",
-        ];
-        command::run(&mut cargo_with_clippy(places, &args))
+        let args = "build -p metaclaw -p metaclaw-tests --all-targets";
+        command::run(cargo_with_clippy(places, &[]).args(args.split(' ')))
     })?;
     report.print();
-    let args = [
-        "test",
-        "-p",
-        "metaclaw-tests",
-        "--test",
-        "it",
-        "--",
-        "--ignored",
-        "--nocapture",
-        "--test-threads=1",
-        "agents::wired",
-    ];
-    command::run(cargo_with_clippy(places, &args).envs(variables))
+    let test = "test -p metaclaw-tests --test it";
+    let only = "-- --ignored --nocapture --test-threads=1 agents::wired";
+    let args = test.split(' ').chain(only.split(' '));
+    command::run(cargo_with_clippy(places, &[]).args(args).envs(variables))
 }

@@ -30,15 +30,10 @@ impl TestServer {
         let n_served = AtomicUsize::new(0);
         let server = Server::new(move |request| {
             let is_cut = n_served.fetch_add(1, Ordering::SeqCst) < manners.cuts;
-            let reply = match manners {
-                Manners {
-                    status: Some(status),
-                    ..
-                } => Reply::status(status, ""),
-                Manners {
-                    no_ranges: true, ..
-                } => Reply::bytes(body.clone()),
-                _ => Reply::file(&body, request),
+            let reply = match (manners.status, manners.no_ranges) {
+                (Some(status), _) => Reply::status(status, ""),
+                (None, true) => Reply::bytes(body.clone()),
+                (None, false) => Reply::file(&body, request),
             };
             if is_cut {
                 reply.cut(manners.cut_after)
@@ -56,11 +51,9 @@ impl TestServer {
     /// Returns the ranges requested so far, for example `0-99`.
     pub(crate) fn requests(&self) -> Vec<String> {
         let asked = self.server.asked();
-        let range = asked
+        let ranges = asked
             .iter()
-            .map(|it| it.header("range").unwrap_or_default());
-        range
-            .map(|it| it.trim_start_matches("bytes=").to_owned())
-            .collect()
+            .map(|request| request.header("range").unwrap_or_default());
+        ranges.map(|range| range.replace("bytes=", "")).collect()
     }
 }

@@ -161,10 +161,10 @@ impl Partial {
         };
         for (head, out) in out.chunks_exact_mut(self.width).enumerate() {
             let each = || partials.chunks_exact(self.size);
-            let top = each().map(|it| told(it, head).0);
+            let top = each().map(|part| told(part, head).0);
             let top = top.fold(f32::NEG_INFINITY, f32::max);
             let weight = |it: &[f32]| (told(it, head).0 - top).exp();
-            let sum: f32 = each().map(|it| weight(it) * told(it, head).1).sum();
+            let sum: f32 = each().map(|part| weight(part) * told(part, head).1).sum();
             out.fill(0.0);
             for partial in each() {
                 let weight = weight(partial) / sum;

@@ -47,7 +47,7 @@ impl<'a, W> ProductJob<'a, W> {
             return None;
         }
         let (n, n_out) = (x.len() / width, w.len() / width);
-        let has_scales = scales.is_none_or(|it| it.len() == n_out);
+        let has_scales = scales.is_none_or(|scales| scales.len() == n_out);
         let fits = n * width == x.len() && n_out * width == w.len() && n * n_out == y.len();
         (fits && has_scales).then_some(Self {
             x,

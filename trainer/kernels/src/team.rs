@@ -50,6 +50,6 @@ fn parallel() -> Option<Parallel> {
         let program = Library::this();
         // SAFETY: the symbol belongs to the OpenMP runtime, whose interface is fixed. libtorch is never unloaded.
         let found = unsafe { program.get::<Parallel>(b"GOMP_parallel\0") };
-        found.ok().map(|it| *it)
+        found.ok().map(|team| *team)
     })
 }

@@ -214,7 +214,7 @@ unsafe fn store<L: Lanes, W>(
             let sums = sums([folded(0), folded(1), folded(2), folded(3)]);
             for (i, sum) in sums.into_iter().enumerate().take(left) {
                 let (r, m) = (row + (done + i) / n, first + (done + i) % n);
-                let scale = job.scales.map_or(1.0, |it| it.get(r));
+                let scale = job.scales.map_or(1.0, |scales| scales.get(r));
                 *job.y.add(m * job.n_out + r) = sum * scale;
             }
         }

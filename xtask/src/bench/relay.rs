@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use metaclaw_fetch::{command, pip, writing};
 
 use super::program::{PROXY, build, program, quick_or};
+use crate::files;
 use crate::places::Places;
 use crate::report::{Stage, StageReport};
 
@@ -32,10 +33,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     report.stage("build", |_| build(places, &[PROXY, &["relay"]].concat()))?;
     report.print();
     let mut bench = program(places, "relay", &quick_or("relay", args), args);
-    for (variable, peer) in [
-        ("METACLAW_BENCH_NGINX", nginx),
-        ("METACLAW_BENCH_LITELLM", litellm),
-    ] {
+    let variables = ["METACLAW_BENCH_NGINX", "METACLAW_BENCH_LITELLM"];
+    for (variable, peer) in variables.into_iter().zip([nginx, litellm]) {
         match peer {
             Some(peer) => bench.env(variable, peer),
             None => bench.env_remove(variable),
@@ -62,10 +61,9 @@ fn nginx(places: &Places) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian's folder for servers is not in a user's PATH.
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let candidates = folders
-        .map(|folder| folder.join("nginx"))
-        .chain([unpacked.clone()]);
-    if let Some(found) = candidates.into_iter().find(|it| it.exists()) {
+    let named = folders.map(|folder| folder.join("nginx"));
+    let mut programs = named.chain([unpacked.clone()]);
+    if let Some(found) = programs.find(|program| program.exists()) {
         return runs(found);
     }
     let advice = "nginx is not here and could not be fetched (Debian, Ubuntu: apt install nginx)";
@@ -75,28 +73,22 @@ fn nginx(places: &Places) -> Result<PathBuf> {
 
 fn runs(nginx: PathBuf) -> Result<PathBuf> {
     let version = command::attempt(Command::new(&nginx).arg("-v"))?;
-    if !version.status.success() {
-        bail!(
-            "{} does not run: {}",
-            nginx.display(),
-            String::from_utf8_lossy(&version.stderr).trim()
-        );
-    }
+    let (shown, why) = (nginx.display(), String::from_utf8_lossy(&version.stderr));
+    ensure!(
+        version.status.success(),
+        "{shown} does not run: {}",
+        why.trim()
+    );
     Ok(nginx)
 }
 
 /// Downloads a package with apt, which checks its signature, and unpacks it; this needs no root.
 fn unpack_debian(package: &str, folder: &Path) -> Result<()> {
     writing(fs::create_dir_all(folder), folder)?;
-    command::output(
-        Command::new("apt-get")
-            .args(["download", package])
-            .current_dir(folder),
-    )?;
-    let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
-    let archive = entries
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|it| it == "deb"));
+    let mut apt = Command::new("apt-get");
+    command::output(apt.args(["download", package]).current_dir(folder))?;
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
+    let archive = files::list(folder)?.into_iter().find(is_package);
     let archive = archive.context("apt-get downloaded nothing")?;
     command::output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
     writing(fs::remove_file(&archive), &archive)

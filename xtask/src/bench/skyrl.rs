@@ -27,11 +27,11 @@ pub(super) fn run(places: &Places, args: &[String]) -> Result<()> {
     let venv = if let Some(at) = args.iter().position(|arg| arg == "--venv") {
         let named: Vec<String> = args.drain(at..args.len().min(at + 2)).collect();
         let venv = PathBuf::from(named.get(1).context("--venv needs a folder")?);
+        let (shown, packages) = (venv.display(), PACKAGES.join(" "));
+        let has_uv = venv.join("bin/uv").exists();
         ensure!(
-            venv.join("bin").join("uv").exists(),
-            "--venv {}: there is no bin/uv; install into it: {}",
-            venv.display(),
-            PACKAGES.join(" ")
+            has_uv,
+            "--venv {shown}: there is no bin/uv; install into it: {packages}"
         );
         venv
     } else {
@@ -46,12 +46,8 @@ pub(super) fn run(places: &Places, args: &[String]) -> Result<()> {
     };
     let model = prepare(places, report, &[BOTH, &["tinker-peer"]].concat())?;
     let mut bench = program(places, "tinker-peer", "tinker-peer", &args);
-    command::run(
-        bench
-            .arg("--venv")
-            .arg(venv)
-            .env("METACLAW_TEST_MODEL", model),
-    )
+    bench.arg("--venv").arg(venv);
+    command::run(bench.env("METACLAW_TEST_MODEL", model))
 }
 
 /// Finds a Python that SkyRL supports: by its name, or among pyenv's.

@@ -1,11 +1,17 @@
 //! The modules of a crate, from its first file on, as their tokens show them. Nothing is compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use crate::files;
+
+/// Words before the name of an item.
+#[rustfmt::skip]
+const ITEMS: [&str; 8] = ["struct", "enum", "trait", "type", "const", "static", "fn", "union"];
 
 /// The modules of one crate. The first is the crate's root.
 #[derive(Debug, Default)]
@@ -42,6 +48,18 @@ pub(super) struct UseImport {
     pub(super) is_reexport: bool,
 }
 
+// === impl UseImport ===
+
+impl UseImport {
+    fn new(path: Vec<String>, name: Option<String>, is_reexport: bool) -> Self {
+        Self {
+            path,
+            name,
+            is_reexport,
+        }
+    }
+}
+
 // === impl Modules ===
 
 impl Modules {
@@ -64,11 +82,8 @@ impl Modules {
 
     /// Adds the modules of a file and of the files that it declares; returns the file's own.
     fn add_file(&mut self, path: &Path, folder: PathBuf, parent: Option<usize>) -> Result<usize> {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let tokens: TokenStream = text
-            .parse()
-            .map_err(|error| anyhow::anyhow!("{} is not Rust: {error}", path.display()))?;
+        let read = TokenStream::from_str(&files::read(path)?);
+        let tokens = read.map_err(|error| anyhow!("{} is not Rust: {error}", path.display()))?;
         self.files.push(path.to_owned());
         let first = self.all.len();
         self.add_module(tokens, folder, parent, self.files.len() - 1);
@@ -96,11 +111,12 @@ impl Modules {
         file: usize,
     ) -> usize {
         let at = self.all.len();
+        let empty = Module::default();
         self.all.push(Module {
             file,
             parent,
             folder,
-            ..Module::default()
+            ..empty
         });
         self.read_tokens(tokens, at, true);
         at
@@ -155,10 +171,7 @@ impl Modules {
                     at += 3;
                     continue;
                 }
-                (
-                    "struct" | "enum" | "trait" | "type" | "const" | "static" | "fn" | "union",
-                    Some(name),
-                ) if are_items => {
+                (word, Some(name)) if are_items && ITEMS.contains(&word) => {
                     self.all[module].defines.insert(name);
                 }
                 ("macro_rules", _) => {
@@ -233,11 +246,7 @@ fn add_leaves(
                 path.push(word.to_string().trim_start_matches("r#").to_owned());
             }
             TokenTree::Punct(star) if star.as_char() == '*' => {
-                imports.push(UseImport {
-                    path,
-                    name: None,
-                    is_reexport,
-                });
+                imports.push(UseImport::new(path, None, is_reexport));
                 return;
             }
             TokenTree::Group(group) => {
@@ -252,9 +261,5 @@ fn add_leaves(
         }
     }
     let name = renamed.or_else(|| path.last().cloned());
-    imports.push(UseImport {
-        path,
-        name,
-        is_reexport,
-    });
+    imports.push(UseImport::new(path, name, is_reexport));
 }

@@ -35,11 +35,9 @@ pub(super) fn build_proxy(places: &Places, profile: &str) -> Result<PathBuf> {
     let path = std::env::join_paths(folders).context("a folder of PATH has a colon in its name")?;
     let target = format!("{TARGET}.{GLIBC}");
     let mut build = cargo(places, &["zigbuild", "--profile", profile]);
-    build
-        .args(["--target", &target, "-p", "metaclaw", "--bin", "metaclaw"])
-        .args(["--features", "metaclaw/jemalloc"])
-        .env("PATH", path);
-    command::run(&mut build)?;
+    build.args(["--target", &target, "-p", "metaclaw", "--bin", "metaclaw"]);
+    build.args(["--features", "metaclaw/jemalloc"]);
+    command::run(build.env("PATH", path))?;
     Ok(places.target.join(TARGET).join(profile).join("metaclaw"))
 }
 
@@ -51,11 +49,14 @@ pub(super) fn build_trainer(places: &Places, profile: &str) -> Result<PathBuf> {
     // It has a folder of its own, so that the same programs linked for this checkout stay as they are.
     let target = places.target.join("portable");
     let mut build = cargo(places, &["build", "--profile", profile]);
-    build
-        .args(["-p", "metaclaw-trainer", "--bins"])
-        .args(["--features", "metaclaw-trainer/portable"])
-        .env("CARGO_TARGET_DIR", &target);
-    command::run(&mut build)?;
+    build.args([
+        "-p",
+        "metaclaw-trainer",
+        "--bins",
+        "--features",
+        "metaclaw-trainer/portable",
+    ]);
+    command::run(build.env("CARGO_TARGET_DIR", &target))?;
     Ok(target.join(profile))
 }
 
@@ -87,22 +88,19 @@ fn newest(symbols: &str) -> Option<Version> {
 pub(super) fn check_run_path(program: &Path) -> Result<()> {
     let mut readelf = Command::new("readelf");
     let dynamic = command::output(readelf.arg("-d").arg(program))?;
-    match foreign(&dynamic) {
-        Some(place) => bail!(
-            "{} looks for libraries in {place}, which other machines do not have",
-            program.display()
-        ),
-        None => Ok(()),
+    if let Some(place) = foreign(&dynamic) {
+        let shown = program.display();
+        bail!("{shown} looks for libraries in {place}, which other machines do not have");
     }
+    Ok(())
 }
 
 /// Returns a folder of the run path that is not relative to the program.
 fn foreign(dynamic: &str) -> Option<&str> {
-    let lines = dynamic
-        .lines()
-        .filter(|line| line.contains("RUNPATH") || line.contains("RPATH"));
-    let paths =
-        lines.filter_map(|line| Some(line.split_once('[')?.1.trim_end().trim_end_matches(']')));
+    let is_path = |line: &&str| line.contains("RUNPATH") || line.contains("RPATH");
+    let lines = dynamic.lines().filter(is_path);
+    let ends = lines.filter_map(|line| Some(line.split_once('[')?.1));
+    let paths = ends.map(|end| end.trim_end().trim_end_matches(']'));
     let mut places = paths.flat_map(|path| path.split(':'));
     places.find(|place| !place.starts_with("$ORIGIN/lib"))
 }
@@ -127,9 +125,7 @@ mod tests {
         assert_eq!(foreign(&own), None);
         let built = line("$ORIGIN/lib:/home/me/.cache/libtorch/lib");
         assert_eq!(foreign(&built), Some("/home/me/.cache/libtorch/lib"));
-        assert_eq!(
-            foreign(&line("$ORIGIN/../../.libtorch/lib")),
-            Some("$ORIGIN/../../.libtorch/lib")
-        );
+        let above = "$ORIGIN/../../.libtorch/lib";
+        assert_eq!(foreign(&line(above)), Some(above));
     }
 }

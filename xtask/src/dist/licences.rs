@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use metaclaw_fetch::{Packed, command};
+use metaclaw_fetch::Packed;
 use serde_json::{Value, json};
 
-use crate::cargo::cargo;
+use crate::cargo::{self, list};
+use crate::files;
 use crate::places::Places;
 
 /// How files that hold a licence are called.
@@ -17,17 +18,15 @@ const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"
 
 /// What cargo knows of all packages that a build for Linux on x86-64 may need.
 pub(super) fn metadata(places: &Places) -> Result<Value> {
-    let mut ask = cargo(places, &["metadata", "--format-version", "1", "--locked"]);
-    ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
-    serde_json::from_str(&command::output(&mut ask)?).context("cargo metadata is not JSON")
+    let linked = ["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"];
+    cargo::metadata(places, &linked)
 }
 
 /// The packages of others that are linked into the package `root`, by name and version.
 pub(super) fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value> {
     fn by_id(values: &Value) -> HashMap<&str, &Value> {
-        list(values)
-            .map(|value| (value["id"].as_str().unwrap_or_default(), value))
-            .collect()
+        let named = list(values).map(|value| (value["id"].as_str().unwrap_or_default(), value));
+        named.collect()
     }
     let packages = by_id(&metadata["packages"]);
     let nodes = by_id(&metadata["resolve"]["nodes"]);
@@ -42,17 +41,12 @@ pub(super) fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value>
             open.extend(linked.filter_map(|dep| dep["pkg"].as_str()));
         }
     }
-    let mut found: Vec<&Value> = seen
-        .iter()
-        .filter_map(|id| packages.get(id).copied())
+    let linked = seen.iter().filter_map(|id| packages.get(id).copied());
+    let mut found: Vec<&Value> = linked
         .filter(|package| !package["source"].is_null())
         .collect();
     found.sort_by_key(|package| (package["name"].as_str(), package["version"].as_str()));
     found
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 /// The crates, each with its licence, and then the texts of the licences. Each text comes once, with the crates that have
@@ -67,21 +61,16 @@ pub(super) fn of_crates(crates: &[&Value]) -> String {
         let folder = Path::new(text("manifest_path")).with_file_name("");
         for file in files_below(&folder, false).unwrap_or_default() {
             let file_name = file.file_name().unwrap_or_default().to_string_lossy();
-            let is_licence = NAMES
-                .iter()
-                .any(|name| file_name.to_uppercase().starts_with(name));
+            let upper = file_name.to_uppercase();
+            let is_licence = NAMES.iter().any(|name| upper.starts_with(name));
             if let (true, Ok(text)) = (is_licence, fs::read_to_string(&file)) {
                 texts.entry(text).or_default().push(name.clone());
             }
         }
     }
     for (text, crates) in texts {
-        let _ = write!(
-            list,
-            "\n\n==== {} ====\n\n{}\n",
-            crates.join(", "),
-            text.trim()
-        );
+        let (crates, text) = (crates.join(", "), text.trim());
+        let _ = write!(list, "\n\n==== {crates} ====\n\n{text}\n");
     }
     list
 }
@@ -102,19 +91,16 @@ pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
 
 /// The files of a folder, in order; with those of its folders, if asked.
 fn files_below(folder: &Path, is_deep: bool) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
+    let mut found = Vec::new();
+    for path in files::list(folder)? {
         if path.is_file() {
-            files.push(path);
+            found.push(path);
         } else if is_deep && path.is_dir() {
-            files.extend(files_below(&path, true)?);
+            found.extend(files_below(&path, true)?);
         }
     }
-    files.sort();
-    Ok(files)
+    found.sort();
+    Ok(found)
 }
 
 /// The bill of materials of `package`, whose `crates` are packages of `cargo metadata`: CycloneDX 1.6,

@@ -16,6 +16,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::binary::Version;
+use crate::files;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SUMMARY: &str =
@@ -114,20 +115,16 @@ pub(super) fn npm(folder: &Path, stage: &Path, glibc: Version, files: &[Packed])
 pub(super) fn openclaw_extension(folder: &Path, root: &Path) -> Result<String> {
     let source = root.join("addons/packages/openclaw");
     let manifest = source.join("package.json");
-    let text = fs::read_to_string(&manifest)
-        .with_context(|| format!("cannot read {}", manifest.display()))?;
-    let package: Value = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no JSON", manifest.display()))?;
+    let (text, shown) = (files::read(&manifest)?, manifest.display());
+    let package = serde_json::from_str::<Value>(&text);
+    let found = &package.with_context(|| format!("{shown} is no JSON"))?["version"];
     ensure!(
-        package["version"] == VERSION,
-        "{} has version {}, and the workspace has {VERSION}: write {VERSION} there",
-        manifest.display(),
-        package["version"]
+        found == VERSION,
+        "{shown} has version {found}, and the workspace has {VERSION}: write {VERSION} there"
     );
     let mut npm = Command::new("npm");
-    npm.args(["pack", "--silent", "--pack-destination"])
-        .arg(folder);
-    command::run(npm.current_dir(source))?;
+    npm.args(["pack", "--silent", "--pack-destination"]);
+    command::run(npm.arg(folder).current_dir(source))?;
     Ok(format!("metaclaw-openclaw-{VERSION}.tgz"))
 }
 
@@ -137,12 +134,9 @@ mod tests {
 
     fn output(command: &mut Command) -> String {
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success(),
-            "{said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let [said, failed] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(output.status.success(), "{said}{failed}");
         said
     }
 
@@ -166,10 +160,7 @@ mod tests {
         python.args(pip.split(' ')).arg(&prefix);
         output(python.arg(folder.join(wheel)));
         // Debian's pip adds `local` to a prefix.
-        let places = [
-            prefix.join("bin/metaclaw"),
-            prefix.join("local/bin/metaclaw"),
-        ];
+        let places = ["bin/metaclaw", "local/bin/metaclaw"].map(|name| prefix.join(name));
         let program = places.iter().find(|path| path.exists());
         assert_eq!(output(&mut Command::new(program.unwrap())), "started\n");
 
@@ -199,19 +190,11 @@ mod tests {
                 .arg("-tzf")
                 .arg(folder.path().join(name)),
         );
-        let mut files: Vec<&str> = listed
-            .lines()
-            .map(|line| line.trim_start_matches("package/"))
-            .collect();
+        let listed = listed.replace("package/", "");
+        let mut files: Vec<&str> = listed.lines().collect();
         files.sort_unstable();
-        let expected = [
-            "README.md",
-            "index.js",
-            "metaclaw.js",
-            "openclaw.plugin.json",
-            "package.json",
-            "sessions.js",
-        ];
-        assert_eq!(files, expected);
+        let expected =
+            "README.md index.js metaclaw.js openclaw.plugin.json package.json sessions.js";
+        assert_eq!(files.join(" "), expected);
     }
 }

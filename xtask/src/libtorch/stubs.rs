@@ -6,13 +6,12 @@
 //!   versioned symbols that the loader looks up. Every stub returns an error, as the real ones do without a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use metaclaw_fetch::{command, writing};
 
 const UNKNOWN_ERROR: u32 = 999;
@@ -21,16 +20,10 @@ const UNKNOWN_ERROR: u32 = 999;
 pub(super) fn complete(lib: &Path) -> Result<()> {
     let torch_cpu = lib.join("libtorch_cpu.so");
     let mut nm = Command::new("nm");
-    nm.args(["-D", "--undefined-only", "--with-symbol-versions"])
-        .arg(&torch_cpu);
-    let wanted = versioned_symbols(&command::output(&mut nm)?);
+    nm.args(["-D", "--undefined-only", "--with-symbol-versions"]);
+    let wanted = versioned_symbols(&command::output(nm.arg(&torch_cpu))?);
     for (library, symbols) in &wanted {
-        compile(
-            lib,
-            library,
-            &source(symbols),
-            Some(&version_script(library, symbols)),
-        )?;
+        compile_stub(lib, library, symbols)?;
     }
     compile(lib, "libtorch.so", "", None)?;
     let gomp = lib.join("libgomp.so");
@@ -49,14 +42,10 @@ fn versioned_symbols(nm: &str) -> BTreeMap<String, BTreeSet<String>> {
             continue;
         };
         let is_library = library.starts_with("lib") && library.contains(".so.");
-        let is_plain = symbol
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if is_library && is_plain {
-            wanted
-                .entry(library.to_owned())
-                .or_default()
-                .insert(symbol.to_owned());
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if is_library && symbol.chars().all(is_plain) {
+            let of_library = wanted.entry(library.to_owned()).or_default();
+            of_library.insert(symbol.to_owned());
         }
     }
     wanted
@@ -65,23 +54,18 @@ fn versioned_symbols(nm: &str) -> BTreeMap<String, BTreeSet<String>> {
 /// Returns C code without headers: the prototypes do not matter to functions that read no argument, except for the two
 /// that return a text, which a caller prints.
 fn source(symbols: &BTreeSet<String>) -> String {
-    let mut source = String::new();
-    for symbol in symbols {
-        let _ = match symbol.as_str() {
-            "cudaGetErrorString" => {
-                writeln!(
-                    source,
-                    "const char *{symbol}(int e) {{ (void)e; return \"no CUDA: stand-in library\"; }}"
-                )
-            }
-            "cuptiGetResultString" => writeln!(
-                source,
-                "int {symbol}(int e, const char **text) {{ (void)e; *text = \"no CUPTI: stand-in library\"; return 0; }}"
-            ),
-            _ => writeln!(source, "int {symbol}(void) {{ return {UNKNOWN_ERROR}; }}"),
-        };
-    }
-    source
+    let line = |symbol: &String| match symbol.as_str() {
+        "cudaGetErrorString" => {
+            format!(
+                "const char *{symbol}(int e) {{ (void)e; return \"no CUDA: stand-in library\"; }}\n"
+            )
+        }
+        "cuptiGetResultString" => format!(
+            "int {symbol}(int e, const char **text) {{ (void)e; *text = \"no CUPTI: stand-in library\"; return 0; }}\n"
+        ),
+        _ => format!("int {symbol}(void) {{ return {UNKNOWN_ERROR}; }}\n"),
+    };
+    symbols.iter().map(line).collect()
 }
 
 /// Returns a linker version script with one node of the library's name, like NVIDIA's own.
@@ -91,15 +75,19 @@ fn version_script(library: &str, symbols: &BTreeSet<String>) -> String {
 }
 
 /// Compiles C code to `<lib>/<name>`, with the soname `name`.
+fn compile_stub(lib: &Path, library: &str, symbols: &BTreeSet<String>) -> Result<()> {
+    let script = version_script(library, symbols);
+    compile(lib, library, &source(symbols), Some(&script))
+}
+
 fn compile(lib: &Path, name: &str, source: &str, script: Option<&str>) -> Result<()> {
     let c = lib.join(format!("{name}.c"));
     let map = lib.join(format!("{name}.map"));
     writing(fs::write(&c, source), &c)?;
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(lib.join(name))
-        .arg(&c);
-    cc.arg(format!("-Wl,-soname,{name}"));
+        .arg(lib.join(name));
+    cc.arg(&c).arg(format!("-Wl,-soname,{name}"));
     if let Some(script) = script {
         writing(fs::write(&map, script), &map)?;
         cc.arg(format!("-Wl,--version-script,{}", map.display()));
@@ -115,18 +103,14 @@ fn compile(lib: &Path, name: &str, source: &str, script: Option<&str>) -> Result
 fn check_loads(lib: &Path, library: &Path) -> Result<()> {
     let mut ldd = Command::new("ldd");
     let listing = command::output(ldd.arg(library).env("LD_LIBRARY_PATH", lib))?;
-    let missing: Vec<&str> = listing
-        .lines()
-        .filter(|line| line.contains("not found"))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} does not load here:\n{}\nan older system than the wheel is made for; set LIBTORCH to a libtorch 2.11 that fits",
-        library.display(),
-        missing.join("\n")
-    )
+    let lines = listing.lines();
+    let missing: Vec<&str> = lines.filter(|line| line.contains("not found")).collect();
+    let (shown, missing) = (library.display(), missing.join("\n"));
+    ensure!(
+        missing.is_empty(),
+        "{shown} does not load here:\n{missing}\nan older system than the wheel is made for; set LIBTORCH to a libtorch 2.11 that fits"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -151,26 +135,15 @@ mod tests {
     fn stubs_have_the_versions_that_the_loader_asks_for() {
         let lib = tempfile::tempdir().unwrap();
         for (library, symbols) in &versioned_symbols(NM) {
-            compile(
-                lib.path(),
-                library,
-                &source(symbols),
-                Some(&version_script(library, symbols)),
-            )
-            .unwrap();
+            compile_stub(lib.path(), library, symbols).unwrap();
         }
         let mut nm = Command::new("nm");
-        nm.args(["-D", "--defined-only", "--with-symbol-versions"])
-            .arg(lib.path().join("libcudart.so.13"));
+        nm.args(["-D", "--defined-only", "--with-symbol-versions"]);
+        nm.arg(lib.path().join("libcudart.so.13"));
         let found = command::output(&mut nm).unwrap();
-        assert!(
-            found.contains("cudaGetDeviceCount@@libcudart.so.13"),
-            "{found}"
-        );
-        let left: Vec<_> = fs::read_dir(lib.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        assert_eq!(left.len(), 2, "{left:?}");
+        let symbol = "cudaGetDeviceCount@@libcudart.so.13";
+        assert!(found.contains(symbol), "{found}");
+        let left = fs::read_dir(lib.path()).unwrap();
+        assert_eq!(left.count(), 2, "the sources are gone");
     }
 }

@@ -32,8 +32,8 @@ pub(super) fn build_release(places: &Places) -> Result<()> {
     let mut build = cargo(places, &["build", "--release", "--quiet"]);
     build
         .args(PACKAGES)
-        .arg("--message-format=json-render-diagnostics")
-        .stdout(Stdio::piped());
+        .arg("--message-format=json-render-diagnostics");
+    build.stdout(Stdio::piped());
     let mut child = build.spawn().context("cannot start cargo")?;
     let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
     for line in lines.into_iter().flatten() {
@@ -97,11 +97,8 @@ fn package(line: &str) -> Option<String> {
 }
 
 fn work(name: &str) -> u64 {
-    if name.starts_with("metaclaw") {
-        OWN_WEIGHT
-    } else {
-        1
-    }
+    let is_ours = name.starts_with("metaclaw");
+    if is_ours { OWN_WEIGHT } else { 1 }
 }
 
 #[cfg(test)]
@@ -123,25 +120,21 @@ mod tests {
                 "target": {"name": name, "kind": [kind]}})
             .to_string()
         };
-        progress.read(&done(
+        let script = done(
             "registry+x#torch-sys@0.1.0",
             "build-script-build",
             "custom-build",
-        ));
+        );
+        progress.read(&script);
         assert_eq!(progress.bar.position(), 0);
         progress.read(&done("registry+x#serde@1.0.0", "serde", "lib"));
         progress.read(&done("registry+x#serde@1.0.0", "serde", "lib"));
         progress.read("no JSON");
         assert_eq!(progress.bar.position(), 1);
-        progress.read(&done(
-            "path+file:///x/proxy/turns#metaclaw-turns@0.1.0",
-            "metaclaw_turns",
-            "lib",
-        ));
+        let ours = "path+file:///x/proxy/turns#metaclaw-turns@0.1.0";
+        progress.read(&done(ours, "metaclaw_turns", "lib"));
         assert_eq!(progress.bar.position(), 11);
-        assert_eq!(
-            package("serde v1.0.0 (proc-macro)"),
-            Some("serde".to_owned())
-        );
+        let name = package("serde v1.0.0 (proc-macro)");
+        assert_eq!(name.as_deref(), Some("serde"));
     }
 }

@@ -66,15 +66,21 @@ fn fetch(server: &ServedWheel, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
         sha256: server.sha256.clone(),
     };
     let mut bytes = 0;
+    let place = |name: &str| Some(home.join("out").join(name.strip_prefix("t/lib/")?));
     let result = StageReport::default().stage("test", |stage| {
-        let files = take(&places, &wheel, stage, |name| {
-            name.strip_prefix("t/lib/")
-                .map(|rest| home.join("out").join(rest))
-        });
+        let files = take(&places, &wheel, stage, place);
         bytes = stage.bytes;
         files
     });
     (result, bytes)
+}
+
+fn refusal(server: &ServedWheel, home: &Path) -> String {
+    format!("{:#}", fetch(server, home).0.unwrap_err())
+}
+
+fn n_files(folder: PathBuf) -> usize {
+    fs::read_dir(folder).unwrap().count()
 }
 
 #[test]
@@ -92,10 +98,7 @@ fn takes_the_wanted_members_and_no_more_than_their_neighbourhood() {
     assert_eq!(fs::read(home.path().join("out/a.so")).unwrap(), files[0].1);
     assert_eq!(fs::read(home.path().join("out/b.so")).unwrap(), b"small");
     assert!(bytes < 3 << 20, "{bytes} bytes of 12 MB");
-    assert_eq!(
-        fs::read_dir(home.path().join("partial")).unwrap().count(),
-        0
-    );
+    assert_eq!(n_files(home.path().join("partial")), 0);
 }
 
 #[test]
@@ -119,25 +122,19 @@ fn a_member_of_another_hash_is_refused_removed_and_named() {
     let lie = |name: &str, bytes: &[u8]| honest(name, &[bytes, b"!"].concat());
     let server = serve(zip_of(&[("t/lib/a.so", b"abc".to_vec())], lie));
     let home = tempfile::tempdir().unwrap();
-    let error = format!("{:#}", fetch(&server, home.path()).0.unwrap_err());
-    assert!(
-        error.contains("t/lib/a.so of t==1") && error.contains("its RECORD says"),
-        "{error}"
-    );
-    assert_eq!(fs::read_dir(home.path().join("out")).unwrap().count(), 0);
-    assert_eq!(
-        fs::read_dir(home.path().join("partial")).unwrap().count(),
-        0
-    );
+    let error = refusal(&server, home.path());
+    assert!(error.contains("t/lib/a.so of t==1"), "{error}");
+    assert!(error.contains("its RECORD says"), "{error}");
+    assert_eq!(n_files(home.path().join("out")), 0);
+    assert_eq!(n_files(home.path().join("partial")), 0);
 }
 
 #[test]
 fn a_member_that_record_does_not_list_is_refused() {
-    let server = serve(zip_of(&[("t/lib/a.so", b"abc".to_vec())], |_, _| {
-        String::new()
-    }));
+    let files = [("t/lib/a.so", b"abc".to_vec())];
+    let server = serve(zip_of(&files, |_, _| String::new()));
     let home = tempfile::tempdir().unwrap();
-    let error = format!("{:#}", fetch(&server, home.path()).0.unwrap_err());
+    let error = refusal(&server, home.path());
     assert!(error.contains("not in the wheel's RECORD"), "{error}");
 }
 
@@ -146,31 +143,20 @@ fn a_name_that_leads_elsewhere_is_not_taken() {
     let files = [("t/lib/../../../a.so", b"abc".to_vec())];
     let server = serve(zip_of(&files, honest));
     let home = tempfile::tempdir().unwrap();
-    assert_eq!(
-        fetch(&server, home.path()).0.unwrap(),
-        Vec::<PathBuf>::new()
-    );
+    let taken = fetch(&server, home.path()).0.unwrap();
+    assert!(taken.is_empty(), "{taken:?}");
 }
 
 #[test]
 fn reads_record_lines() {
-    let record =
-        parse_record("a/b.h,sha256=xyz,12\n\"a,\"\"b\"\".h\",sha256=q,3\nt-1.dist-info/RECORD,,\n")
-            .unwrap();
-    assert_eq!(
-        record["a/b.h"],
-        RecordEntry {
-            sha256: Some("xyz".into()),
-            size: Some(12)
-        }
-    );
+    let text = "a/b.h,sha256=xyz,12\n\"a,\"\"b\"\".h\",sha256=q,3\nt-1.dist-info/RECORD,,\n";
+    let record = parse_record(text).unwrap();
+    let plain = &record["a/b.h"];
+    assert_eq!(plain.sha256.as_deref(), Some("xyz"));
+    assert_eq!(plain.size, Some(12));
     assert_eq!(record["a,\"b\".h"].size, Some(3));
     assert_eq!(record[RECORD].sha256, None);
-    assert!(
-        parse_record("a/b.h,,12\n")
-            .unwrap_err()
-            .to_string()
-            .contains("no sha256 for a/b.h")
-    );
+    let error = parse_record("a/b.h,,12\n").unwrap_err().to_string();
+    assert!(error.contains("no sha256 for a/b.h"), "{error}");
     assert!(parse_record("nonsense\n").is_err());
 }

@@ -52,10 +52,8 @@ fn what_was_packed_is_unpacked_and_the_same_files_make_the_same_archive() {
     turned.reverse();
     pack("top-1", &files, &at("a.tar.gz")).unwrap();
     pack("top-1", &turned, &at("b.tar.gz")).unwrap();
-    assert_eq!(
-        fs::read(at("a.tar.gz")).unwrap(),
-        fs::read(at("b.tar.gz")).unwrap()
-    );
+    let [a, b] = ["a.tar.gz", "b.tar.gz"].map(|name| fs::read(at(name)).unwrap());
+    assert!(a == b);
     unpack(&at("a.tar.gz"), &at("out")).unwrap();
     assert_eq!(fs::read(at("out/share/text")).unwrap(), b"words");
     let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode();
@@ -91,30 +89,22 @@ fn an_archive_that_is_cut_anywhere_or_has_a_wrong_byte_is_refused() {
 #[test]
 fn names_that_lead_out_links_and_second_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: &[(&[Entry<'_>], &str)] = &[
+    let file = |name| (name, EntryType::Regular, "x");
+    let link = ("top/link", EntryType::Symlink, "/etc/passwd");
+    for (entries, why) in [
         (
-            &[("top/../../evil", EntryType::Regular, "x")],
+            vec![file("top/../../evil")],
             "leads out of the archive's folder",
         ),
+        (vec![file("/etc/evil")], "leads out of the archive's folder"),
         (
-            &[("/etc/evil", EntryType::Regular, "x")],
-            "leads out of the archive's folder",
-        ),
-        (
-            &[
-                ("top/a", EntryType::Regular, "x"),
-                ("other/a", EntryType::Regular, "x"),
-            ],
+            vec![file("top/a"), file("other/a")],
             "lies beside the archive's folder top",
         ),
-        (
-            &[("top/link", EntryType::Symlink, "/etc/passwd")],
-            "neither a file nor a folder",
-        ),
-        (&[], "is empty"),
-    ];
-    for (entries, why) in cases {
-        let archive = made(folder.path(), entries);
+        (vec![link], "neither a file nor a folder"),
+        (vec![], "is empty"),
+    ] {
+        let archive = made(folder.path(), &entries);
         let error = refusal(folder.path(), &archive);
         assert!(error.contains(why), "{error}");
         fs::remove_dir_all(folder.path().join("out")).unwrap();

@@ -8,9 +8,13 @@ use crate::testing::{Manners, TestServer};
 
 /// Makes bytes that differ from themselves at every shift.
 fn body(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| u8::try_from(i * 31 % 251).unwrap() ^ u8::try_from(i / 65_536 % 256).unwrap())
-        .collect()
+    let small = |n: usize| u8::try_from(n).unwrap();
+    let byte = |i: usize| small(i * 31 % 251) ^ small(i / 65_536 % 256);
+    (0..length).map(byte).collect()
+}
+
+fn serve(body: &[u8]) -> TestServer {
+    TestServer::start(body.to_vec(), Manners::default())
 }
 
 fn read_at(copy: &mut SparseCopy, at: u64, n: usize) -> Vec<u8> {
@@ -23,7 +27,7 @@ fn read_at(copy: &mut SparseCopy, at: u64, n: usize) -> Vec<u8> {
 #[test]
 fn only_what_is_asked_for_is_fetched_and_a_second_run_asks_for_nothing() {
     let body = body(5 << 20);
-    let server = TestServer::start(body.clone(), Manners::default());
+    let server = serve(&body);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
     let mut copy = SparseCopy::open(&server.url, "aa", &path).unwrap();
@@ -39,29 +43,23 @@ fn only_what_is_asked_for_is_fetched_and_a_second_run_asks_for_nothing() {
     let mut again = SparseCopy::open(&server.url, "aa", &path).unwrap();
     again.fetch(&wanted, "test").unwrap();
     assert_eq!((again.fetched(), server.requests().len()), (0, 3));
+    // The copy of another file is not used.
     let other = SparseCopy::open(&server.url, "bb", &path).unwrap();
-    let block = BLOCK as u64;
-    assert_eq!(
-        other.fetched(),
-        block,
-        "the copy of another file is not used"
-    );
+    assert_eq!(other.fetched(), BLOCK as u64);
 }
 
 #[test]
 fn reads_and_seeks_like_a_file() {
     let body = body((2 << 20) + 5);
-    let server = TestServer::start(body.clone(), Manners::default());
+    let server = serve(&body);
     let folder = tempfile::tempdir().unwrap();
     let mut copy = SparseCopy::open(&server.url, "aa", &folder.path().join("copy")).unwrap();
     copy.seek(SeekFrom::End(-7)).unwrap();
     let mut tail = Vec::new();
     copy.read_to_end(&mut tail).unwrap();
     assert_eq!(tail, body[body.len() - 7..]);
-    assert_eq!(
-        read_at(&mut copy, (1 << 20) - 3, 6),
-        body[(1 << 20) - 3..(1 << 20) + 3]
-    );
+    let at = (1 << 20) - 3;
+    assert_eq!(read_at(&mut copy, at as u64, 6), body[at..at + 6]);
     assert!(copy.seek(SeekFrom::Current(-(3 << 20))).is_err());
 }
 
@@ -75,13 +73,11 @@ fn a_cut_connection_is_continued_where_it_stopped() {
     };
     let server = TestServer::start(body.clone(), cut);
     let folder = tempfile::tempdir().unwrap();
-    let mut copy =
-        SparseCopy::open(&server.url, &server.sha256, &folder.path().join("copy")).unwrap();
+    let path = folder.path().join("copy");
+    let mut copy = SparseCopy::open(&server.url, &server.sha256, &path).unwrap();
     copy.fetch(&[0..body.len() as u64], "test").unwrap();
-    assert_eq!(
-        server.requests(),
-        ["0-262143", "262144-1048575", "524288-1048575"]
-    );
+    let asked = ["0-262143", "262144-1048575", "524288-1048575"];
+    assert_eq!(server.requests(), asked);
     assert_eq!(copy.fetched(), body.len() as u64);
     copy.check_if_whole().unwrap();
 }
@@ -91,7 +87,7 @@ fn an_interrupted_run_is_continued_by_the_next() {
     let body = body(1 << 20);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
-    let server = TestServer::start(body.clone(), Manners::default());
+    let server = serve(&body);
     let mut copy = SparseCopy::open(&server.url, "aa", &path).unwrap();
     copy.fetch(&[0..500_000], "test").unwrap();
     drop(copy);
@@ -123,10 +119,9 @@ fn a_server_without_ranges_gives_the_whole_once() {
 
     let other = SparseCopy::open(&server.url, "00", &path).unwrap();
     let error = other.check_if_whole().unwrap_err().to_string();
-    assert!(
-        error.contains(&path.display().to_string()) && error.contains("removed"),
-        "{error}"
-    );
+    let shown = path.display().to_string();
+    let is_named = error.contains(&shown) && error.contains("removed");
+    assert!(is_named, "{error}");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 
@@ -139,11 +134,9 @@ fn a_refusal_is_not_asked_again() {
         };
         let server = TestServer::start(body(10), refusal);
         let folder = tempfile::tempdir().unwrap();
-        let error = SparseCopy::open(&server.url, "aa", &folder.path().join("copy")).unwrap_err();
-        assert!(
-            format!("{error:#}").contains(&status.to_string()),
-            "{error:#}"
-        );
+        let opened = SparseCopy::open(&server.url, "aa", &folder.path().join("copy"));
+        let error = format!("{:#}", opened.unwrap_err());
+        assert!(error.contains(&status.to_string()), "{error}");
         assert_eq!(server.requests().len(), 1);
     }
 }
