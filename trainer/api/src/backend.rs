@@ -15,8 +15,10 @@ use crate::{
     },
 };
 
+pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
+
 /// The future of one call.
-pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// The operations of training, in one vocabulary for every dialect.
 ///

@@ -9,6 +9,7 @@ use reqwest::{Method, Response, header};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::backend::Result;
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, ErrorBody, RunId, TrainingBackend,
     wire::{
@@ -116,10 +117,8 @@ impl RemoteBackend {
 
     /// Creates a client of the server at a fixed address that needs no key.
     pub fn at(client: reqwest::Client, url: impl Into<String>) -> Self {
-        let endpoint = Endpoint {
-            url: url.into(),
-            key: None,
-        };
+        let (url, key) = (url.into(), None);
+        let endpoint = Endpoint { url, key };
         Self::new(RemoteConfig {
             client,
             endpoint: Arc::new(move || Some(endpoint.clone())),
@@ -302,7 +301,7 @@ impl TrainingBackend for RemoteBackend {
 // === impl RemoteCall ===
 
 impl RemoteCall {
-    async fn send<T: DeserializeOwned>(self, config: &RemoteConfig) -> Result<T, BackendError> {
+    async fn send<T: DeserializeOwned>(self, config: &RemoteConfig) -> Result<T> {
         let (call, deadline) = (self.name, self.deadline);
         let endpoint = (config.endpoint)().ok_or(BackendError::NoEndpoint { call })?;
         let base = endpoint.url.trim_end_matches('/');

@@ -16,18 +16,14 @@ use crate::error::ApiError;
 
 /// Answers 404.
 pub async fn unknown_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::not_found(
-        ErrorCode::UnknownRoute,
-        format!("{method} {} is no route of this server", uri.path()),
-    )
+    let text = format!("{method} {} is no route of this server", uri.path());
+    ApiError::not_found(ErrorCode::UnknownRoute, text)
 }
 
 /// Answers 405.
 pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::status(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not take {method}", uri.path()),
-    )
+    let text = format!("{} does not take {method}", uri.path());
+    ApiError::status(StatusCode::METHOD_NOT_ALLOWED, text)
 }
 
 /// Turns a panic in a handler, which is a defect of this program, into an error. The log has all details, and the

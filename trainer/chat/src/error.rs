@@ -17,6 +17,8 @@ const LATER_S: u32 = 5;
 /// The same if somebody has to pay first.
 const AFTER_PAYMENT_S: u32 = 300;
 
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
+
 /// The answer of a handler that fails.
 ///
 /// The message names what is wrong, where, the given value and the allowed ones.

@@ -72,9 +72,9 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
     let shown = cut(name);
     let done = fields.iter().filter(|field| field.is_done());
     let done: Vec<&str> = done.map(Field::name).collect();
+    let done = done.join(", ");
     let text = format!(
-        "{shown} is no field of this route: {} are read (docs/extending/trainer-api.md)",
-        done.join(", ")
+        "{shown} is no field of this route: {done} are read (docs/extending/trainer-api.md)"
     );
     ApiError::field(shown, text).with_code(ErrorCode::UnknownParameter)
 }
@@ -84,7 +84,8 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
 impl Field {
     /// Reads a row of three cells: the name, what becomes of the field, and what it does.
     fn read(row: &'static str) -> Option<Self> {
-        let mut cells = row.strip_prefix("| `")?.strip_suffix(" |")?.splitn(3, " | ");
+        let row = row.strip_prefix("| `")?.strip_suffix(" |")?;
+        let mut cells = row.splitn(3, " | ");
         let (name, rule) = (cells.next()?.strip_suffix('`')?, cells.next()?);
         let about = cells.next()?;
         let rule = match rule {
@@ -107,10 +108,8 @@ impl Field {
             values => values.join(" or "),
         };
         let (name, about) = (self.name, self.about);
-        let text = format!(
-            "{name} is {}, allowed: {allowed} ({about})",
-            cut(value.get())
-        );
+        let given = cut(value.get());
+        let text = format!("{name} is {given}, allowed: {allowed} ({about})");
         Err(ApiError::field(name, text).with_code(ErrorCode::UnsupportedParameter))
     }
 

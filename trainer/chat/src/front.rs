@@ -145,11 +145,8 @@ impl Front {
         const SHOWN: usize = 20;
         let adapters = self.sampler().adapters().await.unwrap_or_default();
         let more = adapters.len().saturating_sub(SHOWN);
-        let mut there: Vec<&str> = adapters
-            .iter()
-            .map(AdapterName::as_str)
-            .take(SHOWN)
-            .collect();
+        let shown = adapters.iter().map(AdapterName::as_str).take(SHOWN);
+        let mut there: Vec<&str> = shown.collect();
         there.insert(0, base.name());
         let there = there.join(", ");
         let more = if more > 0 {

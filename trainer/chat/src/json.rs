@@ -11,11 +11,7 @@ use metaclaw_trainer_api::wire::TokenizeRequest;
 use metaclaw_trainer_terms::{ErrorCode, json};
 use serde::de::DeserializeOwned;
 
-use crate::{
-    bodies::Hold,
-    error::ApiError,
-    fields,
-};
+use crate::{bodies::Hold, error::ApiError, fields};
 
 /// Bodies up to this size are parsed on the receiving thread. Larger ones are parsed on a blocking thread, so that no
 /// reply waits for them. At 200 MB/s this takes a millisecond.
@@ -88,21 +84,17 @@ pub fn mended(body: &[u8]) -> Cow<'_, [u8]> {
 /// Only `application/json` is accepted. Text and forms, which a web page can send to loopback without asking the
 /// browser first, must not reach a handler.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("");
+    let value = headers.get(header::CONTENT_TYPE);
+    let given = value.and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = given.split(';').next().unwrap_or("").trim();
     if media.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(ApiError::status(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        format!(
-            "content-type is {:?}: application/json is needed",
-            fields::cut(given)
-        ),
-    ))
+    let text = format!(
+        "content-type is {:?}: application/json is needed",
+        fields::cut(given)
+    );
+    Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
 }
 
 /// The most values of a chat's body: a small body of empty lists would take gigabytes of memory.

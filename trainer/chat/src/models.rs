@@ -1,61 +1,23 @@
 //! `GET /v1/models`.
 
 use axum::{Json, extract::State};
-use metaclaw_trainer_terms::AdapterName;
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::{error::ApiError, front::Front, model::Model};
-
-#[derive(Debug, Serialize)]
-pub(crate) struct ModelsReply {
-    object: &'static str,
-    data: Vec<ModelEntry>,
-}
-
-#[derive(Debug, Serialize)]
-struct ModelEntry {
-    id: String,
-    object: &'static str,
-    created: u64,
-    owned_by: &'static str,
-    /// The base model of an adapter, as in vLLM.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_model_len: Option<usize>,
-}
+use crate::{error::Result, front::Front};
 
 /// Lists the base model, then every adapter. If there is no model yet, lists only the adapters.
-pub(crate) async fn list(State(front): State<Front>) -> Result<Json<ModelsReply>, ApiError> {
+pub(crate) async fn list(State(front): State<Front>) -> Result<Json<Value>> {
     let base = front.model().ok();
     let name = base.as_ref().map_or("", |base| base.name());
-    let own = base.as_ref().map(|base| of_base(base));
+    let context = base.as_ref().map(|base| base.context());
+    let own = context.map(|context| entry(name, "max_model_len", &context.into()));
     let adapters = front.sampler().adapters().await?.into_iter();
-    let adapters = adapters.map(|adapter| of_adapter(&adapter, name));
-    Ok(Json(ModelsReply {
-        object: "list",
-        data: own.into_iter().chain(adapters).collect(),
-    }))
+    // The base model of an adapter is named as in vLLM.
+    let adapters = adapters.map(|adapter| entry(adapter.as_str(), "parent", &name.into()));
+    let all: Vec<Value> = own.into_iter().chain(adapters).collect();
+    Ok(Json(json!({"object": "list", "data": all})))
 }
 
-fn of_base(base: &Model) -> ModelEntry {
-    ModelEntry {
-        id: base.name().to_owned(),
-        object: "model",
-        created: 0,
-        owned_by: "metaclaw",
-        parent: None,
-        max_model_len: Some(base.context()),
-    }
-}
-
-fn of_adapter(adapter: &AdapterName, base: &str) -> ModelEntry {
-    ModelEntry {
-        id: adapter.as_str().to_owned(),
-        object: "model",
-        created: 0,
-        owned_by: "metaclaw",
-        parent: Some(base.to_owned()),
-        max_model_len: None,
-    }
+fn entry(id: &str, about: &str, value: &Value) -> Value {
+    json!({"id": id, "object": "model", "created": 0, "owned_by": "metaclaw", about: value})
 }

@@ -22,10 +22,8 @@ pub struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemapho
 
 impl RequestQueue {
     pub(crate) fn new(n_places: usize) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(n_places)),
-            n_places,
-        }
+        let places = Arc::new(Semaphore::new(n_places));
+        Self { places, n_places }
     }
 
     /// Takes permits for so many replies.
@@ -34,12 +32,11 @@ impl RequestQueue {
     /// Answers 429 if too few are free.
     pub fn enter(&self, n: u32) -> Result<Place, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_many_owned(n);
-        place.map(Place).map_err(|_| {
-            ApiError::busy(format!(
-                "{} replies may wait or run at once, and there is no place: try again later",
-                self.n_places
-            ))
-        })
+        let n = self.n_places;
+        let full = || {
+            format!("{n} replies may wait or run at once, and there is no place: try again later")
+        };
+        place.map(Place).map_err(|_| ApiError::busy(full()))
     }
 }
 

@@ -76,10 +76,7 @@ async fn sampled(
 ) -> Result<Json<Sampled>, ApiError> {
     let found = front.sampled().get(&id).ok_or_else(|| {
         let shown = fields::cut(&id);
-        ApiError::not_found(
-            ErrorCode::SampledNotFound,
-            format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
-        )
+    let text = format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"); ApiError::not_found(ErrorCode::SampledNotFound, text)
     })?;
     Ok(Json(Sampled::clone(&found)))
 }

@@ -6,11 +6,12 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use metaclaw_trainer_api::wire::Sampled;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The time for which a record is kept.
@@ -53,7 +54,7 @@ impl SampledRing {
             return;
         }
         let now = Instant::now();
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         held.drop_old(now, self.keep);
         while held.n_bytes + cost > self.max_bytes && held.drop_oldest() {}
         held.n_bytes += cost;
@@ -63,15 +64,9 @@ impl SampledRing {
 
     /// Returns the record of a reply, if it is still there.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<Sampled>> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         held.drop_old(Instant::now(), self.keep);
         held.by_id.get(id).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        // If another thread panicked, the state is still consistent, because each change is complete before the lock is
-        // released.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,9 +75,8 @@ impl SampledRing {
 impl Held {
     fn drop_old(&mut self, now: Instant, keep: Duration) {
         let old = |held: &Self| {
-            held.order
-                .front()
-                .is_some_and(|(at, _)| now.duration_since(*at) >= keep)
+            let first = held.order.front();
+            first.is_some_and(|(at, _)| now.duration_since(*at) >= keep)
         };
         while old(self) && self.drop_oldest() {}
     }
@@ -100,10 +94,8 @@ impl Held {
 }
 
 fn cost(sampled: &Sampled) -> usize {
-    let numbers = sampled.prompt_ids.len()
-        + sampled.ids.len()
-        + sampled.logprobs.len()
-        + sampled.sampling_logprobs.len();
+    let logprobs = sampled.logprobs.len() + sampled.sampling_logprobs.len();
+    let numbers = sampled.prompt_ids.len() + sampled.ids.len() + logprobs;
     numbers * size_of::<u32>() + OVERHEAD
 }
 
@@ -134,7 +126,7 @@ mod tests {
         }
         assert!(ring.get("a").is_none());
         assert_eq!(ring.get("c").unwrap().prompt_ids.len(), 100);
-        assert_eq!(ring.lock().n_bytes, 2 * one);
+        assert_eq!(ring.held.lock().n_bytes, 2 * one);
         ring.put(sampled("huge", 10_000));
         assert!(ring.get("huge").is_none());
         assert!(ring.get("b").is_some());
@@ -148,6 +140,6 @@ mod tests {
         assert!(ring.get("a").is_some());
         tokio::time::advance(KEEP / 2).await;
         assert!(ring.get("a").is_none());
-        assert_eq!(ring.lock().n_bytes, 0);
+        assert_eq!(ring.held.lock().n_bytes, 0);
     }
 }

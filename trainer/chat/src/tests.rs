@@ -14,7 +14,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{Request, Response, StatusCode, header},
+    http::{Request, Response, StatusCode, header, request::Builder},
 };
 use futures_util::stream;
 use http_body_util::BodyExt as _;
@@ -91,10 +91,8 @@ impl Sampler for Script {
                 tokio::time::sleep(after).await;
                 Some((event, (steps, guard)))
             });
-            Ok(Sampling {
-                version: Some(3),
-                events: Box::pin(events),
-            })
+            let (version, events) = (Some(3), Box::pin(events));
+            Ok(Sampling { version, events })
         })
     }
 }
@@ -140,24 +138,35 @@ impl Rig {
     }
 
     async fn post_text(&self, path: &str, body: String) -> Response<Body> {
-        let request = Request::post(path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, format!("Bearer {KEY}"))
-            .body(Body::from(body))
-            .unwrap();
-        self.router.clone().oneshot(request).await.unwrap()
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        self.send(request, Body::from(body)).await
     }
 
-    async fn chat(&self, body: &Value) -> (StatusCode, Value) {
-        read(self.post("/v1/chat/completions", body).await).await
+    async fn send(&self, request: Builder, body: Body) -> Response<Body> {
+        let key = format!("Bearer {KEY}");
+        let request = request.header(header::AUTHORIZATION, key).body(body);
+        self.router.clone().oneshot(request.unwrap()).await.unwrap()
+    }
+
+    /// Sends a conversation of one message with these fields.
+    async fn chat(&self, more: &Value) -> (StatusCode, Value) {
+        read(self.begin(more).await).await
+    }
+
+    async fn begin(&self, more: &Value) -> Response<Body> {
+        self.post("/v1/chat/completions", &hi(more)).await
+    }
+
+    async fn stream(&self) -> Response<Body> {
+        self.begin(&json!({"stream": true})).await
+    }
+
+    async fn tokenize(&self, body: &Value) -> (StatusCode, Value) {
+        read(self.post("/tokenize", body).await).await
     }
 
     async fn get(&self, path: &str) -> (StatusCode, Value) {
-        let request = Request::get(path)
-            .header(header::AUTHORIZATION, format!("Bearer {KEY}"))
-            .body(Body::empty())
-            .unwrap();
-        read(self.router.clone().oneshot(request).await.unwrap()).await
+        read(self.send(Request::get(path), Body::empty()).await).await
     }
 
     /// Returns the requests that the sampler got, in order.
@@ -174,10 +183,8 @@ async fn read(response: Response<Body>) -> (StatusCode, Value) {
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    (
-        status,
-        serde_json::from_str(&text).unwrap_or(Value::String(text)),
-    )
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, body)
 }
 
 /// Makes a conversation of one message, with additional fields.
@@ -229,4 +236,9 @@ fn answer(steps: Vec<Step>) -> Answer {
 
 fn letters(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
+}
+
+/// Returns the ids of a complete reply.
+fn whole(text: &str) -> Vec<u32> {
+    [letters(text), vec![END]].concat()
 }

@@ -10,12 +10,14 @@
 mod plan;
 pub mod window;
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 pub use self::plan::{NewRows, PagePlan};
-use self::plan::{Past, Reads, Singles, to_i64};
+use self::plan::{Past, Reads, Singles};
 use crate::few_rows;
 use crate::kv::{LayerKv, PositionRun};
+use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
 ///
@@ -25,11 +27,7 @@ use crate::kv::{LayerKv, PositionRun};
 ///
 /// # Errors
 /// What libtorch reports, such as a slot beyond the pool.
-pub fn paged(
-    [q, k, v]: [&Tensor; 3],
-    kv: &mut LayerKv,
-    plan: &PagePlan,
-) -> Result<Tensor, TchError> {
+pub fn paged([q, k, v]: [&Tensor; 3], kv: &mut LayerKv, plan: &PagePlan) -> Result<Tensor> {
     let (_, _, n_heads, e) = q.size4()?;
     let n_kv = k.size4()?.2;
     let [q, k, v] = [q.f_select(0, 0)?, k.f_select(0, 0)?, v.f_select(0, 0)?];
@@ -69,11 +67,7 @@ type PartialAttention = (Tensor, Tensor);
 
 /// All rows see all of the past, unless it says otherwise. The query heads of a key head are laid out as if they were positions,
 /// so that keys and values are read once for all of them.
-fn over_past(
-    q_heads: &Tensor,
-    kv: &LayerKv,
-    past: &Past,
-) -> Result<Vec<PartialAttention>, TchError> {
+fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<PartialAttention>> {
     let (n_kv, group, t, e) = q_heads.size4()?;
     let q = q_heads.f_reshape([1, n_kv, group * t, e])?;
     let call = |k: &Tensor, v: &Tensor| {
@@ -98,7 +92,7 @@ fn over_past(
 }
 
 /// Every row sees its own past alone. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
-fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, TchError> {
+fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor> {
     let (n, n_kv, _, e) = q.size4()?;
     let all = |x: &Tensor| {
         let x = x.f_index_select(1, &singles.slots)?;
@@ -115,7 +109,7 @@ fn over_newest(
     kv: &LayerKv,
     slots: &Tensor,
     mask: &Tensor,
-) -> Result<PartialAttention, TchError> {
+) -> Result<PartialAttention> {
     let (n_kv, group, _, e) = q.size4()?;
     let repeated = |x: &Tensor| {
         let x = x.f_index_select(1, slots)?;
@@ -131,7 +125,7 @@ fn over_newest(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
 )]
-fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<PartialAttention, TchError> {
+fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<PartialAttention> {
     let (n_kv, group, t, e) = q.size4()?;
     let repeated = |x: &Tensor| {
         let x = x.f_permute([1, 0, 2])?.f_unsqueeze(1)?;
@@ -146,7 +140,7 @@ fn flash(
     v: &Tensor,
     mask: Option<&Tensor>,
     causal: bool,
-) -> Result<PartialAttention, TchError> {
+) -> Result<PartialAttention> {
     if q.device() == Device::Cpu {
         let call = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
         return call(q, k, v, 0.0, causal, mask, None);
@@ -177,7 +171,7 @@ fn flash(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
 )]
-pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor, TchError> {
+pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor> {
     let (b, n_heads, t, e) = q.size4()?;
     let (_, n_kv, s, _) = k.size4()?;
     let mut grouped = n_heads != n_kv;
@@ -198,7 +192,7 @@ pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor, T
 }
 
 /// Attention over everything that the parts saw, in f32.
-fn join(mut parts: Vec<PartialAttention>) -> Result<Tensor, TchError> {
+fn join(mut parts: Vec<PartialAttention>) -> Result<Tensor> {
     if parts.len() == 1
         && let Some((only, _)) = parts.pop()
     {

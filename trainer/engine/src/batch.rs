@@ -1,6 +1,6 @@
 //! The rows of one forward pass: new positions of several sequences, one sequence after the other.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use crate::attention::{NewRows, PagePlan};
 use crate::few_rows;
@@ -9,6 +9,8 @@ use crate::layer::{Attention, layer_forward};
 use crate::linear::{LayerAdapters, Segment};
 use crate::lora::Lora;
 use crate::model::Model;
+use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// New positions of one sequence.
 #[derive(Debug)]
@@ -48,16 +50,16 @@ impl Model {
     ///
     /// # Errors
     /// When an id is not below `vocab`, a position beyond the context or a slot beyond the pool.
-    pub fn forward_batch(&self, rows: &[Rows<'_>], pool: &mut KvPool) -> Result<Tensor, TchError> {
+    pub fn forward_batch(&self, rows: &[Rows<'_>], pool: &mut KvPool) -> Result<Tensor> {
         let (first, last) = (self.placement.first(), self.placement.last());
         let tensor = |numbers: Vec<i64>| Tensor::f_from_slice(&numbers)?.f_to_device(first);
         let ids = rows.iter().flat_map(|r| r.ids);
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
         let ropes = self.angles(&tensor(positions.map(to_i64).collect())?)?;
-        let new = rows.iter().map(|r| NewRows {
-            len: r.ids.len(),
-            past: r.past.clone(),
+        let new = rows.iter().map(|r| {
+            let (len, past) = (r.ids.len(), r.past.clone());
+            NewRows { len, past }
         });
         let new: Vec<NewRows> = new.collect();
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
@@ -115,8 +117,4 @@ pub(crate) fn segments<'a>(
         start += len;
     }
     segments
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }

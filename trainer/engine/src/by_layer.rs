@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tch::TchError;
 
+use crate::torch::Result;
+
 /// A value for each layer, where several layers share one.
 #[derive(Debug)]
 pub struct ByLayer<T> {
@@ -22,7 +24,7 @@ impl<T> ByLayer<T> {
     {
         let mut values = Vec::new();
         let index = |value: T| {
-            let known = values.iter().position(|it| *it == value);
+            let known = values.iter().position(|known| *known == value);
             known.unwrap_or_else(|| {
                 values.push(value);
                 values.len() - 1
@@ -36,10 +38,7 @@ impl<T> ByLayer<T> {
     ///
     /// # Errors
     /// The first that `make` returns.
-    pub fn try_map<U>(
-        &self,
-        make: impl FnMut(&T) -> Result<U, TchError>,
-    ) -> Result<ByLayer<U>, TchError> {
+    pub fn try_map<U>(&self, make: impl FnMut(&T) -> Result<U>) -> Result<ByLayer<U>> {
         Ok(ByLayer {
             values: self.values.iter().map(make).collect::<Result<_, _>>()?,
             of_layer: Arc::clone(&self.of_layer),
@@ -50,7 +49,7 @@ impl<T> ByLayer<T> {
     ///
     /// # Errors
     /// When there are fewer layers.
-    pub fn of(&self, layer: usize) -> Result<&T, TchError> {
+    pub fn of(&self, layer: usize) -> Result<&T> {
         let value = self.of_layer.get(layer).and_then(|&i| self.values.get(i));
         let missing = || TchError::Torch(format!("layer {layer} is of another model"));
         value.ok_or_else(missing)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use serde_json::Value;
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 pub use self::index::{CheckpointEntry, CheckpointIndex};
 use self::state::{MANIFEST, State};
@@ -23,6 +23,7 @@ use crate::lora::{Lora, LoraError};
 use crate::optim::AdamState;
 use crate::placement::Placement;
 use crate::tensors;
+use crate::torch::Result;
 
 /// The state that training continues from.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl TrainingSnapshot {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn handles(&self) -> Result<Self, TchError> {
+    pub fn handles(&self) -> Result<Self> {
         self.with(self.lora.handles()?)
     }
 
@@ -58,12 +59,12 @@ impl TrainingSnapshot {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn placed(&self, placement: &Placement) -> Result<Self, TchError> {
+    pub fn placed(&self, placement: &Placement) -> Result<Self> {
         self.with(self.lora.placed(placement)?)
     }
 
     /// A snapshot of these parameters with the optimiser state of this one.
-    fn with(&self, lora: Lora) -> Result<Self, TchError> {
+    fn with(&self, lora: Lora) -> Result<Self> {
         let beside = |tensors: &[Tensor]| {
             let pairs = tensors.iter().zip(lora.params());
             let moved = pairs.map(|(t, param)| t.f_detach()?.f_to_device(param.device()));
@@ -218,9 +219,6 @@ fn take(
             wanted,
         })
     };
-    lora.names()
-        .into_iter()
-        .zip(lora.params())
-        .map(one)
-        .collect()
+    let pairs = lora.names().into_iter().zip(lora.params());
+    pairs.map(one).collect()
 }

@@ -126,10 +126,8 @@ impl FromStr for Devices {
                 None => Err(DeviceError::Name { word: word.into() }),
             }
         };
-        text.split(',')
-            .map(device)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let devices = text.split(',').map(device).collect::<Result<_, _>>();
+        devices.map(Self)
     }
 }
 
@@ -177,7 +175,7 @@ mod tests {
 
     #[test]
     fn lists_are_read_as_the_flags_have_them() {
-        let read = |text: &str| text.parse::<Devices>().map(|it| it.to_string());
+        let read = |text: &str| text.parse::<Devices>().map(|devices| devices.to_string());
         assert_eq!(read("cpu").unwrap(), "cpu");
         assert_eq!(read("0").unwrap(), "cuda:0");
         assert_eq!(read("2, 0").unwrap(), "cuda:2,cuda:0");

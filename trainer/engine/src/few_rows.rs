@@ -6,6 +6,8 @@ use std::ops::Range;
 use metaclaw_kernels::{self as kernels, Heads, LowRankPair, RowMajorMatrix, Scales, Slot};
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::torch::Result;
+
 /// `x Wᵀ` in f32. `None` if libtorch computes it faster.
 ///
 /// # Shapes
@@ -17,7 +19,7 @@ pub(crate) fn product(
     x: &Tensor,
     weight: &Tensor,
     scales: Option<&Tensor>,
-) -> Result<Option<Tensor>, TchError> {
+) -> Result<Option<Tensor>> {
     let mut shape = x.size();
     let (width, kind) = (shape.pop().unwrap_or(0), weight.f_kind()?);
     let n_rows = shape.iter().product::<i64>();
@@ -65,7 +67,7 @@ pub(crate) fn attention(
     q: &Tensor,
     [keys, values]: [&Tensor; 2],
     pasts: &[Vec<Range<usize>>],
-) -> Result<Tensor, TchError> {
+) -> Result<Tensor> {
     let ((n, n_heads, width), (n_kv, _, _)) = (q.size3()?, keys.size3()?);
     let kind = q.f_kind()?;
     let q = q.f_to_kind(Kind::Float)?.f_contiguous()?;
@@ -85,9 +87,9 @@ pub(crate) fn attention(
     if is_done {
         return out.f_to_kind(kind);
     }
+    let size = keys.size();
     Err(TchError::Shape(format!(
-        "attention of {n} rows over {pasts:?} of {:?} in {kv_kind:?}",
-        keys.size()
+        "attention of {n} rows over {pasts:?} of {size:?} in {kv_kind:?}"
     )))
 }
 
@@ -106,7 +108,7 @@ pub(crate) struct AdaptedRows<'a> {
 ///
 /// # Errors
 /// What libtorch reports.
-pub(crate) fn adapt(x: &Tensor, y: &Tensor, slots: &[AdaptedRows<'_>]) -> Result<bool, TchError> {
+pub(crate) fn adapt(x: &Tensor, y: &Tensor, slots: &[AdaptedRows<'_>]) -> Result<bool> {
     let ((_, n, width), (_, _, n_out)) = (x.size3()?, y.size3()?);
     let is_wanted = n <= most_rows(Kind::Float) && !x.requires_grad() && !y.requires_grad();
     let kind = y.f_kind()?;

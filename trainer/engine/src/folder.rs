@@ -48,12 +48,7 @@ pub fn replace<E: From<FileError>>(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    let failed = |source| {
-        E::from(FileError::Write {
-            file: target.into(),
-            source,
-        })
-    };
+    let failed = |error| E::from(FileError::writing(target)(error));
     let (parent, fresh) = beside(target).map_err(failed)?;
     let result = fill(&fresh).and_then(|()| {
         let placed = sync(&fresh).and_then(|()| place(&fresh, target));
@@ -83,10 +78,7 @@ pub fn remove(target: &Path) -> Result<(), FileError> {
         sync(&parent)?;
         fs::remove_dir_all(&fresh)
     };
-    removed().map_err(|source| FileError::Write {
-        file: target.into(),
-        source,
-    })
+    removed().map_err(FileError::writing(target))
 }
 
 /// Removes half-written folders that a killed process left in `parent`. The caller must hold the folder's lock.
@@ -132,11 +124,8 @@ fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
             sync(above)?;
         }
     }
-    let name = target
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let file_name = target.file_name().unwrap_or_default();
+    let name = file_name.to_string_lossy().into_owned();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let fresh = parent.join(format!(".{name}.{}-{count}", std::process::id()));
     if fresh.exists() {
@@ -150,13 +139,8 @@ fn place(fresh: &Path, target: &Path) -> io::Result<()> {
     if !target.exists() {
         return fs::rename(fresh, target);
     }
-    Ok(renameat_with(
-        CWD,
-        fresh,
-        CWD,
-        target,
-        RenameFlags::EXCHANGE,
-    )?)
+    let flags = RenameFlags::EXCHANGE;
+    Ok(renameat_with(CWD, fresh, CWD, target, flags)?)
 }
 
 fn sync(folder: &Path) -> io::Result<()> {

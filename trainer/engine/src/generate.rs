@@ -168,11 +168,8 @@ impl GenerationStream {
         if self.ended {
             return None;
         }
-        let event = self
-            .events
-            .recv()
-            .await
-            .unwrap_or(Err(GenerateError::Stopped));
+        let received = self.events.recv().await;
+        let event = received.unwrap_or(Err(GenerateError::Stopped));
         self.ended = matches!(event, Err(_) | Ok(GenerateEvent::Finished(_)));
         Some(event)
     }

@@ -5,11 +5,12 @@
 //!
 //! Axes: `n` positions of a chunk, `k` targets each, `d` hidden, `v` vocabulary.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::linear::Segment;
 use crate::lora::HeadLora;
 use crate::matrix::Matrix;
+use crate::torch::Result;
 
 /// Log-probabilities of a chunk over the whole vocabulary.
 #[derive(Debug)]
@@ -51,11 +52,7 @@ struct Adapted<'a> {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn logits(
-    hidden_nd: &Tensor,
-    lm_head_vd: &Matrix,
-    adapters: &[Segment<'_>],
-) -> Result<Tensor, TchError> {
+pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Matrix, adapters: &[Segment<'_>]) -> Result<Tensor> {
     let adapted = adapters
         .iter()
         .filter_map(|segment| Adapted::of_segment(hidden_nd, segment));
@@ -97,7 +94,7 @@ pub fn logits(
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn backward(grad_nv: &Tensor, lm_head_vd: &Matrix) -> Result<Tensor, TchError> {
+pub fn backward(grad_nv: &Tensor, lm_head_vd: &Matrix) -> Result<Tensor> {
     grad_nv
         .f_to_kind(lm_head_vd.kind()?)?
         .f_matmul(&lm_head_vd.plain()?)
@@ -110,7 +107,7 @@ impl<'a> Adapted<'a> {
     fn of_segment(
         hidden_nd: &Tensor,
         &Segment { start, len, lora }: &Segment<'a>,
-    ) -> Option<Result<Self, TchError>> {
+    ) -> Option<Result<Self>> {
         let head = lora.head()?;
         let low_mr = hidden_nd
             .f_narrow(0, start, len)
@@ -124,7 +121,7 @@ impl<'a> Adapted<'a> {
     }
 
     /// These rows; a view.
-    fn rows(&self, all: &Tensor) -> Result<Tensor, TchError> {
+    fn rows(&self, all: &Tensor) -> Result<Tensor> {
         all.f_narrow(0, self.start, self.len)
     }
 }
@@ -139,11 +136,7 @@ impl LogProbs {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn new(
-        hidden_nd: &Tensor,
-        lm_head_vd: &Matrix,
-        adapters: &[Segment<'_>],
-    ) -> Result<Self, TchError> {
+    pub fn new(hidden_nd: &Tensor, lm_head_vd: &Matrix, adapters: &[Segment<'_>]) -> Result<Self> {
         let logits_nv = logits(hidden_nd, lm_head_vd, adapters)?;
         let all_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
         Ok(Self { all_nv })
@@ -156,7 +149,7 @@ impl LogProbs {
     ///
     /// # Errors
     /// When a target is beyond the vocabulary.
-    pub fn of(&self, targets_nk: &Tensor) -> Result<Vec<f32>, TchError> {
+    pub fn of(&self, targets_nk: &Tensor) -> Result<Vec<f32>> {
         to_vec(&self.all_nv.f_gather(1, targets_nk, false)?)
     }
 
@@ -164,7 +157,7 @@ impl LogProbs {
     ///
     /// # Errors
     /// When `k` is over the vocabulary.
-    pub fn top(&self, k: usize) -> Result<TopTokens, TchError> {
+    pub fn top(&self, k: usize) -> Result<TopTokens> {
         let k = i64::try_from(k).unwrap_or(i64::MAX);
         let (logprobs, ids) = self.all_nv.f_topk(k, -1, true, true)?;
         let ids = Vec::<i64>::try_from(&ids.f_reshape([-1])?)?;
@@ -185,7 +178,7 @@ impl LogProbs {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn gradient(self, targets_nk: &Tensor, gradients_nk: &Tensor) -> Result<Tensor, TchError> {
+    pub fn gradient(self, targets_nk: &Tensor, gradients_nk: &Tensor) -> Result<Tensor> {
         let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
         // This works in place, so that the largest tensor of a step is in memory once.
         let mut logits_nv = self.all_nv;
@@ -195,7 +188,7 @@ impl LogProbs {
 }
 
 /// A tensor's numbers in row-major order.
-fn to_vec(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
+fn to_vec(tensor: &Tensor) -> Result<Vec<f32>> {
     Vec::<f32>::try_from(&tensor.f_reshape([-1])?)
 }
 

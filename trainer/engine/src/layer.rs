@@ -11,6 +11,7 @@ use crate::kv::LayerKv;
 use crate::linear::{LayerAdapters, Linear};
 use crate::model_config::{Activation, ModelConfig};
 use crate::rope::RopeSlice;
+use crate::torch::Result;
 
 /// Base weights of one layer; norms in f32.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ pub fn layer_forward<'a>(
     x: &Tensor,
     rope: &RopeSlice,
     attention: Attention<'_>,
-) -> Result<Tensor, TchError> {
+) -> Result<Tensor> {
     let adapters = adapters.into();
     let mid = attention_half(config, w, adapters, x, rope, attention)?;
     mlp_half(config, w, adapters, &mid)
@@ -93,7 +94,7 @@ pub fn attention_half<'a>(
     x: &Tensor,
     rope: &RopeSlice,
     attention: Attention<'_>,
-) -> Result<Tensor, TchError> {
+) -> Result<Tensor> {
     let adapters = adapters.into();
     let [q, k, v] = qkv(config, w, adapters, x, rope)?;
     let mixed = match attention {
@@ -122,7 +123,7 @@ pub fn attention_out<'a>(
     w: &LayerWeights,
     adapters: impl Into<LayerAdapters<'a>>,
     mixed: &Tensor,
-) -> Result<Tensor, TchError> {
+) -> Result<Tensor> {
     let out = w.o.forward(mixed, adapters.into())?;
     added(config, w.attention_added_norm.as_ref(), out)
 }
@@ -139,7 +140,7 @@ pub fn mlp_half<'a>(
     w: &LayerWeights,
     adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
-) -> Result<Tensor, TchError> {
+) -> Result<Tensor> {
     let adapters = adapters.into();
     let kind = w.gate_up.weight.kind()?;
     let normed = rms_norm(x, &w.mlp_norm, config.norm_eps, kind)?;
@@ -155,7 +156,7 @@ pub fn mlp_half<'a>(
 }
 
 /// The output of half a layer, as it is added to the residual stream. Some layers normalise it first.
-fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Tensor, TchError> {
+fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Tensor> {
     match norm {
         Some(weight) => rms_norm(&out, weight, config.norm_eps, Kind::Float),
         None => Ok(out),
@@ -169,7 +170,7 @@ fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Ten
 ///
 /// # Errors
 /// When `weight` does not fit the last axis.
-pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Tensor, TchError> {
+pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Tensor> {
     x.f_to_kind(Kind::Float)?
         .f_rms_norm(weight.size(), Some(weight), eps)?
         .f_to_kind(kind)
@@ -192,7 +193,7 @@ pub fn qkv<'a>(
     adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
-) -> Result<[Tensor; 3], TchError> {
+) -> Result<[Tensor; 3]> {
     let (b, t, _) = x.size3()?;
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
     let kind = w.qkv.weight.kind()?;
@@ -214,7 +215,7 @@ pub fn qkv<'a>(
 }
 
 /// Two views that are one in the backward pass, where two `narrow`s would each make a tensor of zeros.
-fn split(x: &Tensor, widths: [i64; 2], axis: i64) -> Result<[Tensor; 2], TchError> {
+fn split(x: &Tensor, widths: [i64; 2], axis: i64) -> Result<[Tensor; 2]> {
     let parts = x.f_split_with_sizes(widths, axis)?;
     <[Tensor; 2]>::try_from(parts)
         .map_err(|parts| TchError::Shape(format!("{} parts of a split in two", parts.len())))

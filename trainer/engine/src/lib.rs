@@ -23,8 +23,6 @@ mod few_rows;
 pub mod folder;
 pub mod free_memory;
 pub mod generate;
-#[cfg(test)]
-mod golden;
 pub mod head;
 pub mod kv;
 pub mod layer;
@@ -45,5 +43,8 @@ pub mod runs;
 pub mod sampler;
 pub mod tensors;
 pub mod testing;
+#[cfg(test)]
+mod tests;
+mod torch;
 pub mod train;
 pub mod weights;

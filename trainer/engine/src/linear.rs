@@ -4,11 +4,12 @@
 //! long matrix instead of three short ones. The adapters of its parts are one product with the stacked A and
 //! one product with each B; those of a few rows on a CPU are computed together ([`metaclaw_kernels::adapt`]).
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use crate::few_rows::{self, AdaptedRows};
 use crate::lora::{FusedPart, LayerLora, Lora, Projection};
 use crate::matrix::Matrix;
+use crate::torch::Result;
 
 /// `y = W x + b`, for one projection or several that read the same `x`.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Linear {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor, TchError> {
+    pub fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         let bias = self.bias.as_ref();
         let y = match adapters {
             LayerAdapters::Rows { .. } => self.weight.product_to_serve(x, bias)?,
@@ -97,7 +98,7 @@ impl Linear {
         y: &Tensor,
         segments: &[Segment<'_>],
         layer: usize,
-    ) -> Result<bool, TchError> {
+    ) -> Result<bool> {
         let mut slots = Vec::with_capacity(segments.len());
         for segment in segments {
             let Some(lora) = segment.lora.layer(layer) else {
@@ -130,7 +131,7 @@ impl Linear {
         y: &Tensor,
         segments: &[Segment<'_>],
         layer: usize,
-    ) -> Result<(), TchError> {
+    ) -> Result<()> {
         for segment in segments {
             let rows = |t: &Tensor| t.f_narrow(1, segment.start, segment.len);
             let lora = segment.lora.layer(layer);
@@ -151,7 +152,7 @@ impl Linear {
     ///
     /// # Errors
     /// Never for a projection that is a part; else what libtorch says of an empty slice.
-    pub fn weight_of(&self, projection: Projection) -> Result<Tensor, TchError> {
+    pub fn weight_of(&self, projection: Projection) -> Result<Tensor> {
         let before = self.parts.iter().take_while(|p| p.projection != projection);
         let start = before.map(|part| part.width).sum();
         let found = self.parts.iter().find(|p| p.projection == projection);

@@ -17,7 +17,7 @@ mod target;
 
 use std::collections::BTreeMap;
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 pub use self::error::LoraError;
 pub use self::head::HeadLora;
@@ -29,6 +29,7 @@ pub use self::spec::LoraSpec;
 pub use self::target::{ALONE, BaseDims, IN_PART, LoraTargets};
 use crate::placement::Placement;
 use crate::rng::SplitMix64;
+use crate::torch::Result;
 
 /// The adapters of a whole model: the trainable parameters, and nothing else.
 #[derive(Debug)]
@@ -231,7 +232,7 @@ impl Lora {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn for_serving(&self, placement: &Placement) -> Result<Self, TchError> {
+    pub fn for_serving(&self, placement: &Placement) -> Result<Self> {
         let mut served = self.placed(placement)?;
         for layer in &mut served.layers {
             layer.prepare_for_serving()?;
@@ -250,7 +251,7 @@ impl Lora {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn placed(&self, placement: &Placement) -> Result<Self, TchError> {
+    pub fn placed(&self, placement: &Placement) -> Result<Self> {
         let to = |t: &Tensor, device| t.f_detach()?.f_to_device(device)?.f_to_kind(Kind::Float);
         let layers = self.layers.iter().enumerate();
         let layers = layers.map(|(i, layer)| layer.converted(|t| to(t, placement.of(i))));
@@ -270,9 +271,15 @@ impl Lora {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn handles(&self) -> Result<Self, TchError> {
-        let layers = self.layers.iter().map(|it| it.converted(Tensor::f_detach));
-        let head = self.head.as_ref().map(|it| it.try_map(Tensor::f_detach));
+    pub fn handles(&self) -> Result<Self> {
+        let layers = self
+            .layers
+            .iter()
+            .map(|layer| layer.converted(Tensor::f_detach));
+        let head = self
+            .head
+            .as_ref()
+            .map(|head| head.try_map(Tensor::f_detach));
         Ok(Self {
             spec: self.spec.clone(),
             dims: self.dims,

@@ -91,15 +91,9 @@ impl Loss {
         let made = match loss {
             LossFn::CrossEntropy => Self::CrossEntropy,
             LossFn::ImportanceSampling => Self::ImportanceSampling,
-            LossFn::Ppo => Self::Ppo {
-                clip: clip(0.8, 1.2)?,
-            },
-            LossFn::Cispo => Self::Cispo {
-                clip: clip(0.0, 4.0)?,
-            },
-            LossFn::Dro => Self::Dro {
-                beta: read_beta(config)?,
-            },
+            LossFn::Ppo => clip(0.8, 1.2).map(|clip| Self::Ppo { clip })?,
+            LossFn::Cispo => clip(0.0, 4.0).map(|clip| Self::Cispo { clip })?,
+            LossFn::Dro => read_beta(config).map(|beta| Self::Dro { beta })?,
         };
         let known = made.keys();
         match config.keys().find(|key| !known.contains(&key.as_str())) {
@@ -148,52 +142,37 @@ impl Loss {
     /// and infinity times advantage 0 is no number.
     pub fn term(&self, l: f64, signal: LossSignal) -> Term {
         if self.is_masked(signal) {
-            return Term {
-                loss: 0.0,
-                grad_logprob: 0.0,
-            };
+            return Term::new(0.0, 0.0);
         }
         let (weight, sampled) = (f64::from(signal.weight), f64::from(signal.sampled));
         let ratio = (l - sampled).exp();
         match *self {
-            Self::CrossEntropy => Term {
-                loss: -weight * l,
-                grad_logprob: -weight,
-            },
-            Self::ImportanceSampling => Term {
-                loss: -ratio * weight,
-                grad_logprob: -ratio * weight,
-            },
+            Self::CrossEntropy => Term::new(-weight * l, -weight),
+            Self::ImportanceSampling => Term::new(-ratio * weight, -ratio * weight),
             Self::Ppo { clip } => {
                 let (unclipped, clipped) = (ratio * weight, clip.clamp(ratio) * weight);
                 // At a tie the ratio is within its bounds, where both terms are the unclipped one.
                 if unclipped <= clipped {
-                    Term {
-                        loss: -unclipped,
-                        grad_logprob: -unclipped,
-                    }
+                    Term::new(-unclipped, -unclipped)
                 } else {
-                    Term {
-                        loss: -clipped,
-                        grad_logprob: 0.0,
-                    }
+                    Term::new(-clipped, 0.0)
                 }
             }
             Self::Cispo { clip } => {
                 let clipped = clip.clamp(ratio) * weight;
-                Term {
-                    loss: -clipped * l,
-                    grad_logprob: -clipped,
-                }
+                Term::new(-clipped * l, -clipped)
             }
             Self::Dro { beta } => {
                 let gap = l - sampled;
-                Term {
-                    loss: 0.5 * beta * gap * gap - l * weight,
-                    grad_logprob: beta * gap - weight,
-                }
+                Term::new(0.5 * beta * gap * gap - l * weight, beta * gap - weight)
             }
         }
+    }
+}
+
+impl Term {
+    fn new(loss: f64, grad_logprob: f64) -> Self {
+        Self { loss, grad_logprob }
     }
 }
 
@@ -205,23 +184,18 @@ impl RatioClip {
     fn read(loss: LossFn, config: &LossConfig, low: f64, high: f64) -> Result<Self, LossError> {
         let low = config.get(CLIP_LOW).copied().unwrap_or(low);
         let high = config.get(CLIP_HIGH).copied().unwrap_or(high);
+        let wrong = |key, value, allowed| LossError::Value {
+            key,
+            loss,
+            value,
+            allowed,
+        };
         if !(0.0..f64::INFINITY).contains(&low) {
-            let allowed = "a number from 0 up";
-            return Err(LossError::Value {
-                key: CLIP_LOW,
-                loss,
-                value: low,
-                allowed,
-            });
+            return Err(wrong(CLIP_LOW, low, "a number from 0 up"));
         }
         if !(low..f64::INFINITY).contains(&high) {
             let allowed = "a number from clip_low_threshold up";
-            return Err(LossError::Value {
-                key: CLIP_HIGH,
-                loss,
-                value: high,
-                allowed,
-            });
+            return Err(wrong(CLIP_HIGH, high, allowed));
         }
         Ok(Self { low, high })
     }
@@ -232,12 +206,11 @@ fn read_beta(config: &LossConfig) -> Result<f64, LossError> {
     if beta > 0.0 && beta.is_finite() {
         return Ok(beta);
     }
-    let allowed = "a number above 0";
     Err(LossError::Value {
         key: BETA,
         loss: LossFn::Dro,
         value: beta,
-        allowed,
+        allowed: "a number above 0",
     })
 }
 

@@ -6,9 +6,10 @@
 //! themselves (`few_rows`), on a GPU by ATen's product of that form (`_weight_int8pack_mm`). For many rows, and where
 //! there is a way back, the matrix is made from its rounded numbers first, so that training sees the weights that serve.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::few_rows;
+use crate::torch::Result;
 
 /// A matrix that is only read.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Matrix {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn int8(plain: &Tensor) -> Result<Self, TchError> {
+    pub fn int8(plain: &Tensor) -> Result<Self> {
         let kind = plain.f_kind()?;
         let wide = plain.f_to_kind(Kind::Float)?;
         let largest = wide.f_abs()?.f_amax([1i64].as_slice(), true)?;
@@ -61,8 +62,8 @@ impl Matrix {
             .f_div_scalar(LARGEST)?
             .f_clamp_min(f64::from(f32::MIN_POSITIVE))?
             .f_to_kind(kind)?;
-        let rounded = wide
-            .f_div(&scales.f_to_kind(Kind::Float)?)?
+        let units = wide.f_div(&scales.f_to_kind(Kind::Float)?)?;
+        let rounded = units
             .f_round()?
             .f_clamp(-LARGEST, LARGEST)?
             .f_to_kind(Kind::Int8)?;
@@ -76,7 +77,7 @@ impl Matrix {
     ///
     /// # Errors
     /// Never for a tensor that was made.
-    pub fn kind(&self) -> Result<Kind, TchError> {
+    pub fn kind(&self) -> Result<Kind> {
         match self {
             Self::Plain(plain) => plain.f_kind(),
             Self::Int8 { scales, .. } => scales.f_kind(),
@@ -99,7 +100,7 @@ impl Matrix {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+    pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         x.f_linear(&self.plain()?, bias)
     }
 
@@ -111,7 +112,7 @@ impl Matrix {
     ///
     /// # Errors
     /// As [`Self::product`].
-    pub fn product_to_serve(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+    pub fn product_to_serve(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let y = match (self.few_rows(x)?, self) {
             (Some(y), _) => y.f_to_kind(self.kind()?)?,
             (None, Self::Int8 { rounded, scales }) if is_for_aten(x) => {
@@ -133,7 +134,7 @@ impl Matrix {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn few_rows(&self, x: &Tensor) -> Result<Option<Tensor>, TchError> {
+    pub fn few_rows(&self, x: &Tensor) -> Result<Option<Tensor>> {
         match self {
             Self::Plain(plain) => few_rows::product(x, plain, None),
             Self::Int8 { rounded, scales } => few_rows::product(x, rounded, Some(scales)),
@@ -147,7 +148,7 @@ impl Matrix {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn plain(&self) -> Result<Tensor, TchError> {
+    pub fn plain(&self) -> Result<Tensor> {
         match self {
             Self::Plain(plain) => Ok(plain.shallow_clone()),
             Self::Int8 { rounded, scales } => rounded
@@ -163,7 +164,7 @@ impl Matrix {
     ///
     /// # Errors
     /// When there is no such row.
-    pub fn rows(&self, ids: &Tensor) -> Result<Tensor, TchError> {
+    pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         match self {
             Self::Plain(plain) => plain.f_index_select(0, ids)?.f_to_kind(Kind::Float),
             Self::Int8 { rounded, scales } => {
@@ -178,7 +179,7 @@ impl Matrix {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+    pub fn to_device(&self, device: Device) -> Result<Self> {
         Ok(match self {
             Self::Plain(plain) => Self::Plain(plain.f_to_device(device)?),
             Self::Int8 { rounded, scales } => Self::Int8 {
@@ -196,7 +197,7 @@ fn is_for_aten(x: &Tensor) -> bool {
     x.device() != Device::Cpu && !x.requires_grad() && n_numbers <= FEW_ROWS_GPU * width
 }
 
-fn few_rows_by_aten(x: &Tensor, rounded: &Tensor, scales: &Tensor) -> Result<Tensor, TchError> {
+fn few_rows_by_aten(x: &Tensor, rounded: &Tensor, scales: &Tensor) -> Result<Tensor> {
     let mut shape = x.size();
     let width = shape.pop().unwrap_or(1);
     let rows = x.f_reshape([-1, width])?.f_contiguous()?;

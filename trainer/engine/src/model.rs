@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::attention::window;
 use crate::by_layer::ByLayer;
@@ -15,6 +15,7 @@ use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
 use crate::placement::{PerDevice, Placement};
 use crate::rope::{Rope, RopeSlice};
+use crate::torch::Result;
 use crate::weights::{self, LoadError, Weights};
 
 /// A base model on one device or several.
@@ -79,7 +80,7 @@ impl Model {
     ///
     /// # Errors
     /// When an id is not below `vocab`.
-    pub fn embed(&self, ids: &Tensor) -> Result<Tensor, TchError> {
+    pub fn embed(&self, ids: &Tensor) -> Result<Tensor> {
         let mut shape = ids.size();
         shape.push(self.config.hidden);
         let rows = self.weights.embed.rows(&ids.f_reshape([-1])?)?;
@@ -92,7 +93,7 @@ impl Model {
 
     /// The factor of the embeddings, if it is not 1. It is rounded to the dtype of the weights, as in the model's own
     /// training.
-    fn embed_scale(&self) -> Result<Option<f64>, TchError> {
+    fn embed_scale(&self) -> Result<Option<f64>> {
         let scale = self.config.embed_scale;
         #[expect(
             clippy::float_cmp,
@@ -113,7 +114,7 @@ impl Model {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn angles(&self, positions: &Tensor) -> Result<ByLayer<PerDevice<RopeSlice>>, TchError> {
+    pub fn angles(&self, positions: &Tensor) -> Result<ByLayer<PerDevice<RopeSlice>>> {
         self.ropes.try_map(|rope| {
             let here = rope.at(positions)?;
             self.placement.each(|device| here.to_device(device))
@@ -128,7 +129,7 @@ impl Model {
     ///
     /// # Errors
     /// When an id is not below `vocab` or a row is beyond the context.
-    pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
+    pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor> {
         let (_, t) = ids.size2()?;
         let t = usize::try_from(t).unwrap_or(0);
         let ropes = self.ropes.try_map(|rope| {
@@ -163,7 +164,7 @@ impl Model {
     ///
     /// # Errors
     /// When the last axis is not `d`.
-    pub fn last_norm(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+    pub fn last_norm(&self, hidden: &Tensor) -> Result<Tensor> {
         let eps = self.config.norm_eps;
         rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
@@ -175,7 +176,7 @@ impl Model {
     ///
     /// # Errors
     /// When the last axis is not `d`.
-    pub fn logits(&self, hidden: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
+    pub fn logits(&self, hidden: &Tensor, lora: Option<&Lora>) -> Result<Tensor> {
         let mut shape = hidden.size();
         let (d, vocab) = (self.config.hidden, self.config.vocab);
         let hidden_nd = hidden.f_reshape([-1, d])?;
@@ -194,11 +195,7 @@ impl Model {
     ///
     /// # Errors
     /// When the last axis is not `d`, or a segment lies beyond the rows.
-    pub fn logits_of_rows(
-        &self,
-        hidden_nd: &Tensor,
-        adapters: &[Segment<'_>],
-    ) -> Result<Tensor, TchError> {
+    pub fn logits_of_rows(&self, hidden_nd: &Tensor, adapters: &[Segment<'_>]) -> Result<Tensor> {
         let hidden_nd = self.last_norm(hidden_nd)?;
         head::logits(&hidden_nd, &self.weights.lm_head, adapters)
     }

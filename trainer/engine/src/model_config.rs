@@ -5,7 +5,6 @@
 //! Everything else is one Llama. What this engine would compute wrongly is refused here by name, before a weight is read.
 
 mod architecture;
-mod error;
 mod fields;
 mod layers;
 mod rope;
@@ -17,10 +16,10 @@ use serde_json::Value;
 
 pub use self::architecture::Architecture;
 use self::architecture::{Described, described};
-pub use self::error::ModelConfigError;
 use self::fields::ConfigFields;
 pub use self::layers::LayerSpec;
 pub use self::rope::{RopeScaling, RopeSpec};
+use crate::model_config::fields::Result;
 
 /// The activation function of an MLP's gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +90,8 @@ impl ModelConfig {
     /// Reads `config.json` and, for the ids that end a reply, `generation_config.json` of a model directory.
     ///
     /// # Errors
-    /// [`ModelConfigError`] naming file, field, value and what is allowed.
-    pub fn read(dir: &Path) -> Result<Self, ModelConfigError> {
+    /// [`ModelFileError`] naming file, field, value and what is allowed.
+    pub fn read(dir: &Path) -> Result<Self> {
         let fields = ConfigFields::read(&dir.join("config.json"))?;
         let mut config = Self::from_fields(fields)?;
         let generation = dir.join("generation_config.json");
@@ -104,7 +103,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn from_fields(file: ConfigFields) -> Result<Self, ModelConfigError> {
+    fn from_fields(file: ConfigFields) -> Result<Self> {
         let Described {
             architecture,
             text: c,
@@ -174,10 +173,7 @@ impl ModelConfig {
     }
 }
 
-fn activation(
-    c: &ConfigFields,
-    architecture: Architecture,
-) -> Result<Activation, ModelConfigError> {
+fn activation(c: &ConfigFields, architecture: Architecture) -> Result<Activation> {
     let (field, name, activation) = match architecture {
         Architecture::Gemma3 => (
             "hidden_activation",
@@ -195,11 +191,7 @@ fn activation(
 }
 
 /// Gemma divides scores by the root of a separate number in place of `head_dim`.
-fn query_scale(
-    c: &ConfigFields,
-    architecture: Architecture,
-    head_dim: i64,
-) -> Result<f64, ModelConfigError> {
+fn query_scale(c: &ConfigFields, architecture: Architecture, head_dim: i64) -> Result<f64> {
     if architecture != Architecture::Gemma3 {
         return Ok(1.0);
     }
@@ -207,7 +199,7 @@ fn query_scale(
     Ok((head_dim as f64 / scalar).sqrt())
 }
 
-fn heads(c: &ConfigFields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfigError> {
+fn heads(c: &ConfigFields, hidden: i64, n_heads: i64) -> Result<(i64, i64)> {
     let n_kv_heads = c.size_or("num_key_value_heads", n_heads)?;
     if n_heads % n_kv_heads != 0 {
         let allowed = format!("a divisor of num_attention_heads ({n_heads})");
@@ -221,7 +213,7 @@ fn heads(c: &ConfigFields, hidden: i64, n_heads: i64) -> Result<(i64, i64), Mode
 }
 
 /// Longest sequence, which some stretchings of angles say by themselves.
-fn context(c: &ConfigFields, layers: &[LayerSpec]) -> Result<usize, ModelConfigError> {
+fn context(c: &ConfigFields, layers: &[LayerSpec]) -> Result<usize> {
     let stretched = layers.iter().map(|layer| layer.rope.scaling.context());
     let longest = c
         .size("max_position_embeddings")?
@@ -233,7 +225,7 @@ fn context(c: &ConfigFields, layers: &[LayerSpec]) -> Result<usize, ModelConfigE
 ///
 /// # Errors
 /// As [`ModelConfig::read`].
-pub fn from_json(file: &Path, json: Value) -> Result<ModelConfig, ModelConfigError> {
+pub fn from_json(file: &Path, json: Value) -> Result<ModelConfig> {
     ModelConfig::from_fields(ConfigFields::from_value(file, json)?)
 }
 

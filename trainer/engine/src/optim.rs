@@ -9,6 +9,7 @@ use metaclaw_trainer_terms::DEFAULT_LEARNING_RATE;
 use tch::{Kind, TchError, Tensor};
 
 use crate::lora::Lora;
+use crate::torch::Result;
 
 /// What an optimiser step is told; all of it comes with every step, so a schedule is the caller's.
 ///
@@ -80,6 +81,9 @@ const LONGEST: f64 = 1.8e19;
 /// Torch's: keeps a clipped norm from exceeding the limit by rounding.
 const CLIP_EPS: f64 = 1e-6;
 
+/// Whether a value is allowed, and what is, in words.
+type Rule = (fn(f64) -> bool, &'static str);
+
 // === impl AdamConfig ===
 
 impl Default for AdamConfig {
@@ -102,49 +106,27 @@ impl AdamConfig {
     /// # Errors
     /// [`OptimError::Setting`].
     pub fn check(&self) -> Result<(), OptimError> {
-        let positive = |x: f64| x > 0.0 && x.is_finite();
-        let share = |x: f64| (0.0..1.0).contains(&x);
-        let not_negative = |x: f64| x >= 0.0 && x.is_finite();
-        let above_0 = "a number above 0";
-        let below_1 = "0 to below 1";
-        let from_0 = "a number from 0 up";
-        let rules = [
-            (
-                "learning_rate",
-                self.learning_rate,
-                positive(self.learning_rate),
-                above_0,
-            ),
-            ("beta1", self.beta1, share(self.beta1), below_1),
-            ("beta2", self.beta2, share(self.beta2), below_1),
-            ("eps", self.eps, positive(self.eps), above_0),
-            (
-                "weight_decay",
-                self.weight_decay,
-                not_negative(self.weight_decay),
-                from_0,
-            ),
-            (
-                "grad_clip_norm",
-                self.grad_clip_norm,
-                not_negative(self.grad_clip_norm),
-                from_0,
-            ),
-            (
-                "skip_over",
-                self.skip_over,
-                not_negative(self.skip_over),
-                from_0,
-            ),
-        ];
-        match rules.into_iter().find(|&(_, _, fine, _)| !fine) {
-            Some((field, value, _, allowed)) => Err(OptimError::Setting {
-                field,
-                value,
-                allowed,
-            }),
-            None => Ok(()),
+        let above_0: Rule = (|x| x > 0.0 && x.is_finite(), "a number above 0");
+        let below_1: Rule = (|x| (0.0..1.0).contains(&x), "0 to below 1");
+        let from_0: Rule = (|x| x >= 0.0 && x.is_finite(), "a number from 0 up");
+        for (field, value, (is_allowed, allowed)) in [
+            ("learning_rate", self.learning_rate, above_0),
+            ("beta1", self.beta1, below_1),
+            ("beta2", self.beta2, below_1),
+            ("eps", self.eps, above_0),
+            ("weight_decay", self.weight_decay, from_0),
+            ("grad_clip_norm", self.grad_clip_norm, from_0),
+            ("skip_over", self.skip_over, from_0),
+        ] {
+            if !is_allowed(value) {
+                return Err(OptimError::Setting {
+                    field,
+                    value,
+                    allowed,
+                });
+            }
         }
+        Ok(())
     }
 }
 
@@ -158,7 +140,7 @@ impl AdamState {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn new(lora: &Lora) -> Result<Self, TchError> {
+    pub fn new(lora: &Lora) -> Result<Self> {
         let zeros = || {
             lora.params()
                 .map(Tensor::f_zeros_like)
@@ -255,7 +237,7 @@ impl Rates {
         gradient: &Tensor,
         exp_avg: &Tensor,
         exp_avg_sq: &Tensor,
-    ) -> Result<(Tensor, Tensor, Tensor), TchError> {
+    ) -> Result<(Tensor, Tensor, Tensor)> {
         let AdamConfig {
             learning_rate,
             beta1,
@@ -268,10 +250,10 @@ impl Rates {
         let exp_avg = exp_avg.f_lerp(&gradient, 1.0 - beta1)?;
         let fresh = gradient.f_square()?.f_mul_scalar(1.0 - beta2)?;
         let exp_avg_sq = exp_avg_sq.f_mul_scalar(beta2)?.f_add(&fresh)?;
-        let denom = exp_avg_sq
+        let root = exp_avg_sq
             .f_sqrt()?
-            .f_div_scalar(self.bias_correction2_sqrt)?
-            .f_add_scalar(eps)?;
+            .f_div_scalar(self.bias_correction2_sqrt)?;
+        let denom = root.f_add_scalar(eps)?;
         let kept = param.f_mul_scalar(1.0 - learning_rate * weight_decay)?;
         let param = kept.f_sub(&exp_avg.f_div(&denom)?.f_mul_scalar(self.step_size)?)?;
         Ok((param, exp_avg, exp_avg_sq))
@@ -286,22 +268,17 @@ impl Rates {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn norm(tensors: &[Tensor]) -> Result<f64, TchError> {
+pub fn norm(tensors: &[Tensor]) -> Result<f64> {
     let Some(last) = tensors.last() else {
         return Ok(0.0);
     };
     let squares = tensors.iter().map(|tensor| {
-        tensor
-            .f_to_kind(Kind::Double)?
-            .f_square()?
-            .f_sum(Kind::Double)?
-            .f_to_device(last.device())
+        let squares = tensor.f_to_kind(Kind::Double)?.f_square()?;
+        squares.f_sum(Kind::Double)?.f_to_device(last.device())
     });
     let squares = squares.collect::<Result<Vec<_>, _>>()?;
-    Tensor::f_stack(&squares, 0)?
-        .f_sum(Kind::Double)?
-        .f_sqrt()?
-        .f_double_value(&[])
+    let sum = Tensor::f_stack(&squares, 0)?.f_sum(Kind::Double)?;
+    sum.f_sqrt()?.f_double_value(&[])
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::ops::Range;
 use tch::{Device, TchError, Tensor};
 
 use crate::device::{self, Devices};
+use crate::torch::Result;
 
 /// A device for each layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Placement {
 
     /// Which of the devices, in order, a layer is on.
     pub fn stage_of(&self, layer: usize) -> usize {
-        let before = self.stages.iter().filter(|it| it.layers.end <= layer);
+        let before = self.stages.iter().filter(|stage| stage.layers.end <= layer);
         before.count().min(self.stages.len().saturating_sub(1))
     }
 
@@ -88,17 +89,16 @@ impl Placement {
     ///
     /// # Errors
     /// The first that `make` returns.
-    pub fn each<T>(
-        &self,
-        make: impl FnMut(Device) -> Result<T, TchError>,
-    ) -> Result<PerDevice<T>, TchError> {
+    pub fn each<T>(&self, make: impl FnMut(Device) -> Result<T>) -> Result<PerDevice<T>> {
         let made = self.stages.iter().map(|stage| stage.device).map(make);
         Ok(PerDevice(made.collect::<Result<_, _>>()?))
     }
 
     /// Waits until every device has finished its queued work, which a measurement of time needs.
     pub fn wait(&self) {
-        self.stages.iter().for_each(|it| device::wait(it.device));
+        self.stages
+            .iter()
+            .for_each(|stage| device::wait(stage.device));
     }
 
     /// The tensor where a layer is: itself if it is there.
@@ -108,7 +108,7 @@ impl Placement {
     ///
     /// # Errors
     /// What libtorch refuses, for want of memory above all.
-    pub fn moved(&self, tensor: &Tensor, layer: usize) -> Result<Tensor, TchError> {
+    pub fn moved(&self, tensor: &Tensor, layer: usize) -> Result<Tensor> {
         tensor.f_to_device(self.of(layer))
     }
 }
@@ -124,7 +124,7 @@ impl<T> PerDevice<T> {
     ///
     /// # Errors
     /// When it was made for another placement.
-    pub fn of(&self, placement: &Placement, layer: usize) -> Result<&T, TchError> {
+    pub fn of(&self, placement: &Placement, layer: usize) -> Result<&T> {
         let stage = placement.stage_of(layer);
         let missing =
             || TchError::Torch(format!("layer {layer} is on a device of another placement"));

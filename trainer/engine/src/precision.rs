@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::torch::Result;
+
 /// The time for both dtypes together.
 const BUDGET: Duration = Duration::from_millis(50);
 /// The fewest rounds. One of two rounds may have waited for a core: bf16 was once measured 20 times too fast.
@@ -24,7 +26,7 @@ const MOST_RATIO: f64 = 4.0;
 ///
 /// # Errors
 /// What libtorch reports, for want of memory above all.
-pub fn fastest() -> Result<Kind, TchError> {
+pub fn fastest() -> Result<Kind> {
     if !may_multiply_bf16() {
         tracing::info!(
             dtype = "f32",
@@ -59,7 +61,7 @@ fn may_multiply_bf16() -> bool {
 
 /// The time of a product in bf16 by that in f32: the shortest of several runs, alternating, so that both meet the same
 /// machine. The first run of each makes its kernels ready.
-fn ratio() -> Result<f64, TchError> {
+fn ratio() -> Result<f64> {
     let (rows, side) = PROMPT;
     let ones = |n: i64, kind| Tensor::f_ones([n, side], (kind, Device::Cpu));
     let pair = |kind| Ok::<_, TchError>((ones(rows, kind)?, ones(side, kind)?));

@@ -10,6 +10,8 @@ mod frequencies;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::model_config::RopeSpec;
+use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// Angles of every position a model can hold, in layers that turn alike.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Rope {
         positions: usize,
         kind: Kind,
         device: Device,
-    ) -> Result<Self, TchError> {
+    ) -> Result<Self> {
         let frequencies = frequencies::of_pairs(spec, head_dim);
         Ok(Self {
             frequencies: Tensor::f_from_slice(&frequencies)?.f_to_device(device)?,
@@ -59,7 +61,7 @@ impl Rope {
     ///
     /// # Errors
     /// When the range is beyond the context.
-    pub fn range(&self, start: usize, len: usize) -> Result<RopeSlice, TchError> {
+    pub fn range(&self, start: usize, len: usize) -> Result<RopeSlice> {
         let end = start.saturating_add(len);
         if end > self.n_positions {
             let n = self.n_positions;
@@ -67,11 +69,8 @@ impl Rope {
             return Err(TchError::Torch(text));
         }
         let options = (Kind::Float, self.frequencies.device());
-        self.angles(&Tensor::f_arange_start(
-            to_i64(start),
-            to_i64(end),
-            options,
-        )?)
+        let positions = Tensor::f_arange_start(to_i64(start), to_i64(end), options)?;
+        self.angles(&positions)
     }
 
     /// Angles of given positions: packed rows and branches.
@@ -82,11 +81,11 @@ impl Rope {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn at(&self, positions: &Tensor) -> Result<RopeSlice, TchError> {
+    pub fn at(&self, positions: &Tensor) -> Result<RopeSlice> {
         self.angles(&positions.f_to_kind(Kind::Float)?)
     }
 
-    fn angles(&self, positions: &Tensor) -> Result<RopeSlice, TchError> {
+    fn angles(&self, positions: &Tensor) -> Result<RopeSlice> {
         let angles = positions.f_unsqueeze(-1)?.f_mul(&self.frequencies)?;
         let (mut cos, mut sin) = (angles.f_cos()?, angles.f_sin()?);
         #[expect(
@@ -116,7 +115,7 @@ impl RopeSlice {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+    pub fn to_device(&self, device: Device) -> Result<Self> {
         Ok(Self {
             cos: self.cos.f_to_device(device)?,
             sin: self.sin.f_to_device(device)?,
@@ -130,15 +129,11 @@ impl RopeSlice {
     ///
     /// # Errors
     /// When shapes do not broadcast.
-    pub fn rotate(&self, x: &Tensor) -> Result<Tensor, TchError> {
+    pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
         let half = x.size().last().map_or(0, |d| d / 2);
         x.f_mul(&self.cos)?
             .f_addcmul(&x.f_roll([half], [-1])?, &self.sin)
     }
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -78,12 +78,8 @@ impl OpenRun {
     /// Rank, alpha or targets that do not fit it.
     pub fn new(model: &Model, config: &RunConfig) -> Result<Self, LoraError> {
         let dims = BaseDims::of(&model.config);
-        let lora = Lora::init(
-            config.lora.clone(),
-            dims,
-            model.config.n_layers,
-            config.seed,
-        )?;
+        let RunConfig { lora: spec, seed } = config.clone();
+        let lora = Lora::init(spec, dims, model.config.n_layers, seed)?;
         // Masters live where the base does.
         let lora = lora.placed(&model.placement)?;
         let adam = AdamState::new(&lora)?;

@@ -15,6 +15,7 @@ use tch::{Kind, TchError, Tensor};
 
 pub use self::sequence::SequenceSampler;
 use self::sequence::column;
+use crate::torch::Result;
 pub use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// First look at the likeliest tokens: nearly always holds all that top-p keeps.
@@ -53,7 +54,7 @@ pub struct DrawnToken {
 pub fn sample(
     logits_nv: &Tensor,
     samplers: &[&SequenceSampler],
-) -> Result<Vec<Result<DrawnToken, SampleError>>, TchError> {
+) -> Result<Vec<Result<DrawnToken, SampleError>>> {
     let (n, v) = logits_nv.size2()?;
     let raw_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
     let adjusted_nv = penalty::adjust(logits_nv, samplers)?;
@@ -61,12 +62,8 @@ pub fn sample(
     let n_top = i64::try_from(n_top.unwrap_or(0)).unwrap_or(0).min(v);
     let mut look = FIRST_LOOK;
     loop {
-        let draw = draw(
-            &raw_nv,
-            adjusted_nv.as_ref().unwrap_or(logits_nv),
-            samplers,
-            look,
-        )?;
+        let adjusted_or_raw_nv = adjusted_nv.as_ref().unwrap_or(logits_nv);
+        let draw = draw(&raw_nv, adjusted_or_raw_nv, samplers, look)?;
         let mut columns = vec![
             draw.ids.f_to_kind(Kind::Double)?,
             raw_nv
@@ -105,7 +102,7 @@ fn draw(
     adjusted_nv: &Tensor,
     samplers: &[&SequenceSampler],
     look: i64,
-) -> Result<DrawTensors, TchError> {
+) -> Result<DrawTensors> {
     let device = raw_nv.device();
     let likeliest_n1 = adjusted_nv.f_argmax(-1, true)?;
     let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;
@@ -136,10 +133,8 @@ fn draw(
     let drawn_n1 = points_n1
         .f_searchsorted(&sums_nv, false, true, "right", None::<Tensor>)?
         .f_clamp_max(v - 1)?;
-    let greedy_n1 = column(
-        samplers.iter().map(|s| f64::from(u8::from(s.is_greedy()))),
-        device,
-    )?;
+    let greedy = samplers.iter().map(|s| f64::from(u8::from(s.is_greedy())));
+    let greedy_n1 = column(greedy, device)?;
     let greedy_n1 = greedy_n1.f_gt(0.5)?;
     let ids_n1 = likeliest_n1.f_where_self(&greedy_n1, &drawn_n1)?;
     let logprobs_n1 = kept_nv.f_gather(1, &ids_n1, false)?;

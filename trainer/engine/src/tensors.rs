@@ -9,6 +9,8 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use tch::{Kind, TchError, Tensor};
 
+use crate::torch::Result;
+
 /// Why a file cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -38,6 +40,33 @@ pub enum FileError {
     Torch(#[from] TchError),
 }
 
+// === impl FileError ===
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "errors are passed on by map_err"
+)]
+impl FileError {
+    pub(crate) fn reading(file: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Read {
+            file: file.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn writing(file: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Write {
+            file: file.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn damaged(file: &Path, detail: impl ToString) -> Self {
+        let (file, detail) = (file.to_owned(), detail.to_string());
+        Self::Damaged { file, detail }
+    }
+}
+
 /// Writes named tensors as f32 with `{"format": "pt"}`, which PEFT and transformers look for, and syncs the file.
 ///
 /// One tensor at a time is in memory besides those that are given.
@@ -53,20 +82,14 @@ pub fn write<'a>(
 ) -> Result<(), FileError> {
     let mut tensors: Vec<_> = tensors.collect();
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let failed = |source| FileError::Write {
-        file: file.into(),
-        source,
-    };
-    let header = header(&tensors).map_err(|detail| FileError::Damaged {
-        file: file.into(),
-        detail,
-    })?;
-    let mut open = File::create(file).map_err(failed)?;
-    open.write_all(&header).map_err(failed)?;
+    let failed = FileError::writing(file);
+    let header = header(&tensors).map_err(|detail| FileError::damaged(file, detail))?;
+    let mut open = File::create(file).map_err(&failed)?;
+    open.write_all(&header).map_err(&failed)?;
     let mut bytes = Vec::new();
     for (_, tensor) in &tensors {
         numbers(tensor, &mut bytes)?;
-        open.write_all(&bytes).map_err(failed)?;
+        open.write_all(&bytes).map_err(&failed)?;
     }
     open.sync_all().map_err(failed)
 }
@@ -103,7 +126,7 @@ fn header(tensors: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub(crate) fn numbers(tensor: &Tensor, bytes: &mut Vec<u8>) -> Result<(), TchError> {
+pub(crate) fn numbers(tensor: &Tensor, bytes: &mut Vec<u8>) -> Result<()> {
     let tensor = tensor.f_to_kind(Kind::Float)?;
     let n = tensor.numel();
     bytes.resize(n * Kind::Float.elt_size_in_bytes(), 0);
@@ -120,10 +143,7 @@ pub fn write_bytes(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
         open.write_all(bytes)?;
         open.sync_all()
     };
-    write().map_err(|source| FileError::Write {
-        file: file.into(),
-        source,
-    })
+    write().map_err(FileError::writing(file))
 }
 
 /// Reads a header and checks that every tensor is inside the file. The error is a message.
@@ -150,10 +170,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, String> {
 /// A file that is missing or truncated, or a tensor that is neither f32, f16 nor bf16, by name.
 pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
     let bytes = read_bytes(file)?;
-    let damaged = |detail: String| FileError::Damaged {
-        file: file.into(),
-        detail,
-    };
+    let damaged = |detail: String| FileError::damaged(file, detail);
     let parsed = parse(&bytes).map_err(damaged)?;
     let mut tensors = BTreeMap::new();
     for (name, view) in parsed.iter() {
@@ -179,10 +196,7 @@ pub fn read(file: &Path) -> Result<BTreeMap<String, Tensor>, FileError> {
 /// # Errors
 /// [`FileError::Read`].
 pub fn read_bytes(file: &Path) -> Result<Vec<u8>, FileError> {
-    std::fs::read(file).map_err(|source| FileError::Read {
-        file: file.into(),
-        source,
-    })
+    std::fs::read(file).map_err(FileError::reading(file))
 }
 
 #[cfg(test)]

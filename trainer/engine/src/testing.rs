@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use metaclaw_trainer_text::testing::write_tiny_text;
+use metaclaw_trainer_text::{ModelFileError, testing::write_tiny_text};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
@@ -79,10 +79,8 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
             .collect();
         tensors.insert(name_in_file(model_config, name), (shape, bytes));
     }
-    let damaged = |error: safetensors::SafeTensorError| LoadError::Damaged {
-        file: dir.join("model.safetensors"),
-        detail: error.to_string(),
-    };
+    let file = dir.join("model.safetensors");
+    let damaged = |error: safetensors::SafeTensorError| ModelFileError::damaged(&file, error);
     let views = tensors
         .iter()
         .map(|(name, (shape, bytes))| {
@@ -106,5 +104,5 @@ fn name_in_file(model_config: &ModelConfig, name: String) -> String {
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), LoadError> {
     let file = dir.join(name);
-    std::fs::write(&file, bytes).map_err(|source| LoadError::Write { file, source })
+    Ok(std::fs::write(&file, bytes).map_err(ModelFileError::writing(&file))?)
 }

@@ -39,6 +39,7 @@ use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::pack::{Row, pack};
+use crate::torch::Result;
 
 /// A forward_backward or forward job under way.
 #[derive(Debug)]
@@ -259,7 +260,7 @@ impl TrainJob {
     }
 
     /// The next row that has a loss anywhere.
-    fn next_pass(&mut self, model: &Model) -> Result<Option<RowPass>, TchError> {
+    fn next_pass(&mut self, model: &Model) -> Result<Option<RowPass>> {
         for row in self.rows.by_ref() {
             if let Some(pass) = RowPass::begin(model, &self.work, &row)? {
                 self.out.n_tokens += row.len();

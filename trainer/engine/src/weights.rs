@@ -28,6 +28,7 @@ use crate::lora::{BaseDims, Projection};
 use crate::matrix::{Matrix, Quantization};
 use crate::model_config::{ModelConfig, NormWeights};
 use crate::placement::Placement;
+use crate::weights::error::Result;
 
 /// All base weights of a model, in the engine's dtype.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ pub fn load(
     kind: Kind,
     quantization: Option<Quantization>,
     placement: &Placement,
-) -> Result<Weights, LoadError> {
+) -> Result<Weights> {
     let files = SafeFiles::open(dir, config.is_part)?;
     files.check(&expected(config), config.tied)?;
     let (first, last) = (placement.first(), placement.last());
@@ -70,7 +71,7 @@ pub fn load(
             };
             layer(config, i, &source)
         })
-        .collect::<Result<_, LoadError>>()?;
+        .collect::<Result<_>>()?;
     let lm_head = if config.tied {
         embed.to_device(last)?
     } else {
@@ -94,14 +95,14 @@ struct Source<'a> {
 }
 
 /// The matrix as it is, or rounded.
-fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix, LoadError> {
+fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix> {
     Ok(match quantization {
         Some(Quantization::Int8) => Matrix::int8(&plain)?,
         None => plain.into(),
     })
 }
 
-fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWeights, LoadError> {
+fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWeights> {
     // Small, and what they scale is f32.
     let norm = |part: &str| {
         let name = format!("model.layers.{i}.{part}");
@@ -139,7 +140,7 @@ fn linear(
     layer: usize,
     parts: &[(Projection, &str)],
     bias: bool,
-) -> Result<Linear, LoadError> {
+) -> Result<Linear> {
     let stacked = |what: &str| {
         let names = parts.iter();
         let names: Vec<String> = names
@@ -165,7 +166,7 @@ fn linear(
 /// The same matrix `[out, in]`, where it is f32 and few rows are MKL's with the numbers of one input side by side in memory: MKL then
 /// multiplies 4 to 32 rows, replies side by side and short prompts, in 0.4 to 0.8 of the time, one row and 64 in the same. Our own
 /// kernels read rows as they are.
-fn for_few_rows(weight: Tensor) -> Result<Tensor, LoadError> {
+fn for_few_rows(weight: Tensor) -> Result<Tensor> {
     let is_mkls = weight.f_kind()? == Kind::Float && weight.device() == Device::Cpu;
     if !is_mkls || few_rows::are_here() {
         return Ok(weight);
@@ -174,7 +175,7 @@ fn for_few_rows(weight: Tensor) -> Result<Tensor, LoadError> {
 }
 
 /// A norm's numbers as they multiply.
-fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor, LoadError> {
+fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor> {
     match config.norm_weights {
         NormWeights::Plain => Ok(stored),
         NormWeights::LessOne => Ok(stored.f_add_scalar(1.0)?),
@@ -183,10 +184,7 @@ fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor, LoadError
 
 /// The norm of every query and key head, `[n_heads + n_kv_heads, e]`. Angles and scores are linear in the queries, so that a
 /// scale of theirs is a part of their norm.
-fn qk_norm(
-    config: &ModelConfig,
-    norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
-) -> Result<Tensor, LoadError> {
+fn qk_norm(config: &ModelConfig, norm: &impl Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
     let heads = |name: &str, n: i64| {
         norm(name)?
             .f_expand([n, -1], false)

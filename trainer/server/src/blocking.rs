@@ -1,6 +1,7 @@
 //! Work that takes long, on a thread for such.
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Does work on a blocking thread.
 ///
@@ -9,7 +10,7 @@ use crate::error::ApiError;
 pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, ApiError>
+) -> Result<T>
 where
     ApiError: From<E>,
 {

@@ -6,17 +6,15 @@ use metaclaw_trainer_chat::fields::{Field, FieldTables, read_tables};
 pub(crate) use metaclaw_trainer_chat::fields::{check, cut};
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Reads the value of a field.
 ///
 /// # Errors
 /// Returns 400 with the field.
-pub(crate) fn parsed<T: FromStr<Err: Display>>(
-    field: &'static str,
-    text: &str,
-) -> Result<T, ApiError> {
-    text.parse()
-        .map_err(|error: T::Err| ApiError::field(field, error.to_string()))
+pub(crate) fn parsed<T: FromStr<Err: Display>>(field: &'static str, text: &str) -> Result<T> {
+    let refused = |error: T::Err| ApiError::field(field, error.to_string());
+    text.parse().map_err(refused)
 }
 
 static TABLES: LazyLock<FieldTables> =

@@ -14,7 +14,7 @@ mod text;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result};
@@ -29,6 +29,7 @@ pub(crate) use self::{
     text::Generation,
 };
 use crate::error::ApiError;
+use parking_lot::Mutex;
 
 /// The settings of a host.
 #[derive(Debug)]
@@ -142,17 +143,11 @@ impl Host {
 
     /// Returns the steps of the last used run, or `None` before there is one.
     pub(crate) fn last_step(&self) -> Option<u64> {
-        *self
-            .last_step
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.last_step.lock()
     }
 
     fn set_last_step(&self, step: u64) {
-        *self
-            .last_step
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(step);
+        *self.last_step.lock() = Some(step);
     }
 
     /// Returns the text part of the model.

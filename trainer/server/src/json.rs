@@ -10,11 +10,8 @@ use metaclaw_trainer_chat::json::read_with;
 
 pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended, parse};
 
-use crate::{
-    error::ApiError,
-    fields,
-    state::TrainerApp,
-};
+use crate::error::Result;
+use crate::{error::ApiError, fields, state::TrainerApp};
 
 /// A request with its body, and the server that is asked.
 #[derive(Debug)]
@@ -30,7 +27,7 @@ pub(crate) trait ReadApiJson: Sized + Send + 'static {
     ///
     /// # Errors
     /// Returns 400 with the field.
-    fn read(body: &[u8]) -> Result<Self, ApiError>;
+    fn read(body: &[u8]) -> Result<Self>;
 }
 
 macro_rules! read_as_it_stands {
@@ -38,7 +35,7 @@ macro_rules! read_as_it_stands {
         impl ReadApiJson for $name {
             const ROUTE: &'static str = $route;
 
-            fn read(body: &[u8]) -> Result<Self, ApiError> {
+            fn read(body: &[u8]) -> Result<Self> {
                 parse(body)
             }
         }
@@ -59,7 +56,7 @@ read_as_it_stands! {
 impl ReadApiJson for OptimStepRequest {
     const ROUTE: &'static str = "POST /v1/train/optim_step";
 
-    fn read(body: &[u8]) -> Result<Self, ApiError> {
+    fn read(body: &[u8]) -> Result<Self> {
         // The fields are first read one by one, because the error of a flattened field does not contain its name.
         parse::<AdamSettings>(body)?;
         parse(body)
@@ -69,7 +66,7 @@ impl ReadApiJson for OptimStepRequest {
 impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self> {
         let body = read_with(request, app, read).await?;
         Ok(Self(app.clone(), body))
     }
@@ -79,7 +76,7 @@ impl<T: ReadApiJson> FromRequest<TrainerApp> for Asked<T> {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T> {
     fields::check(body, fields::of_route(T::ROUTE))?;
     T::read(body)
 }

@@ -70,10 +70,8 @@ fn start() -> String {
     }
     let places = library_folders(folder, std::env::var_os("LD_LIBRARY_PATH"));
     if !places.iter().any(|place| place.join(LIBTORCH).is_file()) {
-        let places: Vec<String> = places
-            .iter()
-            .map(|place| place.display().to_string())
-            .collect();
+        let shown = places.iter().map(|place| place.display().to_string());
+        let places: Vec<String> = shown.collect();
         return format!(
             "{LIBTORCH} is in none of {}: `metaclaw trainer install` brings it (in a checkout, `cargo xtask setup`), or set LD_LIBRARY_PATH to the lib folder of libtorch 2.11",
             places.join(", ")

@@ -18,6 +18,7 @@ use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_terms::ErrorCode;
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Refuses requests from foreign pages if the server has no key.
 pub(crate) async fn refuse_foreign_pages(
@@ -31,7 +32,7 @@ pub(crate) async fn refuse_foreign_pages(
     }
 }
 
-fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<()> {
     if key.is_some() {
         return Ok(());
     }
@@ -56,7 +57,7 @@ fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<(), Api
         ))),
         None if headers
             .get("sec-fetch-site")
-            .is_some_and(|it| it == "cross-site") =>
+            .is_some_and(|site| site == "cross-site") =>
         {
             Err(forbidden(
                 "pages of other sites may not use this server: it has no key (METACLAW_API_KEY)",
@@ -77,7 +78,7 @@ fn is_of_this_machine(origin: &HeaderValue) -> bool {
 
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    let is_loopback = address(&host).is_some_and(|it| it.is_loopback());
+    let is_loopback = address(&host).is_some_and(|address| address.is_loopback());
     is_loopback || host == "localhost" || host.ends_with(".localhost")
 }
 

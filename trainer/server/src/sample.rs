@@ -7,6 +7,7 @@ use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, SampledSequence};
 use metaclaw_trainer_chat::SamplingBody;
 use metaclaw_trainer_terms::SamplerError;
 
+use crate::error::Result;
 use crate::{
     error::ApiError,
     host::Generation,
@@ -27,18 +28,14 @@ pub(crate) struct SampleBody {
 impl ReadApiJson for SampleBody {
     const ROUTE: &'static str = "POST /v1/sample";
 
-    fn read(body: &[u8]) -> Result<Self, ApiError> {
-        Ok(Self {
-            own: json::parse(body)?,
-            sampling: json::parse(body)?,
-        })
+    fn read(body: &[u8]) -> Result<Self> {
+        let (own, sampling) = (json::parse(body)?, json::parse(body)?);
+        Ok(Self { own, sampling })
     }
 }
 
 /// Samples continuations of the given ids and returns all of them together.
-pub(crate) async fn sample(
-    Asked(app, body): Asked<SampleBody>,
-) -> Result<Json<SampleReply>, ApiError> {
+pub(crate) async fn sample(Asked(app, body): Asked<SampleBody>) -> Result<Json<SampleReply>> {
     let n = body.own.num_samples;
     let draw = draw(&app, body).await?;
     let _place = app.front.queue().enter(n)?;
@@ -47,13 +44,11 @@ pub(crate) async fn sample(
     Ok(Json(SampleReply { sequences }))
 }
 
-async fn draw(app: &TrainerApp, body: SampleBody) -> Result<GenerateRequest, ApiError> {
+async fn draw(app: &TrainerApp, body: SampleBody) -> Result<GenerateRequest> {
     let own = body.own;
     if !(1..=MAX_SAMPLES).contains(&own.num_samples) {
-        let text = format!(
-            "num_samples is {}: from 1 to {MAX_SAMPLES}",
-            own.num_samples
-        );
+        let n = own.num_samples;
+        let text = format!("num_samples is {n}: from 1 to {MAX_SAMPLES}");
         return Err(ApiError::field("num_samples", text));
     }
     let room = app.host.model()?.room_after(own.tokens.len())?;

@@ -1,9 +1,6 @@
 //! The engine as the sampler behind the chat routes, and the adapter for requests that name no model.
 
-use std::{
-    convert::identity,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{convert::identity, sync::Arc};
 
 use futures_util::{Stream, stream};
 use metaclaw_trainer_api::AdapterName;
@@ -12,10 +9,12 @@ use metaclaw_trainer_terms::{
     SampleEvent, Sampler, SamplerError, SamplerFailure, SamplerFuture, SamplerRequest, Sampling,
 };
 
+use crate::error::Result;
 use crate::{
     error::ApiError,
     host::{Generation, Host},
 };
+use parking_lot::Mutex;
 
 /// The engine, asked for samples.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl EngineSampler {
 }
 
 impl ModelSource for EngineSampler {
-    fn model(&self) -> Result<Arc<Model>, ApiError> {
+    fn model(&self) -> Result<Arc<Model>> {
         self.host.model()
     }
 }
@@ -46,10 +45,8 @@ impl Sampler for EngineSampler {
             let version = generations.first().and_then(Generation::version);
             let events = (0..).zip(generations);
             let events = events.map(|(choice, generation)| events_of(choice, generation));
-            Ok(Sampling {
-                version,
-                events: Box::pin(stream::select_all(events)),
-            })
+            let events = Box::pin(stream::select_all(events));
+            Ok(Sampling { version, events })
         })
     }
 
@@ -100,18 +97,14 @@ pub(crate) struct DefaultAdapter {
 impl DefaultAdapter {
     /// A new adapter is there: requests that name none go to it from now on.
     pub(crate) fn saved(&self, name: AdapterName) {
-        let mut last = self
-            .last_saved
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *last = Some(name);
+        *self.last_saved.lock() = Some(name);
     }
 
     /// Checks that an adapter may be deleted, which is not allowed for the default adapter.
     ///
     /// # Errors
     /// Returns 409.
-    pub(crate) fn check_unused(&self, name: &AdapterName) -> Result<(), ApiError> {
+    pub(crate) fn check_unused(&self, name: &AdapterName) -> Result<()> {
         if self.last_saved().as_ref() != Some(name) {
             return Ok(());
         }
@@ -123,15 +116,14 @@ impl DefaultAdapter {
 
     /// Returns the default adapter.
     pub(crate) fn last_saved(&self) -> Option<AdapterName> {
-        let last = self.last_saved.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_saved.lock().clone()
     }
 
     /// Checks an adapter's name: a name that means the base model could never be requested.
     ///
     /// # Errors
     /// Returns 400 with the field.
-    pub(crate) fn check_free(name: &AdapterName, host: &Host) -> Result<(), ApiError> {
+    pub(crate) fn check_free(name: &AdapterName, host: &Host) -> Result<()> {
         let name = name.as_str();
         if name != BASE && name != DEFAULT && name != host.base() {
             return Ok(());

@@ -127,10 +127,8 @@ impl TrainerApp {
     /// The longest conversation that chats may have, in tokens; `None` before a model is loaded.
     pub(crate) fn context(&self) -> Option<u64> {
         let own = self.host.model().ok()?.context();
-        let behind = self
-            .inference
-            .as_ref()
-            .and_then(|behind| behind.link.context());
+        let inference = self.inference.as_ref();
+        let behind = inference.and_then(|behind| behind.link.context());
         u64::try_from(behind.map_or(own, |context| context.min(own))).ok()
     }
 

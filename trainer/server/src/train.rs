@@ -23,6 +23,7 @@ use metaclaw_trainer_api::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::error::Result;
 use crate::{
     error::ApiError,
     fields::parsed,
@@ -32,7 +33,7 @@ use crate::{
     state::TrainerApp,
 };
 
-type Reply<T> = Result<Json<T>, ApiError>;
+type Reply<T> = Result<Json<T>>;
 
 fn ok() -> String {
     "ok".to_owned()
@@ -93,7 +94,7 @@ pub(crate) struct SaveCheckpointBody {
 impl ReadApiJson for SaveCheckpointBody {
     const ROUTE: &'static str = "POST /v1/checkpoint/save";
 
-    fn read(body: &[u8]) -> Result<Self, ApiError> {
+    fn read(body: &[u8]) -> Result<Self> {
         check_values(body)?;
         parse(body)
     }
@@ -116,7 +117,7 @@ async fn name_of<T: FromStr<Err = NameError>>(
     app: &TrainerApp,
     run: &RunId,
     given: String,
-) -> Result<T, ApiError> {
+) -> Result<T> {
     let name = match given.as_str() {
         "" => format!("{run}-{}", app.host.step_of(run.clone()).await?),
         _ => given,
@@ -134,14 +135,14 @@ pub(crate) async fn load_checkpoint(
 }
 
 /// A checkpoint of this server, by its name or by the path that checkpoint/save returned. No other path is opened.
-fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
+fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName> {
     let folder = host.checkpoint_folder();
     let own = FsPath::new(path).strip_prefix(&folder).ok();
     let name = own.and_then(|rest| rest.to_str()).unwrap_or(path);
     name.parse().map_err(|_| {
+        let folder = folder.display();
         let text = format!(
-            "path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {}/NAME",
-            folder.display()
+            "path {path:?} is no checkpoint of this server: a checkpoint's name, or a path that checkpoint/save returned, as in {folder}/NAME"
         );
         ApiError::field("path", text)
     })
@@ -179,11 +180,8 @@ pub(crate) async fn load_adapter(
     Asked(app, request): Asked<LoadAdapterRequest>,
 ) -> Reply<LoadAdapterReply> {
     let name = &request.lora_name;
-    check_path(
-        name,
-        request.lora_path.as_deref(),
-        &app.host.adapter_folder(),
-    )?;
+    let folder = app.host.adapter_folder();
+    check_path(name, request.lora_path.as_deref(), &folder)?;
     let loaded = app.host.load_adapter(name).await?;
     if let Some(behind) = &app.inference {
         behind.link.load_adapter(name).await?;
@@ -192,15 +190,15 @@ pub(crate) async fn load_adapter(
 }
 
 /// vLLM opens any path; here the path must be the adapter's own.
-fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<(), ApiError> {
+fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<()> {
     let own = folder.join(name.as_str());
     match path {
         None | Some("") => Ok(()),
         Some(path) if FsPath::new(path) == own => Ok(()),
         Some(path) => {
+            let own = own.display();
             let text = format!(
-                "lora_path {path:?} is not where adapter {name} is kept: {}, or leave it out",
-                own.display()
+                "lora_path {path:?} is not where adapter {name} is kept: {own}, or leave it out"
             );
             Err(ApiError::field("lora_path", text))
         }

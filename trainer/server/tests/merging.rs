@@ -60,31 +60,20 @@ impl Sampler for Script {
     fn sample(&self, request: SamplerRequest) -> SamplerFuture<'_, Sampling> {
         self.prompts.lock().unwrap().push(request.prompt_ids);
         let ids = self.replies.lock().unwrap().pop_front().unwrap();
-        let tokens = ids.into_iter().map(|id| SampleEvent::Token {
-            choice: 0,
-            token: SampledToken {
-                id,
-                text: None,
-                logprob: -1.0,
-                sampling_logprob: -1.0,
-                top: vec![],
-            },
+        let tokens = ids.into_iter().map(|id| SampledToken {
+            id,
+            text: None,
+            logprob: -1.0,
+            sampling_logprob: -1.0,
+            top: vec![],
         });
-        let end = SampleEvent::End {
-            choice: 0,
-            end: SamplingEnd {
-                reason: FinishReason::Stop,
-                n_cached: 0,
-            },
-        };
-        let events: Vec<_> = tokens.chain([end]).map(Ok).collect();
-        let events = Box::pin(stream::iter(events));
-        Box::pin(async {
-            Ok(Sampling {
-                version: None,
-                events,
-            })
-        })
+        let tokens = tokens.map(|token| SampleEvent::Token { choice: 0, token });
+        let (reason, n_cached) = (FinishReason::Stop, 0);
+        let end = SamplingEnd { reason, n_cached };
+        let each = tokens.chain([SampleEvent::End { choice: 0, end }]).map(Ok);
+        let events: Vec<_> = each.collect();
+        let (version, events) = (None, Box::pin(stream::iter(events)));
+        Box::pin(async move { Ok(Sampling { version, events }) })
     }
 }
 
@@ -150,18 +139,13 @@ impl Draw<'_> {
 fn python(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let field =
-                |(key, value): (&String, &Value)| format!("{}: {}", json!(key), python(value));
-            format!(
-                "{{{}}}",
-                map.iter().map(field).collect::<Vec<_>>().join(", ")
-            )
+            let field = |(key, value)| format!("{}: {}", json!(key), python(value));
+            let fields: Vec<String> = map.iter().map(field).collect();
+            format!("{{{}}}", fields.join(", "))
         }
         Value::Array(list) => {
-            format!(
-                "[{}]",
-                list.iter().map(python).collect::<Vec<_>>().join(", ")
-            )
+            let items: Vec<String> = list.iter().map(python).collect();
+            format!("[{}]", items.join(", "))
         }
         other => other.to_string(),
     }
@@ -180,23 +164,20 @@ fn goes_on(content: &str, turn: usize) -> Vec<Value> {
     let said = parts.next().unwrap();
     let mut calls = Vec::new();
     for (at, part) in parts.enumerate() {
-        let call: Call =
-            serde_json::from_str(part.strip_suffix("\n</tool_call>").unwrap()).unwrap();
-        calls.push(
-            json!({"id": format!("call_{turn}_{at}"), "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments.get()}}),
-        );
+        let text = part.strip_suffix("\n</tool_call>").unwrap();
+        let call: Call = serde_json::from_str(text).unwrap();
+        let function = json!({"name": call.name, "arguments": call.arguments.get()});
+        let id = format!("call_{turn}_{at}");
+        calls.push(json!({"id": id, "type": "function", "function": function}));
     }
     let mut messages = vec![json!({"role": "assistant", "content": said})];
     if calls.is_empty() {
         messages.push(json!({"role": "user", "content": format!("And then, {turn}?")}));
         return messages;
     }
-    for call in &calls {
-        messages.push(
-            json!({"role": "tool", "tool_call_id": call["id"], "content": "1: fn main() {}"}),
-        );
-    }
+    let result =
+        |id: &Value| json!({"role": "tool", "tool_call_id": id, "content": "1: fn main() {}"});
+    messages.extend(calls.iter().map(|call| result(&call["id"])));
     messages[0]["tool_calls"] = Value::Array(calls);
     messages
 }
@@ -264,9 +245,8 @@ async fn turns_with_calls_go_on_with_the_ids_of_the_turn_before() {
                 n_extended += usize::from(prompt.starts_with(before));
             }
             n_calls += content.matches("<tool_call>").count();
-            n_otherwise += usize::from(
-                ids != [tokenizer.encode_data(&text).unwrap(), tokenizer.end_ids()].concat(),
-            );
+            let usual = [tokenizer.encode_data(&text).unwrap(), tokenizer.end_ids()].concat();
+            n_otherwise += usize::from(ids != usual);
             before = Some([prompt, ids].concat());
             messages.extend(goes_on(&content, turn));
         }
@@ -275,8 +255,6 @@ async fn turns_with_calls_go_on_with_the_ids_of_the_turn_before() {
         "{n_extended} of {n_turns} turns extend the one before exactly; {n_calls} calls, {n_otherwise} replies of ids that their text does not give"
     );
     assert!(n_calls > 50 && n_otherwise > 100);
-    assert!(
-        n_extended * 100 >= n_turns * AT_LEAST,
-        "{n_extended} of {n_turns}"
-    );
+    let share = n_extended * 100 / n_turns;
+    assert!(share >= AT_LEAST, "{n_extended} of {n_turns}");
 }

@@ -89,11 +89,8 @@ impl Datum {
         if parts.target_tokens.rows() != n {
             let mut expected = parts.target_tokens.shape();
             expected[0] = n;
-            return Err(shape(
-                "target_tokens",
-                parts.target_tokens.shape(),
-                expected,
-            ));
+            let given = parts.target_tokens.shape();
+            return Err(shape("target_tokens", given, expected));
         }
         if let Some(weights) = &parts.weights {
             if weights.shape() != parts.target_tokens.shape() {

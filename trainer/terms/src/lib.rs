@@ -5,6 +5,7 @@
 //! its context), or only a loss (which fields it reads), the engine checks. A [`Sampler`] is asked for continuations of
 //! token ids, whoever has the model: our engine, a cloud, another server.
 
+mod by_text;
 mod datum;
 mod error_code;
 pub mod json;

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
 /// `loss_fn_config`: a number for each key. The server defines its defaults and the allowed keys.
 pub type LossConfig = BTreeMap<String, f64>;
 
@@ -85,19 +83,7 @@ impl FromStr for LossFn {
     }
 }
 
-impl Serialize for LossFn {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for LossFn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
-    }
-}
+crate::serde_by_text!(LossFn);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,6 @@
 //! Names of adapters, checkpoints and training runs.
 
-use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::{str::FromStr, sync::Arc};
 
 /// The longest adapter or checkpoint name, in bytes: with a suffix it still fits in a file name.
 const MAX_NAME: usize = 96;
@@ -114,51 +112,7 @@ impl FromStr for RunId {
     }
 }
 
-/// Code that all names share: conversion from and to text, with a check.
-macro_rules! text_name {
-    ($name:ident) => {
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), &self.0)
-            }
-        }
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(D::Error::custom)
-            }
-        }
-    };
-}
-text_name!(AdapterName);
-text_name!(CheckpointName);
-text_name!(RunId);
+crate::text_names!(AdapterName, CheckpointName, RunId);
 
 #[cfg(test)]
 mod tests {
@@ -166,24 +120,9 @@ mod tests {
 
     #[test]
     fn a_name_can_never_leave_its_folder() {
-        for bad in [
-            "",
-            ".",
-            "..",
-            "../x",
-            "../up",
-            "a/b",
-            "a/",
-            "a/.",
-            "/etc",
-            "a\\b",
-            ".hidden",
-            "a\0",
-            "-x",
-            "@x",
-            "a b",
-            &"a".repeat(97),
-        ] {
+        let long = "a".repeat(97);
+        let outside = "../x ../up a/b a/ a/. /etc . .. .hidden -x @x a\\b a\0";
+        for bad in outside.split(' ').chain(["", "a b", &long]) {
             assert!(bad.parse::<AdapterName>().is_err(), "{bad:?}");
             assert!(bad.parse::<CheckpointName>().is_err(), "{bad:?}");
         }

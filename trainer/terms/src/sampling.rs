@@ -75,44 +75,34 @@ impl SamplingParams {
     /// # Errors
     /// Returns the first parameter that is out of its range.
     pub fn check(&self) -> Result<(), ParamError> {
-        let error = |field, value: String, allowed: String| {
-            Err(ParamError {
-                field,
-                value,
-                allowed,
-            })
-        };
         let t = self.temperature;
         if t != 0.0 && !TEMPERATURES.contains(&t) {
             let (low, high) = (TEMPERATURES.start(), TEMPERATURES.end());
-            return error(
-                "temperature",
-                t.to_string(),
-                format!("0, or {low} to {high}"),
-            );
+            let allowed = format!("0, or {low} to {high}");
+            return Err(ParamError::new("temperature", t, allowed));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return error("top_p", self.top_p.to_string(), "above 0, up to 1".into());
+            return Err(ParamError::new("top_p", self.top_p, "above 0, up to 1"));
         }
         if !(0.0..=1.0).contains(&self.min_p) {
-            return error("min_p", self.min_p.to_string(), "0 to 1".into());
+            return Err(ParamError::new("min_p", self.min_p, "0 to 1"));
         }
         let repetition = self.repetition_penalty;
         if !(repetition > 0.0 && repetition.is_finite()) {
-            let allowed = "above 0, 1 is off".into();
-            return error("repetition_penalty", repetition.to_string(), allowed);
+            let allowed = "above 0, 1 is off";
+            return Err(ParamError::new("repetition_penalty", repetition, allowed));
         }
         for (field, value) in [
             ("presence_penalty", self.presence_penalty),
             ("frequency_penalty", self.frequency_penalty),
         ] {
             if !PENALTIES.contains(&value) {
-                return error(field, value.to_string(), "-2 to 2".into());
+                return Err(ParamError::new(field, value, "-2 to 2"));
             }
         }
         if self.top_logprobs > MAX_TOP_LOGPROBS {
             let allowed = format!("0 to {MAX_TOP_LOGPROBS}");
-            return error("top_logprobs", self.top_logprobs.to_string(), allowed);
+            return Err(ParamError::new("top_logprobs", self.top_logprobs, allowed));
         }
         Ok(())
     }
@@ -122,37 +112,22 @@ impl SamplingParams {
     /// # Errors
     /// Returns the first parameter that is not at its default.
     pub fn check_common(&self) -> Result<(), ParamError> {
-        let off = Self::default();
-        let only = |field, value: String, off: String| {
-            let allowed = format!("{off} (this sampler can do no other)");
-            Err(ParamError {
-                field,
-                value,
-                allowed,
-            })
-        };
-        let numbers = [
-            ("min_p", self.min_p, off.min_p),
-            (
-                "repetition_penalty",
-                self.repetition_penalty,
-                off.repetition_penalty,
-            ),
-            (
-                "presence_penalty",
-                self.presence_penalty,
-                off.presence_penalty,
-            ),
-            (
-                "frequency_penalty",
-                self.frequency_penalty,
-                off.frequency_penalty,
-            ),
+        type Number = fn(&SamplingParams) -> f64;
+        const NUMBERS: [(&str, Number); 4] = [
+            ("min_p", |params| params.min_p),
+            ("repetition_penalty", |params| params.repetition_penalty),
+            ("presence_penalty", |params| params.presence_penalty),
+            ("frequency_penalty", |params| params.frequency_penalty),
         ];
-        for (field, value, off) in numbers {
+        let only = |field, value: &dyn ToString, off: f64| {
+            let allowed = format!("{off} (this sampler can do no other)");
+            Err(ParamError::new(field, value.to_string(), allowed))
+        };
+        for (field, number) in NUMBERS {
+            let (value, off) = (number(self), number(&Self::default()));
             // Values are not compared by equality, because 0.0 in other digits means off as well.
             if (value - off).abs() > f64::EPSILON {
-                return only(field, value.to_string(), off.to_string());
+                return only(field, &value, off);
             }
         }
         for (field, value) in [
@@ -160,10 +135,21 @@ impl SamplingParams {
             ("top_logprobs", self.top_logprobs),
         ] {
             if value > 0 {
-                return only(field, value.to_string(), "0".into());
+                return only(field, &value, 0.0);
             }
         }
         Ok(())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "most values are numbers")]
+impl ParamError {
+    pub fn new(field: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
+        Self {
+            field,
+            value: value.to_string(),
+            allowed: allowed.into(),
+        }
     }
 }
 
@@ -180,18 +166,20 @@ mod tests {
             ..SamplingParams::default()
         };
         assert_eq!(common.check_common(), Ok(()));
-        let error = |change: fn(&mut SamplingParams)| {
+        type Change = fn(&mut SamplingParams);
+        let changes: [(&str, Change); 5] = [
+            ("min_p", |params| params.min_p = 0.1),
+            ("presence_penalty", |params| params.presence_penalty = -1.0),
+            ("repetition_penalty", |params| {
+                params.repetition_penalty = 1.1;
+            }),
+            ("min_tokens", |params| params.min_tokens = 1),
+            ("top_logprobs", |params| params.top_logprobs = 2),
+        ];
+        for (field, change) in changes {
             let mut params = common;
             change(&mut params);
-            params.check_common().unwrap_err().field
-        };
-        assert_eq!(error(|it| it.min_p = 0.1), "min_p");
-        assert_eq!(error(|it| it.presence_penalty = -1.0), "presence_penalty");
-        assert_eq!(
-            error(|it| it.repetition_penalty = 1.1),
-            "repetition_penalty"
-        );
-        assert_eq!(error(|it| it.min_tokens = 1), "min_tokens");
-        assert_eq!(error(|it| it.top_logprobs = 2), "top_logprobs");
+            assert_eq!(params.check_common().unwrap_err().field, field);
+        }
     }
 }

@@ -14,4 +14,4 @@ pub mod template;
 pub mod testing;
 pub mod tokenizer;
 
-pub use self::{error::TextLoadError, file::regular};
+pub use self::{error::ModelFileError, file::regular};

@@ -9,7 +9,8 @@
 //! conversation that only spells the end of a turn does not match one in which the turn ended.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::tokenizer::{
     CONTROL_BYTES, ChatTokenizer, EncodeError, KeyPart, Place, Rendered, parts, push_control,
@@ -131,10 +132,8 @@ fn n_shared(one: &[u8], other: &[u8]) -> usize {
     // It compares in blocks, because byte by byte a full index would take 20 ms per request.
     const BLOCK: usize = 256;
     let blocks = one.chunks(BLOCK).zip(other.chunks(BLOCK));
-    let n_equal: usize = blocks
-        .take_while(|(one, other)| one == other)
-        .map(|(block, _)| block.len())
-        .sum();
+    let equal = blocks.take_while(|(one, other)| one == other);
+    let n_equal: usize = equal.map(|(block, _)| block.len()).sum();
     let rest = one[n_equal..].iter().zip(&other[n_equal..]);
     n_equal + rest.take_while(|(one, other)| one == other).count()
 }
@@ -183,7 +182,7 @@ impl ServedTokenIndex {
         };
         let key = conversation.key()[..n_bytes].to_vec();
         let is_known = |it: &ServedSequence| it.key.starts_with(&key);
-        if self.lock().sequences.iter().rev().any(is_known) {
+        if self.held.lock().sequences.iter().rev().any(is_known) {
             return;
         }
         let ids = [prompt_ids, reply].concat();
@@ -214,7 +213,7 @@ impl ServedTokenIndex {
 
     /// Returns the known ids at the beginning of a key, and the number of its bytes that they cover.
     fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let shared = |(at, sequence): (usize, &ServedSequence)| Some((at, sequence.shared(key)?));
         let known = held.sequences.iter().enumerate().filter_map(shared);
         let Some((at, cut)) = known.max_by_key(|(_, cut)| cut.n_bytes) else {
@@ -232,7 +231,7 @@ impl ServedTokenIndex {
         if sequence.bytes() > self.budget {
             return;
         }
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if let Some(at) = held.sequences.iter().position(|s| s.key == sequence.key) {
             held.remove(at);
         }
@@ -241,12 +240,6 @@ impl ServedTokenIndex {
         while held.bytes > self.budget {
             held.remove(0);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
-        // If another thread panicked, the state is still consistent, because each change is complete before the lock is
-        // released.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -31,12 +31,8 @@ impl StopMatcher {
             certain.truncate(at);
             return (certain, true);
         }
-        let keep = self
-            .stops
-            .iter()
-            .map(|stop| overlap(&self.held, stop))
-            .max()
-            .unwrap_or(0);
+        let overlaps = self.stops.iter().map(|stop| overlap(&self.held, stop));
+        let keep = overlaps.max().unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
         (std::mem::replace(&mut self.held, rest), false)
     }
@@ -49,10 +45,9 @@ impl StopMatcher {
 
 /// Returns the length of the longest end of `text` that is a beginning of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
-    (1..stop.len().min(text.len() + 1))
-        .rev()
-        .find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n]))
-        .unwrap_or(0)
+    let mut lengths = (1..stop.len().min(text.len() + 1)).rev();
+    let is_end = |&n: &usize| stop.is_char_boundary(n) && text.ends_with(&stop[..n]);
+    lengths.find(is_end).unwrap_or(0)
 }
 
 #[cfg(test)]

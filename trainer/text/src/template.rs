@@ -80,12 +80,9 @@ impl ChatTemplate {
         environment.add_filter("tojson", json::tojson);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", clock::strftime_now);
-        environment
-            .add_template_owned(
-                NAME,
-                without_generation_blocks(&source.replace("\r\n", "\n")),
-            )
-            .map_err(|error| describe(&error))?;
+        let source_of_text = without_generation_blocks(&source.replace("\r\n", "\n"));
+        let added = environment.add_template_owned(NAME, source_of_text);
+        added.map_err(|error| describe(&error))?;
         let mut template = Self {
             environment,
             source: source.to_owned(),
@@ -263,10 +260,8 @@ fn takes_text(source: &str) -> bool {
     reason = "minijinja hands arguments over"
 )]
 fn raise_exception(message: String) -> Result<Jinja, Error> {
-    Err(Error::new(
-        ErrorKind::InvalidOperation,
-        format!("{RAISED}{message}"),
-    ))
+    let text = format!("{RAISED}{message}");
+    Err(Error::new(ErrorKind::InvalidOperation, text))
 }
 
 /// Distinguishes a template's own refusal from its failure.
@@ -303,11 +298,8 @@ fn describe(error: &Error) -> String {
 
 fn syntax() -> Result<SyntaxConfig, String> {
     let mut syntax = SyntaxConfig::builder();
-    syntax
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()
-        .map_err(|error| describe(&error))
+    let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
+    syntax.map_err(|error| describe(&error))
 }
 
 /// Replaces `{% generation %}`, which marks the assistant's text for training masks and prints nothing.

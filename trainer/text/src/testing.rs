@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::TextLoadError;
+use crate::ModelFileError;
 use crate::tokenizer::byte_letters;
 
 /// Ids of the tiny tokenizer after the 256 bytes.
@@ -25,7 +25,7 @@ pub const TEMPLATE: &str = "{% if messages[0]['role'] != 'system' %}{{ '<|im_sta
 ///
 /// # Errors
 /// Fails if `dir` cannot be written.
-pub fn write_tiny_text(dir: &Path) -> Result<(), TextLoadError> {
+pub fn write_tiny_text(dir: &Path) -> Result<(), ModelFileError> {
     write(dir, "tokenizer.json", &tokenizer())?;
     let config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE,
@@ -61,7 +61,7 @@ fn tokenizer() -> Value {
     })
 }
 
-fn write(dir: &Path, name: &str, json: &Value) -> Result<(), TextLoadError> {
+fn write(dir: &Path, name: &str, json: &Value) -> Result<(), ModelFileError> {
     let file = dir.join(name);
-    std::fs::write(&file, json.to_string()).map_err(|source| TextLoadError::Write { file, source })
+    std::fs::write(&file, json.to_string()).map_err(ModelFileError::writing(&file))
 }

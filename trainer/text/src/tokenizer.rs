@@ -25,8 +25,8 @@ pub use self::reply::{RenderedReply, SplitReply, SplitReplyError};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::vocabulary::{Encoder, Vocabulary};
-use crate::TextLoadError;
 use crate::content::ControlTokens;
+use crate::error::Result;
 use crate::template::{ChatTemplate, RenderError, RenderRequest, sort_keys};
 
 /// The tokenizer and the chat template of a model, shared by all threads.
@@ -50,8 +50,8 @@ impl ChatTokenizer {
     /// directory, from the files that `transformers` uses.
     ///
     /// # Errors
-    /// Returns [`TextLoadError`], which names the missing or unusable file.
-    pub fn load(dir: &Path) -> Result<Self, TextLoadError> {
+    /// Returns [`ModelFileError`], which names the missing or unusable file.
+    pub fn load(dir: &Path) -> Result<Self> {
         let config = TokenizerConfig::read(dir)?;
         let ranks = dir.join("tiktoken.model");
         let json = dir.join("tokenizer.json");
@@ -98,10 +98,8 @@ impl ChatTokenizer {
     /// # Errors
     /// Fails like [`Self::render`].
     pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<Rendered, RenderError> {
-        let with_tools = self
-            .tool_template
-            .as_ref()
-            .filter(|_| request.tools.is_some());
+        let other = self.tool_template.as_ref();
+        let with_tools = other.filter(|_| request.tools.is_some());
         let Some(template) = with_tools.or(self.template.as_ref()) else {
             return Err(RenderError::NoTemplate {
                 file: self.file.clone(),
@@ -218,7 +216,7 @@ impl ChatTokenizer {
             let key = rendered.key();
             let said = key
                 .windows(SAID.len())
-                .rposition(|it| it == SAID.as_bytes())?;
+                .rposition(|token| token == SAID.as_bytes())?;
             // Only white space may come in between.
             parts(&key[said + SAID.len()..]).find_map(|part| match part {
                 KeyPart::Control(id) => Some(Some(id)),

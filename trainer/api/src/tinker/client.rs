@@ -23,10 +23,7 @@ mod session;
 mod training;
 mod words;
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::{
     backend::TinkerBackend,
@@ -34,11 +31,6 @@ pub use self::{
     serving::TinkerSampler,
     training::{TinkerTokens, TinkerUsage},
 };
-
-/// A poisoned lock still holds a complete value.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A fact that several calls learn and read.
 #[derive(Debug)]

@@ -68,9 +68,9 @@ fn one<T: WireTensor>(
     room: &mut Room,
 ) -> Result<Datum, WireError> {
     let field = |name: &str| format!("data[{at}].{name}");
-    let wrong = |name: &str, why| WireError {
-        field: field(name),
-        why,
+    let wrong = |name: &str, why| {
+        let field = field(name);
+        WireError { field, why }
     };
     let input = |name: &str, why| wrong(&format!("loss_fn_inputs.{name}"), why);
     let tokens = tokens.map_err(|why| wrong("model_input", why))?;

@@ -2,8 +2,6 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
 use crate::{CheckpointName, NameError};
 
 /// The longest id, in bytes.
@@ -198,61 +196,27 @@ impl FromStr for TinkerPath {
     }
 }
 
-impl Serialize for TinkerPath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+macro_rules! text_ids {
+    ($($name:ident: $field:literal),*) => {
+        $(
+            impl FromStr for $name {
+                type Err = IdError;
 
-impl<'de> Deserialize<'de> for TinkerPath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
-
-/// Makes an id type: parsed and checked from text, and written as text.
-macro_rules! text_id {
-    ($name:ident, $field:literal) => {
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
+                fn from_str(value: &str) -> Result<Self, IdError> {
+                    id($field, value).map(Self)
+                }
             }
-        }
-        impl FromStr for $name {
-            type Err = IdError;
-
-            fn from_str(value: &str) -> Result<Self, IdError> {
-                id($field, value).map(Self)
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), &self.0)
-            }
-        }
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
-            }
-        }
+        )*
+        metaclaw_trainer_terms::text_names!($($name),*);
     };
 }
-text_id!(TinkerSessionId, "session_id");
-text_id!(ModelId, "model_id");
-text_id!(SamplerId, "sampling_session_id");
-text_id!(RequestId, "request_id");
+text_ids!(
+    TinkerSessionId: "session_id",
+    ModelId: "model_id",
+    SamplerId: "sampling_session_id",
+    RequestId: "request_id"
+);
+metaclaw_trainer_terms::serde_by_text!(TinkerPath);
 
 #[cfg(test)]
 mod tests {
@@ -260,30 +224,15 @@ mod tests {
 
     #[test]
     fn an_id_is_one_component_of_a_path() {
-        for bad in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "a\\b",
-            "a b",
-            "a\0",
-            ":a",
-            &"a".repeat(161),
-        ] {
+        let long = "a".repeat(161);
+        for bad in ["", ".", "..", "a/b", "a\\b", "a b", "a\0", ":a", &long] {
             assert!(bad.parse::<ModelId>().is_err(), "{bad:?}");
         }
         let model: ModelId = "sess-0001:train:0".parse().unwrap();
         let session: TinkerSessionId = "sess-0001".parse().unwrap();
         assert_eq!(ModelId::of(&session, 0), Ok(model.clone()));
         assert_eq!(model.parts(), Some((session, 0)));
-        for foreign in [
-            "model_1f",
-            "s:train:01",
-            "s:train:+1",
-            "s:sample:1",
-            ":train:1",
-        ] {
+        for foreign in "model_1f s:train:01 s:train:+1 s:sample:1 :train:1".split(' ') {
             let parsed = foreign.parse::<ModelId>().ok();
             assert!(parsed.and_then(|id| id.parts()).is_none(), "{foreign}");
         }

@@ -141,20 +141,16 @@ impl Sequence {
             Err(_) => return Err(format!("stop_reason {} is not known", sequence.stop_reason)),
         };
         let tokens = tensor::ids(&sequence.tokens)?;
-        let logprobs = sequence
-            .logprobs
-            .as_deref()
-            .filter(|bytes| !bytes.is_empty());
-        let logprobs = logprobs.map(tensor::values::<f32>).transpose()?;
+        let logprobs = sequence.logprobs.as_deref();
+        let given = logprobs.filter(|bytes| !bytes.is_empty());
+        let logprobs = given.map(tensor::values::<f32>).transpose()?;
         let topk = sequence.topk_sampled_logprobs.as_ref();
         if logprobs
             .as_ref()
             .is_some_and(|all| all.len() != tokens.len())
         {
-            return Err(format!(
-                "not as many logprobs as its {} tokens",
-                tokens.len()
-            ));
+            let n = tokens.len();
+            return Err(format!("not as many logprobs as its {n} tokens"));
         }
         Ok(Self {
             stop_reason,
@@ -192,10 +188,9 @@ fn top_k_rows(table: &TopkLogprobs) -> Result<Vec<Option<TopK>>, String> {
         return Ok(Vec::new());
     }
     if k.checked_mul(length) != Some(ids.len()) || ids.len() != logprobs.len() {
+        let (n_ids, n_logprobs) = (ids.len(), logprobs.len());
         return Err(format!(
-            "a table of {length} rows of {k} has {} ids and {} logprobs",
-            ids.len(),
-            logprobs.len()
+            "a table of {length} rows of {k} has {n_ids} ids and {n_logprobs} logprobs"
         ));
     }
     let rows = ids.chunks_exact(k).zip(logprobs.chunks_exact(k));

@@ -107,10 +107,8 @@ pub(super) fn values<T: TensorElement>(bytes: &[u8]) -> Result<Vec<T>, String> {
 /// Ids of tokens, which the wire has as int32.
 pub(super) fn ids(bytes: &[u8]) -> Result<Vec<u32>, String> {
     if !bytes.len().is_multiple_of(4) {
-        return Err(format!(
-            "{} bytes: a multiple of 4 is needed for int32",
-            bytes.len()
-        ));
+        let n = bytes.len();
+        return Err(format!("{n} bytes: a multiple of 4 is needed for int32"));
     }
     let read = bytes.chunks_exact(4).enumerate().map(|(at, chunk)| {
         let value = chunk.try_into().map_or(-1, i32::from_le_bytes);
@@ -161,17 +159,12 @@ impl<T: TensorElement> SparseRows<T> {
                 "shape {shape:?} of a sparse tensor: [N, K] is needed"
             ));
         };
-        let ends_well = self.crow.first() == Some(&0)
-            && self.crow.last().copied() == i64::try_from(self.values.len()).ok()
-            && self.crow.is_sorted();
-        if self.crow.len() != rows.saturating_add(1)
-            || !ends_well
-            || self.col.len() != self.values.len()
-        {
+        let (n_entries, n) = (rows.saturating_add(1), self.values.len());
+        let ends = (self.crow.first().copied(), self.crow.last().copied());
+        let ends_well = ends == (Some(0), i64::try_from(n).ok()) && self.crow.is_sorted();
+        if self.crow.len() != n_entries || !ends_well || self.col.len() != n {
             return Err(format!(
-                "crow_indices must have {} rising entries from 0 to the {} values, col_indices one per value",
-                rows.saturating_add(1),
-                self.values.len()
+                "crow_indices must have {n_entries} rising entries from 0 to the {n} values, col_indices one per value"
             ));
         }
         let n = rows.checked_mul(width).ok_or("its shape is too large")?;
@@ -181,17 +174,13 @@ impl<T: TensorElement> SparseRows<T> {
         for (row, ends) in self.crow.windows(2).enumerate() {
             let [from, to] = [index(ends[0]), index(ends[1])];
             let cells = self.col.get(from..to).zip(self.values.get(from..to));
-            for (col, value) in cells
-                .into_iter()
-                .flat_map(|(col, values)| col.iter().zip(values))
-            {
+            let (cols, values) = cells.unwrap_or_default();
+            for (col, value) in cols.iter().zip(values) {
                 let col = index(*col);
-                let cell = (col < width)
-                    .then(|| dense.get_mut(row * width + col))
-                    .flatten();
-                *cell.ok_or_else(|| {
-                    format!("col_indices has {col}: less than {width} is needed")
-                })? = *value;
+                let place = (col < width).then_some(row * width + col);
+                let cell = place.and_then(|place| dense.get_mut(place));
+                let beyond = || format!("col_indices has {col}: less than {width} is needed");
+                *cell.ok_or_else(beyond)? = *value;
             }
         }
         Tensor2::shaped(dense, shape).map_err(|error| error.to_string())
@@ -232,11 +221,8 @@ impl WireTensor for Tensor {
 
     fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype() != T::DTYPE {
-            return Err(format!(
-                "dtype is {:?}: {} is needed",
-                self.dtype(),
-                T::NAME
-            ));
+            let (found, needed) = (self.dtype(), T::NAME);
+            return Err(format!("dtype is {found:?}: {needed} is needed"));
         }
         let shape = shape_of(&self.shape)?;
         match self.values {
@@ -273,11 +259,8 @@ impl WireTensor for TensorData {
 
     fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype != T::NAME {
-            return Err(format!(
-                "dtype is {:?}: {:?} is needed",
-                self.dtype,
-                T::NAME
-            ));
+            let (found, needed) = (&self.dtype, T::NAME);
+            return Err(format!("dtype is {found:?}: {needed:?} is needed"));
         }
         let read = self.data.iter().enumerate().map(|(at, number)| {
             T::of_number(number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::NAME))

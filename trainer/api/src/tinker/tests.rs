@@ -20,13 +20,9 @@ const OUTPUT: &str = "\
 const SAMPLED: &str = "0a0e08011204000000001a04000000bf120c0000c07f000000c0000000c0";
 
 fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text
-        .bytes()
-        .map(|b| char::from(b).to_digit(16).unwrap())
-        .collect();
-    digits
-        .chunks_exact(2)
-        .map(|two| u8::try_from(two[0] * 16 + two[1]).unwrap())
+    let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
+    pairs
+        .map(|pair| u8::from_str_radix(pair, 16).unwrap())
         .collect()
 }
 
@@ -61,10 +57,8 @@ fn the_captured_results_are_read_and_written() {
     let read = proto::ForwardBackwardOutput::decode(captured.as_slice()).unwrap();
     assert_eq!(read.encode_to_vec(), captured);
     let output = TrainOutput::from_proto(read.clone()).unwrap();
-    assert_eq!(
-        output,
-        TrainOutput::new(vec![Tensor2::vector(vec![-1.0; 4]); 2], 8.0)
-    );
+    let logprobs = vec![Tensor2::vector(vec![-1.0; 4]); 2];
+    assert_eq!(output, TrainOutput::new(logprobs, 8.0));
     let mut without = read;
     without.loss_fn_outputs[0].fields.remove("elementwise_loss");
     assert_eq!(output.to_proto(), without);
@@ -73,10 +67,8 @@ fn the_captured_results_are_read_and_written() {
     let read = proto::SampleResponse::decode(captured.as_slice()).unwrap();
     let sample = SampleOutput::from_proto(read).unwrap();
     assert_eq!(sample.sequences[0].stop_reason, StopReason::Length);
-    assert_eq!(
-        sample.prompt_logprobs,
-        Some(vec![None, Some(-2.0), Some(-2.0)])
-    );
+    let of_prompt = vec![None, Some(-2.0), Some(-2.0)];
+    assert_eq!(sample.prompt_logprobs, Some(of_prompt));
     assert_eq!(sample.to_proto().encode_to_vec(), captured);
 }
 
@@ -143,16 +135,12 @@ fn the_captured_bodies_of_the_old_dialect_are_read_and_written() {
         json!({"forward_backward_input": input, "model_id": "sess-0001:train:0", "seq_id": 1});
     same::<ForwardBackward>(&body);
     let read: ForwardBackward = serde_json::from_value(body).unwrap();
-    assert_eq!(
-        from_json(read.forward_backward_input.data.clone()).unwrap(),
-        datums()[..1]
-    );
+    let data = from_json(read.forward_backward_input.data.clone()).unwrap();
+    assert_eq!(data, datums()[..1]);
     assert_eq!(to_json(&datums()[0]), read.forward_backward_input.data[0]);
     let forward = json!({"forward_input": input, "model_id": "sess-0001:train:0", "seq_id": 1});
-    assert_eq!(
-        serde_json::from_value::<ForwardBackward>(forward).unwrap(),
-        read
-    );
+    let forward: ForwardBackward = serde_json::from_value(forward).unwrap();
+    assert_eq!(forward, read);
     same::<WeightsInfoRequest>(
         &json!({"tinker_path": "tinker://sess-0001:train:0/weights/step-1"}),
     );
@@ -301,8 +289,6 @@ fn the_likeliest_ids_keep_their_places() {
     };
     assert_eq!(SampleOutput::from_proto(sample.to_proto()).unwrap(), sample);
     let json = serde_json::to_string(&sample.to_json(&["s-0".to_owned()])).unwrap();
-    assert_eq!(
-        SampleOutput::from_json(serde_json::from_str(&json).unwrap()),
-        sample
-    );
+    let read = serde_json::from_str(&json).unwrap();
+    assert_eq!(SampleOutput::from_json(read), sample);
 }

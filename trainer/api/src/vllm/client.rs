@@ -91,10 +91,9 @@ impl VllmClient {
             let request = self.http.get(format!("{}/v1/models", self.url));
             let answer = self.send(request.timeout(SHORT)).await?;
             let list: ModelList = answer.json().await.map_err(|error| self.broken(&error))?;
-            let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) = list
-                .data
-                .into_iter()
-                .partition(|card| card.parent.is_none());
+            let cards = list.data.into_iter();
+            let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) =
+                cards.partition(|card| card.parent.is_none());
             let none = || self.remote("its list of models is empty");
             let base = bases.into_iter().next().ok_or_else(none)?;
             let untold = || self.remote("it does not tell its max_model_len");
@@ -210,11 +209,8 @@ impl VllmClient {
             StatusCode::SERVICE_UNAVAILABLE => SamplerFailure::Unavailable,
             _ => SamplerFailure::Remote,
         };
-        let text = format!(
-            "vLLM at {} answers {}: {refusal}",
-            self.url,
-            status.as_u16()
-        );
+        let (url, status) = (&self.url, status.as_u16());
+        let text = format!("vLLM at {url} answers {status}: {refusal}");
         SamplerError::new(failure, text)
     }
 }

@@ -59,10 +59,8 @@ impl Largest {
     pub fn of(bytes: usize) -> Self {
         let text = format!("the body is larger than the {bytes} bytes that this server takes");
         let refusal = ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text);
-        Self {
-            bytes,
-            refusal: refusal.with_code(ErrorCode::BodyTooLarge),
-        }
+        let refusal = refusal.with_code(ErrorCode::BodyTooLarge);
+        Self { bytes, refusal }
     }
 }
 
@@ -71,11 +69,9 @@ impl Largest {
 impl Pool {
     /// Makes a pool for so many bytes in so many calls.
     pub fn new(what: &'static str, n_bytes: usize, n_calls: usize) -> Self {
-        Self {
-            units: Arc::new(Semaphore::new(n_bytes.div_ceil(UNIT))),
-            calls: Arc::new(Semaphore::new(n_calls)),
-            what,
-        }
+        let semaphore = |n| Arc::new(Semaphore::new(n));
+        let (units, calls) = (semaphore(n_bytes.div_ceil(UNIT)), semaphore(n_calls));
+        Self { units, calls, what }
     }
 
     /// Reads the whole body, and returns it with its permit.
@@ -169,9 +165,9 @@ impl Incoming {
 }
 
 fn too_slow() -> ApiError {
+    let seconds = SILENCE.as_secs();
     let text = format!(
-        "the body came too slowly: it may pause for {} s, and take a second for every {LEAST_RATE} bytes",
-        SILENCE.as_secs()
+        "the body came too slowly: it may pause for {seconds} s, and take a second for every {LEAST_RATE} bytes"
     );
     ApiError::status(StatusCode::REQUEST_TIMEOUT, text).with_code(ErrorCode::BodyTooSlow)
 }

@@ -95,11 +95,8 @@ impl Head {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let number = rand::random::<u128>() >> 32;
-        Self {
-            id: format!("chatcmpl-{number:024x}"),
-            created,
-            model,
-        }
+        let id = format!("chatcmpl-{number:024x}");
+        Self { id, created, model }
     }
 
     /// Returns the id for `/v1/sampled/{id}`: the reply's id for the first choice, and the id with the index for the

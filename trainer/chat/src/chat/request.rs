@@ -128,7 +128,9 @@ impl ChatBody {
             },
             form: ReplyForm {
                 stream: own.stream.unwrap_or(false),
-                include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
+                include_usage: options
+                    .and_then(|options| options.include_usage)
+                    .unwrap_or(false),
                 logprobs,
             },
         })
@@ -142,7 +144,9 @@ fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, A
         (None, Some(given)) => ("max_tokens", given),
         (None, None) => return Ok(usize::MAX),
     };
-    let read = given.as_u64().and_then(|it| usize::try_from(it).ok());
+    let read = given
+        .as_u64()
+        .and_then(|number| usize::try_from(number).ok());
     read.filter(|tokens| *tokens > 0).ok_or_else(|| {
         let text = format!(
             "{field} is {given}, allowed: a whole number of at least 1 (leave it out for what the context leaves)"

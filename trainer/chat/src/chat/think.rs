@@ -147,11 +147,9 @@ impl ThinkSplitter {
 
 /// Returns the position of the part that may be the end of the thinking: white space, then a beginning of `</think>`.
 fn tail_to_hold(text: &str) -> usize {
-    let tag = (1..CLOSE.len())
-        .rev()
-        .filter(|n| text.len() >= *n)
-        .find(|n| text.ends_with(&CLOSE[..*n]))
-        .map_or(text.len(), |n| text.len() - n);
+    let mut lengths = (1..CLOSE.len()).rev().filter(|n| text.len() >= *n);
+    let part = lengths.find(|n| text.ends_with(&CLOSE[..*n]));
+    let tag = text.len() - part.unwrap_or(0);
     text[..tag].trim_end().len()
 }
 

@@ -45,8 +45,12 @@ impl ThinkingBody {
         let mut variables = self.chat_template_kwargs.unwrap_or_default();
         variables.retain(|_, value| !value.is_null());
         let reasoning = self.reasoning;
-        let (effort, enabled) = reasoning.map_or((None, None), |it| (it.effort, it.enabled));
-        let thinking = self.thinking.map(|it| matches!(it, Thinking::Enabled {}));
+        let (effort, enabled) = reasoning.map_or((None, None), |reasoning| {
+            (reasoning.effort, reasoning.enabled)
+        });
+        let thinking = self
+            .thinking
+            .map(|thinking| matches!(thinking, Thinking::Enabled {}));
         let switch = self.enable_thinking.or(thinking).or(enabled);
         let effort = match (self.reasoning_effort, effort) {
             (Some(effort), _) => Some(checked(effort, "reasoning_effort")?),
@@ -73,11 +77,8 @@ fn checked(effort: String, field: &str) -> Result<String, ApiError> {
     if EFFORTS.contains(&effort.as_str()) {
         return Ok(effort);
     }
-    let text = format!(
-        "{field} is {:?}: one of {}",
-        crate::fields::cut(&effort),
-        EFFORTS.join(", ")
-    );
+    let (given, allowed) = (crate::fields::cut(&effort), EFFORTS.join(", "));
+    let text = format!("{field} is {given:?}: one of {allowed}");
     Err(ApiError::unsupported(field, text))
 }
 

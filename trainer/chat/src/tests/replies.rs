@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn ids_become_a_reply_and_its_record() {
     let rig = rig(|_| answer([says(1, "Oui"), says(0, "Yes")].concat()));
-    let asked = hi(&json!({"n": 2, "seed": 7, "temperature": 1, "model": "main@3"}));
+    let asked = json!({"n": 2, "seed": 7, "temperature": 1, "model": "main@3"});
     let (status, reply) = rig.chat(&asked).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     let said = |at: usize| reply["choices"][at]["message"]["content"].clone();
@@ -19,24 +19,16 @@ async fn ids_become_a_reply_and_its_record() {
     assert_eq!(request.stop_token_ids, [END]);
     let id = reply["id"].as_str().unwrap();
     let (_, record) = rig.get(&format!("/v1/sampled/{id}")).await;
-    assert_eq!(record["ids"], json!([letters("Yes"), vec![END]].concat()));
+    assert_eq!(record["ids"], json!(whole("Yes")));
     assert_eq!(record["prompt_ids"], json!(request.prompt_ids));
-    assert_eq!(
-        (&record["version"], &record["adapter"]),
-        (&json!(3), &json!("main@3"))
-    );
-    assert_eq!(
-        (&record["logprobs"][0], &record["sampling_logprobs"][0]),
-        (&json!(-0.5), &json!(-0.25))
-    );
+    let adapter = json!([record["version"], record["adapter"]]);
+    assert_eq!(adapter, json!([3, "main@3"]));
+    let logprobs = json!([record["logprobs"][0], record["sampling_logprobs"][0]]);
+    assert_eq!(logprobs, json!([-0.5, -0.25]));
     let (_, second) = rig.get(&format!("/v1/sampled/{id}-1")).await;
-    assert_eq!(second["ids"], json!([letters("Oui"), vec![END]].concat()));
-    let prompt = read(
-        rig.post("/tokenize", &json!({"messages": asked["messages"]}))
-            .await,
-    )
-    .await
-    .1;
+    assert_eq!(second["ids"], json!(whole("Oui")));
+    let messages = json!({"messages": hi(&asked)["messages"]});
+    let (_, prompt) = rig.tokenize(&messages).await;
     assert_eq!(prompt["tokens"], record["prompt_ids"]);
     assert_eq!(prompt["max_model_len"], CONTEXT);
 }
@@ -47,13 +39,12 @@ async fn half_an_emoji_is_a_replacement_character_at_every_door() {
     let rig = rig(|_| answer(says(0, "Yes")));
     let tool = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":\"HALF\"}"}}]},{"role":"tool","tool_call_id":"c","content":"HALF"}"#;
     let user = r#"{"role":"user","content":"x HALF y"}"#;
+    let described = r#"{"type":"function","function":{"name":"f","description":"HALF"}}"#;
     let long = format!("{{\"messages\":{}[{user}]}}", " ".repeat(300_000));
     for body in [
         format!("{{\"messages\":[{user}]}}"),
         format!("{{\"messages\":[{user},{tool}]}}"),
-        format!(
-            r#"{{"messages":[{user}],"tools":[{{"type":"function","function":{{"name":"f","description":"HALF"}}}}]}}"#
-        ),
+        format!("{{\"messages\":[{user}],\"tools\":[{described}]}}"),
         r#"{"messages":[{"role":"user","content":[{"type":"text","text":"HALF"}]}]}"#.to_owned(),
         long,
         r#"{"prompt":"HALF"}"#.to_owned(),
@@ -63,8 +54,8 @@ async fn half_an_emoji_is_a_replacement_character_at_every_door() {
         for path in &doors[..n] {
             let mut tokens = Vec::new();
             for half in ["\\ud83d", "\\uDE00", "\\ud83d\\ud83d", "\u{fffd}"] {
-                let written =
-                    body.replace(r#"\"HALF"#, &format!(r#"\"{}"#, half.replace('\\', "\\\\")));
+                let escaped = format!(r#"\"{}"#, half.replace('\\', "\\\\"));
+                let written = body.replace(r#"\"HALF"#, &escaped);
                 let sent = written.replace("HALF", half);
                 let (status, reply) = read(rig.post_text(path, sent.clone()).await).await;
                 assert_eq!(status, StatusCode::OK, "{path} {sent:.300}: {reply}");
@@ -83,32 +74,23 @@ async fn half_an_emoji_is_a_replacement_character_at_every_door() {
 #[tokio::test]
 async fn a_conversation_with_its_reply_is_split_where_the_reply_begins() {
     let rig = rig(|_| answer(says(0, "unused")));
-    let (asked, reply) = (
-        json!({"role": "user", "content": "hi"}),
-        json!({"role": "assistant", "content": "Yes"}),
-    );
-    let (_, prompt) = read(rig.post("/tokenize", &json!({"messages": [asked]})).await).await;
+    let asked = json!({"role": "user", "content": "hi"});
+    let reply = json!({"role": "assistant", "content": "Yes"});
+    let (_, prompt) = rig.tokenize(&json!({"messages": [asked]})).await;
     let talk = json!({"messages": [asked, reply], "split_reply": true});
-    let (_, split) = read(rig.post("/tokenize", &talk).await).await;
+    let (_, split) = rig.tokenize(&talk).await;
     let start = usize::try_from(split["reply_start"].as_u64().unwrap()).unwrap();
     let tokens = split["tokens"].as_array().unwrap();
     assert_eq!(json!(tokens[..start]), prompt["tokens"]);
-    assert_eq!(
-        json!(tokens[start..]),
-        json!([letters("Yes"), vec![END]].concat())
-    );
+    assert_eq!(json!(tokens[start..]), json!(whole("Yes")));
     assert!(prompt.get("reply_start").is_none(), "{prompt}");
+    let of_user = json!({"messages": [asked], "split_reply": true});
+    let of_prompt = json!({"prompt": "hi", "split_reply": true});
     for (body, said) in [
-        (
-            json!({"messages": [asked], "split_reply": true}),
-            "the last message has role user",
-        ),
-        (
-            json!({"prompt": "hi", "split_reply": true}),
-            "split_reply is given with a prompt",
-        ),
+        (of_user, "the last message has role user"),
+        (of_prompt, "split_reply is given with a prompt"),
     ] {
-        let (status, refused) = read(rig.post("/tokenize", &body).await).await;
+        let (status, refused) = rig.tokenize(&body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
         let message = refused["error"]["message"].as_str().unwrap();
         assert!(message.contains(said), "{message}");
@@ -120,14 +102,10 @@ async fn a_conversation_with_its_reply_is_split_where_the_reply_begins() {
 async fn a_stop_text_ends_the_reply_and_cancels_what_is_still_drawn() {
     let mut steps = says(0, "one; two");
     // If the code waited for this step, the test would not end.
-    steps.insert(
-        5,
-        (Duration::from_secs(3_600), Ok(token(0, u32::from(b'x')))),
-    );
+    let late = Ok(token(0, u32::from(b'x')));
+    steps.insert(5, (Duration::from_secs(3_600), late));
     let rig = rig(move |_| answer(steps.clone()));
-    let (_, reply) = rig
-        .chat(&hi(&json!({"stop": ["; "], "logprobs": true})))
-        .await;
+    let (_, reply) = rig.chat(&json!({"stop": ["; "], "logprobs": true})).await;
     let choice = &reply["choices"][0];
     assert_eq!(choice["message"]["content"], "one");
     assert_eq!(choice["finish_reason"], "stop");
@@ -144,7 +122,7 @@ async fn a_reply_that_was_cut_says_so() {
         steps.push(at_once(end(0, FinishReason::Length)));
         answer(steps)
     });
-    let (_, reply) = rig.chat(&hi(&json!({"ignore_eos": true}))).await;
+    let (_, reply) = rig.chat(&json!({"ignore_eos": true})).await;
     assert_eq!(reply["choices"][0]["finish_reason"], "length");
     assert_eq!(reply["choices"][0]["message"]["content"], "ye");
     assert!(rig.asked()[0].stop_token_ids.is_empty());
@@ -156,15 +134,12 @@ async fn what_comes_after_the_end_of_a_turn_is_not_part_of_it() {
     let rig = rig(|_| {
         let mut steps = says(0, "yes");
         let end = steps.pop().unwrap();
-        steps.extend(
-            letters(" and more")
-                .into_iter()
-                .map(|id| at_once(token(0, id))),
-        );
+        let more = letters(" and more").into_iter();
+        steps.extend(more.map(|id| at_once(token(0, id))));
         steps.push(end);
         answer(steps)
     });
-    let (_, reply) = rig.chat(&hi(&json!({}))).await;
+    let (_, reply) = rig.chat(&json!({})).await;
     assert_eq!(reply["choices"][0]["message"]["content"], "yes");
     assert_eq!(reply["usage"]["completion_tokens"], 4);
     assert_eq!(reply["choices"][0]["finish_reason"], "stop");
@@ -179,8 +154,8 @@ async fn tools_are_shown_and_thinking_stands_apart() {
     let call = "hm\n</think>\n\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>";
     let rig = rig_with(Some(TOOLS), move |_| answer(says(0, call)));
     let look = json!([{"type": "function", "function": {"name": "look"}}]);
-    let body = hi(&json!({"tools": look, "reasoning_effort": "low", "stream": true}));
-    let (_, text) = rig.chat(&body).await;
+    let more = json!({"tools": look, "reasoning_effort": "low", "stream": true});
+    let (_, text) = rig.chat(&more).await;
     let (mut reasoning, mut content) = (String::new(), String::new());
     for event in text.as_str().unwrap().split_terminator("\n\n") {
         let data = event.strip_prefix("data: ").unwrap();
@@ -194,10 +169,8 @@ async fn tools_are_shown_and_thinking_stands_apart() {
     }
     assert_eq!(reasoning, "hm");
     // Calls stay text here. The gateway converts them, for every API.
-    assert!(
-        content.starts_with("<tool_call>\n{\"name\": \"look\""),
-        "{content}"
-    );
+    let begins = "<tool_call>\n{\"name\": \"look\"";
+    assert!(content.starts_with(begins), "{content}");
     let prompt = tokenizer(None).decode(&rig.asked()[0].prompt_ids);
     assert!(prompt.contains("\"name\": \"look\""), "{prompt}");
     assert!(prompt.ends_with("<think>\n"), "{prompt}");
@@ -206,20 +179,20 @@ async fn tools_are_shown_and_thinking_stands_apart() {
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     // No text gives the first id of the reply again: it is a byte of a letter that never ends.
-    let odd = [vec![0xE5], letters("ok"), vec![END]].concat();
+    let odd = [vec![0xE5], whole("ok")].concat();
     let reply = odd.clone();
     let rig = rig(move |_| {
         let mut steps: Vec<Step> = reply.iter().map(|&id| at_once(token(0, id))).collect();
         steps.push(at_once(end(0, FinishReason::Stop)));
         answer(steps)
     });
-    let (_, first) = rig.chat(&hi(&json!({}))).await;
+    let (_, first) = rig.chat(&json!({})).await;
     let messages = json!([
         {"role": "user", "content": "hi"},
         first["choices"][0]["message"],
         {"role": "user", "content": "and?"},
     ]);
-    rig.chat(&hi(&json!({"messages": messages}))).await;
+    rig.chat(&json!({"messages": messages})).await;
     let asked = rig.asked();
     let served = [asked[0].prompt_ids.clone(), odd].concat();
     assert_eq!(asked[1].prompt_ids[..served.len()], served[..]);
@@ -229,25 +202,17 @@ async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
 async fn a_model_is_the_base_or_an_adapter_by_name() {
     let rig = rig(|_| answer(says(0, "ok")));
     let (_, models) = rig.get("/v1/models").await;
-    let ids: Vec<&str> = models["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["id"].as_str().unwrap())
-        .collect();
+    let models = models["data"].as_array().unwrap();
+    let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
     assert_eq!(ids, ["tiny", "main@3"]);
-    for (model, adapter) in [
-        ("base", None),
-        ("tiny", None),
-        ("default", None),
-        ("main@3", Some("main@3")),
-    ] {
-        let (status, _) = rig.chat(&hi(&json!({"model": model}))).await;
+    let bases = ["base", "tiny", "default"].map(|name| (name, None));
+    for (model, adapter) in bases.into_iter().chain([("main@3", Some("main@3"))]) {
+        let (status, _) = rig.chat(&json!({"model": model})).await;
         assert_eq!(status, StatusCode::OK);
         let asked = rig.asked().pop().unwrap().adapter;
         assert_eq!(asked.as_ref().map(AdapterName::as_str), adapter);
     }
-    let (status, error) = rig.chat(&hi(&json!({"model": "main@4"}))).await;
+    let (status, error) = rig.chat(&json!({"model": "main@4"})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     insta::assert_snapshot!(error["error"]["message"].as_str().unwrap(), @r#"model "main@4" is not here: there is tiny, main@3"#);
 }
@@ -255,17 +220,13 @@ async fn a_model_is_the_base_or_an_adapter_by_name() {
 #[tokio::test]
 async fn what_the_sampler_cannot_do_is_refused_before_it_is_asked() {
     let rig = rig(|_| answer(says(0, "ok")));
-    let (status, error) = rig.chat(&hi(&json!({"min_p": 0.5}))).await;
-    assert_eq!(
-        (status, &error["error"]["param"]),
-        (StatusCode::BAD_REQUEST, &json!("min_p"))
-    );
+    let (status, error) = rig.chat(&json!({"min_p": 0.5})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(error["error"]["param"], "min_p");
     let long = json!({"messages": [{"role": "user", "content": "x".repeat(CONTEXT)}]});
-    let (status, error) = rig.chat(&hi(&long)).await;
-    assert_eq!(
-        (status, &error["error"]["code"]),
-        (StatusCode::BAD_REQUEST, &json!("context_length_exceeded"))
-    );
+    let (status, error) = rig.chat(&long).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(error["error"]["code"], "context_length_exceeded");
     assert!(rig.asked().is_empty());
 }
 

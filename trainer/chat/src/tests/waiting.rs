@@ -8,6 +8,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use axum::body::Bytes;
+
 use super::*;
 
 /// Returns each frame of a body with the seconds after which it came. An error is `cut`.
@@ -15,11 +17,10 @@ async fn frames(body: Body) -> Vec<(u64, String)> {
     let begun = Instant::now();
     let mut body = body;
     let mut frames = Vec::new();
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
     while let Some(frame) = body.frame().await {
-        let text = frame.map_or_else(
-            |_| "cut".to_owned(),
-            |frame| String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap(),
-        );
+        let data = frame.map(|frame| frame.into_data().unwrap());
+        let text = data.map_or_else(|_| "cut".to_owned(), text);
         frames.push((begun.elapsed().as_secs(), text));
     }
     frames
@@ -36,9 +37,7 @@ fn silent(seconds: u64) -> Answer {
 async fn a_reply_begins_at_once_and_says_every_ten_seconds_that_it_waits() {
     let rig = rig(|_| silent(35));
     let begun = Instant::now();
-    let response = rig
-        .post("/v1/chat/completions", &hi(&json!({"stream": true})))
-        .await;
+    let response = rig.stream().await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(begun.elapsed().as_secs(), 0);
     let frames = frames(response.into_body()).await;
@@ -47,10 +46,8 @@ async fn a_reply_begins_at_once_and_says_every_ten_seconds_that_it_waits() {
     let waited = [10, 20, 30].map(|at| (at, ": waiting\n\n".to_owned()));
     assert_eq!(frames[1..4], waited);
     let rest: String = frames[4..].iter().map(|(_, text)| text.as_str()).collect();
-    assert!(
-        rest.contains("\"content\":\"o\"") && rest.ends_with("data: [DONE]\n\n"),
-        "{rest}"
-    );
+    assert!(rest.contains("\"content\":\"o\""), "{rest}");
+    assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
     assert!(frames[4..].iter().all(|(at, _)| *at == 35));
 }
 
@@ -58,7 +55,7 @@ async fn a_reply_begins_at_once_and_says_every_ten_seconds_that_it_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_whole_reply_waits_for_a_silent_sampler() {
     let rig = rig(|_| silent(35));
-    let (status, reply) = rig.chat(&hi(&json!({}))).await;
+    let (status, reply) = rig.chat(&json!({})).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(reply["choices"][0]["message"]["content"], "ok");
 }
@@ -72,13 +69,9 @@ async fn a_request_that_is_not_taken_soon_is_answered_by_a_stream_all_the_same()
         steps: vec![],
     });
     let begun = Instant::now();
-    let response = rig
-        .post("/v1/chat/completions", &hi(&json!({"stream": true})))
-        .await;
-    assert_eq!(
-        (response.status(), begun.elapsed().as_secs()),
-        (StatusCode::OK, 5)
-    );
+    let response = rig.stream().await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(begun.elapsed().as_secs(), 5);
     let frames = frames(response.into_body()).await;
     let told = |at: usize| (frames[at].0, frames[at].1.as_str());
     assert_eq!(told(1), (10, ": waiting\n\n"));
@@ -96,16 +89,14 @@ async fn a_refusal_is_an_answer_with_its_status() {
         (SamplerFailure::Payment, 503),
         (SamplerFailure::UnknownModel, 404),
     ] {
-        let refusal = SamplerError::new(failure, "the cloud says no")
-            .with_retry_after(Duration::from_secs(17));
+        let failed = SamplerError::new(failure, "the cloud says no");
+        let refusal = Some(failed.with_retry_after(Duration::from_secs(17)));
         let rig = rig(move |_| Answer {
-            refusal: Some(refusal.clone()),
+            refusal: refusal.clone(),
             ..Answer::default()
         });
         for stream in [false, true] {
-            let response = rig
-                .post("/v1/chat/completions", &hi(&json!({"stream": stream})))
-                .await;
+            let response = rig.begin(&json!({"stream": stream})).await;
             assert_eq!(response.status().as_u16(), status);
             assert_eq!(response.headers()[header::RETRY_AFTER], "17");
             let (_, body) = read(response).await;
@@ -124,19 +115,15 @@ async fn a_failure_within_a_stream_is_told_and_shown_as_a_cut() {
         steps[2].1 = Err(failed);
         answer(steps)
     });
-    let response = rig
-        .post("/v1/chat/completions", &hi(&json!({"stream": true})))
-        .await;
+    let response = rig.stream().await;
     let frames = frames(response.into_body()).await;
     let [.., (_, told), (_, cut)] = frames.as_slice() else {
         panic!("{frames:?}")
     };
-    assert!(
-        told.contains("sampler_failed") && told.contains("the sequence is lost"),
-        "{told}"
-    );
+    assert!(told.contains("sampler_failed"), "{told}");
+    assert!(told.contains("the sequence is lost"), "{told}");
     assert_eq!(cut, "cut");
-    let (status, _) = rig.chat(&hi(&json!({}))).await;
+    let (status, _) = rig.chat(&json!({})).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY);
 }
 
@@ -147,16 +134,14 @@ async fn a_sampler_that_breaks_off_is_a_failure() {
         steps.truncate(2);
         answer(steps)
     });
-    let (status, error) = rig.chat(&hi(&json!({}))).await;
+    let (status, error) = rig.chat(&json!({})).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{error}");
 }
 
 #[tokio::test]
 async fn whoever_hangs_up_cancels_the_sampler() {
     let rig = rig(|_| silent(3_600));
-    let response = rig
-        .post("/v1/chat/completions", &hi(&json!({"stream": true})))
-        .await;
+    let response = rig.stream().await;
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     assert!(!rig.was_dropped());
@@ -171,11 +156,8 @@ async fn a_listener_of_its_own_answers_whoever_has_the_key() {
     let address = listener.local_addr().unwrap();
     let ending = CancellationToken::new();
     let mut serving = tokio::task::JoinSet::new();
-    serving.spawn(crate::connections::serve(
-        listener,
-        rig.router.clone(),
-        ending.clone(),
-    ));
+    let router = rig.router.clone();
+    serving.spawn(crate::connections::serve(listener, router, ending.clone()));
     let ask = |key: &'static str| async move {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!(

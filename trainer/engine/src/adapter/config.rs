@@ -144,10 +144,8 @@ impl AdapterConfigFile {
     }
 
     fn error(&self, field: &'static str, allowed: &'static str) -> AdapterError {
-        let value = self
-            .fields
-            .get(field)
-            .map_or_else(|| "missing".to_owned(), Value::to_string);
+        let written = self.fields.get(field).map(Value::to_string);
+        let value = written.unwrap_or_else(|| "missing".to_owned());
         AdapterError::Field {
             file: self.file.clone(),
             field,

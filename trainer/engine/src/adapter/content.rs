@@ -1,11 +1,11 @@
 //! The identity of an adapter: a hash of its content, which does not depend on its name or folder.
 
 use sha2::{Digest, Sha256};
-use tch::TchError;
 
 use crate::digest;
 use crate::lora::Lora;
 use crate::tensors;
+use crate::torch::Result;
 
 /// SHA-256, in hexadecimal digits, of all that decides what an adapter computes: rank, alpha, and the name,
 /// shape and f32 numbers of every parameter.
@@ -14,12 +14,10 @@ use crate::tensors;
 ///
 /// # Errors
 /// What libtorch refuses.
-pub(super) fn sha256(lora: &Lora) -> Result<String, TchError> {
+pub(super) fn sha256(lora: &Lora) -> Result<String> {
     let mut hash = Sha256::new();
-    hash.update(format!(
-        "rank {} alpha {}\n",
-        lora.spec.rank, lora.spec.alpha
-    ));
+    let (rank, alpha) = (lora.spec.rank, lora.spec.alpha);
+    hash.update(format!("rank {rank} alpha {alpha}\n"));
     let mut numbers = Vec::new();
     for (name, tensor) in lora.names().into_iter().zip(lora.params()) {
         hash.update(format!("{name} {:?}\n", tensor.size()));

@@ -9,11 +9,7 @@ use crate::tensors::{self, FileError};
 /// Reads a JSON file of ours.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FileError> {
     let bytes = tensors::read_bytes(file)?;
-    let damaged = |error: serde_json::Error| FileError::Damaged {
-        file: file.into(),
-        detail: error.to_string(),
-    };
-    serde_json::from_slice(&bytes).map_err(damaged)
+    serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(file, error))
 }
 
 /// JSON as PEFT writes it: indented by two.

@@ -6,50 +6,17 @@ use std::fs;
 use tch::Tensor;
 
 use super::*;
-use crate::lora::{BaseDims, LoraSpec, Projection};
+use crate::lora::{BaseDims, Projection};
+use crate::tests::{DIMS, are_equal, base_id as base, lora_spec, parsed as name};
 
-const DIMS: BaseDims = BaseDims {
-    hidden: 8,
-    q_out: 8,
-    kv_out: 4,
-    ffn: 12,
-    vocab: 20,
-    tied: true,
-    layers_at: crate::lora::ALONE,
-};
-
-fn base(name: &str) -> BaseId {
-    BaseId {
-        name: name.into(),
-        fingerprint: format!("{name}-0123456789abcdef"),
-    }
-}
-
-fn spec(id: &BaseId) -> BaseSpec {
-    BaseSpec {
-        id: id.clone(),
-        dims: DIMS,
-        n_layers: 2,
-    }
-}
-
-fn name(text: &str) -> AdapterName {
-    text.parse().unwrap()
+fn spec(id: BaseId) -> BaseSpec {
+    let (dims, n_layers) = (DIMS, 2);
+    BaseSpec { id, dims, n_layers }
 }
 
 fn lora() -> Lora {
-    let targets = vec![Projection::V, Projection::Down].into();
-    Lora::init(
-        LoraSpec {
-            rank: 2,
-            alpha: 32,
-            targets,
-        },
-        DIMS,
-        2,
-        4,
-    )
-    .unwrap()
+    let spec = lora_spec(2, 32, vec![Projection::V, Projection::Down]);
+    Lora::init(spec, DIMS, 2, 4).unwrap()
 }
 
 /// A saved adapter, its folder, and a way to change its configuration.
@@ -74,13 +41,18 @@ impl Saved {
     }
 
     fn load(&self) -> Result<LoadedAdapter, AdapterError> {
-        load(self.root.path(), &name("a@1"), &spec(&base("tiny")))
+        load(self.root.path(), &name("a@1"), &spec(base("tiny")))
+    }
+
+    fn error(&self) -> String {
+        self.error_with(&spec(base("tiny")))
     }
 
     /// Returns the error of loading it, without the folder.
-    fn error(&self) -> String {
-        let text = self.load().unwrap_err().to_string();
-        text.replace(&*self.folder.to_string_lossy(), "<adapter>")
+    fn error_with(&self, base: &BaseSpec) -> String {
+        let error = load(self.root.path(), &name("a@1"), base).unwrap_err();
+        let folder = self.folder.to_string_lossy();
+        error.to_string().replace(&*folder, "<adapter>")
     }
 }
 
@@ -90,13 +62,7 @@ fn comes_back_bit_for_bit() {
     let loaded = saved.load().unwrap();
     assert_eq!(loaded.step, 7);
     assert_eq!(loaded.lora.spec, lora().spec);
-    let mut pairs = loaded.lora.params().zip(
-        lora()
-            .params()
-            .map(Tensor::shallow_clone)
-            .collect::<Vec<_>>(),
-    );
-    assert!(pairs.all(|(a, b)| a.equal(&b)));
+    assert!(are_equal(loaded.lora.params(), lora().params()));
 }
 
 #[test]
@@ -158,7 +124,7 @@ fn is_known_by_what_it_holds() {
 #[test]
 fn its_bytes_are_known_before_they_are_read() {
     let saved = Saved::new();
-    let tiny = spec(&base("tiny"));
+    let tiny = spec(base("tiny"));
     let n_params = saved.load().unwrap().lora.n_params();
     fs::remove_file(saved.folder.join(TENSORS)).unwrap();
     assert_eq!(bytes(&saved.folder, &tiny).unwrap(), 4 * n_params);
@@ -170,11 +136,7 @@ fn its_bytes_are_known_before_they_are_read() {
 
 #[test]
 fn of_another_base_is_refused_by_name() {
-    let saved = Saved::new();
-    let other = base("other");
-    let error = load(saved.root.path(), &name("a@1"), &spec(&other))
-        .unwrap_err()
-        .to_string();
+    let error = Saved::new().error_with(&spec(base("other")));
     let wanted = "is an adapter of tiny (tiny-0123456), this engine serves other (other-012345)";
     assert!(error.ends_with(wanted), "{error}");
 }
@@ -185,24 +147,18 @@ fn of_another_base_is_refused_by_name() {
 fn of_an_older_version_is_known_by_the_name_of_its_base() {
     let saved = Saved::new();
     let file = saved.folder.join(ORIGIN);
-    let older = |base: &str| {
-        let origin = serde_json::json!({"format": 1, "base_name": base, "base_fingerprint": "other", "step": 7});
+    let write = |format: u32, base: &str| {
+        let origin = serde_json::json!({"format": format, "base_name": base, "base_fingerprint": "other", "step": 7});
         fs::write(&file, origin.to_string()).unwrap();
     };
-    older("tiny");
+    write(1, "tiny");
     assert_eq!(saved.load().unwrap().step, 7);
-    older("big");
+    write(1, "big");
     let wanted = "<adapter> is an adapter of big (other), this engine serves tiny (tiny-0123456)";
     assert_eq!(saved.error(), wanted);
-    fs::write(
-        &file,
-        r#"{"format": 3, "base_name": "tiny", "base_fingerprint": "x", "step": 7}"#,
-    )
-    .unwrap();
-    assert_eq!(
-        saved.error(),
-        "<adapter>/metaclaw.json: format is 3, allowed: 1 or 2"
-    );
+    write(3, "tiny");
+    let wanted = "<adapter>/metaclaw.json: format is 3, allowed: 1 or 2";
+    assert_eq!(saved.error(), wanted);
 }
 
 #[test]
@@ -221,22 +177,16 @@ fn of_peft_itself_is_known_by_the_name_of_its_base() {
 
 #[test]
 fn settings_that_change_the_sum_are_refused() {
+    let pattern = serde_json::json!({"q_proj": 4});
+    let all = "\"all-linear\", allowed: a list of q_proj";
     let cases = [
-        (
-            "rank_pattern",
-            serde_json::json!({"q_proj": 4}),
-            r#"{"q_proj":4}, allowed: nothing"#,
-        ),
+        ("rank_pattern", pattern, r#"{"q_proj":4}, allowed: nothing"#),
         ("ensure_weight_tying", true.into(), "true, allowed: nothing"),
         ("use_dora", true.into(), "true, allowed: nothing"),
         ("use_rslora", true.into(), "true, allowed: nothing"),
         ("bias", "all".into(), "\"all\", allowed: none"),
         ("peft_type", "IA3".into(), "\"IA3\", allowed: LORA"),
-        (
-            "target_modules",
-            "all-linear".into(),
-            "\"all-linear\", allowed: a list of q_proj",
-        ),
+        ("target_modules", "all-linear".into(), all),
         (
             "lora_alpha",
             0.5.into(),
@@ -260,40 +210,25 @@ fn what_does_not_fit_is_named() {
     assert!(saved.error().ends_with(shape), "{}", saved.error());
 
     let saved = Saved::new();
-    let deep = BaseSpec {
-        n_layers: 3,
-        ..spec(&base("tiny"))
-    };
-    let error = load(saved.root.path(), &name("a@1"), &deep)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.ends_with("layers.2.self_attn.v_proj.lora_A.weight\" is missing"),
-        "{error}"
-    );
+    let mut deep = spec(base("tiny"));
+    deep.n_layers = 3;
+    let error = saved.error_with(&deep);
+    let missing = "layers.2.self_attn.v_proj.lora_A.weight\" is missing";
+    assert!(error.ends_with(missing), "{error}");
 
     let file = saved.folder.join(TENSORS);
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    assert!(
-        saved
-            .error()
-            .starts_with(&format!("<adapter>/{TENSORS} is damaged: "))
-    );
+    let damaged = |file: &str| format!("<adapter>/{file} is damaged: ");
+    assert!(saved.error().starts_with(&damaged(TENSORS)));
     fs::write(saved.folder.join(CONFIG), "{").unwrap();
-    assert!(
-        saved
-            .error()
-            .starts_with(&format!("<adapter>/{CONFIG} is damaged: "))
-    );
+    assert!(saved.error().starts_with(&damaged(CONFIG)));
 }
 
 #[test]
 fn one_that_is_not_there_is_named() {
-    let error = load(Saved::new().root.path(), &name("b"), &spec(&base("tiny")));
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.starts_with("there is no adapter \"b\" in "),
-        "{error}"
-    );
+    let loaded = load(Saved::new().root.path(), &name("b"), &spec(base("tiny")));
+    let error = loaded.unwrap_err().to_string();
+    let wanted = "there is no adapter \"b\" in ";
+    assert!(error.starts_with(wanted), "{error}");
 }

@@ -4,10 +4,11 @@
 use std::ops::Range;
 
 use metaclaw_kernels::Heads;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::window;
-use crate::{few_rows, kv::PositionRun};
+use crate::torch::Result;
+use crate::{few_rows, kv::PositionRun, pack::to_i64};
 
 /// More runs than this are gathered into one: a call costs more than the copy then.
 const MAX_RUNS: usize = 8;
@@ -93,11 +94,11 @@ impl PagePlan {
         heads: Heads,
         window: Option<usize>,
         device: Device,
-    ) -> Result<Self, TchError> {
+    ) -> Result<Self> {
         for one in &mut rows {
             one.forget(window);
         }
-        let are_single = rows.iter().all(|it| it.len == 1);
+        let are_single = rows.iter().all(|row| row.len == 1);
         let reads = if are_single && few_rows::attends(heads, device) {
             let past = |it: &NewRows| -> Vec<Range<usize>> {
                 let runs = it.past.iter();
@@ -121,7 +122,7 @@ impl PagePlan {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+    pub fn to_device(&self, device: Device) -> Result<Self> {
         Ok(Self {
             slots: self.slots.f_to_device(device)?,
             reads: match &self.reads {
@@ -145,14 +146,14 @@ impl PagePlan {
 impl Singles {
     /// Gathers the pasts of single rows. `None` if a sequence has several rows, if there is one row only, or if the
     /// pasts are too long.
-    fn new(rows: &[NewRows], width: usize, device: Device) -> Result<Option<Self>, TchError> {
+    fn new(rows: &[NewRows], width: usize, device: Device) -> Result<Option<Self>> {
         let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
         let (longest, most) = match device {
             Device::Cpu => (longest, MAX_GATHERED),
             _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
         };
         let size = rows.len().saturating_mul(longest).saturating_mul(width);
-        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
+        if rows.len() < 2 || rows.iter().any(|row| row.len != 1) || size > most {
             return Ok(None);
         }
         let (mut slots, mut mask) = (Vec::new(), Vec::new());
@@ -176,7 +177,7 @@ impl Singles {
 // === impl SequenceSpan ===
 
 impl SequenceSpan {
-    fn to_device(&self, device: Device) -> Result<Self, TchError> {
+    fn to_device(&self, device: Device) -> Result<Self> {
         Ok(Self {
             row: self.row,
             len: self.len,
@@ -197,7 +198,7 @@ impl SequenceSpan {
         slots: &[usize],
         window: Option<usize>,
         device: Device,
-    ) -> Result<Vec<Self>, TchError> {
+    ) -> Result<Vec<Self>> {
         let mut row = 0;
         let span = |rows: NewRows| {
             let first = row;
@@ -242,12 +243,7 @@ impl NewRows {
 
 impl Past {
     /// The positions that rows written to the slots `own` attend to. `None` if they see nothing of the past.
-    fn of(
-        rows: NewRows,
-        own: &[usize],
-        window: Option<usize>,
-        device: Device,
-    ) -> Result<Self, TchError> {
+    fn of(rows: NewRows, own: &[usize], window: Option<usize>, device: Device) -> Result<Self> {
         let n_past = rows.n_past();
         if let Some(window) = window
             && rows.len > 1
@@ -267,12 +263,7 @@ impl Past {
     }
 
     /// `slots` are those of `n_past` positions, then those of the rows.
-    fn newest(
-        mut slots: Vec<i64>,
-        n_past: usize,
-        window: usize,
-        device: Device,
-    ) -> Result<Self, TchError> {
+    fn newest(mut slots: Vec<i64>, n_past: usize, window: usize, device: Device) -> Result<Self> {
         let n = slots.len();
         if device != Device::Cpu {
             slots.resize(n.next_multiple_of(MASK_ALIGNMENT), 0);
@@ -290,8 +281,4 @@ impl Past {
 
 fn slots_of(run: &PositionRun) -> impl Iterator<Item = i64> + use<> {
     (run.start..run.start + run.len).map(to_i64)
-}
-
-pub(super) fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }

@@ -4,6 +4,7 @@ use crate::kv::KvPool;
 use crate::model_config::ModelConfig;
 use crate::placement::Placement;
 use crate::testing::tiny_model_config;
+use crate::tests::{OPTIONS, is_near, positions};
 
 const T: usize = 40;
 
@@ -82,29 +83,14 @@ fn check_heads(
     tolerance: f64,
 ) {
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
-    let options = (Kind::Float, Device::Cpu);
-    let of = |heads| Tensor::randn([1, to_i64(T), heads, e], options).to_kind(kind);
+    let of = |heads| Tensor::randn([1, to_i64(T), heads, e], OPTIONS).to_kind(kind);
     let (q, k, v) = (of(h), of(kv), of(kv));
     let heads_first = |x: &Tensor| x.transpose(1, 2).to_kind(Kind::Float);
     let seen = |i: usize, j: usize| j <= i && window.is_none_or(|n| i - j < n);
-    let mask = (0..T * T).map(|at| {
-        if seen(at / T, at % T) {
-            0.0
-        } else {
-            f32::NEG_INFINITY
-        }
-    });
-    let mask = Tensor::from_slice(&mask.collect::<Vec<f32>>());
-    let want = Tensor::scaled_dot_product_attention(
-        &heads_first(&q),
-        &heads_first(&k),
-        &heads_first(&v),
-        Some(mask.view([to_i64(T), to_i64(T)])),
-        0.0,
-        false,
-        None,
-        true,
-    );
+    let seen: Vec<bool> = (0..T * T).map(|at| seen(at / T, at % T)).collect();
+    let mask = Some(Tensor::from_slice(&seen).view([to_i64(T), to_i64(T)]));
+    let [qh, kh, vh] = [&q, &k, &v].map(heads_first);
+    let want = Tensor::scaled_dot_product_attention(&qh, &kh, &vh, mask, 0.0, false, None, true);
     let want = want.transpose(1, 2).reshape([1, to_i64(T), h * e]);
 
     let mut pool = pool(config, kind);
@@ -141,20 +127,11 @@ fn a_window_hides_all_but_the_newest_positions() {
 
 #[test]
 fn runs_and_chunks_are_plain_causal_attention() {
+    let split = |at: usize| move |i: usize| if i < 16 { i } else { at + i };
     for chunks in [&[40][..], &[1; 40], &[16, 16, 8], &[7, 1, 1, 30, 1]] {
         check(Kind::Float, |i| 100 + i, chunks, 1e-5);
-        check(
-            Kind::Float,
-            |i| if i < 16 { i } else { 200 - 16 + i },
-            chunks,
-            1e-5,
-        );
-        check(
-            Kind::BFloat16,
-            |i| if i < 16 { i } else { 64 + i },
-            chunks,
-            3e-2,
-        );
+        check(Kind::Float, split(184), chunks, 1e-5);
+        check(Kind::BFloat16, split(64), chunks, 3e-2);
     }
 }
 
@@ -167,11 +144,8 @@ fn many_runs_are_gathered_and_give_the_same() {
 #[test]
 fn sequences_of_one_batch_do_not_see_one_another() {
     let config = tiny_model_config();
-    let e = config.head_dim;
-    let options = (Kind::Float, Device::Cpu);
-    let q = Tensor::randn([1, 5, config.n_heads, e], options);
-    let k = Tensor::randn([1, 5, config.n_kv_heads, e], options);
-    let v = Tensor::randn([1, 5, config.n_kv_heads, e], options);
+    let of = |heads| Tensor::randn([1, 5, heads, config.head_dim], OPTIONS);
+    let [q, k, v] = [config.n_heads, config.n_kv_heads, config.n_kv_heads].map(of);
     let mut pool = pool(&config, Kind::Float);
     let layer = &mut pool.layers_mut()[0];
     let rows = [(3, Vec::new()), (2, Vec::new())];
@@ -180,42 +154,36 @@ fn sequences_of_one_batch_do_not_see_one_another() {
     let alone = plan(&config, &[(2, Vec::new())], &[48, 49]);
     let part = |x: &Tensor| x.narrow(1, 3, 2);
     let second = paged([&part(&q), &part(&k), &part(&v)], layer, &alone).unwrap();
-    assert!(
-        together
-            .narrow(1, 3, 2)
-            .allclose(&second, 1e-6, 1e-6, false)
-    );
+    assert!(is_near(&part(&together), &second, 1e-6));
 }
 
 /// Three single rows with pasts of different lengths, two of which share their beginning, and a past in pieces.
 #[test]
 fn single_rows_side_by_side_are_what_each_is_alone() {
-    let cases = [(8, Kind::Float, 1e-5), (8, Kind::BFloat16, 2e-2)];
-    let cases = [
-        cases,
-        cases.map(|(_, kind, tolerance)| (16, kind, tolerance)),
-    ];
-    for (head_dim, kind, tolerance) in cases.concat() {
+    let (full, half) = (Kind::Float, Kind::BFloat16);
+    for (head_dim, kind, tolerance) in [
+        (8, full, 1e-5),
+        (8, half, 2e-2),
+        (16, full, 1e-5),
+        (16, half, 2e-2),
+    ] {
         let config = config(head_dim);
         let (n_kv, e) = (config.n_kv_heads, config.head_dim);
         let by_kernels = metaclaw_kernels::is_supported(1) && head_dim == 16;
-        let of = |heads, n| {
-            let shape = [1, n, heads, e];
-            Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(kind)
-        };
+        let of = |heads, n| Tensor::randn([1, n, heads, e], OPTIONS).to_kind(kind);
         let mut pool = pool(&config, kind);
         let layer = &mut pool.layers_mut()[0];
         let (k, v) = (of(n_kv, 64), of(n_kv, 64));
         let slots: Vec<i64> = (0..64).collect();
         let first = |x: &Tensor| x.select(0, 0);
-        layer
-            .write(&first(&k), &first(&v), &Tensor::from_slice(&slots))
-            .unwrap();
-        let run = |start, len| PositionRun { start, len };
+        let slots = Tensor::from_slice(&slots);
+        layer.write(&first(&k), &first(&v), &slots).unwrap();
+        let second = vec![positions(0, 16), positions(32, 9), positions(60, 1)];
+        let third = (1, vec![positions(5, 2)]);
         let rows = [
-            (1, vec![run(0, 16), run(20, 1)]),
-            (1, vec![run(0, 16), run(32, 9), run(60, 1)]),
-            (1, vec![run(5, 2)]),
+            (1, vec![positions(0, 16), positions(20, 1)]),
+            (1, second),
+            third.clone(),
         ];
         let written = [20, 60, 6];
         let (q, k, v) = (of(config.n_heads, 3), of(n_kv, 3), of(n_kv, 3));
@@ -235,11 +203,8 @@ fn single_rows_side_by_side_are_what_each_is_alone() {
         // A window of two: the row itself and the one before.
         let near = plan_of(&config, &rows, &written, Some(2));
         let near = paged([&q, &k, &v], layer, &near).unwrap();
-        let newest = [
-            (1, vec![run(15, 1), run(20, 1)]),
-            (1, vec![run(40, 1), run(60, 1)]),
-            (1, vec![run(5, 2)]),
-        ];
+        let two = |before, own| (1, vec![positions(before, 1), positions(own, 1)]);
+        let newest = [two(15, 20), two(40, 60), third];
         let cut = paged([&q, &k, &v], layer, &plan(&config, &newest, &written)).unwrap();
         assert!(near.equal(&cut) && !near.equal(&together), "{kind:?}");
     }
@@ -250,7 +215,7 @@ fn what_is_much_to_gather_is_read_where_it_lies() {
     let config = tiny_model_config();
     let long = MAX_GATHERED / usize::try_from(config.n_kv_heads * config.head_dim).unwrap() / 2;
     let of = |len| {
-        let past = vec![PositionRun { start: 0, len }];
+        let past = vec![positions(0, len)];
         let reads = plan(&config, &[(1, past.clone()), (1, past)], &[0, 1]).reads;
         matches!(reads, Reads::Singles(_))
     };

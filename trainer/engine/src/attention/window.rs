@@ -1,6 +1,9 @@
 //! Sliding windows: the masks of layers whose positions see only the newest positions.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
+
+use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// Which positions are too far behind others to be seen, `[t, s]`, bool. The window of `window` positions includes the
 /// position itself.
@@ -10,7 +13,7 @@ use tch::{Device, Kind, TchError, Tensor};
 ///
 /// # Errors
 /// What libtorch reports.
-pub fn too_far(seeing: &Tensor, seen: &Tensor, window: usize) -> Result<Tensor, TchError> {
+pub fn too_far(seeing: &Tensor, seen: &Tensor, window: usize) -> Result<Tensor> {
     let distance = seeing.f_unsqueeze(1)?.f_sub(&seen.f_unsqueeze(0)?)?;
     distance.f_ge(to_i64(window))
 }
@@ -27,7 +30,7 @@ pub fn of_whole_rows(
     window: Option<usize>,
     kind: Kind,
     device: Device,
-) -> Result<Option<Tensor>, TchError> {
+) -> Result<Option<Tensor>> {
     let Some(window) = window.filter(|&window| window < t) else {
         return Ok(None);
     };
@@ -42,18 +45,9 @@ pub fn of_whole_rows(
 ///
 /// # Errors
 /// What libtorch reports.
-pub fn of_newest(
-    seeing: &Tensor,
-    seen: &Tensor,
-    window: usize,
-    kind: Kind,
-) -> Result<Tensor, TchError> {
+pub fn of_newest(seeing: &Tensor, seen: &Tensor, window: usize, kind: Kind) -> Result<Tensor> {
     let later = seeing.f_unsqueeze(1)?.f_lt_tensor(&seen.f_unsqueeze(0)?)?;
     let hidden = too_far(seeing, seen, window)?.f_logical_or(&later)?;
     let shown = Tensor::f_zeros(hidden.size(), (kind, seeing.device()))?;
     shown.f_masked_fill(&hidden, f64::NEG_INFINITY)
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }

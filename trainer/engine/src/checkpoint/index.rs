@@ -69,13 +69,10 @@ fn names_in(root: &Path) -> Result<Vec<CheckpointName>, AdapterError> {
     if !root.exists() {
         return Ok(Vec::new());
     }
-    let failed = |source| FileError::Read {
-        file: root.to_owned(),
-        source,
-    };
+    let failed = FileError::reading(root);
     let mut names = Vec::new();
-    for entry in fs::read_dir(root).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
+    for entry in fs::read_dir(root).map_err(&failed)? {
+        let name = entry.map_err(&failed)?.file_name();
         names.extend(name.to_str().and_then(|name| name.parse().ok()));
     }
     Ok(names)

@@ -54,58 +54,49 @@ fn forward_is_wanted_where_it_is_asked_for() {
     let found = ask(&[vec![0, 2], vec![]]).unwrap();
     assert_eq!(found, [[true, false, true], [false; 3]]);
     let text = |positions: &[Vec<usize>]| ask(positions).unwrap_err().to_string();
-    assert_eq!(
-        text(&[vec![0]]),
-        "positions has 1 lists, 2 are needed: one for each datum"
-    );
-    let out_of_order = "positions[1][1] is 0, allowed are 0 to 2, each above the one before";
-    assert_eq!(text(&[vec![], vec![0, 0]]), out_of_order);
-    assert_eq!(
-        text(&[vec![3], vec![]]),
-        "positions[0][0] is 3, allowed are 0 to 2, each above the one before"
-    );
+    for (positions, wanted) in [
+        (
+            &[vec![0]][..],
+            "positions has 1 lists, 2 are needed: one for each datum",
+        ),
+        (
+            &[vec![], vec![0, 0]],
+            "positions[1][1] is 0, allowed are 0 to 2, each above the one before",
+        ),
+        (
+            &[vec![3], vec![]],
+            "positions[0][0] is 3, allowed are 0 to 2, each above the one before",
+        ),
+    ] {
+        assert_eq!(text(positions), wanted);
+    }
 }
 
 #[test]
 fn says_what_is_wrong() {
     let ce = Loss::CrossEntropy;
     let is = Loss::ImportanceSampling;
-    let cases = [
-        (
-            error(
-                |d| {
-                    let ids = || vec![1; 5];
-                    let parts = Datum::cross_entropy(ids(), ids(), vec![1.0; 5]);
-                    *d = parts.unwrap().into_parts();
-                },
-                ce,
-            ),
-            "datums[0].model_input_tokens has 5 tokens, allowed are at most 4, the model's context",
-        ),
-        (
-            error(|d| d.model_input_tokens[1] = 10, ce),
-            "datums[0].model_input_tokens[1] is 10, allowed are 0 to 9",
-        ),
-        (
-            error(twofold, is),
-            "datums[0].target_tokens has 2 targets a position, allowed: 1 with importance_sampling",
-        ),
-        (
-            error(|d| d.weights = None, ce),
-            "datums[0].weights is missing: cross_entropy needs it",
-        ),
-        (
-            error(|d| d.weights = None, is),
-            "datums[0].advantages is missing: importance_sampling needs it",
-        ),
-        (
-            error(|_| (), is),
-            "datums[0].weights is given, but importance_sampling does not use it: multiply the advantages by it",
-        ),
+    let long = |d: &mut DatumParts| {
+        let ids = || vec![1; 5];
+        let parts = Datum::cross_entropy(ids(), ids(), vec![1.0; 5]);
+        *d = parts.unwrap().into_parts();
+    };
+    let messages = [
+        error(long, ce),
+        error(|d| d.model_input_tokens[1] = 10, ce),
+        error(twofold, is),
+        error(|d| d.weights = None, ce),
+        error(|d| d.weights = None, is),
+        error(|_| (), is),
     ];
-    for (found, wanted) in cases {
-        assert_eq!(found, wanted);
-    }
+    insta::assert_snapshot!(messages.join("\n"), @r"
+    datums[0].model_input_tokens has 5 tokens, allowed are at most 4, the model's context
+    datums[0].model_input_tokens[1] is 10, allowed are 0 to 9
+    datums[0].target_tokens has 2 targets a position, allowed: 1 with importance_sampling
+    datums[0].weights is missing: cross_entropy needs it
+    datums[0].advantages is missing: importance_sampling needs it
+    datums[0].weights is given, but importance_sampling does not use it: multiply the advantages by it
+    ");
     let none = LossSample::check_all(&[], None, LIMITS).unwrap_err();
     assert_eq!(none.to_string(), "datums is empty: at least one is needed");
 }

@@ -99,7 +99,8 @@ fn seen_below(root: &Path) -> usize {
     };
     let device = |name: &str| {
         let number = name.strip_prefix("nvidia");
-        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()))
+        number
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
     };
     // The driver lists GPUs in the one place; a container may have the devices alone.
     count("proc/driver/nvidia/gpus", |_| true).max(count("dev", device))

@@ -12,7 +12,6 @@ mod pool;
 use std::rc::{Rc, Weak};
 
 use metaclaw_trainer_terms::AdapterName;
-use tch::TchError;
 
 pub use self::lease::AdapterLease;
 pub use self::pool::AdapterPool;
@@ -20,6 +19,7 @@ use crate::adapter::AdapterError;
 use crate::generate::GenerateError;
 use crate::kv::WeightsKey;
 use crate::lora::Lora;
+use crate::torch::Result;
 
 /// An adapter as the engine's thread serves it. A reply holds its own handle, so it ends on what it began with.
 #[derive(Debug)]
@@ -39,13 +39,10 @@ pub struct ServedAdapter {
 
 impl ServedAdapter {
     /// Handles for the engine's thread; the one of `served` where a reply has it already.
-    pub(super) fn of(
-        lease: &AdapterLease,
-        served: &mut Vec<Weak<Self>>,
-    ) -> Result<Rc<Self>, TchError> {
-        served.retain(|it| it.strong_count() > 0);
+    pub(super) fn of(lease: &AdapterLease, served: &mut Vec<Weak<Self>>) -> Result<Rc<Self>> {
+        served.retain(|adapter| adapter.strong_count() > 0);
         let mut there = served.iter().filter_map(Weak::upgrade);
-        if let Some(there) = there.find(|it| it.lease.is(lease)) {
+        if let Some(there) = there.find(|adapter| adapter.lease.is(lease)) {
             return Ok(there);
         }
         let own = Rc::new(Self {

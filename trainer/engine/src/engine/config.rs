@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tch::{Kind, TchError};
+use tch::Kind;
 
 use crate::device::Devices;
 use crate::matrix::Quantization;
 use crate::precision;
 use crate::runs::RunLimit;
+use crate::torch::Result;
 
 /// The number format of the engine's computations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +136,7 @@ impl Dtype {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn fastest(devices: &Devices) -> Result<Self, TchError> {
+    pub fn fastest(devices: &Devices) -> Result<Self> {
         if devices.as_slice().iter().all(|device| device.is_cuda()) {
             return Ok(Self::Bf16);
         }

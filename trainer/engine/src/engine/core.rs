@@ -89,12 +89,9 @@ impl Core {
         let mut seeds = SplitMix64::new(clock_seed());
         let fingerprint = sha;
         let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, model_config));
-        let adapters = AdapterPool::new(
-            config.checkpoint_dir.clone(),
-            Arc::clone(&base),
-            served.placement.clone(),
-            config.adapter_budget,
-        );
+        let (folder, budget) = (config.checkpoint_dir.clone(), config.adapter_budget);
+        let placement = served.placement.clone();
+        let adapters = AdapterPool::new(folder, Arc::clone(&base), placement, budget);
         let runs = Runs::new(config.run_limit, seeds.next_u64());
         let core = Self {
             state: EngineState::new(model, base, runs, sizes, adapters).serving_from(serving),
@@ -198,10 +195,8 @@ fn locate(config: &EngineConfig) -> Result<(PathBuf, String), LoadError> {
     let path = &config.model;
     let missing = || LoadError::NoModel { path: path.clone() };
     if path.is_dir() {
-        let name = path
-            .canonicalize()
-            .ok()
-            .and_then(|p| Some(p.file_name()?.to_owned()));
+        let whole = path.canonicalize().ok();
+        let name = whole.and_then(|path| Some(path.file_name()?.to_owned()));
         return Ok((path.clone(), text_of(&name.ok_or_else(missing)?)));
     }
     if !path.is_file()

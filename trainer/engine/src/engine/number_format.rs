@@ -8,10 +8,10 @@ use std::path::Path;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
-use tch::TchError;
 
 use super::config::Dtype;
 use crate::device::Devices;
+use crate::torch::Result;
 
 const FILE: &str = "number-formats.json";
 
@@ -25,7 +25,7 @@ struct KeptFormat {
 ///
 /// # Errors
 /// What libtorch reports.
-pub(super) fn choose(folder: &Path, model: &str, devices: &Devices) -> Result<Dtype, TchError> {
+pub(super) fn choose(folder: &Path, model: &str, devices: &Devices) -> Result<Dtype> {
     choose_on(machine(devices), folder, model, || Dtype::fastest(devices))
 }
 
@@ -33,8 +33,8 @@ fn choose_on(
     machine: String,
     folder: &Path,
     model: &str,
-    fastest: impl FnOnce() -> Result<Dtype, TchError>,
-) -> Result<Dtype, TchError> {
+    fastest: impl FnOnce() -> Result<Dtype>,
+) -> Result<Dtype> {
     let file = folder.join(FILE);
     let text = fs::read(&file).unwrap_or_default();
     let mut kept: BTreeMap<String, KeptFormat> = serde_json::from_slice(&text).unwrap_or_default();

@@ -86,10 +86,8 @@ impl RoundBudget {
 /// that has least to go, so that a short one is not behind a long one; the rest to the oldest.
 pub(super) fn plan(pending: &[usize], budget: &RoundBudget) -> Vec<usize> {
     let n_decoding = pending.iter().filter(|&&n| n == 1).count();
-    let mut left = budget
-        .rows(n_decoding > 0)
-        .saturating_sub(n_decoding)
-        .max(PAGE);
+    let rows = budget.rows(n_decoding > 0);
+    let mut left = rows.saturating_sub(n_decoding).max(PAGE);
     let mut rows: Vec<usize> = pending.iter().map(|&n| usize::from(n == 1)).collect();
     let prompts = || (0..pending.len()).filter(|&i| pending[i] > 1);
     let shortest = prompts().min_by_key(|&i| pending[i]);

@@ -1,12 +1,14 @@
 //! How likely the tokens of a prompt were, from hidden states that a round has computed anyway.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::stream::Stream;
 use crate::generate::{PromptScoring, Scores};
 use crate::head::{LogProbs, TopTokens};
 use crate::linear::Segment;
 use crate::model::Model;
+use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// Positions that go through the LM head in one call. The logits of a whole prompt would be the largest tensor of a
 /// round by far.
@@ -24,7 +26,7 @@ pub(super) fn score(
     stream: &Stream,
     n: usize,
     hidden_nd: &Tensor,
-) -> Result<Option<Scores>, TchError> {
+) -> Result<Option<Scores>> {
     let scored = stream.scored(n);
     let scoring = stream.reply.scoring().filter(|_| !scored.is_empty());
     let Some(top) = scoring.map(PromptScoring::top) else {
@@ -53,8 +55,4 @@ pub(super) fn score(
         }
     }
     Ok(Some(scores))
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }

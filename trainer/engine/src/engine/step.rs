@@ -1,6 +1,6 @@
 //! One step of several replies: a forward pass, and a draw for those whose ids have then all run.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::guard::guarded;
 use super::score::score;
@@ -10,6 +10,7 @@ use crate::generate::{GenerateError, Scores};
 use crate::kv::KvPool;
 use crate::model::Model;
 use crate::sampler::{self, DrawnToken, SampleError, SequenceSampler};
+use crate::torch::Result;
 
 /// The result of a step for one stream.
 #[derive(Default)]
@@ -62,7 +63,7 @@ fn together(
     pool: &mut KvPool,
     live: &[Stream],
     chosen: &[(usize, usize)],
-) -> Result<Vec<StreamOutcome>, TchError> {
+) -> Result<Vec<StreamOutcome>> {
     let rows: Vec<_> = chosen.iter().map(|&(i, n)| live[i].rows(n)).collect();
     let hidden_md = model.forward_batch(&rows, pool)?;
     let mut outcomes = Vec::with_capacity(chosen.len());
@@ -100,7 +101,7 @@ fn draw(
     drawn: &[(usize, usize, i64)],
     hidden_md: &Tensor,
     outcomes: &mut [StreamOutcome],
-) -> Result<(), TchError> {
+) -> Result<()> {
     if drawn.is_empty() {
         return Ok(());
     }

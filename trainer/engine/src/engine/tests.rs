@@ -1,20 +1,23 @@
-use std::path::Path;
 use std::time::Duration;
 
-use tch::{Kind, Tensor};
+use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::core::{Command, Core};
 use super::*;
 
-use crate::adapter::{self, BaseId};
-use crate::device::Devices;
+use crate::adapter;
 use crate::generate::{FinishReason, FinishedReply, GenerateEvent, Token};
-use crate::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
+use crate::lora::Lora;
 use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
+use crate::tests::{
+    all_targets, forward, fresh_lora, load_model, lora_spec, parsed as name, with_noise, zeros,
+};
+
+type Answer = oneshot::Receiver<Result<GenerationStream, GenerateError>>;
 
 /// A tiny model on disk, and its settings.
 struct Place {
@@ -40,7 +43,14 @@ impl Place {
     }
 
     fn model(&self) -> Model {
-        Model::load(&self.config().model, Kind::Float, &Devices::cpu()).unwrap()
+        load_model(&self.config().model)
+    }
+
+    fn with_kv_budget(&self, bytes: usize) -> EngineConfig {
+        EngineConfig {
+            kv_budget: Some(bytes),
+            ..self.config()
+        }
     }
 
     fn engine(&self) -> Engine {
@@ -49,36 +59,15 @@ impl Place {
 
     /// Makes an adapter with an effect: B is not zero.
     fn adapter(&self, name: &str, seed: u64) -> Lora {
-        let (model, info) = (self.model(), self.engine().info().clone());
-        let dims = BaseDims::of(&model.config);
-        let spec = LoraSpec {
-            rank: 4,
-            targets: LoraTargets::groups(true, true, true),
-            ..LoraSpec::default()
-        };
-        let lora = Lora::init(spec, dims, model.config.n_layers, seed).unwrap();
-        tch::manual_seed(i64::try_from(seed).unwrap());
-        let lora = lora
-            .try_map(|t| (t.f_randn_like()? * 0.3).f_add(t))
-            .unwrap();
-        let base = BaseId {
-            name: info.name,
-            fingerprint: info.sha,
-        };
-        adapter::save(
-            &self.config().checkpoint_dir,
-            &self::name(name),
-            &lora,
-            &base,
-            1,
-        )
-        .unwrap();
+        let spec = lora_spec(4, 32, all_targets());
+        let lora = with_noise(&fresh_lora(&self.model(), spec, seed), seed);
+        let (dir, base) = (
+            self.config().checkpoint_dir,
+            self.engine().base().id.clone(),
+        );
+        adapter::save(&dir, &self::name(name), &lora, &base, 1).unwrap();
         lora
     }
-}
-
-fn name(text: &str) -> AdapterName {
-    text.parse().unwrap()
 }
 
 fn request(prompt_ids: &[u32], max_tokens: usize) -> GenerateRequest {
@@ -91,10 +80,27 @@ fn request(prompt_ids: &[u32], max_tokens: usize) -> GenerateRequest {
     }
 }
 
-fn at_temperature(temperature: f64) -> SamplingParams {
-    SamplingParams {
+fn under(adapter: &str, request: GenerateRequest) -> GenerateRequest {
+    let adapter = Some(name(adapter));
+    GenerateRequest { adapter, ..request }
+}
+
+fn sampled(temperature: f64, seed: Option<u64>, request: GenerateRequest) -> GenerateRequest {
+    let sampling = SamplingParams {
         temperature,
         ..SamplingParams::default()
+    };
+    GenerateRequest {
+        sampling,
+        seed,
+        ..request
+    }
+}
+
+fn ending_with(id: u32, request: GenerateRequest) -> GenerateRequest {
+    GenerateRequest {
+        stop_token_ids: vec![id],
+        ..request
     }
 }
 
@@ -102,9 +108,9 @@ fn prompt(n: u32) -> Vec<u32> {
     (0..n).map(|i| (i * 37 + 11) % 250).collect()
 }
 
-async fn collect(
-    stream: &mut GenerationStream,
-) -> Result<(Vec<Token>, FinishedReply), GenerateError> {
+type Reply = (Vec<Token>, FinishedReply);
+
+async fn collect(stream: &mut GenerationStream) -> Result<Reply, GenerateError> {
     let mut tokens = Vec::new();
     while let Some(event) = stream.recv().await {
         match event? {
@@ -115,35 +121,32 @@ async fn collect(
     panic!("the stream ended without an end");
 }
 
-async fn run(
-    engine: &Engine,
-    request: GenerateRequest,
-) -> Result<(Vec<Token>, FinishedReply), GenerateError> {
+async fn run(engine: &Engine, request: GenerateRequest) -> Result<Reply, GenerateError> {
     collect(&mut engine.generate(request).await?).await
+}
+
+async fn refusal(engine: &Engine, request: GenerateRequest) -> String {
+    run(engine, request).await.unwrap_err().to_string()
 }
 
 fn ids(tokens: &[Token]) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
+fn text(tokens: &[Token]) -> String {
+    tokens.iter().map(|token| token.text.as_str()).collect()
+}
+
 /// Decodes greedily without a cache, and returns the log-probability of each choice.
-fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> Vec<(u32, f64)> {
-    let mut ids: Vec<i64> = prompt.iter().copied().map(i64::from).collect();
-    let mut chosen = Vec::new();
+fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> (Vec<u32>, Vec<f64>) {
+    let (mut ids, mut logprobs) = (prompt.to_vec(), Vec::new());
     for _ in 0..n {
-        let hidden = model
-            .forward(&Tensor::from_slice(&ids).unsqueeze(0), lora)
-            .unwrap();
-        let logits = model
-            .logits(&hidden.select(1, -1), lora)
-            .unwrap()
-            .squeeze_dim(0);
+        let logits = forward(model, &ids, lora).get(-1);
         let id = logits.argmax(-1, false).int64_value(&[]);
-        let logprob = logits.log_softmax(-1, Kind::Float).double_value(&[id]);
-        chosen.push((u32::try_from(id).unwrap(), logprob));
-        ids.push(id);
+        logprobs.push(logits.log_softmax(-1, Kind::Float).double_value(&[id]));
+        ids.push(u32::try_from(id).unwrap());
     }
-    chosen
+    (ids.split_off(prompt.len()), logprobs)
 }
 
 #[tokio::test]
@@ -153,12 +156,9 @@ async fn a_reply_is_that_of_the_plain_forward_pass() {
     // It is longer than one portion of a prompt.
     let prompt = prompt(300);
     let (tokens, finished) = run(&engine, request(&prompt, 12)).await.unwrap();
-    let want = reference(&place.model(), None, &prompt, 12);
-    assert_eq!(
-        ids(&tokens),
-        want.iter().map(|(id, _)| *id).collect::<Vec<_>>()
-    );
-    for (token, (_, logprob)) in tokens.iter().zip(want) {
+    let (want, logprobs) = reference(&place.model(), None, &prompt, 12);
+    assert_eq!(ids(&tokens), want);
+    for (token, logprob) in tokens.iter().zip(logprobs) {
         assert!((f64::from(token.logprob) - logprob).abs() < 1e-3);
     }
     let wanted = FinishedReply {
@@ -179,10 +179,8 @@ async fn the_next_turn_reuses_its_prefix_and_says_the_same() {
     next.extend(ids(&first));
     next.extend([1, 2, 3]);
     let (warm, finished) = run(&engine, request(&next, 20)).await.unwrap();
-    assert_eq!(
-        finished.cached, 64,
-        "four full pages of 79: the last token was never run"
-    );
+    // Four full pages of 79: the last token was never run.
+    assert_eq!(finished.cached, 64);
     let (cold, fresh) = run(&place.engine(), request(&next, 20)).await.unwrap();
     assert_eq!(fresh.cached, 0);
     assert_eq!(ids(&warm), ids(&cold));
@@ -196,11 +194,7 @@ async fn seeds_repeat_and_no_seed_does_not() {
     let place = Place::new();
     let engine = place.engine();
     let draw = async |seed| {
-        let request = GenerateRequest {
-            seed,
-            sampling: at_temperature(1.0),
-            ..request(&prompt(9), 30)
-        };
+        let request = sampled(1.0, seed, request(&prompt(9), 30));
         ids(&run(&engine, request).await.unwrap().0)
     };
     assert_eq!(draw(Some(3)).await, draw(Some(3)).await);
@@ -212,77 +206,57 @@ async fn seeds_repeat_and_no_seed_does_not() {
 async fn stop_texts_and_ids_end_a_reply() {
     let place = Place::new();
     let engine = place.engine();
-    let (tokens, _) = run(&engine, request(&prompt(40), 24)).await.unwrap();
-    let whole: String = tokens.iter().map(|t| t.text.as_str()).collect();
-    let chars: Vec<char> = whole.chars().collect();
-    let stop: String = chars[5..8].iter().collect();
+    let plain = request(&prompt(40), 24);
+    let (tokens, _) = run(&engine, plain.clone()).await.unwrap();
+    let whole = text(&tokens);
+    let stop: String = whole.chars().skip(5).take(3).collect();
+    let before = whole[..whole.find(&stop).unwrap()].to_owned();
     let stopped = GenerateRequest {
-        stop: vec![stop.clone()],
-        ..request(&prompt(40), 24)
+        stop: vec![stop],
+        ..plain.clone()
     };
     let (tokens, finished) = run(&engine, stopped).await.unwrap();
-    let text: String = tokens.iter().map(|t| t.text.as_str()).collect();
-    assert_eq!(text, whole[..whole.find(&stop).unwrap()]);
+    assert_eq!(text(&tokens), before);
     assert_eq!(finished.reason, FinishReason::Stop);
 
     let third = tokens[2].id;
-    let stopped = GenerateRequest {
-        stop_token_ids: vec![third],
-        ..request(&prompt(40), 24)
-    };
-    let (tokens, finished) = run(&engine, stopped).await.unwrap();
-    let text: String = tokens.iter().map(|t| t.text.as_str()).collect();
+    let (tokens, finished) = run(&engine, ending_with(third, plain)).await.unwrap();
     let before = &ids(&tokens)[..tokens.len() - 1];
-    assert_eq!(text, engine.tokenizer().decode(before), "it has no text");
-    assert_eq!(
-        tokens.last().unwrap().id,
-        third,
-        "the ending id is given, it is trained on too"
-    );
-    assert_eq!(
-        (finished.reason, finished.n_generated),
-        (FinishReason::Stop, tokens.len())
-    );
+    assert_eq!(text(&tokens), engine.tokenizer().decode(before));
+    // The ending id is returned without a text, because it is trained on too.
+    assert_eq!(tokens.last().unwrap().id, third);
+    assert_eq!(finished.n_generated, tokens.len());
+    assert_eq!(finished.reason, FinishReason::Stop);
 }
 
 #[tokio::test]
 async fn what_cannot_be_served_is_said_with_its_numbers() {
     let place = Place::new();
     let engine = place.engine();
-    let message = async |request| run(&engine, request).await.unwrap_err().to_string();
-    assert_eq!(
-        message(request(&prompt(512), 1)).await,
-        "the prompt has 512 tokens, this model's context is 512: shorten the conversation"
-    );
-    assert_eq!(
-        message(request(&[], 1)).await,
-        "the prompt is empty: at least one token is needed"
-    );
-    assert_eq!(
-        message(request(&[1, 259], 1)).await,
-        "prompt id 259 at position 1 is not below the vocabulary of 259"
-    );
-    assert_eq!(
-        message(request(&[1], 0)).await,
-        "max_tokens is 0, allowed: 1 or more"
-    );
-    let hot = GenerateRequest {
-        sampling: at_temperature(-2.0),
-        ..request(&[1], 1)
-    };
-    assert_eq!(
-        message(hot).await,
-        "temperature is -2, allowed: 0, or 0.001 to 100"
-    );
-    let unknown = GenerateRequest {
-        adapter: Some(name("nobody")),
-        ..request(&[1], 1)
-    };
-    let error = run(&engine, unknown).await.unwrap_err();
-    assert!(
-        matches!(error, GenerateError::Adapter { missing: true, .. }),
-        "{error}"
-    );
+    let hot = sampled(-2.0, None, request(&[1], 1));
+    for (request, wanted) in [
+        (
+            request(&prompt(512), 1),
+            "the prompt has 512 tokens, this model's context is 512: shorten the conversation",
+        ),
+        (
+            request(&[], 1),
+            "the prompt is empty: at least one token is needed",
+        ),
+        (
+            request(&[1, 259], 1),
+            "prompt id 259 at position 1 is not below the vocabulary of 259",
+        ),
+        (request(&[1], 0), "max_tokens is 0, allowed: 1 or more"),
+        (hot, "temperature is -2, allowed: 0, or 0.001 to 100"),
+    ] {
+        assert_eq!(refusal(&engine, request).await, wanted);
+    }
+    let error = run(&engine, under("nobody", request(&[1], 1)))
+        .await
+        .unwrap_err();
+    let is_missing = matches!(error, GenerateError::Adapter { missing: true, .. });
+    assert!(is_missing, "{error}");
 }
 
 #[tokio::test]
@@ -290,46 +264,33 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
     let place = Place::new();
     let (one, prompt) = (place.adapter("a", 1), prompt(50));
     let engine = place.engine();
-    let with = GenerateRequest {
-        adapter: Some(name("a")),
-        ..request(&prompt, 40)
-    };
+    let with = under("a", request(&prompt, 40));
     let model = place.model();
-    let want = |lora| {
-        reference(&model, lora, &prompt, 40)
-            .iter()
-            .map(|(id, _)| *id)
-            .collect()
-    };
-    let (of_one, of_base): (Vec<u32>, Vec<u32>) = (want(Some(&one)), want(None));
+    let want = |lora| reference(&model, lora, &prompt, 40).0;
+    let (of_one, of_base) = (want(Some(&one)), want(None));
     assert_ne!(of_one, of_base);
     let mut running = engine.generate(with.clone()).await.unwrap();
     let two = place.adapter("a", 2);
     let (later, _) = run(&engine, with).await.unwrap();
-    assert_eq!(
-        ids(&later),
-        want(Some(&two)),
-        "replaced on disk: read again, no prefix of the old one used"
-    );
+    // It was replaced on disk, so it is read again, and no prefix of the old one is used.
+    assert_eq!(ids(&later), want(Some(&two)));
     assert_eq!(ids(&collect(&mut running).await.unwrap().0), of_one);
-    assert_eq!(
-        ids(&run(&engine, request(&prompt, 40)).await.unwrap().0),
-        of_base
-    );
+    let (plain, _) = run(&engine, request(&prompt, 40)).await.unwrap();
+    assert_eq!(ids(&plain), of_base);
     assert!(engine.adapters().unload(&name("a")));
     assert!(!engine.adapters().unload(&name("a")));
 }
 
 /// A job that counts its slices and panics at the third.
-struct Clumsy {
-    slices: u32,
-    _reply: oneshot::Sender<()>,
-}
+struct Clumsy(
+    u32,
+    #[expect(dead_code, reason = "it is dropped with the job")] oneshot::Sender<()>,
+);
 
 impl SlicedJob for Clumsy {
     fn advance(&mut self, _: &mut EngineState, _: Duration) -> JobProgress {
-        self.slices += 1;
-        assert!(self.slices < 3, "clumsy");
+        self.0 += 1;
+        assert!(self.0 < 3, "clumsy");
         JobProgress::More
     }
 }
@@ -339,22 +300,11 @@ async fn a_panic_ends_a_job_and_not_the_engine() {
     let place = Place::new();
     let engine = place.engine();
     let (reply, answer) = oneshot::channel();
-    engine
-        .submit(Box::new(Clumsy {
-            slices: 0,
-            _reply: reply,
-        }))
-        .unwrap();
+    engine.submit(Box::new(Clumsy(0, reply))).unwrap();
     assert!(answer.await.is_err());
-    assert_eq!(
-        engine.call(|_| panic!("at the disco")).await,
-        Err::<(), _>(EngineError::Failed)
-    );
-    let grads = engine.call(|_| {
-        Tensor::zeros([1], (Kind::Float, tch::Device::Cpu))
-            .set_requires_grad(true)
-            .requires_grad()
-    });
+    let panicked = engine.call(|_| panic!("at the disco")).await;
+    assert_eq!(panicked, Err::<(), _>(EngineError::Failed));
+    let grads = engine.call(|_| zeros([1]).set_requires_grad(true).requires_grad());
     assert_eq!(grads.await, Ok(true));
     assert_eq!(run(&engine, request(&[1, 2], 3)).await.unwrap().0.len(), 3);
 }
@@ -369,46 +319,40 @@ async fn a_stream_outlives_no_engine() {
     while let Some(event) = stream.recv().await {
         last = Some(event);
     }
+    let last = last.unwrap();
     assert!(matches!(
         last,
-        Some(Err(GenerateError::Stopped) | Ok(GenerateEvent::Finished(_)))
+        Err(GenerateError::Stopped) | Ok(GenerateEvent::Finished(_))
     ));
 }
 
 #[test]
 fn a_missing_or_damaged_model_is_named() {
     let place = Place::new();
-    let message = |model: &Path| {
-        let config = EngineConfig {
-            model: model.to_owned(),
+    let message = |name: &str| {
+        let started = Engine::start(EngineConfig {
+            model: place.dir.path().join(name),
             ..place.config()
-        };
-        let message = Engine::start(config).unwrap_err().to_string();
+        });
+        let message = started.unwrap_err().to_string();
         message.replace(&place.dir.path().display().to_string(), "DIR")
     };
-    assert!(
-        message(&place.dir.path().join("none.gguf"))
-            .starts_with("DIR/none.gguf is no model: expected a .gguf file")
-    );
-    let file = place.dir.path().join("bad.gguf");
-    std::fs::write(&file, "GGUF").unwrap();
-    assert!(message(&file).starts_with("DIR/bad.gguf is damaged or no model file"));
-    let config = EngineConfig {
-        threads: 5000,
+    let none = "DIR/none.gguf is no model: expected a .gguf file";
+    assert!(message("none.gguf").starts_with(none));
+    std::fs::write(place.dir.path().join("bad.gguf"), "GGUF").unwrap();
+    assert!(message("bad.gguf").starts_with("DIR/bad.gguf is damaged or no model file"));
+    let threads = 5000;
+    let started = Engine::start(EngineConfig {
+        threads,
         ..place.config()
-    };
-    assert_eq!(
-        Engine::start(config).unwrap_err().to_string(),
-        "threads is 5000, allowed: 0 (one a core) to 1024"
-    );
+    });
+    let wanted = "threads is 5000, allowed: 0 (one a core) to 1024";
+    assert_eq!(started.unwrap_err().to_string(), wanted);
 }
 
 // Runs the loop itself, round by round, without its thread.
 
-fn begin(
-    core: &mut Core,
-    request: GenerateRequest,
-) -> oneshot::Receiver<Result<GenerationStream, GenerateError>> {
+fn begin(core: &mut Core, request: GenerateRequest) -> Answer {
     if let Some(name) = &request.adapter {
         core.state().adapters.load(name).unwrap();
     }
@@ -417,10 +361,13 @@ fn begin(
     answer
 }
 
-fn stream(
-    answer: &mut oneshot::Receiver<Result<GenerationStream, GenerateError>>,
-) -> GenerationStream {
+fn stream(answer: &mut Answer) -> GenerationStream {
     answer.try_recv().unwrap().unwrap()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
 }
 
 struct Slices(u32);

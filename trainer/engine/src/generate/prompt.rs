@@ -50,11 +50,8 @@ impl PromptLogprobs {
         if self.top <= MAX_TOP {
             return Ok(());
         }
-        Err(ParamError {
-            field: "prompt_logprobs",
-            value: self.top.to_string(),
-            allowed: format!("0 to {MAX_TOP}"),
-        })
+        let allowed = format!("0 to {MAX_TOP}");
+        Err(ParamError::new("prompt_logprobs", self.top, allowed))
     }
 }
 
@@ -106,9 +103,9 @@ impl PromptScoring {
             ids.iter().copied().zip(logprobs.iter().copied()).collect()
         };
         let tokens = scores.logprobs.iter().enumerate();
-        let tokens = tokens.map(|(i, &logprob)| PromptToken {
-            logprob,
-            top: top(i),
+        let tokens = tokens.map(|(i, &logprob)| {
+            let top = top(i);
+            PromptToken { logprob, top }
         });
         self.tokens.extend(tokens);
         self.tell_if_done();

@@ -80,32 +80,19 @@ impl GenerateRequest {
             return Err(GenerateError::EmptyPrompt);
         }
         if self.max_tokens == 0 {
-            return Err(ParamError {
-                field: "max_tokens",
-                value: "0".into(),
-                allowed: "1 or more".into(),
-            }
-            .into());
+            return Err(ParamError::new("max_tokens", 0, "1 or more").into());
         }
         if n_prompt >= context {
             return Err(GenerateError::Context { n_prompt, context });
         }
         if self.sampling.min_tokens > self.max_tokens {
-            return Err(ParamError {
-                field: "min_tokens",
-                value: self.sampling.min_tokens.to_string(),
-                allowed: format!("0 to max_tokens, {}", self.max_tokens),
-            }
-            .into());
+            let allowed = format!("0 to max_tokens, {}", self.max_tokens);
+            return Err(ParamError::new("min_tokens", self.sampling.min_tokens, allowed).into());
         }
         let is_unknown = |id: &&u32| **id as usize >= vocab;
         if let Some(id) = self.stop_token_ids.iter().find(is_unknown) {
-            return Err(ParamError {
-                field: "stop_token_ids",
-                value: id.to_string(),
-                allowed: format!("ids below the vocabulary of {vocab}"),
-            }
-            .into());
+            let allowed = format!("ids below the vocabulary of {vocab}");
+            return Err(ParamError::new("stop_token_ids", id, allowed).into());
         }
         match self.prompt_ids.iter().position(|id| is_unknown(&id)) {
             Some(position) => Err(GenerateError::UnknownId {
@@ -134,7 +121,7 @@ impl GenerateRequest {
 
     /// Tokens that may be generated in a context.
     pub(crate) fn max_new_tokens(&self, context: usize) -> usize {
-        self.max_tokens
-            .min(context.saturating_sub(self.prompt_ids.len()))
+        let room = context.saturating_sub(self.prompt_ids.len());
+        self.max_tokens.min(room)
     }
 }

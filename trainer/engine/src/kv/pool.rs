@@ -1,10 +1,11 @@
 //! The tensors behind the pages.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use super::PAGE;
 use crate::model_config::ModelConfig;
 use crate::placement::Placement;
+use crate::torch::Result;
 
 /// Keys and values of one layer.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl LayerKv {
     ///
     /// # Errors
     /// When a slot is beyond the pool.
-    pub fn write(&mut self, k: &Tensor, v: &Tensor, slots: &Tensor) -> Result<(), TchError> {
+    pub fn write(&mut self, k: &Tensor, v: &Tensor, slots: &Tensor) -> Result<()> {
         for (pool, new) in [(&mut self.k, k), (&mut self.v, v)] {
             let _written = pool.f_index_copy_(1, slots, &new.f_transpose(0, 1)?)?;
         }
@@ -56,7 +57,7 @@ impl KvPool {
         budget: usize,
         kind: Kind,
         placement: &Placement,
-    ) -> Result<Self, TchError> {
+    ) -> Result<Self> {
         let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
         let shape = [
             config.n_kv_heads,
@@ -72,7 +73,7 @@ impl KvPool {
         };
         let layers = (0..config.n_layers).map(layer);
         Ok(Self {
-            layers: layers.collect::<Result<_, TchError>>()?,
+            layers: layers.collect::<Result<_>>()?,
             n_pages,
         })
     }

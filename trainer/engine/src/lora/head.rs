@@ -5,9 +5,10 @@
 //!
 //! Axes: `n` positions, `d` hidden, `v` vocabulary, `r` rank, `k` tokens.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::layer::{LoraPair, scaled};
+use crate::torch::Result;
 
 /// `A` and `B` of the LM head.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl HeadLora {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn low(&self, hidden_nd: &Tensor) -> Result<Tensor, TchError> {
+    pub fn low(&self, hidden_nd: &Tensor) -> Result<Tensor> {
         let a = &self.pair.a;
         let low = hidden_nd
             .f_to_kind(a.f_kind()?)?
@@ -43,7 +44,7 @@ impl HeadLora {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn add_to(&self, low_nr: &Tensor, mut logits_nv: Tensor) -> Result<(), TchError> {
+    pub fn add_to(&self, low_nr: &Tensor, mut logits_nv: Tensor) -> Result<()> {
         let _sum = logits_nv.f_addmm_(low_nr, &self.pair.b.f_tr()?)?;
         Ok(())
     }
@@ -55,7 +56,7 @@ impl HeadLora {
     ///
     /// # Errors
     /// What libtorch refuses, an id beyond the vocabulary above all.
-    pub fn of_tokens(&self, low_nr: &Tensor, ids_nk: &Tensor) -> Result<Tensor, TchError> {
+    pub fn of_tokens(&self, low_nr: &Tensor, ids_nk: &Tensor) -> Result<Tensor> {
         let (n, k) = ids_nk.size2()?;
         let rows = self.pair.b.f_index_select(0, &ids_nk.f_reshape([-1])?)?;
         rows.f_view([n, k, -1])?
@@ -76,7 +77,7 @@ impl HeadLora {
         hidden_nd: &Tensor,
         grad_nv: &Tensor,
         [sum_a, sum_b]: [&mut Tensor; 2],
-    ) -> Result<Tensor, TchError> {
+    ) -> Result<Tensor> {
         let _sum = sum_b.f_addmm_(&grad_nv.f_tr()?, &self.low(hidden_nd)?)?;
         let grad_nr = scaled(grad_nv.f_mm(&self.pair.b)?, self.scale)?;
         let _sum = sum_a.f_addmm_(&grad_nr.f_tr()?, hidden_nd)?;
@@ -94,7 +95,7 @@ impl HeadLora {
     }
 
     /// Multiplies the scale into `B`.
-    pub(super) fn prepare_for_serving(&mut self) -> Result<(), TchError> {
+    pub(super) fn prepare_for_serving(&mut self) -> Result<()> {
         self.pair.b = self.pair.b.f_mul_scalar(self.scale)?;
         self.scale = 1.0;
         Ok(())

@@ -1,8 +1,9 @@
 //! The adapters of one layer.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::projection::{FusedPart, Projection};
+use crate::torch::Result;
 
 /// `A` and `B` of one projection.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl LoraPair {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn apply(&self, x: &Tensor, scale: f64) -> Result<Tensor, TchError> {
+    pub fn apply(&self, x: &Tensor, scale: f64) -> Result<Tensor> {
         let low = x
             .f_to_kind(self.a.f_kind()?)?
             .f_linear(&self.a, None::<Tensor>)?;
@@ -93,7 +94,7 @@ impl LayerLora {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<Tensor>, TchError> {
+    pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<Tensor>> {
         let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
         let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
         let Some(first) = adapted.first() else {
@@ -120,7 +121,7 @@ impl LayerLora {
         Tensor::f_cat(&deltas, -1)?.f_to_kind(x.f_kind()?).map(Some)
     }
 
-    fn stacked_a(&self, parts: &[FusedPart], adapted: &[&LoraPair]) -> Result<Tensor, TchError> {
+    fn stacked_a(&self, parts: &[FusedPart], adapted: &[&LoraPair]) -> Result<Tensor> {
         let first = parts.first().map(|part| part.projection);
         let groups = GROUPS.iter().zip(&self.stacked);
         let made = groups
@@ -133,10 +134,7 @@ impl LayerLora {
     }
 
     /// The same layer in another dtype or on another device, stacked matrices included.
-    pub(super) fn converted(
-        &self,
-        convert: impl Fn(&Tensor) -> Result<Tensor, TchError>,
-    ) -> Result<Self, TchError> {
+    pub(super) fn converted(&self, convert: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let mut layer = self.try_map(&convert)?;
         for (new, old) in layer.stacked.iter_mut().zip(&self.stacked) {
             *new = old.as_ref().map(&convert).transpose()?;
@@ -145,7 +143,7 @@ impl LayerLora {
     }
 
     /// Multiplies the scale into every `B` and puts the `A` of each group into one tensor.
-    pub(super) fn prepare_for_serving(&mut self) -> Result<(), TchError> {
+    pub(super) fn prepare_for_serving(&mut self) -> Result<()> {
         for pair in self.pairs.iter_mut().flatten() {
             pair.b = pair.b.f_mul_scalar(self.scale)?;
         }
@@ -153,7 +151,7 @@ impl LayerLora {
         self.stack()
     }
 
-    fn stack(&mut self) -> Result<(), TchError> {
+    fn stack(&mut self) -> Result<()> {
         for (group, stacked) in GROUPS.iter().zip(&mut self.stacked) {
             let a = group
                 .iter()
@@ -181,16 +179,8 @@ impl LayerLora {
     /// # Shapes
     /// `[rank, d_in]`, then `[d_out, rank]` of each adapted projection, in the dtype of the set.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
-        self.pairs
-            .iter()
-            .flatten()
-            .flat_map(|pair| [&pair.a, &pair.b])
-    }
-
-    /// How many of [`LayerLora::params`] belong to attention; those come first.
-    pub fn n_attention(&self) -> usize {
-        let [q, k, v, o, _, _, _] = &self.pairs;
-        [q, k, v, o].into_iter().flatten().count() * 2
+        let pairs = self.pairs.iter().flatten();
+        pairs.flat_map(|pair| [&pair.a, &pair.b])
     }
 
     /// The same layer with each parameter replaced.
@@ -212,7 +202,7 @@ impl LayerLora {
 }
 
 /// The scale multiplies the narrow tensor: `rank` numbers for a token instead of `d_out`. Served sets have it in `B`.
-pub(super) fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
+pub(super) fn scaled(low: Tensor, scale: f64) -> Result<Tensor> {
     if is_one(scale) {
         return Ok(low);
     }

@@ -93,9 +93,8 @@ impl Projection {
     }
 
     pub(super) fn from_peft(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|projection| projection.peft() == name)
+        let mut all = Self::ALL.into_iter();
+        all.find(|projection| projection.peft() == name)
     }
 }
 

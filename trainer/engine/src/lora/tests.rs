@@ -2,59 +2,46 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::lora::FusedPart;
-
-const DIMS: BaseDims = BaseDims {
-    hidden: 8,
-    q_out: 8,
-    kv_out: 4,
-    ffn: 12,
-    vocab: 20,
-    tied: true,
-    layers_at: crate::lora::ALONE,
-};
+use crate::tests::{DIMS, OPTIONS, all_targets, are_equal, is_near, lora_spec, zeros};
 
 fn spec(rank: i64) -> LoraSpec {
-    LoraSpec {
-        rank,
-        ..LoraSpec::default()
-    }
+    lora_spec(rank, 32, LoraTargets::default())
+}
+
+fn fresh(spec: LoraSpec, n_layers: usize, seed: u64) -> Lora {
+    Lora::init(spec, DIMS, n_layers, seed).unwrap()
 }
 
 #[test]
 fn names_are_those_of_peft() {
-    let set = Lora::init(spec(2), DIMS, 2, 0).unwrap();
+    let set = fresh(spec(2), 2, 0);
     let names = set.names();
     assert_eq!(names.len(), 2 * 7 * 2);
-    assert_eq!(
-        names[0],
-        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-    );
-    assert_eq!(
-        names[27],
-        "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"
-    );
+    let first = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+    let last = "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight";
+    assert_eq!((&names[0][..], &names[27][..]), (first, last));
 }
 
 #[test]
 fn names_and_parameters_share_one_order() {
-    let set = Lora::init(spec(2), DIMS, 3, 5).unwrap();
+    let set = fresh(spec(2), 3, 5);
     let named = set.names().into_iter();
     let map = named.zip(set.params().map(Tensor::shallow_clone)).collect();
     let again = Lora::from_named(spec(2), DIMS, 3, map).unwrap();
-    assert!(set.params().zip(again.params()).all(|(a, b)| a.equal(b)));
+    assert!(are_equal(set.params(), again.params()));
 }
 
 #[test]
 fn a_fresh_set_is_reproducible_bounded_and_adds_nothing() {
-    let set = Lora::init(spec(2), DIMS, 1, 11).unwrap();
-    let same = Lora::init(spec(2), DIMS, 1, 11).unwrap();
-    let other = Lora::init(spec(2), DIMS, 1, 12).unwrap();
+    let set = fresh(spec(2), 1, 11);
+    let same = fresh(spec(2), 1, 11);
+    let other = fresh(spec(2), 1, 12);
     let a = |set: &Lora| set.layer(0).unwrap().get(Projection::Q).unwrap().a.copy();
     assert!(a(&set).equal(&a(&same)));
     assert!(!a(&set).equal(&a(&other)));
     assert!(a(&set).abs().max().double_value(&[]) <= 1.0 / 8f64.sqrt());
 
-    let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
+    let x = Tensor::randn([1, 3, 8], OPTIONS);
     let layer = set.layer(0).unwrap();
     let delta = layer.delta(&parts(&[Projection::K]), &x).unwrap().unwrap();
     assert!(delta.equal(&delta.zeros_like()));
@@ -73,10 +60,10 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
     use Projection::{Gate, K, Q, Up, V};
     let noisy = |targets: &[Projection]| {
         let targets = targets.to_vec().into();
-        let set = Lora::init(LoraSpec { targets, ..spec(2) }, DIMS, 1, 3).unwrap();
+        let set = fresh(LoraSpec { targets, ..spec(2) }, 1, 3);
         set.try_map(Tensor::f_randn_like).unwrap()
     };
-    let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
+    let x = Tensor::randn([1, 3, 8], OPTIONS);
     for targets in [&[Q, K, V, Gate, Up][..], &[Q, V, Up], &[K]] {
         let set = noisy(targets);
         let served = set.for_serving(&Placement::on(Device::Cpu)).unwrap();
@@ -84,16 +71,14 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
             let layer = set.layer(0).unwrap();
             let each = parts(group).into_iter().map(|part| {
                 let own = layer.get(part.projection);
-                own.map_or_else(
-                    || Tensor::zeros([1, 3, part.width], (Kind::Float, Device::Cpu)),
-                    |pair| pair.apply(&x, layer.scale).unwrap(),
-                )
+                let apply = |pair: &LoraPair| pair.apply(&x, layer.scale).unwrap();
+                own.map_or_else(|| zeros([1, 3, part.width]), apply)
             });
             let want = Tensor::cat(&each.collect::<Vec<_>>(), -1);
             for set in [&set, &served, &served.handles().unwrap()] {
                 let got = set.layer(0).unwrap().delta(&parts(group), &x).unwrap();
                 match got {
-                    Some(got) => assert!(got.allclose(&want, 1e-5, 1e-5, false), "{targets:?}"),
+                    Some(got) => assert!(is_near(&got, &want, 1e-5), "{targets:?}"),
                     None => assert!(want.equal(&want.zeros_like())),
                 }
             }
@@ -103,12 +88,9 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
 
 #[test]
 fn a_matrix_does_not_depend_on_what_else_is_adapted() {
-    let only_v = LoraSpec {
-        targets: vec![Projection::V].into(),
-        ..spec(2)
-    };
-    let all = Lora::init(spec(2), DIMS, 2, 4).unwrap();
-    let one = Lora::init(only_v, DIMS, 2, 4).unwrap();
+    let only_v = lora_spec(2, 32, vec![Projection::V]);
+    let all = fresh(spec(2), 2, 4);
+    let one = fresh(only_v, 2, 4);
     let a = |set: &Lora| set.layer(1).unwrap().get(Projection::V).unwrap().a.copy();
     assert!(a(&all).equal(&a(&one)));
     assert!(one.layer(1).unwrap().get(Projection::Q).is_none());
@@ -129,7 +111,7 @@ fn the_scale_is_alpha_over_rank() {
 
 #[test]
 fn keeps_the_dtype_of_its_input() {
-    let set = Lora::init(spec(2), DIMS, 1, 1).unwrap();
+    let set = fresh(spec(2), 1, 1);
     let x = Tensor::ones([1, 2, 8], (Kind::BFloat16, Device::Cpu));
     let pair = set.layer(0).unwrap().get(Projection::Up).unwrap();
     assert_eq!(pair.apply(&x, 1.0).unwrap().kind(), Kind::BFloat16);
@@ -140,26 +122,17 @@ fn refuses_what_cannot_work() {
     let text = |spec: LoraSpec| Lora::init(spec, DIMS, 1, 0).unwrap_err().to_string();
     assert_eq!(text(spec(0)), "lora rank 0 is not allowed: 1 to 4");
     assert_eq!(text(spec(5)), "lora rank 5 is not allowed: 1 to 4");
-    let alpha = LoraSpec {
-        alpha: 0,
-        ..spec(2)
-    };
+    let alpha = lora_spec(2, 0, LoraTargets::default());
     assert_eq!(text(alpha), "lora alpha 0 is not allowed: 1 or more");
-    let none = LoraSpec {
-        targets: LoraTargets::groups(false, false, false),
-        ..spec(2)
-    };
+    let none = lora_spec(2, 32, LoraTargets::groups(false, false, false));
     assert!(text(none).starts_with("lora targets are empty"));
     let unknown = LoraTargets::named(["q_proj", "embed_tokens"]).unwrap_err();
-    assert_eq!(
-        unknown.to_string(),
-        "lora target \"embed_tokens\" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head"
-    );
+    insta::assert_snapshot!(unknown, @r#"lora target "embed_tokens" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head"#);
 }
 
 #[test]
 fn names_the_tensor_that_does_not_fit() {
-    let set = Lora::init(spec(2), DIMS, 1, 0).unwrap();
+    let set = fresh(spec(2), 1, 0);
     let map = || -> BTreeMap<String, Tensor> {
         let params = set.params().map(Tensor::shallow_clone);
         set.names().into_iter().zip(params).collect()
@@ -175,75 +148,53 @@ fn names_the_tensor_that_does_not_fit() {
     assert_eq!(error(missing), format!("tensor {name:?} is missing"));
 
     let mut misshaped = map();
-    misshaped.insert(
-        name.clone(),
-        Tensor::zeros([8, 3], (Kind::Float, Device::Cpu)),
-    );
-    assert_eq!(
-        error(misshaped),
-        format!("tensor {name:?} has shape [8, 3], this model and rank need [8, 2]")
-    );
+    misshaped.insert(name.clone(), zeros([8, 3]));
+    let shapes = "has shape [8, 3], this model and rank need [8, 2]";
+    assert_eq!(error(misshaped), format!("tensor {name:?} {shapes}"));
 
     let mut more = map();
-    more.insert("x".into(), Tensor::zeros([1], (Kind::Float, Device::Cpu)));
+    more.insert("x".into(), zeros([1]));
     assert!(error(more).starts_with("tensor \"x\" belongs to no adapted map"));
 }
 
 #[test]
 fn targets_go_by_name_or_by_tinkers_groups() {
     let names = |attn, mlp, unembed| LoraTargets::groups(attn, mlp, unembed).names();
-    assert_eq!(
-        names(true, false, false),
-        ["q_proj", "k_proj", "v_proj", "o_proj"]
-    );
-    assert_eq!(
-        names(false, true, false),
-        ["gate_proj", "up_proj", "down_proj"]
-    );
+    let attention = ["q_proj", "k_proj", "v_proj", "o_proj"];
+    assert_eq!(names(true, false, false), attention);
+    let mlp = ["gate_proj", "up_proj", "down_proj"];
+    assert_eq!(names(false, true, false), mlp);
     assert_eq!(names(false, false, true), ["lm_head"]);
     assert!(LoraTargets::groups(false, false, false).is_empty());
-    let all = LoraTargets::groups(true, true, true);
+    let all = all_targets();
     let mut backwards = all.names();
     backwards.reverse();
     let targets = LoraTargets::named(backwards).unwrap();
     let checked = LoraSpec { targets, ..spec(2) }.checked(&DIMS).unwrap();
     assert_eq!(checked.targets, all);
-    assert_eq!(
-        LoraSpec::default().targets,
-        LoraTargets::groups(true, true, false)
-    );
+    let layers = LoraTargets::groups(true, true, false);
+    assert_eq!(LoraSpec::default().targets, layers);
 }
 
 fn with_head() -> LoraSpec {
-    LoraSpec {
-        targets: LoraTargets::groups(false, true, true),
-        ..spec(2)
-    }
+    lora_spec(2, 32, LoraTargets::groups(false, true, true))
 }
 
 #[test]
 fn the_lm_head_is_the_last_of_the_parameters() {
-    let set = Lora::init(with_head(), DIMS, 2, 4).unwrap();
+    let set = fresh(with_head(), 2, 4);
     let names = set.names();
     assert_eq!(names.len(), 2 * 3 * 2 + 2);
-    assert_eq!(
-        names[12..],
-        [
-            "base_model.model.lm_head.lora_A.weight",
-            "base_model.model.lm_head.lora_B.weight"
-        ]
-    );
+    let of = |side: &str| format!("base_model.model.lm_head.lora_{side}.weight");
+    assert_eq!(names[12..], ["A", "B"].map(of));
     let shapes: Vec<_> = set.params().skip(12).map(Tensor::size).collect();
     assert_eq!(shapes, [[2, 8], [20, 2]]);
-    let spec = with_head();
-    assert_eq!(set.n_params(), spec.targets.n_params(2, &DIMS, 2));
+    let n_params = with_head().targets.n_params(2, &DIMS, 2);
+    assert_eq!(set.n_params(), n_params);
     assert_eq!(set.n_params(), 2 * 2 * (20 + 20 + 20) + 2 * (8 + 20));
     // Its first numbers equal those of a set that adapts nothing else. None of them belongs to a layer.
-    let alone = LoraSpec {
-        targets: LoraTargets::groups(false, false, true),
-        ..spec
-    };
-    let alone = Lora::init(alone, DIMS, 5, 4).unwrap();
+    let spec = lora_spec(2, 32, LoraTargets::groups(false, false, true));
+    let alone = fresh(spec, 5, 4);
     let pair = |set: &Lora| set.head().unwrap().pair.a.copy();
     assert!(pair(&alone).equal(&pair(&set)));
     assert!(!pair(&set).equal(&set.params().next().unwrap().copy()));
@@ -251,44 +202,34 @@ fn the_lm_head_is_the_last_of_the_parameters() {
 
 #[test]
 fn a_set_that_serves_has_the_scale_of_the_head_in_its_b() {
-    let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();
+    let set = fresh(with_head(), 1, 4);
     let set = set.try_map(Tensor::f_randn_like).unwrap();
     let served = set.for_serving(&Placement::on(Device::Cpu)).unwrap();
-    let x = Tensor::randn([3, 8], (Kind::Float, Device::Cpu));
+    let x = Tensor::randn([3, 8], OPTIONS);
     let delta = |set: &Lora| {
-        let (head, zeros) = (
-            set.head().unwrap(),
-            Tensor::zeros([3, 20], (Kind::Float, Device::Cpu)),
-        );
+        let (head, sum) = (set.head().unwrap(), zeros([3, 20]));
         let low = head.low(&x).unwrap();
-        head.add_to(&low, zeros.shallow_clone()).unwrap();
-        zeros
+        head.add_to(&low, sum.shallow_clone()).unwrap();
+        sum
     };
     assert!((served.head().unwrap().scale - 1.0).abs() < f64::EPSILON);
-    assert!(delta(&set).allclose(&delta(&served), 1e-5, 1e-5, false));
-    assert!(!delta(&set).allclose(
-        &Tensor::zeros([3, 20], (Kind::Float, Device::Cpu)),
-        1e-3,
-        1e-3,
-        false
-    ));
+    assert!(is_near(&delta(&set), &delta(&served), 1e-5));
+    assert!(!is_near(&delta(&set), &zeros([3, 20]), 1e-3));
 }
 
 /// PEFT stores the base model's own matrix beside an adapter of it.
 #[test]
 fn the_bases_lm_head_in_a_file_of_peft_is_left_out() {
-    let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();
+    let set = fresh(with_head(), 1, 4);
     let map = |base: &[i64]| -> BTreeMap<String, Tensor> {
         let params = set.params().map(Tensor::shallow_clone);
-        let base = Tensor::zeros(base, (Kind::Float, Device::Cpu));
+        let base = Tensor::zeros(base, OPTIONS);
         let named = set.names().into_iter().zip(params);
         named.chain([(PEFT_HEAD_BASE.to_owned(), base)]).collect()
     };
     let read = |base: &[i64]| Lora::from_named(with_head(), DIMS, 1, map(base));
     assert_eq!(read(&[20, 8]).unwrap().names(), set.names());
     let error = read(&[21, 8]).unwrap_err().to_string();
-    assert!(
-        error.ends_with("has shape [21, 8], this model and rank need [20, 8]"),
-        "{error}"
-    );
+    let shapes = "has shape [21, 8], this model and rank need [20, 8]";
+    assert!(error.ends_with(shapes), "{error}");
 }

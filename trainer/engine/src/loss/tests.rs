@@ -18,10 +18,8 @@ fn term(loss: Loss, l: f64, weight: f32, sampled: f32) -> Term {
 #[track_caller]
 fn close(found: Term, loss: f64, grad: f64) {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-    assert!(
-        near(found.loss, loss) && near(found.grad_logprob, grad),
-        "{found:?} for {loss}, {grad}"
-    );
+    let is_close = near(found.loss, loss) && near(found.grad_logprob, grad);
+    assert!(is_close, "{found:?} for {loss}, {grad}");
 }
 
 #[test]
@@ -38,11 +36,8 @@ fn values_by_hand() {
     let cispo = new(LossFn::Cispo, &[("clip_high_threshold", 1.5)]).unwrap();
     close(term(cispo, l, 3.0, q), -4.5 * l, -4.5); // clipped, still pulling
     let dro = new(LossFn::Dro, &[]).unwrap();
-    close(
-        term(dro, -1.5, 2.0, q),
-        3.0 + 0.5 * 0.05 * 0.25,
-        -2.0 - 0.05 * 0.5,
-    );
+    let (loss, grad) = (3.0 + 0.5 * 0.05 * 0.25, -2.0 - 0.05 * 0.5);
+    close(term(dro, -1.5, 2.0, q), loss, grad);
 }
 
 /// This is acceptance test 2 of OpenClaw-RL's specification: its clip of 0.2 below and 0.28 above.
@@ -75,31 +70,19 @@ fn cispo_up_to_2_is_the_truncated_correction() {
 fn a_masked_target_gives_zero_where_exp_overflows() {
     for loss in all() {
         let found = term(loss, 1e4, 0.0, 0.0);
-        assert_eq!(
-            found,
-            Term {
-                loss: 0.0,
-                grad_logprob: 0.0
-            },
-            "{}",
-            loss.loss_fn()
-        );
+        assert_eq!(found, Term::new(0.0, 0.0), "{}", loss.loss_fn());
     }
     let overflow = term(Loss::ImportanceSampling, 1e4, 1.0, 0.0);
-    assert!(
-        overflow.grad_logprob.is_infinite(),
-        "not hidden: the caller refuses it"
-    );
+    // It is not hidden: the caller refuses it.
+    assert!(overflow.grad_logprob.is_infinite());
 }
 
 /// A prompt has advantage 0, and may have log-probabilities.
 #[test]
 fn advantage_0_is_masked_whatever_the_loss() {
     for loss in all() {
-        let prompt = LossSignal {
-            weight: 0.0,
-            sampled: -1.5,
-        };
+        let (weight, sampled) = (0.0, -1.5);
+        let prompt = LossSignal { weight, sampled };
         assert!(loss.is_masked(prompt), "{}", loss.loss_fn());
         assert!(loss.term(-3.0, prompt).grad_logprob.abs() == 0.0);
     }
@@ -108,15 +91,10 @@ fn advantage_0_is_masked_whatever_the_loss() {
 #[test]
 fn refuses_unknown_keys_and_values() {
     let text = |loss, config: &[_]| new(loss, config).unwrap_err().to_string();
-    assert_eq!(
-        text(LossFn::CrossEntropy, &[("beta", 1.0)]),
-        "loss_fn_config \"beta\" is not a key of cross_entropy: allowed are none"
-    );
-    assert_eq!(
-        text(LossFn::Ppo, &[("clip_low_threshold", 2.0)]),
-        "loss_fn_config of ppo: clip_high_threshold is 1.2, \
-         allowed: a number from clip_low_threshold up"
-    );
+    let unknown = "loss_fn_config \"beta\" is not a key of cross_entropy: allowed are none";
+    assert_eq!(text(LossFn::CrossEntropy, &[("beta", 1.0)]), unknown);
+    let swapped = "loss_fn_config of ppo: clip_high_threshold is 1.2, allowed: a number from clip_low_threshold up";
+    assert_eq!(text(LossFn::Ppo, &[("clip_low_threshold", 2.0)]), swapped);
     assert!(text(LossFn::Ppo, &[("clip_low_threshold", f64::NAN)]).contains("is NaN"));
     assert!(text(LossFn::Dro, &[("beta", 0.0)]).ends_with("beta is 0, allowed: a number above 0"));
 }

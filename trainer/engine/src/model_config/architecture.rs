@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::error::ModelConfigError;
 use super::fields::ConfigFields;
 use super::unsupported;
+use crate::model_config::fields::Result;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +58,15 @@ impl Architecture {
 ///
 /// # Errors
 /// An architecture that this engine does not compute.
-pub(super) fn described(file: ConfigFields) -> Result<Described, ModelConfigError> {
+pub(super) fn described(file: ConfigFields) -> Result<Described> {
     let given = file.text("model_type")?;
     let is_part = given == Some(GEMMA3_WITH_IMAGES);
     let known = Architecture::ALL.into_iter();
     let architecture = match given {
         Some(GEMMA3_WITH_IMAGES) => Some(Architecture::Gemma3),
-        given => known.into_iter().find(|it| given == Some(it.name())),
+        given => known
+            .into_iter()
+            .find(|architecture| given == Some(architecture.name())),
     };
     let Some(architecture) = architecture else {
         let reason = given.and_then(unsupported::reason);
@@ -82,7 +84,7 @@ pub(super) fn described(file: ConfigFields) -> Result<Described, ModelConfigErro
 }
 
 /// The fields of the text model within those of a model that takes images too.
-fn text_part(file: &ConfigFields) -> Result<ConfigFields, ModelConfigError> {
+fn text_part(file: &ConfigFields) -> Result<ConfigFields> {
     let missing = || file.wrong("text_config", "an object that describes the text model");
     let mut text = file.object("text_config")?.ok_or_else(missing)?;
     unsupported::refuse_quantised(file)?;

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use metaclaw_trainer_text::regular;
+use metaclaw_trainer_text::{ModelFileError, regular};
 use serde_json::{Map, Value};
-
-use super::error::ModelConfigError;
 
 /// Sizes beyond this are typing errors or attacks; products of three still fit an `i64`.
 pub(super) const LARGEST: i64 = 1 << 20;
+
+pub(super) type Result<T, E = ModelFileError> = std::result::Result<T, E>;
 
 pub(super) struct ConfigFields {
     file: PathBuf,
@@ -18,31 +18,21 @@ pub(super) struct ConfigFields {
 }
 
 impl ConfigFields {
-    pub(super) fn read(file: &Path) -> Result<Self, ModelConfigError> {
+    pub(super) fn read(file: &Path) -> Result<Self> {
         let read = regular(file).and_then(std::fs::read_to_string);
-        let text = read.map_err(|source| ModelConfigError::Read {
-            file: file.to_owned(),
-            source,
-        })?;
-        let json = serde_json::from_str(&text).map_err(|error| ModelConfigError::Json {
-            file: file.to_owned(),
-            detail: error.to_string(),
-        })?;
-        Self::from_value(file, json)
+        let text = read.map_err(ModelFileError::reading(file))?;
+        let read = serde_json::from_str(&text);
+        let json = read.map_err(|error| ModelFileError::no_object(file, error));
+        Self::from_value(file, json?)
     }
 
-    pub(super) fn from_value(file: &Path, json: Value) -> Result<Self, ModelConfigError> {
-        match json {
-            Value::Object(map) => Ok(Self {
-                file: file.to_owned(),
-                prefix: String::new(),
-                map,
-            }),
-            other => Err(ModelConfigError::Json {
-                file: file.to_owned(),
-                detail: format!("it holds {}", shorten(&other.to_string())),
-            }),
-        }
+    pub(super) fn from_value(file: &Path, json: Value) -> Result<Self> {
+        let Value::Object(map) = json else {
+            let detail = format!("it holds {}", shorten(&json.to_string()));
+            return Err(ModelFileError::no_object(file, detail));
+        };
+        let (file, prefix) = (file.to_owned(), String::new());
+        Ok(Self { file, prefix, map })
     }
 
     /// The value, with `null` read as absent, as HF writers mean it.
@@ -77,7 +67,7 @@ impl ConfigFields {
         }
     }
 
-    pub(super) fn wrong(&self, name: &str, allowed: &str) -> ModelConfigError {
+    pub(super) fn wrong(&self, name: &str, allowed: &str) -> ModelFileError {
         self.wrong_because(name, None, allowed)
     }
 
@@ -87,89 +77,74 @@ impl ConfigFields {
         name: &str,
         reason: Option<&str>,
         allowed: &str,
-    ) -> ModelConfigError {
-        let value = self
-            .get(name)
-            .map_or_else(|| "missing".into(), |v| shorten(&v.to_string()));
-        ModelConfigError::Field {
-            file: self.file.clone(),
-            field: format!("{}{name}", self.prefix),
-            value: match reason {
-                Some(reason) => format!("{value} ({reason})"),
-                None => value,
-            },
-            allowed: allowed.into(),
-        }
+    ) -> ModelFileError {
+        let value = self.get(name);
+        let found = value.map_or_else(|| "missing".into(), |value| shorten(&value.to_string()));
+        let value = match reason {
+            Some(reason) => format!("{found} ({reason})"),
+            None => found,
+        };
+        let field = format!("{}{name}", self.prefix);
+        ModelFileError::unsupported(&self.file, field, value, allowed)
     }
 
-    pub(super) fn size(&self, name: &str) -> Result<i64, ModelConfigError> {
-        self.get(name)
-            .and_then(Value::as_i64)
-            .filter(|n| (1..=LARGEST).contains(n))
-            .ok_or_else(|| self.wrong(name, &format!("a whole number from 1 to {LARGEST}")))
+    /// The value of a field as `read` understands it; `None` if the field is absent.
+    fn read_as<'a, T>(
+        &'a self,
+        name: &str,
+        allowed: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let wrong = || self.wrong(name, allowed);
+        read(value).map(Some).ok_or_else(wrong)
     }
 
-    pub(super) fn size_or(&self, name: &str, default: i64) -> Result<i64, ModelConfigError> {
-        if self.has(name) {
-            self.size(name)
-        } else {
-            Ok(default)
-        }
+    fn whole(&self, name: &str, least: i64) -> Result<Option<i64>> {
+        let allowed = format!("a whole number from {least} to {LARGEST}");
+        let is_allowed = |n: &i64| (least..=LARGEST).contains(n);
+        self.read_as(name, &allowed, |value| value.as_i64().filter(is_allowed))
+    }
+
+    pub(super) fn size(&self, name: &str) -> Result<i64> {
+        let missing = || self.wrong(name, &format!("a whole number from 1 to {LARGEST}"));
+        self.whole(name, 1)?.ok_or_else(missing)
+    }
+
+    pub(super) fn size_or(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(self.whole(name, 1)?.unwrap_or(default))
     }
 
     /// A whole number that may be 0.
-    pub(super) fn count_or(&self, name: &str, default: i64) -> Result<usize, ModelConfigError> {
-        let value = self.get(name).map_or(Some(default), Value::as_i64);
-        let count = value.filter(|n| (0..=LARGEST).contains(n));
-        count
-            .and_then(|n| usize::try_from(n).ok())
-            .ok_or_else(|| self.wrong(name, &format!("a whole number from 0 to {LARGEST}")))
+    pub(super) fn count_or(&self, name: &str, default: i64) -> Result<usize> {
+        let count = self.whole(name, 0)?.unwrap_or(default);
+        Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    pub(super) fn positive(
-        &self,
-        name: &str,
-        default: Option<f64>,
-    ) -> Result<f64, ModelConfigError> {
-        match (self.get(name), default) {
-            (None, Some(default)) => Ok(default),
-            (value, _) => value
-                .and_then(Value::as_f64)
-                .filter(|x| x.is_finite() && *x > 0.0)
-                .ok_or_else(|| self.wrong(name, "a number above 0")),
-        }
+    pub(super) fn positive(&self, name: &str, default: Option<f64>) -> Result<f64> {
+        const ALLOWED: &str = "a number above 0";
+        let is_positive = |x: &f64| x.is_finite() && *x > 0.0;
+        let given = self.read_as(name, ALLOWED, |value| value.as_f64().filter(is_positive))?;
+        given.or(default).ok_or_else(|| self.wrong(name, ALLOWED))
     }
 
-    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ModelConfigError> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| self.wrong(name, "true or false")),
-        }
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        let given = self.read_as(name, "true or false", Value::as_bool)?;
+        Ok(given.unwrap_or(default))
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ModelConfigError> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(value) => value
-                .as_str()
-                .map(Some)
-                .ok_or_else(|| self.wrong(name, "a string")),
-        }
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>> {
+        self.read_as(name, "a string", Value::as_str)
     }
 
     /// A list of strings.
-    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, ModelConfigError> {
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        match self.get(name) {
-            None => Ok(None),
-            Some(value) => value
-                .as_array()
-                .and_then(|list| list.iter().map(text).collect::<Option<_>>())
-                .map(Some)
-                .ok_or_else(|| self.wrong(name, "a list of strings")),
-        }
+        self.read_as(name, "a list of strings", |value| {
+            value.as_array()?.iter().map(text).collect()
+        })
     }
 
     /// Whether any of its values is an object.
@@ -177,27 +152,28 @@ impl ConfigFields {
         self.map.values().any(Value::is_object)
     }
 
-    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelConfigError> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Value::Object(map)) => Ok(Some(Self {
+    pub(super) fn object(&self, name: &str) -> Result<Option<Self>> {
+        self.read_as(name, "an object", |value| {
+            Some(Self {
                 file: self.file.clone(),
                 prefix: format!("{}{name}.", self.prefix),
-                map: map.clone(),
-            })),
-            Some(_) => Err(self.wrong(name, "an object")),
-        }
+                map: value.as_object()?.clone(),
+            })
+        })
     }
 
     /// One id or a list of ids. A missing field is an empty list.
-    pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>, ModelConfigError> {
-        let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let ids = match self.get(name) {
-            None => Some(Vec::new()),
-            Some(Value::Array(list)) => list.iter().map(one).collect(),
-            Some(value) => one(value).map(|id| vec![id]),
-        };
-        ids.ok_or_else(|| self.wrong(name, "a token id or a list of token ids"))
+    pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let given = self.read_as(
+            name,
+            "a token id or a list of token ids",
+            |value| match value {
+                Value::Array(list) => list.iter().map(id).collect(),
+                value => id(value).map(|id| vec![id]),
+            },
+        )?;
+        Ok(given.unwrap_or_default())
     }
 }
 

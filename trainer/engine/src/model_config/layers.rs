@@ -1,9 +1,9 @@
 //! The properties that differ between layers: how far each sees, and its angles.
 
 use super::architecture::Architecture;
-use super::error::ModelConfigError;
 use super::fields::ConfigFields;
 use super::rope::{self, FULL, RopeSpec};
+use crate::model_config::fields::Result;
 
 /// How one layer attends.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ pub(super) fn read(
     c: &ConfigFields,
     architecture: Architecture,
     n_layers: usize,
-) -> Result<Vec<LayerSpec>, ModelConfigError> {
+) -> Result<Vec<LayerSpec>> {
     let is_sliding = sliding(c, architecture, n_layers)?;
     let window = if is_sliding.contains(&true) {
         let window = if c.is_written("sliding_window") {
@@ -54,11 +54,7 @@ pub(super) fn read(
 }
 
 /// Which layers have a window.
-fn sliding(
-    c: &ConfigFields,
-    architecture: Architecture,
-    n_layers: usize,
-) -> Result<Vec<bool>, ModelConfigError> {
+fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Result<Vec<bool>> {
     let all = |is_sliding: bool| Ok(vec![is_sliding; n_layers]);
     let listed = listed(c, n_layers)?;
     match architecture {
@@ -95,7 +91,7 @@ fn sliding(
 }
 
 /// The field `layer_types`, if the file has it.
-fn listed(c: &ConfigFields, n_layers: usize) -> Result<Option<Vec<bool>>, ModelConfigError> {
+fn listed(c: &ConfigFields, n_layers: usize) -> Result<Option<Vec<bool>>> {
     const FIELD: &str = "layer_types";
     let Some(names) = c.texts(FIELD)? else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! The scaling of rotary angles, as `config.json` gives it.
 
-use super::error::ModelConfigError;
 use super::fields::{ConfigFields, LARGEST};
+use crate::model_config::fields::Result;
 
 /// The layers that see everything, in `layer_types` and `rope_parameters`.
 pub(super) const FULL: &str = "full_attention";
@@ -64,7 +64,7 @@ pub struct RopeSpec {
 }
 
 /// The angles of all layers. Newer files keep both the base and its scaling in `rope_parameters`.
-pub(super) fn of_all(c: &ConfigFields) -> Result<RopeSpec, ModelConfigError> {
+pub(super) fn of_all(c: &ConfigFields) -> Result<RopeSpec> {
     let parameters = c.object("rope_parameters")?;
     if parameters.as_ref().is_some_and(ConfigFields::has_objects) {
         return Err(c.wrong("rope_parameters", "the same angles for all layers"));
@@ -82,11 +82,7 @@ pub(super) fn of_all(c: &ConfigFields) -> Result<RopeSpec, ModelConfigError> {
 
 /// The angles of one kind of layers, of two that have their own. Newer files have an object of each kind's name in
 /// `rope_parameters`; older ones have a base of each, `theta`, and stretch the angles of [`FULL`] alone.
-pub(super) fn of_kind(
-    c: &ConfigFields,
-    kind: &str,
-    theta: &str,
-) -> Result<RopeSpec, ModelConfigError> {
+pub(super) fn of_kind(c: &ConfigFields, kind: &str, theta: &str) -> Result<RopeSpec> {
     let Some(parameters) = c.object("rope_parameters")? else {
         let rope = c.object("rope_scaling")?.filter(|_| kind == FULL);
         return Ok(RopeSpec {
@@ -103,13 +99,10 @@ pub(super) fn of_kind(
     })
 }
 
-fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling, ModelConfigError> {
+fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
     whole_heads(rope)?;
-    let kind = if rope.has("rope_type") {
-        "rope_type"
-    } else {
-        "type"
-    };
+    let is_new = rope.has("rope_type");
+    let kind = if is_new { "rope_type" } else { "type" };
     match rope.text(kind)? {
         None | Some("default") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear {
@@ -122,7 +115,7 @@ fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling, ModelCo
 }
 
 /// Refuses angles of a part of each head.
-pub(super) fn whole_heads(fields: &ConfigFields) -> Result<(), ModelConfigError> {
+pub(super) fn whole_heads(fields: &ConfigFields) -> Result<()> {
     #[expect(clippy::float_cmp, reason = "1 is a whole head, not a result")]
     if fields.positive("partial_rotary_factor", Some(1.0))? != 1.0 {
         return Err(fields.wrong("partial_rotary_factor", "1, the whole head"));
@@ -130,16 +123,12 @@ pub(super) fn whole_heads(fields: &ConfigFields) -> Result<(), ModelConfigError>
     Ok(())
 }
 
-fn llama3(rope: &ConfigFields) -> Result<RopeScaling, ModelConfigError> {
-    let (low, high) = (
-        rope.positive("low_freq_factor", None)?,
-        rope.positive("high_freq_factor", None)?,
-    );
+fn llama3(rope: &ConfigFields) -> Result<RopeScaling> {
+    let low = rope.positive("low_freq_factor", None)?;
+    let high = rope.positive("high_freq_factor", None)?;
     if high <= low {
-        return Err(rope.wrong(
-            "high_freq_factor",
-            &format!("above low_freq_factor ({low})"),
-        ));
+        let allowed = format!("above low_freq_factor ({low})");
+        return Err(rope.wrong("high_freq_factor", &allowed));
     }
     Ok(RopeScaling::Llama3 {
         factor: rope.positive("factor", None)?,
@@ -150,12 +139,10 @@ fn llama3(rope: &ConfigFields) -> Result<RopeScaling, ModelConfigError> {
 }
 
 /// Reads the fields as transformers' `_compute_yarn_parameters` does.
-fn yarn(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling, ModelConfigError> {
+fn yarn(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
     let factor = rope.positive("factor", None)?;
-    let (beta_fast, beta_slow) = (
-        rope.positive("beta_fast", Some(32.0))?,
-        rope.positive("beta_slow", Some(1.0))?,
-    );
+    let beta_fast = rope.positive("beta_fast", Some(32.0))?;
+    let beta_slow = rope.positive("beta_slow", Some(1.0))?;
     if beta_fast < beta_slow {
         return Err(rope.wrong("beta_fast", &format!("at least beta_slow ({beta_slow})")));
     }

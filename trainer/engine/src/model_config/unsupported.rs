@@ -1,8 +1,8 @@
 //! Refuses models that this engine does not compute.
 
-use super::error::ModelConfigError;
 use super::fields::ConfigFields;
 use super::rope;
+use crate::model_config::fields::Result;
 
 /// The reason why this engine does not compute a model type, if it is known.
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
@@ -29,7 +29,7 @@ pub(super) fn reason(model_type: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// The first such field.
-pub(super) fn refuse(c: &ConfigFields) -> Result<(), ModelConfigError> {
+pub(super) fn refuse(c: &ConfigFields) -> Result<()> {
     for flag in [
         "mlp_bias",
         "use_bidirectional_attention",
@@ -58,7 +58,7 @@ pub(super) fn refuse(c: &ConfigFields) -> Result<(), ModelConfigError> {
 ///
 /// # Errors
 /// The field that says so.
-pub(super) fn refuse_quantised(c: &ConfigFields) -> Result<(), ModelConfigError> {
+pub(super) fn refuse_quantised(c: &ConfigFields) -> Result<()> {
     for field in ["quantization_config", "compression_config"] {
         if c.has(field) {
             return Err(c.wrong(field, "absent (bf16, f16 or f32 weights)"));
@@ -68,7 +68,7 @@ pub(super) fn refuse_quantised(c: &ConfigFields) -> Result<(), ModelConfigError>
 }
 
 /// Refuses models that end in something else than the next token's logits: classifiers, reward models, encoders.
-fn refuse_other_heads(c: &ConfigFields) -> Result<(), ModelConfigError> {
+fn refuse_other_heads(c: &ConfigFields) -> Result<()> {
     let Some(classes) = c.texts("architectures")? else {
         return Ok(());
     };
@@ -79,8 +79,6 @@ fn refuse_other_heads(c: &ConfigFields) -> Result<(), ModelConfigError> {
     if classes.is_empty() || classes.iter().any(is_language_model) {
         return Ok(());
     }
-    Err(c.wrong(
-        "architectures",
-        "a language model, whose class ends with ForCausalLM",
-    ))
+    let allowed = "a language model, whose class ends with ForCausalLM";
+    Err(c.wrong("architectures", allowed))
 }

@@ -16,10 +16,8 @@ fn chosen(rows: &[Row]) -> Vec<Vec<usize>> {
 fn short_ones_share_a_row_and_long_ones_stand_alone() {
     let apart = |first: i64, n: i64| (first..first + n).collect::<Vec<i64>>();
     let samples = [apart(100, 3), apart(200, 9), apart(300, 4), apart(400, 2)];
-    assert_eq!(
-        chosen(&rows_of(&samples, 8, 8)),
-        [vec![1], vec![2, 0], vec![3]]
-    );
+    let rows = rows_of(&samples, 8, 8);
+    assert_eq!(chosen(&rows), [vec![1], vec![2, 0], vec![3]]);
 }
 
 #[test]
@@ -30,21 +28,16 @@ fn a_session_is_one_sequence_and_a_rewritten_turn_a_branch() {
     let row = &rows[0];
     assert_eq!(row.len(), 7);
     let places: Vec<Vec<usize>> = row.branches.iter().map(|b| b.places().collect()).collect();
-    assert_eq!(
-        places,
-        [vec![0, 1, 2], vec![0, 1, 2, 3, 4], vec![0, 1, 5, 6]]
-    );
+    let wanted = [vec![0, 1, 2], vec![0, 1, 2, 3, 4], vec![0, 1, 5, 6]];
+    assert_eq!(places, wanted);
 }
 
 #[test]
 fn a_tree_over_its_limit_goes_on_in_a_row_of_its_own() {
     let group: Vec<Vec<i64>> = (0..4).map(|i| vec![1, 2, 3, 4, 10 + i, 20, 30]).collect();
     let lengths: Vec<usize> = rows_of(&group, 12, 12).iter().map(Row::len).collect();
-    assert_eq!(
-        lengths,
-        [10, 10],
-        "two replies of three ids a prompt of four"
-    );
+    // Two replies of three ids per prompt of four.
+    assert_eq!(lengths, [10, 10]);
 }
 
 #[test]

@@ -1,55 +1,41 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use metaclaw_trainer_terms::{Datum, NameError, RunId};
+use metaclaw_trainer_terms::{Datum, RunId};
 use serde_json::Value;
-use tch::Kind;
 
 use super::*;
-use crate::adapter::{self, BaseId, BaseSpec};
-use crate::checkpoint;
-use crate::device::Devices;
+use crate::adapter::{self, AdapterError, BaseSpec};
+use crate::checkpoint::{self, TrainingSnapshot};
+use crate::lora::LoraTargets;
 use crate::loss::Loss;
 use crate::runs::{RunLimit, Runs};
 use crate::tensors;
-use crate::testing::write_tiny_model;
+use crate::testing::tiny_config;
+use crate::tests::{are_equal, base_id, lora_spec, make_model, parsed as name};
 use crate::train::{SliceSizes, TrainJob};
 
 fn model() -> Model {
-    let dir = tempfile::tempdir().unwrap();
-    write_tiny_model(dir.path(), 7).unwrap();
-    Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap()
+    make_model(&tiny_config())
 }
 
-fn config() -> RunConfig {
-    RunConfig {
-        lora: LoraSpec {
-            rank: 4,
-            ..LoraSpec::default()
-        },
-        seed: 1,
-    }
+fn config(rank: i64, seed: u64) -> RunConfig {
+    let lora = lora_spec(rank, 32, LoraTargets::default());
+    RunConfig { lora, seed }
 }
 
-fn base() -> BaseId {
-    BaseId {
-        name: "tiny".into(),
-        fingerprint: "0123456789abcdef".into(),
-    }
+fn open(model: &Model) -> OpenRun {
+    OpenRun::new(model, &config(4, 1)).unwrap()
 }
 
-fn spec(model: &Model) -> BaseSpec {
-    BaseSpec::new(base(), &model.config)
-}
-
-fn name<T: FromStr<Err = NameError>>(text: &str) -> T {
-    text.parse().unwrap()
+fn load(dir: &Path, model: &Model, text: &str) -> Result<TrainingSnapshot, AdapterError> {
+    let base = BaseSpec::new(base_id("tiny"), &model.config);
+    checkpoint::load(dir, &name(text), &base)
 }
 
 fn save(run: &OpenRun, dir: &Path, as_name: &str, manifest: &Value) -> PathBuf {
-    let snapshot = run.snapshot().unwrap();
-    checkpoint::save(dir, &name(as_name), &base(), &snapshot, manifest).unwrap()
+    let (snapshot, base) = (run.snapshot().unwrap(), base_id("tiny"));
+    checkpoint::save(dir, &name(as_name), &base, &snapshot, manifest).unwrap()
 }
 
 fn list(dir: &Path) -> Vec<checkpoint::CheckpointEntry> {
@@ -61,41 +47,38 @@ fn datum(salt: u32) -> Datum {
     Datum::cross_entropy(ids[..11].to_vec(), ids[1..].to_vec(), vec![1.0; 11]).unwrap()
 }
 
+fn job(run: &OpenRun, model: &Model, datums: &[Datum]) -> TrainJob {
+    let (loss, sizes) = (Loss::CrossEntropy, SliceSizes::default());
+    TrainJob::forward_backward(model, run.lora(), datums, loss, sizes).unwrap()
+}
+
 fn forward_backward(run: &mut OpenRun, model: &Model, salt: u32) -> f64 {
-    let (version, sizes) = (run.version(), SliceSizes::default());
-    let (datums, loss) = ([datum(salt)], Loss::CrossEntropy);
-    let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes).unwrap();
-    let mut out = job.finish(model).unwrap();
+    let version = run.version();
+    let mut out = job(run, model, &[datum(salt)]).finish(model).unwrap();
     run.accumulate_grads(version, &mut out).unwrap();
     out.loss
 }
 
 fn train(run: &mut OpenRun, model: &Model, salt: u32) -> StepOut {
     forward_backward(run, model, salt);
-    run.optim_step(&AdamConfig {
+    let config = AdamConfig {
         learning_rate: 0.01,
         ..AdamConfig::default()
-    })
-    .unwrap()
+    };
+    run.optim_step(&config).unwrap()
 }
 
 fn same(a: &OpenRun, b: &OpenRun) -> bool {
-    let tensors = |run: &OpenRun| -> Vec<Tensor> {
-        let adam = &run.state.adam;
-        let moments = adam.exp_avg.iter().chain(&adam.exp_avg_sq);
-        run.lora()
-            .params()
-            .chain(moments)
-            .map(Tensor::shallow_clone)
-            .collect()
-    };
-    tensors(a).iter().zip(&tensors(b)).all(|(a, b)| a.equal(b)) && a.step() == b.step()
+    let (one, other) = (&a.state.adam, &b.state.adam);
+    let same_moments =
+        are_equal(&one.exp_avg, &other.exp_avg) && are_equal(&one.exp_avg_sq, &other.exp_avg_sq);
+    same_moments && are_equal(a.lora().params(), b.lora().params()) && a.step() == b.step()
 }
 
 #[test]
 fn learns_what_it_is_shown() {
     let model = model();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     let first = forward_backward(&mut run, &model, 0);
     for _ in 0..30 {
         train(&mut run, &model, 0);
@@ -110,27 +93,18 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = serde_json::json!({"z": [1, 2], "a": "kept in order"});
 
-    let mut whole = OpenRun::new(&model, &config()).unwrap();
+    let mut whole = open(&model);
     train(&mut whole, &model, 1);
     save(&whole, dir.path(), "one", &manifest);
     train(&mut whole, &model, 2);
 
-    let other = RunConfig {
-        lora: LoraSpec {
-            rank: 2,
-            ..LoraSpec::default()
-        },
-        seed: 99,
-    };
-    let mut resumed = OpenRun::new(&model, &other).unwrap();
+    let mut resumed = OpenRun::new(&model, &config(2, 99)).unwrap();
     forward_backward(&mut resumed, &model, 3);
-    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    let saved = load(dir.path(), &model, "one").unwrap();
     assert_eq!(resumed.restore(name("one"), &saved).unwrap(), 1);
+    // Loading drops what waits.
     let error = resumed.optim_step(&AdamConfig::default()).unwrap_err();
-    assert!(
-        matches!(error, OptimError::NoGradients),
-        "loading drops what waits"
-    );
+    assert!(matches!(error, OptimError::NoGradients));
     train(&mut resumed, &model, 2);
     assert!(same(&whole, &resumed));
 
@@ -145,7 +119,7 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
 fn a_checkpoint_of_the_first_format_is_read() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "one", &Value::Null);
     let file = folder.join("optimizer.safetensors");
@@ -161,27 +135,24 @@ fn a_checkpoint_of_the_first_format_is_read() {
     let older = state.replace("\"format\": 2", "\"format\": 1");
     assert_ne!(older, state);
     std::fs::write(&file, older).unwrap();
-    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    let saved = load(dir.path(), &model, "one").unwrap();
     assert!(same(&run, &OpenRun::from(saved)));
 }
 
 #[test]
 fn gradients_add_up_until_the_step() {
     let model = model();
-    let mut apart = OpenRun::new(&model, &config()).unwrap();
+    let mut apart = open(&model);
     let first = forward_backward(&mut apart, &model, 1);
     let second = forward_backward(&mut apart, &model, 2);
     let step = apart.optim_step(&AdamConfig::default()).unwrap();
     assert_eq!(step.step, 1);
     assert!((step.avg_loss - (first + second) / 22.0).abs() < 1e-9);
 
-    let mut together = OpenRun::new(&model, &config()).unwrap();
-    let (datums, sizes) = ([datum(1), datum(2)], SliceSizes::default());
-    let (version, loss) = (together.version(), Loss::CrossEntropy);
-    let job = TrainJob::forward_backward(&model, together.lora(), &datums, loss, sizes).unwrap();
-    together
-        .accumulate_grads(version, &mut job.finish(&model).unwrap())
-        .unwrap();
+    let mut together = open(&model);
+    let job = job(&together, &model, &[datum(1), datum(2)]);
+    let (version, mut out) = (together.version(), job.finish(&model).unwrap());
+    together.accumulate_grads(version, &mut out).unwrap();
     let also = together.optim_step(&AdamConfig::default()).unwrap();
     assert!((step.grad_norm - also.grad_norm).abs() < 1e-4 * step.grad_norm);
 }
@@ -189,39 +160,30 @@ fn gradients_add_up_until_the_step() {
 #[test]
 fn a_job_that_is_dropped_or_late_leaves_nothing() {
     let model = model();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
-    let job = |run: &OpenRun| {
-        let (datums, sizes) = ([datum(5)], SliceSizes::default());
-        let loss = Loss::CrossEntropy;
-        TrainJob::forward_backward(&model, run.lora(), &datums, loss, sizes).unwrap()
-    };
-    drop(
-        job(&run)
-            .advance(&model, std::time::Duration::ZERO)
-            .unwrap(),
-    );
+    let mut run = open(&model);
+    let job = |run: &OpenRun| job(run, &model, &[datum(5)]);
+    let begun = job(&run).advance(&model, std::time::Duration::ZERO);
+    drop(begun.unwrap());
     let none = run.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(matches!(none, OptimError::NoGradients));
 
     let (version, late) = (run.version(), job(&run));
     train(&mut run, &model, 1);
-    let refused = run
-        .accumulate_grads(version, &mut late.finish(&model).unwrap())
-        .unwrap_err();
-    assert!(matches!(refused, AccumulateError::Stale(_)));
+    let refused = run.accumulate_grads(version, &mut late.finish(&model).unwrap());
+    assert!(matches!(refused, Err(AccumulateError::Stale(_))));
     assert!(run.gradients.is_empty());
 }
 
 #[test]
 fn a_gradient_that_is_not_finite_is_dropped_and_the_run_goes_on() {
     let model = model();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     forward_backward(&mut run, &model, 1);
     run.gradients[0] = run.gradients[0].full_like(f64::NAN);
     let before: Vec<Tensor> = run.lora().params().map(Tensor::copy).collect();
     let error = run.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(matches!(error, OptimError::NotFinite { .. }), "{error}");
-    assert!(run.lora().params().zip(&before).all(|(a, b)| a.equal(b)));
+    assert!(are_equal(run.lora().params(), &before));
     assert_eq!(train(&mut run, &model, 1).step, 1);
 }
 
@@ -236,13 +198,13 @@ fn wait_with(run: &mut OpenRun, norm: f64) {
 #[test]
 fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
     let model = model();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     let plain = AdamConfig::default();
     let mut step = |norm: f64, config: &AdamConfig| {
         wait_with(&mut run, norm);
         let before: Vec<Tensor> = run.lora().params().map(Tensor::copy).collect();
         let stepped = run.optim_step(config).unwrap();
-        let stayed = run.lora().params().zip(&before).all(|(a, b)| a.equal(b));
+        let stayed = are_equal(run.lora().params(), &before);
         assert_eq!(stayed, stepped.skipped);
         assert!(run.gradients.is_empty());
         stepped
@@ -264,26 +226,18 @@ fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
     };
     assert_eq!(step(1e6, &never).step, 7);
     // A permanent growth is no outlier.
-    let until = (0..norms::REMEMBERED)
-        .take_while(|_| step(1e4, &plain).skipped)
-        .count();
-    assert!(
-        (1..norms::REMEMBERED).contains(&until),
-        "{until} steps skipped"
-    );
+    let rounds = 0..norms::REMEMBERED;
+    let until = rounds.take_while(|_| step(1e4, &plain).skipped).count();
+    assert!((1..norms::REMEMBERED).contains(&until), "{until} skipped");
 }
 
 #[test]
 fn only_the_adapter_is_trained() {
     let model = model();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     let base = |model: &Model| {
-        model.weights.layers[0]
-            .gate_up
-            .weight
-            .plain()
-            .unwrap()
-            .copy()
+        let weight = &model.weights.layers[0].gate_up.weight;
+        weight.plain().unwrap().copy()
     };
     let before = base(&model);
     train(&mut run, &model, 1);
@@ -302,13 +256,10 @@ fn only_the_adapter_is_trained() {
 fn a_damaged_checkpoint_is_named() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "x", &Value::Null);
-    let error = |text: &str| {
-        let loaded = checkpoint::load(dir.path(), &name(text), &spec(&model));
-        loaded.unwrap_err().to_string()
-    };
+    let error = |text: &str| load(dir.path(), &model, text).unwrap_err().to_string();
     let damage = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
         let file = folder.join(name);
         let bytes = std::fs::read(&file).unwrap();
@@ -327,15 +278,11 @@ fn a_damaged_checkpoint_is_named() {
         bytes
     };
     let said = damage("adapter_model.safetensors", &flipped);
-    assert!(
-        said.contains("is damaged: its content has the SHA-256"),
-        "{said}"
-    );
+    let wanted = "is damaged: its content has the SHA-256";
+    assert!(said.contains(wanted), "{said}");
     let said = error("y");
-    assert!(
-        said.starts_with("there is no checkpoint \"y\" in "),
-        "{said}"
-    );
+    let wanted = "there is no checkpoint \"y\" in ";
+    assert!(said.starts_with(wanted), "{said}");
     assert_eq!(list(dir.path()).len(), 1);
     std::fs::remove_file(folder.join("state.json")).unwrap();
     assert!(list(dir.path()).is_empty(), "left out, not fatal");
@@ -345,12 +292,13 @@ fn a_damaged_checkpoint_is_named() {
 fn a_checkpoint_that_is_being_written_sees_no_later_step() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     train(&mut run, &model, 1);
     let (snapshot, then) = (run.snapshot().unwrap(), run.snapshot().unwrap());
     train(&mut run, &model, 2);
-    checkpoint::save(dir.path(), &name("one"), &base(), &snapshot, &Value::Null).unwrap();
-    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    let base = base_id("tiny");
+    checkpoint::save(dir.path(), &name("one"), &base, &snapshot, &Value::Null).unwrap();
+    let saved = load(dir.path(), &model, "one").unwrap();
     assert!(same(&OpenRun::from(saved), &OpenRun::from(then)));
 }
 
@@ -358,14 +306,14 @@ fn a_checkpoint_that_is_being_written_sees_no_later_step() {
 fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     let inode = |folder: &Path| {
         let file = folder.join("adapter_model.safetensors");
         std::fs::metadata(file).unwrap().ino()
     };
     let adapter = |run: &OpenRun, text: &str| {
-        let saved = adapter::save(dir.path(), &name(text), run.lora(), &base(), run.step());
-        saved.unwrap()
+        let (name, base) = (name(text), base_id("tiny"));
+        adapter::save(dir.path(), &name, run.lora(), &base, run.step()).unwrap()
     };
     train(&mut run, &model, 1);
     // Either of the two may be the first.
@@ -374,10 +322,8 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     assert_eq!(inode(&checkpoint), inode(&saved.folder));
     assert_eq!(list(dir.path())[0].sha256, Some(saved.sha256.clone()));
     let two = adapter(&run, "two");
-    assert_eq!(
-        inode(&save(&run, dir.path(), "two", &Value::Null)),
-        inode(&two.folder)
-    );
+    let checkpoint_two = save(&run, dir.path(), "two", &Value::Null);
+    assert_eq!(inode(&checkpoint_two), inode(&two.folder));
     assert_ne!(inode(&two.folder), inode(&saved.folder));
     // Saving again writes nothing. Saving another content does.
     let before = inode(&saved.folder);
@@ -387,14 +333,14 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     let other = adapter(&run, "one");
     assert_ne!(other.sha256, saved.sha256);
     assert_ne!(inode(&other.folder), inode(&checkpoint));
-    checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    load(dir.path(), &model, "one").unwrap();
 }
 
 #[test]
 fn a_replaced_checkpoint_is_listed_anew() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let mut run = open(&model);
     let mut index = checkpoint::CheckpointIndex::default();
     assert!(index.list(dir.path()).unwrap().is_empty());
     let mut listed = |run: &OpenRun, manifest: i32| {
@@ -409,24 +355,20 @@ fn a_replaced_checkpoint_is_listed_anew() {
     assert!(index.list(dir.path()).unwrap().is_empty());
 }
 
+fn limit(runs: usize, bytes: usize) -> RunLimit {
+    RunLimit { runs, bytes }
+}
+
 #[test]
 fn several_runs_live_side_by_side() {
     let model = model();
-    let mut runs = Runs::new(
-        RunLimit {
-            runs: 2,
-            bytes: usize::MAX,
-        },
-        5,
-    );
-    let open = |runs: &mut Runs| runs.open(OpenRun::new(&model, &config()).unwrap());
+    let mut runs = Runs::new(limit(2, usize::MAX), 5);
+    let open = |runs: &mut Runs| runs.open(open(&model));
     let (a, b) = (open(&mut runs), open(&mut runs));
     assert_ne!(a, b);
     train(runs.get(&a).unwrap(), &model, 1);
-    assert_eq!(
-        (runs.get(&b).unwrap().step(), runs.get(&a).unwrap().step()),
-        (0, 1)
-    );
+    let steps = [&b, &a].map(|id| runs.get(id).unwrap().step());
+    assert_eq!(steps, [0, 1]);
     let c = open(&mut runs);
     assert!(runs.get(&b).is_err(), "the one not used for longest");
     assert!(runs.get(&a).is_ok() && runs.get(&c).is_ok());
@@ -440,11 +382,10 @@ fn several_runs_live_side_by_side() {
 #[test]
 fn runs_are_bounded_in_bytes_and_can_be_closed() {
     let model = model();
-    let run = || OpenRun::new(&model, &config()).unwrap();
+    let run = || open(&model);
     let one = run().bytes();
     assert_eq!(one, 4096 * 4 * 4);
-    let limit = |bytes| RunLimit { runs: 9, bytes };
-    let mut runs = Runs::new(limit(2 * one), 5);
+    let mut runs = Runs::new(limit(9, 2 * one), 5);
     let (a, b) = (runs.open(run()), runs.open(run()));
     let c = runs.open(run());
     assert!(runs.get(&a).is_err(), "three are too much");
@@ -453,7 +394,7 @@ fn runs_are_bounded_in_bytes_and_can_be_closed() {
     assert_eq!(runs.bytes(), one);
     assert!(runs.get(&b).is_err() && runs.close(&b).is_err());
     assert!(runs.get(&c).is_ok());
-    let mut small = Runs::new(limit(one - 1), 5);
+    let mut small = Runs::new(limit(9, one - 1), 5);
     let alone = small.open(run());
     assert!(small.get(&alone).is_ok(), "one may always be open");
 }
@@ -462,20 +403,16 @@ fn runs_are_bounded_in_bytes_and_can_be_closed() {
 fn a_line_of_checkpoints_goes_on_in_the_run_that_loads_one() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut runs = Runs::new(
-        RunLimit {
-            runs: 9,
-            bytes: usize::MAX,
-        },
-        5,
-    );
-    let new = || OpenRun::new(&model, &config()).unwrap();
-    let (a, b) = (runs.open(new()), runs.open(new()));
+    let mut runs = Runs::new(limit(9, usize::MAX), 5);
+    let (a, b) = (runs.open(open(&model)), runs.open(open(&model)));
     save(runs.get(&a).unwrap(), dir.path(), "one", &Value::Null);
-    let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
+    let saved = load(dir.path(), &model, "one").unwrap();
     runs.get(&b).unwrap().restore(name("one"), &saved).unwrap();
     save(runs.get(&b).unwrap(), dir.path(), "two", &Value::Null);
-    let lines: Vec<_> = list(dir.path()).into_iter().map(|it| it.line).collect();
+    let lines: Vec<_> = list(dir.path())
+        .into_iter()
+        .map(|entry| entry.line)
+        .collect();
     assert_eq!(lines, [a.as_str(), a.as_str()]);
     assert_eq!(runs.checkpoints(), [name("one")]);
     runs.get(&a).unwrap().saved_as(name("one"));

@@ -1,8 +1,9 @@
 //! `min_p`, top-k and top-p: what they keep, renormalised.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::sequence::{SequenceSampler, column};
+use crate::torch::Result;
 
 /// Cuts the rows that ask for it; the likeliest `look` tokens are looked at.
 ///
@@ -13,7 +14,7 @@ pub(super) fn cut(
     logprobs_nv: Tensor,
     samplers: &[&SequenceSampler],
     look: i64,
-) -> Result<(Tensor, Tensor), TchError> {
+) -> Result<(Tensor, Tensor)> {
     let v = logprobs_nv.size2()?.1;
     let top_k = |s: &SequenceSampler| match i64::try_from(s.params.top_k).unwrap_or(v) {
         k if k == 0 || k > v => v,
@@ -51,7 +52,7 @@ fn rows<'a>(
     samplers: &[&'a SequenceSampler],
     device: Device,
     asks: impl Fn(&SequenceSampler) -> bool,
-) -> Result<Option<(Tensor, Vec<&'a SequenceSampler>)>, TchError> {
+) -> Result<Option<(Tensor, Vec<&'a SequenceSampler>)>> {
     let asking = (0_i64..)
         .zip(samplers)
         .filter(|(_, s)| !s.is_greedy() && asks(s));
@@ -64,7 +65,7 @@ fn rows<'a>(
 }
 
 /// `min_p`: keeps tokens with at least this share of the likeliest token's probability.
-fn above_floor(logprobs_mv: &Tensor, log_shares_m1: &Tensor) -> Result<Tensor, TchError> {
+fn above_floor(logprobs_mv: &Tensor, log_shares_m1: &Tensor) -> Result<Tensor> {
     let floors_m1 = logprobs_mv
         .f_amax([-1i64].as_slice(), true)?
         .f_add(log_shares_m1)?;
@@ -85,7 +86,7 @@ struct CutLimits {
 
 impl CutLimits {
     /// Top-k, then top-p as a share of what top-k left.
-    fn likeliest(&self, logprobs_mv: &Tensor) -> Result<(Tensor, Tensor), TchError> {
+    fn likeliest(&self, logprobs_mv: &Tensor) -> Result<(Tensor, Tensor)> {
         let (m, v) = logprobs_mv.size2()?;
         let device = logprobs_mv.device();
         let (kept_mk, ids_mk) = logprobs_mv.f_topk(self.look, -1, true, true)?;

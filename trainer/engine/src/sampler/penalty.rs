@@ -1,19 +1,17 @@
 //! Logits as the reply so far bends them: penalties, and no end before `min_tokens`.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use super::counts::differs;
 use super::sequence::SequenceSampler;
+use crate::torch::Result;
 use metaclaw_trainer_terms::SamplingParams;
 
 /// A copy of the logits with what each sequence asks for; `None` when none asks for anything.
 ///
 /// # Shapes
 /// `logits_nv`: `[n, v]`, f32; returns the same.
-pub(super) fn adjust(
-    logits_nv: &Tensor,
-    samplers: &[&SequenceSampler],
-) -> Result<Option<Tensor>, TchError> {
+pub(super) fn adjust(logits_nv: &Tensor, samplers: &[&SequenceSampler]) -> Result<Option<Tensor>> {
     let is_bent = |s: &&SequenceSampler| must_go_on(s) || !s.counts.seen.is_empty();
     if !samplers.iter().any(is_bent) {
         return Ok(None);
@@ -38,7 +36,7 @@ fn must_go_on(sampler: &SequenceSampler) -> bool {
 }
 
 /// Penalises a row of the copy in place.
-fn penalise(row_v: &mut Tensor, sampler: &SequenceSampler) -> Result<(), TchError> {
+fn penalise(row_v: &mut Tensor, sampler: &SequenceSampler) -> Result<()> {
     let SamplingParams {
         repetition_penalty: repetition,
         presence_penalty: presence,

@@ -1,9 +1,10 @@
 //! The sampling state of one sequence.
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Tensor};
 
 use super::counts::TokenCounts;
 use crate::rng::SplitMix64;
+use crate::torch::Result;
 use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// The parameters and the history that a draw for one sequence depends on.
@@ -58,10 +59,7 @@ impl SequenceSampler {
 }
 
 /// Makes a column with one f64 for each sequence, `[n, 1]`.
-pub(super) fn column(
-    numbers: impl Iterator<Item = f64>,
-    device: Device,
-) -> Result<Tensor, TchError> {
+pub(super) fn column(numbers: impl Iterator<Item = f64>, device: Device) -> Result<Tensor> {
     let numbers: Vec<f64> = numbers.collect();
     Tensor::f_from_slice(&numbers)?
         .f_unsqueeze(1)?

@@ -8,11 +8,19 @@ fn logits() -> Tensor {
 }
 
 fn params(temperature: f64, top_p: f64, top_k: usize) -> SamplingParams {
+    let off = SamplingParams::default();
     SamplingParams {
         temperature,
         top_p,
         top_k,
-        ..SamplingParams::default()
+        ..off
+    }
+}
+
+fn min_p(min_p: f64, top_p: f64, top_k: usize) -> SamplingParams {
+    SamplingParams {
+        min_p,
+        ..params(1.0, top_p, top_k)
     }
 }
 
@@ -60,11 +68,8 @@ fn tokens_come_as_often_as_their_probability_says() {
     for (id, want) in [0.25, 0.125, 0.5, 0.125].into_iter().enumerate() {
         assert!(close(shares[id], want, 0.03), "{shares:?}");
     }
-    assert!(
-        drawn
-            .iter()
-            .all(|d| close(f64::from(d.logprob), f64::from(d.sampling_logprob), 1e-5))
-    );
+    let is_own = |d: &DrawnToken| (d.logprob - d.sampling_logprob).abs() < 1e-5;
+    assert!(drawn.iter().all(is_own));
 }
 
 #[test]
@@ -80,10 +85,6 @@ fn temperature_changes_what_is_drawn_and_not_the_models_own_probability() {
 
 #[test]
 fn top_k_top_p_and_min_p_leave_the_likeliest_renormalised() {
-    let min_p = |min_p, top_p, top_k| SamplingParams {
-        min_p,
-        ..params(1.0, top_p, top_k)
-    };
     for params in [
         params(1.0, 1.0, 2),
         params(1.0, 0.7, 0),
@@ -106,11 +107,7 @@ fn top_k_top_p_and_min_p_leave_the_likeliest_renormalised() {
 #[test]
 fn top_p_is_a_share_of_what_min_p_left() {
     // Of 0.5, 0.25 and twice 0.125, min_p leaves 2/3 and 1/3. The first alone covers 0.6.
-    let params = SamplingParams {
-        min_p: 0.4,
-        ..params(1.0, 0.6, 0)
-    };
-    let first = draws(params, 50).0[2];
+    let first = draws(min_p(0.4, 0.6, 0), 50).0[2];
     assert!((first - 1.0).abs() < 1e-6, "{first}");
 }
 
@@ -141,13 +138,14 @@ fn the_repetition_penalty_counts_prompt_and_reply_and_shrinks_either_sign() {
 
 #[test]
 fn presence_and_frequency_penalties_count_the_reply_alone() {
+    let greedy = SamplingParams::greedy();
     let presence = |presence_penalty| SamplingParams {
         presence_penalty,
-        ..SamplingParams::greedy()
+        ..greedy
     };
     let frequency = |frequency_penalty| SamplingParams {
         frequency_penalty,
-        ..SamplingParams::greedy()
+        ..greedy
     };
     // Id 2 leads over id 0 by 0.69.
     for (params, n, want) in [
@@ -163,10 +161,8 @@ fn presence_and_frequency_penalties_count_the_reply_alone() {
         let token = one(&logits(), &sampler).unwrap();
         assert_eq!(token.id, want, "{params:?} after {n}");
         let own = if want == 2 { 0.5_f64 } else { 0.25 };
-        assert!(
-            close(f64::from(token.logprob), own.ln(), 1e-5),
-            "the model's own"
-        );
+        // The log-probability is the model's own.
+        assert!(close(f64::from(token.logprob), own.ln(), 1e-5));
     }
 }
 
@@ -218,10 +214,7 @@ fn a_batch_draws_what_each_row_draws_alone() {
         params(1.0, 1.0, 0),
         params(0.7, 0.9, 0),
         params(1.3, 1.0, 7),
-        SamplingParams {
-            min_p: 0.05,
-            ..params(1.0, 0.95, 40)
-        },
+        min_p(0.05, 0.95, 40),
         SamplingParams {
             repetition_penalty: 1.3,
             frequency_penalty: 0.5,

@@ -11,6 +11,7 @@ use super::work::{PassWork, TrainOut};
 use crate::lora::{LayerLora, Projection};
 use crate::model::Model;
 use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// The projections of a layer's first round.
 const FIRST: [Projection; 3] = [Projection::Q, Projection::K, Projection::V];
@@ -56,7 +57,7 @@ impl LayerBackward {
         kept: Kept,
         grad: Tensor,
         work: &PassWork,
-    ) -> Result<Option<Self>, TchError> {
+    ) -> Result<Option<Self>> {
         let (graph, x) = match kept {
             Kept::Graph(graph) => (*graph, None),
             Kept::Input(x) => {
@@ -93,7 +94,7 @@ impl LayerBackward {
         chunks: &[Chunk],
         model: &Model,
         out: &mut TrainOut,
-    ) -> Result<bool, TchError> {
+    ) -> Result<bool> {
         let several = chunks.len() > 1;
         if several && self.projected.len() < chunks.len() {
             let chunk = &chunks[self.projected.len()];
@@ -112,7 +113,7 @@ impl LayerBackward {
     }
 
     /// The gradient by the layer's input, `[1, t, d]`; `None` in the first layer.
-    pub(super) fn end(self) -> Result<Option<Tensor>, TchError> {
+    pub(super) fn end(self) -> Result<Option<Tensor>> {
         match self.input_grads.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one.shallow_clone())),
@@ -130,7 +131,7 @@ impl LayerBackward {
     }
 
     /// There unless the graph is.
-    fn x(&self) -> Result<&Tensor, TchError> {
+    fn x(&self) -> Result<&Tensor> {
         let gone = || TchError::Torch("a layer's graph was kept, but not whole".into());
         self.x.as_ref().ok_or_else(gone)
     }
@@ -142,7 +143,7 @@ impl LayerBackward {
         several: bool,
         model: &Model,
         out: &mut TrainOut,
-    ) -> Result<(), TchError> {
+    ) -> Result<()> {
         if several && self.key_grads.is_none() {
             self.begin_keys()?;
         }
@@ -177,7 +178,7 @@ impl LayerBackward {
     }
 
     /// The first round of a chunk, once all that saw its keys are done.
-    fn first(&mut self, chunk: &Chunk, out: &mut TrainOut) -> Result<(), TchError> {
+    fn first(&mut self, chunk: &Chunk, out: &mut TrainOut) -> Result<()> {
         let at = self.n_projected_done;
         let Projected { input, qkv } = &self.projected[at];
         let params = params(&self.lora, self.layer, &FIRST);
@@ -205,7 +206,7 @@ impl LayerBackward {
     }
 
     /// Room for the gradients by the keys, and the keys themselves where outputs are computed again.
-    fn begin_keys(&mut self) -> Result<(), TchError> {
+    fn begin_keys(&mut self) -> Result<()> {
         let keys = whole(&self.projected)?;
         let zeros = |t: &Tensor| Tensor::f_zeros(t.size(), (Kind::Float, t.device()));
         self.key_grads = Some([zeros(&keys[0])?, zeros(&keys[1])?]);
@@ -214,7 +215,7 @@ impl LayerBackward {
     }
 
     /// Adds the gradients by the keys and values that a chunk saw to the row's.
-    fn add_key_grads(&self, chunk: &Chunk, grads: [Option<Tensor>; 2]) -> Result<(), TchError> {
+    fn add_key_grads(&self, chunk: &Chunk, grads: [Option<Tensor>; 2]) -> Result<()> {
         let sums = self.key_grads.iter().flatten();
         for (grad, sum) in grads.into_iter().flatten().zip(sums) {
             let mut from = 0;
@@ -246,7 +247,7 @@ fn params<'a>(lora: &'a LayerLora, layer: usize, which: &[Projection]) -> Vec<(u
 }
 
 /// Adds gradients to the job's own sums, in f32.
-fn add(params: &[(usize, &Tensor)], grads: &[Tensor], out: &mut TrainOut) -> Result<(), TchError> {
+fn add(params: &[(usize, &Tensor)], grads: &[Tensor], out: &mut TrainOut) -> Result<()> {
     for (&(index, _), grad) in params.iter().zip(grads) {
         let _ = out.gradients[index].f_add_(&grad.f_to_kind(Kind::Float)?)?;
     }

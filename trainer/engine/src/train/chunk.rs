@@ -4,7 +4,7 @@
 //! its ancestors in one piece and needs no copy of them. The mask of a chunk is as wide as its list, so there is
 //! never one over the square of a row.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::attention::window;
 use crate::by_layer::ByLayer;
@@ -12,6 +12,7 @@ use crate::model::Model;
 use crate::pack::{PlaceSpan, Row, push, to_i64};
 use crate::placement::PerDevice;
 use crate::rope::RopeSlice;
+use crate::torch::Result;
 
 /// Consecutive places of a row.
 #[derive(Debug)]
@@ -42,15 +43,13 @@ struct BranchPart {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, TchError> {
+pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>> {
     let positions: Vec<i64> = row.contents().flat_map(|(_, at)| at.map(to_i64)).collect();
     let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
     let chunks = (0..n).map(|i| {
-        let span = PlaceSpan {
-            start: edge(i),
-            len: edge(i + 1) - edge(i),
-        };
+        let (start, len) = (edge(i), edge(i + 1) - edge(i));
+        let span = PlaceSpan { start, len };
         let positions = positions[span.start..span.end()].to_vec();
         let here = Tensor::f_from_slice(&positions)?;
         let (keys, parts) = seen(row, span);
@@ -99,7 +98,7 @@ fn seen(row: &Row, chunk: PlaceSpan) -> (Vec<PlaceSpan>, Vec<BranchPart>) {
 
 impl Chunk {
     /// The chunk's places of a whole row's tensor along `axis`; a view.
-    pub(super) fn of(&self, row: &Tensor, axis: i64) -> Result<Tensor, TchError> {
+    pub(super) fn of(&self, row: &Tensor, axis: i64) -> Result<Tensor> {
         row.f_narrow(axis, to_i64(self.span.start), to_i64(self.span.len))
     }
 
@@ -112,7 +111,7 @@ impl Chunk {
 
     /// The keys or values that the chunk sees, `[1, heads, t, e]` to `[1, heads, s, e]`. The result is a view if they
     /// are in one piece.
-    pub(super) fn gather(&self, row: &Tensor) -> Result<Tensor, TchError> {
+    pub(super) fn gather(&self, row: &Tensor) -> Result<Tensor> {
         let spans = self.visible();
         let parts = spans
             .iter()
@@ -130,7 +129,7 @@ impl Chunk {
         window: Option<usize>,
         kind: Kind,
         device: Device,
-    ) -> Result<Option<Tensor>, TchError> {
+    ) -> Result<Option<Tensor>> {
         let mask = self.mask_of_all(kind, device)?;
         let newest = self.positions.iter().max().map_or(0, |&last| last + 1);
         let Some(window) = window.filter(|&window| to_i64(window) < newest) else {
@@ -152,7 +151,7 @@ impl Chunk {
     }
 
     /// The mask of the chunk without a window.
-    fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
+    fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>> {
         let (c, n_keys) = (self.span.len, self.n_keys());
         let blocked = |rows: usize, columns: usize| {
             let shape = [to_i64(rows), to_i64(columns)];
@@ -192,8 +191,9 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Devices;
     use crate::pack::pack;
+    use crate::testing::tiny_config;
+    use crate::tests::make_model;
 
     /// For every place of a row, which places it sees, as the masks of its chunks say.
     fn sees(row: &Row, limit: usize, window: Option<usize>, model: &Model) -> Vec<Vec<usize>> {
@@ -221,18 +221,16 @@ mod tests {
 
     #[test]
     fn a_place_sees_its_ancestors_and_itself_however_the_row_is_cut() {
-        let dir = tempfile::tempdir().unwrap();
-        crate::testing::write_tiny_model(dir.path(), 7).unwrap();
-        let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
-        let samples: [&[i64]; 6] = [
+        let model = make_model(&tiny_config());
+        let first: [&[i64]; 3] = [
             &[1, 2, 3, 4, 5, 6],
             &[1, 2, 3, 4, 5, 6, 7, 8],
             &[1, 2, 9, 9, 9],
-            &[1, 2, 9, 9, 8, 8],
-            &[5, 5, 5],
-            &[5, 5, 4],
         ];
-        let numbered: Vec<(usize, &[i64])> = samples.into_iter().enumerate().collect();
+        let samples = first
+            .into_iter()
+            .chain([&[1, 2, 9, 9, 8, 8][..], &[5, 5, 5], &[5, 5, 4]]);
+        let numbered: Vec<(usize, &[i64])> = samples.enumerate().collect();
         for row in pack(&numbered, 64, 64) {
             for window in [None, Some(1), Some(3), Some(5), Some(8)] {
                 let mut wanted = vec![Vec::new(); row.len()];

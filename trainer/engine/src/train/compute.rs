@@ -5,7 +5,7 @@
 //! first, and leaves the gradients by queries, keys and values that the first round then takes further. A row of one
 //! chunk does both at once.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::chunk::Chunk;
 use super::vjp::{leaf, with_grad};
@@ -14,6 +14,7 @@ use crate::layer::{self, LayerWeights, mlp_half};
 use crate::lora::LayerLora;
 use crate::model::Model;
 use crate::rope::RopeSlice;
+use crate::torch::Result;
 
 /// The context of a layer's computation.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +56,7 @@ impl LayerContext<'_> {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub(super) fn project(&self, chunk: &Chunk, x: &Tensor) -> Result<Projected, TchError> {
+    pub(super) fn project(&self, chunk: &Chunk, x: &Tensor) -> Result<Projected> {
         self.with(|| {
             let (x, input) = self.input(chunk, x)?;
             let qkv = self.qkv(&x, self.rope(chunk)?)?;
@@ -73,7 +74,7 @@ impl LayerContext<'_> {
         chunk: &Chunk,
         x: &Tensor,
         given: Option<(&Tensor, &[Tensor; 2])>,
-    ) -> Result<OutputChunk, TchError> {
+    ) -> Result<OutputChunk> {
         self.with(|| {
             let (x, input) = self.input(chunk, x)?;
             let (qkv, seen) = match given {
@@ -96,7 +97,7 @@ impl LayerContext<'_> {
         })
     }
 
-    fn with<T>(&self, f: impl FnOnce() -> Result<T, TchError>) -> Result<T, TchError> {
+    fn with<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.graph {
             with_grad(f)
         } else {
@@ -105,7 +106,7 @@ impl LayerContext<'_> {
         }
     }
 
-    fn rope<'a>(&self, chunk: &'a Chunk) -> Result<&'a RopeSlice, TchError> {
+    fn rope<'a>(&self, chunk: &'a Chunk) -> Result<&'a RopeSlice> {
         let ropes = chunk.ropes.of(self.layer)?;
         ropes.of(&self.model.placement, self.layer)
     }
@@ -115,7 +116,7 @@ impl LayerContext<'_> {
     }
 
     /// The chunk of the input, and the same tensor again if it is a variable.
-    fn input(&self, chunk: &Chunk, x: &Tensor) -> Result<(Tensor, Option<Tensor>), TchError> {
+    fn input(&self, chunk: &Chunk, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
         let x = chunk.of(x, 1)?;
         if !self.graph || self.layer == 0 {
             return Ok((x, None));
@@ -124,7 +125,7 @@ impl LayerContext<'_> {
         Ok((x.shallow_clone(), Some(x)))
     }
 
-    fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3], TchError> {
+    fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3]> {
         let [q, k, v] = layer::qkv(&self.model.config, self.weights(), self.lora, x, rope)?;
         Ok([
             q.f_transpose(1, 2)?,
@@ -134,7 +135,7 @@ impl LayerContext<'_> {
     }
 
     /// The output of attention for the residual stream, `[1, c, d]`.
-    fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
+    fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor> {
         let w = self.weights();
         let device = self.model.placement.of(self.layer);
         let window = *self.model.windows.of(self.layer)?;

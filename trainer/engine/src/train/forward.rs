@@ -8,6 +8,7 @@ use super::vjp::leaf;
 use super::work::PassWork;
 use crate::lora::LayerLora;
 use crate::model::Model;
+use crate::torch::Result;
 
 /// A layer and how far it is.
 #[derive(Debug)]
@@ -46,12 +47,7 @@ pub(super) struct LayerGraph {
 
 impl LayerForward {
     /// Begins a layer. `graph` says whether the graph is kept for the backward pass.
-    pub(super) fn begin(
-        layer: usize,
-        x: Tensor,
-        work: &PassWork,
-        graph: bool,
-    ) -> Result<Self, TchError> {
+    pub(super) fn begin(layer: usize, x: Tensor, work: &PassWork, graph: bool) -> Result<Self> {
         let lora = match work.adapter(layer) {
             Some(lora) if graph => Some(lora.try_map(leaf)?),
             Some(lora) => Some(lora.try_map(|param| Ok::<_, TchError>(param.shallow_clone()))?),
@@ -74,7 +70,7 @@ impl LayerForward {
     }
 
     /// Runs one chunk of one round. Returns true after the last one.
-    pub(super) fn step(&mut self, chunks: &[Chunk], model: &Model) -> Result<bool, TchError> {
+    pub(super) fn step(&mut self, chunks: &[Chunk], model: &Model) -> Result<bool> {
         let context = LayerContext {
             model,
             layer: self.layer,
@@ -98,7 +94,7 @@ impl LayerForward {
     }
 
     /// The layer's output, `[1, t, d]`, and what the backward pass needs of it.
-    pub(super) fn end(self) -> Result<(Tensor, Kept), TchError> {
+    pub(super) fn end(self) -> Result<(Tensor, Kept)> {
         let _guard = tch::no_grad_guard();
         let outputs: Vec<&Tensor> = self.outputs.iter().map(|output| &output.y).collect();
         let y = match outputs.as_slice() {
@@ -121,7 +117,7 @@ impl LayerForward {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub(super) fn whole(chunks: &[Projected]) -> Result<[Tensor; 2], TchError> {
+pub(super) fn whole(chunks: &[Projected]) -> Result<[Tensor; 2]> {
     let _guard = tch::no_grad_guard();
     let all = |of: usize| {
         let parts: Vec<&Tensor> = chunks.iter().map(|chunk| &chunk.qkv[of]).collect();

@@ -1,6 +1,6 @@
 //! Over the LM head: where log-probabilities are read and gradients begin.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use super::positions::{self, LossPosition};
 use super::vjp::{leaf, vjp, with_grad};
@@ -8,6 +8,7 @@ use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::head::{self, LogProbs};
 use crate::linear::Segment;
 use crate::model::Model;
+use crate::torch::Result;
 
 /// How far the LM head of a row is.
 #[derive(Debug)]
@@ -67,8 +68,8 @@ impl LmHeadPass {
         if work.loss.is_none() {
             return Ok(());
         }
-        let gradients_nk = Tensor::f_from_slice(&gradients)?
-            .f_to_kind(Kind::Float)?
+        let gradients = Tensor::f_from_slice(&gradients)?.f_to_kind(Kind::Float)?;
+        let gradients_nk = gradients
             .f_view_as(&targets_nk)?
             .f_to_device(model.placement.last())?;
         let grad_nv = chunk.gradient(&targets_nk, &gradients_nk)?;
@@ -84,11 +85,7 @@ impl LmHeadPass {
     }
 
     /// The gradient by the last layer's output, `[1, t, d]`: loss positions in their places, zeros elsewhere.
-    pub(super) fn gradient(
-        &self,
-        model: &Model,
-        positions: &[LossPosition],
-    ) -> Result<Tensor, TchError> {
+    pub(super) fn gradient(&self, model: &Model, positions: &[LossPosition]) -> Result<Tensor> {
         let grads_nd = Tensor::f_cat(&self.grads, 0)?;
         let places = positions::places(positions, model.placement.last())?;
         let zeros = self.hidden.f_select(0, 0)?.f_zeros_like()?;
@@ -102,7 +99,7 @@ fn backward(
     hidden_nd: &Tensor,
     grad_nv: &Tensor,
     out: &mut TrainOut,
-) -> Result<Option<Tensor>, TchError> {
+) -> Result<Option<Tensor>> {
     // The LM head's parameters are the last ones.
     let (Some(head), [.., a, b]) = (work.head(), out.gradients.as_mut_slice()) else {
         return Ok(None);

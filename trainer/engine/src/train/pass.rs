@@ -1,6 +1,6 @@
 //! The pass of one row: up through the layers, over the LM head, and down again.
 
-use tch::{TchError, Tensor};
+use tch::Tensor;
 
 use super::backward::LayerBackward;
 use super::chunk::{self, Chunk};
@@ -11,6 +11,7 @@ use super::positions::{self, LossPosition};
 use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::model::Model;
 use crate::pack::Row;
+use crate::torch::Result;
 
 /// A row and how far it is.
 #[derive(Debug)]
@@ -39,11 +40,7 @@ enum Stage {
 
 impl RowPass {
     /// Embeds a row; `None` when no position of it has a loss.
-    pub(super) fn begin(
-        model: &Model,
-        work: &PassWork,
-        row: &Row,
-    ) -> Result<Option<Self>, TchError> {
+    pub(super) fn begin(model: &Model, work: &PassWork, row: &Row) -> Result<Option<Self>> {
         let positions = positions::of_row(work, row);
         if positions.is_empty() {
             return Ok(None);
@@ -91,13 +88,7 @@ impl RowPass {
     }
 
     /// A layer on the way up; `x` is its input, which moves to where the layer is.
-    fn layer(
-        &self,
-        model: &Model,
-        work: &PassWork,
-        layer: usize,
-        x: &Tensor,
-    ) -> Result<Stage, TchError> {
+    fn layer(&self, model: &Model, work: &PassWork, layer: usize, x: &Tensor) -> Result<Stage> {
         let x = model.placement.moved(x, layer)?;
         let graph = work.trains_layers() && layer >= self.first_kept;
         let layer = LayerForward::begin(layer, x, work, graph)?;
@@ -109,7 +100,7 @@ impl RowPass {
         model: &Model,
         work: &PassWork,
         mut layer: Box<LayerForward>,
-    ) -> Result<Stage, TchError> {
+    ) -> Result<Stage> {
         if !layer.step(&self.chunks, model)? {
             return Ok(Stage::Up(layer));
         }
@@ -149,7 +140,7 @@ impl RowPass {
         work: &PassWork,
         out: &mut TrainOut,
         mut layer: Box<LayerBackward>,
-    ) -> Result<Stage, TchError> {
+    ) -> Result<Stage> {
         if !layer.step(&self.chunks, model, out)? {
             return Ok(Stage::Down(layer));
         }
@@ -160,12 +151,7 @@ impl RowPass {
     }
 
     /// The topmost layer that is left, by whose output `grad` is; it moves to where the layer is.
-    fn begin_down(
-        &mut self,
-        model: &Model,
-        work: &PassWork,
-        grad: &Tensor,
-    ) -> Result<Stage, TchError> {
+    fn begin_down(&mut self, model: &Model, work: &PassWork, grad: &Tensor) -> Result<Stage> {
         let Some(kept) = self.kept.pop() else {
             return Ok(Stage::End);
         };

@@ -180,9 +180,8 @@ fn made(model: &Model) -> (usize, usize) {
 
 /// Bytes for activations, as configured or as is free now.
 pub(super) fn budget(sizes: SliceSizes) -> usize {
-    sizes
-        .memory
-        .unwrap_or_else(|| free_memory::available().map_or(UNKNOWN, |free| free / 2))
+    let usual = || free_memory::available().map_or(UNKNOWN, |free| free / 2);
+    sizes.memory.unwrap_or_else(usual)
 }
 
 /// The rank of an adapter.

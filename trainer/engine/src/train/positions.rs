@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Tensor};
 
 use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::head::TopTokens;
 use crate::loss::{Loss, LossSignal};
 use crate::pack::{Row, to_i64};
+use crate::torch::Result;
 
 /// A place of a row that goes through the LM head.
 #[derive(Debug)]
@@ -48,14 +49,14 @@ pub(super) fn of_row(work: &PassWork, row: &Row) -> Vec<LossPosition> {
 }
 
 /// Places in the row, `[n]`, i64.
-pub(super) fn places(positions: &[LossPosition], device: Device) -> Result<Tensor, TchError> {
+pub(super) fn places(positions: &[LossPosition], device: Device) -> Result<Tensor> {
     let places: Vec<i64> = positions.iter().map(|p| to_i64(p.place)).collect();
     Tensor::f_from_slice(&places)?.f_to_device(device)
 }
 
 /// The targets, `[n, k]`, i64, with the largest `k` of all positions. Shorter lists are filled up with token 0, to
 /// which [`record`] gives no gradient.
-pub(super) fn targets(positions: &[LossPosition], device: Device) -> Result<Tensor, TchError> {
+pub(super) fn targets(positions: &[LossPosition], device: Device) -> Result<Tensor> {
     let k = width(positions);
     let mut ids = Vec::with_capacity(positions.len() * k);
     for position in positions {

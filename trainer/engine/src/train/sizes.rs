@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Tensor};
 
 use crate::device;
 use crate::layer::mlp_half;
 use crate::model::Model;
 use crate::pack::to_i64;
+use crate::torch::Result;
 
 /// How a job is cut. What is computed, and in which order sums are taken, depends on the batch and on the first
 /// three alone; memory decides what is kept and what is computed again, which changes no bit.
@@ -76,7 +77,7 @@ impl SliceSizes {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn measured(model: &Model, memory: Option<usize>) -> Result<Self, TchError> {
+    pub fn measured(model: &Model, memory: Option<usize>) -> Result<Self> {
         let _guard = tch::no_grad_guard();
         let device = model.placement.first();
         let (most, (least_head, most_head)) = match device {

@@ -10,6 +10,7 @@ use crate::datum::{LossSample, TrainInputError};
 use crate::head::TopTokens;
 use crate::lora::{HeadLora, LayerLora, Lora};
 use crate::loss::Loss;
+use crate::torch::Result;
 
 /// Why a job stopped. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,7 @@ impl PassWork {
         self.wanted[sample][position]
     }
 
-    pub(super) fn empty_out(&self) -> Result<TrainOut, TchError> {
+    pub(super) fn empty_out(&self) -> Result<TrainOut> {
         let none = |sample: &LossSample| vec![None; sample.target_ids.len()];
         let trained = self.lora.iter().filter(|_| self.loss.is_some());
         let gradients = trained.flat_map(Lora::params).map(Tensor::f_zeros_like);

@@ -12,7 +12,9 @@ use std::path::Path;
 
 use memmap2::{Advice, Mmap};
 use metaclaw_trainer_text::regular;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
+
+use crate::torch::Result;
 
 /// Maps a file for the rest of the process.
 pub(super) fn map(file: &Path) -> std::io::Result<&'static [u8]> {
@@ -29,11 +31,7 @@ pub(super) fn map(file: &Path) -> std::io::Result<&'static [u8]> {
 /// Views `bytes` as a tensor. It is read-only memory, so only operations that make a new tensor are allowed on it.
 ///
 /// Returns `None` unless `bytes` is as long as `shape` and `kind` require, and aligned to the element.
-pub(super) fn view(
-    bytes: &'static [u8],
-    shape: &[i64],
-    kind: Kind,
-) -> Option<Result<Tensor, TchError>> {
+pub(super) fn view(bytes: &'static [u8], shape: &[i64], kind: Kind) -> Option<Result<Tensor>> {
     let size = kind.elt_size_in_bytes();
     let n_bytes = shape
         .iter()

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::error::LoadError;
 use super::index::SafeFiles;
 use super::shapes::expected;
 use crate::digest::hex;
 use crate::model_config::{Architecture, LayerSpec, ModelConfig, RopeScaling, RopeSpec};
+use crate::weights::error::Result;
 
 /// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of
 /// a large model would take seconds at each start.
@@ -23,7 +23,7 @@ const PLACES: usize = 16;
 ///
 /// # Errors
 /// When a file cannot be read or is not what config.json calls for.
-pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String, LoadError> {
+pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String> {
     let files = SafeFiles::open(dir, config.is_part)?;
     let mut hash = Sha256::new();
     hash.update(numbers_of(config));
@@ -44,7 +44,7 @@ fn numbers_of(config: &ModelConfig) -> String {
     let eps = config.norm_eps;
     let mut layers: Vec<String> = config.layers.iter().map(layer).collect();
     // One entry is enough if all layers are alike.
-    if layers.iter().all(|it| Some(it) == layers.first()) {
+    if layers.iter().all(|layer| Some(layer) == layers.first()) {
         layers.truncate(1);
     }
     let (layers, queries) = (layers.join("; "), config.query_scale);

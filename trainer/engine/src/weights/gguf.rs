@@ -16,12 +16,12 @@ use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use metaclaw_trainer_text::regular;
+use metaclaw_trainer_text::{ModelFileError, regular};
 use sha2::{Digest, Sha256};
 
 use self::header::GgufHeader;
-use super::error::LoadError;
 use crate::digest::{hash_all, hex};
+use crate::weights::error::Result;
 
 /// The version of the conversion. Raise it when the conversion changes, so that old results are made anew.
 const VERSION: u32 = 3;
@@ -30,37 +30,35 @@ const VERSION: u32 = 3;
 ///
 /// # Errors
 /// [`LoadError`] naming the file and what it holds that cannot be used, or the folder that cannot be written.
-pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
+pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf> {
+    let unreadable = ModelFileError::reading(gguf);
     let opened = regular(gguf).and_then(File::open);
-    let mut file = opened.map_err(|e| unreadable(gguf, e))?;
-    let sha = sha256(&mut file).map_err(|e| unreadable(gguf, e))?;
+    let mut file = opened.map_err(&unreadable)?;
+    let sha = sha256(&mut file).map_err(&unreadable)?;
     let folder = cache_dir.join("gguf");
-    let unwritable = |source| LoadError::Write {
-        file: folder.clone(),
-        source,
-    };
-    fs::create_dir_all(&folder).map_err(unwritable)?;
+    let unwritable = ModelFileError::writing(&folder);
+    fs::create_dir_all(&folder).map_err(&unwritable)?;
     let done = folder.join(format!("{sha}-v{VERSION}"));
     if done.is_dir() {
         return Ok(done);
     }
-    let lock = File::create(folder.join(format!("{sha}.lock"))).map_err(unwritable)?;
-    lock.lock().map_err(unwritable)?;
+    let lock = File::create(folder.join(format!("{sha}.lock"))).map_err(&unwritable)?;
+    lock.lock().map_err(&unwritable)?;
     if done.is_dir() {
         return Ok(done);
     }
     let partial = folder.join(format!("{sha}.partial"));
     if partial.exists() {
-        fs::remove_dir_all(&partial).map_err(unwritable)?;
+        fs::remove_dir_all(&partial).map_err(&unwritable)?;
     }
-    fs::create_dir(&partial).map_err(unwritable)?;
+    fs::create_dir(&partial).map_err(&unwritable)?;
     tracing::info!(gguf = %gguf.display(), to = %done.display(), "converting to bf16 safetensors, once");
     convert(gguf, &mut file, &partial)?;
     fs::rename(&partial, &done).map_err(unwritable)?;
     Ok(done)
 }
 
-fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
+fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<()> {
     let header = GgufHeader::read(gguf, file)?;
     refuse_part(&header)?;
     let config = config::config(&header, file)?;
@@ -82,7 +80,7 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
 }
 
 /// Refuses one part of a split model. A part does not name the others.
-fn refuse_part(header: &GgufHeader) -> Result<(), LoadError> {
+fn refuse_part(header: &GgufHeader) -> Result<()> {
     let n_parts = header.optional_int("split.count")?.unwrap_or(1);
     if n_parts < 2 {
         return Ok(());
@@ -100,13 +98,6 @@ fn sha256(file: &mut File) -> io::Result<String> {
     file.seek(SeekFrom::Start(0))?;
     hash_all(file, &mut hash)?;
     Ok(hex(hash))
-}
-
-fn unreadable(gguf: &Path, source: io::Error) -> LoadError {
-    LoadError::Read {
-        file: gguf.to_owned(),
-        source,
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Finds the place of each tensor in the safetensors files of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use metaclaw_trainer_text::regular;
+use metaclaw_trainer_text::{ModelFileError, regular};
 use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -13,6 +14,7 @@ use super::error::LoadError;
 use super::finite::has_non_finite;
 use super::shapes::LM_HEAD;
 use crate::tensors::parse;
+use crate::weights::error::Result;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -35,7 +37,7 @@ pub(super) struct SafeFiles {
 impl SafeFiles {
     /// Opens the tensors of a folder. For a model that also takes images, opens those of its text part, by the names
     /// that they would have alone.
-    pub(super) fn open(dir: &Path, is_part: bool) -> Result<Self, LoadError> {
+    pub(super) fn open(dir: &Path, is_part: bool) -> Result<Self> {
         let mut entries = BTreeMap::new();
         for file in files(dir)? {
             read(&file, &mut entries)?;
@@ -54,20 +56,13 @@ impl SafeFiles {
 
     /// Checks that every expected tensor exists with its shape and finite numbers, and no other tensor: an unexpected
     /// bias or norm would mean that the forward pass leaves something out.
-    pub(super) fn check(
-        &self,
-        expected: &[(String, Vec<i64>)],
-        tied: bool,
-    ) -> Result<(), LoadError> {
+    pub(super) fn check(&self, expected: &[(String, Vec<i64>)], tied: bool) -> Result<()> {
         for (name, shape) in expected {
             let entry = self.entry(name)?;
             if entry.shape != *shape {
-                return Err(LoadError::Unsupported {
-                    file: entry.file.clone(),
-                    what: format!("the shape of {name}"),
-                    value: format!("{:?}", entry.shape),
-                    allowed: format!("{shape:?} by config.json"),
-                });
+                let what = format!("the shape of {name}");
+                let (value, allowed) = (&entry.shape, format!("{shape:?} by config.json"));
+                return Err(entry.unsupported(what, format!("{value:?}"), allowed));
             }
             if has_non_finite(entry.bytes, entry.dtype) {
                 return Err(entry.not_finite(name, "its file"));
@@ -80,23 +75,16 @@ impl SafeFiles {
             |(name, _): &(&String, &TensorEntry)| !known.contains(name.as_str()) && !harmless(name);
         match self.entries.iter().find(other) {
             None => Ok(()),
-            Some((name, entry)) => Err(LoadError::Unsupported {
-                file: entry.file.clone(),
-                what: "tensor".into(),
-                value: name.clone(),
-                allowed: "the tensors that config.json calls for".into(),
-            }),
+            Some((name, entry)) => {
+                let allowed = "the tensors that config.json calls for";
+                Err(entry.unsupported("tensor", name, allowed))
+            }
         }
     }
 
     /// Returns tensors stacked along their first dimension: mapped in place if the file has them so (gate and up of
     /// Hugging Face's files), else a copy.
-    pub(super) fn stacked(
-        &self,
-        names: &[String],
-        kind: Kind,
-        device: Device,
-    ) -> Result<Tensor, LoadError> {
+    pub(super) fn stacked(&self, names: &[String], kind: Kind, device: Device) -> Result<Tensor> {
         let entries = names.iter().map(|name| self.entry(name));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         if let Some(joint) = joint(&entries) {
@@ -107,26 +95,19 @@ impl SafeFiles {
         Ok(Tensor::f_cat(&parts, 0)?)
     }
 
-    pub(super) fn tensor(
-        &self,
-        name: &str,
-        kind: Kind,
-        device: Device,
-    ) -> Result<Tensor, LoadError> {
+    pub(super) fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor> {
         self.entry(name)?.tensor(name, kind, device)
     }
 
     /// Returns a tensor as it is in its file.
-    pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8]), LoadError> {
+    pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8])> {
         let entry = self.entry(name)?;
         Ok((entry.dtype, entry.bytes))
     }
 
-    fn entry(&self, name: &str) -> Result<&TensorEntry, LoadError> {
-        self.entries.get(name).ok_or_else(|| LoadError::Damaged {
-            file: self.dir.clone(),
-            detail: format!("tensor {name} is missing"),
-        })
+    fn entry(&self, name: &str) -> Result<&TensorEntry> {
+        let missing = || ModelFileError::damaged(&self.dir, format!("tensor {name} is missing"));
+        Ok(self.entries.get(name).ok_or_else(missing)?)
     }
 }
 
@@ -149,18 +130,14 @@ fn name_in_part(name: String) -> Option<String> {
 // === impl TensorEntry ===
 
 impl TensorEntry {
-    fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor, LoadError> {
+    fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor> {
         let stored = match self.dtype {
             Dtype::BF16 => Kind::BFloat16,
             Dtype::F16 => Kind::Half,
             Dtype::F32 => Kind::Float,
             other => {
-                return Err(LoadError::Unsupported {
-                    file: self.file.clone(),
-                    what: format!("the dtype of {name}"),
-                    value: format!("{other:?}"),
-                    allowed: "BF16, F16, F32".into(),
-                });
+                let what = format!("the dtype of {name}");
+                return Err(self.unsupported(what, format!("{other:?}"), "BF16, F16, F32"));
             }
         };
         let tensor = match blob::view(self.bytes, &self.shape, stored) {
@@ -182,10 +159,17 @@ impl TensorEntry {
     }
 
     fn not_finite(&self, name: &str, place: &str) -> LoadError {
-        LoadError::Damaged {
-            file: self.file.clone(),
-            detail: format!("tensor {name} holds NaN or infinity in {place}"),
-        }
+        let detail = format!("tensor {name} holds NaN or infinity in {place}");
+        ModelFileError::damaged(&self.file, detail).into()
+    }
+
+    fn unsupported(
+        &self,
+        what: impl Into<String>,
+        value: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> LoadError {
+        ModelFileError::unsupported(&self.file, what, value, allowed).into()
     }
 }
 
@@ -217,54 +201,40 @@ fn joint(entries: &[&TensorEntry]) -> Option<TensorEntry> {
 }
 
 /// Returns the weight files of a directory, in order.
-fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);
     }
     let index = dir.join(INDEX);
     if !index.exists() {
-        return Err(LoadError::NoModel {
-            path: dir.to_owned(),
-        });
+        let path = dir.to_owned();
+        return Err(LoadError::NoModel { path });
     }
-    let damaged = |detail: String| LoadError::Damaged {
-        file: index.clone(),
-        detail,
-    };
+    let damaged = |detail: &dyn Display| LoadError::from(ModelFileError::damaged(&index, detail));
     let read = regular(&index).and_then(std::fs::read_to_string);
-    let text = read.map_err(|source| LoadError::Read {
-        file: index.clone(),
-        source,
-    })?;
-    let json: Value = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    let text = read.map_err(ModelFileError::reading(&index))?;
+    let json: Value = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
     let names: BTreeSet<&str> = json
         .get("weight_map")
         .and_then(Value::as_object)
         .map(|map| map.values().filter_map(Value::as_str).collect())
-        .ok_or_else(|| damaged("weight_map is missing".into()))?;
+        .ok_or_else(|| damaged(&"weight_map is missing"))?;
     names
         .into_iter()
         .map(|name| {
             // A file name in a downloaded index must not lead out of its folder.
             if name.contains(['/', '\\']) || name.starts_with('.') {
-                return Err(damaged(format!(
-                    "weight_map names {name:?}, allowed: plain file names"
-                )));
+                let detail = format!("weight_map names {name:?}, allowed: plain file names");
+                return Err(damaged(&detail));
             }
             Ok(dir.join(name))
         })
         .collect()
 }
 
-fn read(file: &Path, entries: &mut BTreeMap<String, TensorEntry>) -> Result<(), LoadError> {
-    let bytes = blob::map(file).map_err(|source| LoadError::Read {
-        file: file.to_owned(),
-        source,
-    })?;
-    let tensors = parse(bytes).map_err(|detail| LoadError::Damaged {
-        file: file.to_owned(),
-        detail,
-    })?;
+fn read(file: &Path, entries: &mut BTreeMap<String, TensorEntry>) -> Result<()> {
+    let bytes = blob::map(file).map_err(ModelFileError::reading(file))?;
+    let tensors = parse(bytes).map_err(|detail| ModelFileError::damaged(file, detail))?;
     for (name, view) in tensors.tensors() {
         let shape = view
             .shape()

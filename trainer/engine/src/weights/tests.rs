@@ -1,7 +1,8 @@
 use super::*;
 use crate::device::Devices;
 use crate::model::Model;
-use crate::testing::{tiny_config, write_model, write_tiny_model};
+use crate::testing::tiny_config;
+use crate::tests::{distance, forward, is_near, model_folder, tiny_with};
 use serde_json::json;
 
 fn on_cpu() -> Placement {
@@ -10,40 +11,38 @@ fn on_cpu() -> Placement {
 
 fn error(dir: &Path) -> String {
     let model_config = ModelConfig::read(dir).unwrap();
-    let message = load(dir, &model_config, Kind::Float, None, &on_cpu())
-        .unwrap_err()
-        .to_string();
+    let loaded = load(dir, &model_config, Kind::Float, None, &on_cpu());
+    let message = loaded.unwrap_err().to_string();
     message.replace(&dir.display().to_string(), "DIR")
 }
 
 fn model() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    write_tiny_model(dir.path(), 3).unwrap();
-    dir
+    model_folder(&tiny_config(), 3)
+}
+
+/// Replaces `config.json`.
+fn configure(dir: &Path, fields: &[(&str, serde_json::Value)]) {
+    let text = format!("{:#}  ", tiny_with(fields));
+    std::fs::write(dir.join("config.json"), text).unwrap();
+}
+
+fn index(dir: &Path, tensor: &str, file: &str) {
+    let index = json!({"weight_map": {tensor: file}});
+    let path = dir.join("model.safetensors.index.json");
+    std::fs::write(path, index.to_string()).unwrap();
 }
 
 #[test]
 fn a_stored_dtype_is_mapped_and_another_converted() {
     let dir = model();
     let model_config = ModelConfig::read(dir.path()).unwrap();
-    let f32 = load(dir.path(), &model_config, Kind::Float, None, &on_cpu()).unwrap();
-    let bf16 = load(dir.path(), &model_config, Kind::BFloat16, None, &on_cpu()).unwrap();
+    let load = |kind| load(dir.path(), &model_config, kind, None, &on_cpu()).unwrap();
+    let (f32, bf16) = (load(Kind::Float), load(Kind::BFloat16));
     assert_eq!(bf16.embed.kind().unwrap(), Kind::BFloat16);
-    assert!(bf16.embed.plain().unwrap().to_kind(Kind::Float).allclose(
-        &f32.embed.plain().unwrap(),
-        1e-2,
-        1e-2,
-        false
-    ));
-    let again = load(dir.path(), &model_config, Kind::Float, None, &on_cpu()).unwrap();
-    assert!(
-        again.layers[1]
-            .down
-            .weight
-            .plain()
-            .unwrap()
-            .equal(&f32.layers[1].down.weight.plain().unwrap())
-    );
+    let rounded = bf16.embed.plain().unwrap().to_kind(Kind::Float);
+    assert!(is_near(&rounded, &f32.embed.plain().unwrap(), 1e-2));
+    let down = |weights: &Weights| weights.layers[1].down.weight.plain().unwrap().copy();
+    assert!(down(&load(Kind::Float)).equal(&down(&f32)));
 }
 
 #[test]
@@ -65,35 +64,21 @@ fn a_truncated_file_says_so() {
 fn missing_misshaped_and_unexpected_tensors_are_named() {
     let dir = model();
     let change = |key: &str, value: serde_json::Value| {
-        let mut config = tiny_config();
-        config[key] = value;
-        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        configure(dir.path(), &[(key, value)]);
         error(dir.path())
     };
-    assert_eq!(
-        change("num_hidden_layers", json!(3)),
-        "DIR is damaged or no model file: tensor model.layers.2.input_layernorm.weight is missing"
-    );
-    assert_eq!(
-        change("vocab_size", json!(300)),
-        "DIR/model.safetensors: the shape of model.embed_tokens.weight is [259, 32], allowed: [300, 32] by config.json"
-    );
+    insta::assert_snapshot!(change("num_hidden_layers", json!(3)), @"DIR is damaged or no model file: tensor model.layers.2.input_layernorm.weight is missing");
+    insta::assert_snapshot!(change("vocab_size", json!(300)), @"DIR/model.safetensors: the shape of model.embed_tokens.weight is [259, 32], allowed: [300, 32] by config.json");
     assert!(change("num_hidden_layers", json!(1)).contains("tensor is model.layers.1."));
 }
 
 #[test]
 fn a_bias_that_the_family_does_not_use_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = tiny_config();
-    config["model_type"] = json!("qwen2");
-    write_model(dir.path(), &config, 3).unwrap();
-    config["model_type"] = json!("llama");
-    std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    let dir = model_folder(&tiny_with(&[("model_type", json!("qwen2"))]), 3);
+    configure(dir.path(), &[]);
     let message = error(dir.path());
-    assert!(
-        message.contains("tensor is model.layers.0.self_attn.k_proj.bias"),
-        "{message}"
-    );
+    let bias = "tensor is model.layers.0.self_attn.k_proj.bias";
+    assert!(message.contains(bias), "{message}");
 }
 
 #[test]
@@ -101,12 +86,7 @@ fn an_index_cannot_lead_out_of_its_folder() {
     let dir = model();
     std::fs::remove_file(dir.path().join("model.safetensors")).unwrap();
     assert!(error(dir.path()).starts_with("DIR is no model: expected"));
-    let index = json!({"weight_map": {"a": "../x.safetensors"}});
-    std::fs::write(
-        dir.path().join("model.safetensors.index.json"),
-        index.to_string(),
-    )
-    .unwrap();
+    index(dir.path(), "a", "../x.safetensors");
     assert!(error(dir.path()).contains("weight_map names \"../x.safetensors\""));
 }
 
@@ -148,9 +128,7 @@ fn a_truncated_shard_is_named() {
     std::fs::remove_file(&whole).unwrap();
     let shard = "model-00001-of-00001.safetensors";
     std::fs::write(dir.path().join(shard), &bytes[..bytes.len() - 100]).unwrap();
-    let index = json!({"weight_map": {"model.norm.weight": shard}});
-    let file = dir.path().join("model.safetensors.index.json");
-    std::fs::write(file, index.to_string()).unwrap();
+    index(dir.path(), "model.norm.weight", shard);
     insta::assert_snapshot!(error(dir.path()), @"DIR/model-00001-of-00001.safetensors is damaged or no model file: it ends after 109452 bytes, before its tensors do: truncated, fetch it again");
     std::fs::remove_file(dir.path().join(shard)).unwrap();
     insta::assert_snapshot!(error(dir.path()), @"cannot read DIR/model-00001-of-00001.safetensors: No such file or directory (os error 2)");
@@ -160,27 +138,20 @@ fn a_truncated_shard_is_named() {
 #[test]
 fn what_does_not_fit_together_is_told_in_words() {
     let dir = model();
-    let with = |changes: &[(&str, serde_json::Value)]| {
-        let mut config = tiny_config();
-        for (key, value) in changes {
-            config[*key] = value.clone();
-        }
-        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-        let message = Model::load(dir.path(), Kind::Float, &Devices::cpu())
-            .unwrap_err()
-            .to_string();
+    let with = |key: &str, value: serde_json::Value| {
+        configure(dir.path(), &[(key, value)]);
+        let loaded = Model::load(dir.path(), Kind::Float, &Devices::cpu());
+        let message = loaded.unwrap_err().to_string();
         message.replace(&dir.path().display().to_string(), "DIR")
     };
+    let longrope = json!({"rope_type": "longrope", "factor": 2.0});
     let messages = [
-        with(&[("model_type", json!("gemma2"))]),
-        with(&[("num_hidden_layers", json!(3))]),
-        with(&[("num_hidden_layers", json!(1))]),
-        with(&[("intermediate_size", json!(65))]),
-        with(&[(
-            "rope_scaling",
-            json!({"rope_type": "longrope", "factor": 2.0}),
-        )]),
-        with(&[("quantization_config", json!({"bits": 4}))]),
+        with("model_type", json!("gemma2")),
+        with("num_hidden_layers", json!(3)),
+        with("num_hidden_layers", json!(1)),
+        with("intermediate_size", json!(65)),
+        with("rope_scaling", longrope),
+        with("quantization_config", json!({"bits": 4})),
     ];
     insta::assert_snapshot!(messages.join("\n"), @r#"
     DIR/config.json: model_type is "gemma2" (soft caps on scores and logits are not supported), allowed: llama, mistral, qwen2, qwen3, gemma3, gemma3_text (dense text models)
@@ -197,9 +168,7 @@ fn a_fingerprint_is_of_numbers_and_not_of_what_is_written_beside_them() {
     let dir = model();
     let of = || fingerprint(dir.path(), &ModelConfig::read(dir.path()).unwrap()).unwrap();
     let with = |key: &str, value: serde_json::Value| {
-        let mut config = tiny_config();
-        config[key] = value;
-        std::fs::write(dir.path().join("config.json"), format!("{config:#}  ")).unwrap();
+        configure(dir.path(), &[(key, value)]);
         of()
     };
     let first = of();
@@ -229,14 +198,9 @@ fn f16_weights_compute_nearly_what_f32_ones_do() {
     let logits = |kind: Kind| {
         let model = Model::load(dir.path(), kind, &Devices::cpu()).unwrap();
         assert_eq!(model.weights.embed.kind().unwrap(), kind);
-        let ids = Tensor::from_slice(&[10_i64, 200, 33, 258, 1]).unsqueeze(0);
-        model
-            .logits(&model.forward(&ids, None).unwrap(), None)
-            .unwrap()
+        forward(&model, &[10, 200, 33, 258, 1], None)
     };
-    let (half, full) = (logits(Kind::Half), logits(Kind::Float));
-    let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
-    let distance = norm(&(&half - &full)) / norm(&full);
+    let distance = distance(&logits(Kind::Half), &logits(Kind::Float));
     assert!(distance < 1e-2, "{distance:e}");
 }
 

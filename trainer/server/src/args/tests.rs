@@ -21,10 +21,8 @@ fn a_flag_wins_over_the_environment() {
     let from_env = resolve(&[], &env).unwrap();
     assert_eq!(from_env.address.port(), 7);
     assert_eq!(from_env.key, Some(ApiKey::new("env")));
-    assert_eq!(
-        from_env.checkpoint_dir,
-        PathBuf::from("/h/.cache/metaclaw/checkpoints")
-    );
+    let folder = PathBuf::from("/h/.cache/metaclaw/checkpoints");
+    assert_eq!(from_env.checkpoint_dir, folder);
     let from_flags = resolve(&["--port", "0", "--api-key", "flag"], &env).unwrap();
     assert_eq!(from_flags.address.port(), 0);
     assert_eq!(from_flags.key, Some(ApiKey::new("flag")));
@@ -50,11 +48,8 @@ fn devices_are_what_is_asked_for_and_serving_follows_training() {
         ("METACLAW_INFERENCE_BACKEND", "vllm"),
         ("METACLAW_INFERENCE_DEVICES", "1"),
     ];
-    assert_eq!(
-        devices(&flags, &vllm),
-        ["cpu,cpu", "cpu,cpu"],
-        "GPU 1 is vLLM's"
-    );
+    // GPU 1 is vLLM's.
+    assert_eq!(devices(&flags, &vllm), ["cpu,cpu", "cpu,cpu"]);
 }
 
 #[test]
@@ -115,13 +110,8 @@ fn what_cannot_be_is_refused_in_words() {
     // The messages name this machine's devices.
     let seen = cuda().to_string();
     insta::assert_snapshot!(shown.replace(&seen, "[what libtorch and the machine have]"));
-    assert!(
-        resolve(
-            &["--inference-backend", "hf", "--training-devices", "cpu"],
-            &[home]
-        )
-        .is_ok()
-    );
+    let flags = ["--inference-backend", "hf", "--training-devices", "cpu"];
+    assert!(resolve(&flags, &[home]).is_ok());
 }
 
 /// The page about other programs names flags of the fork's server that this one takes.

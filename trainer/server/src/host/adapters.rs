@@ -11,6 +11,7 @@ use metaclaw_trainer_api::{
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 
 use super::{Host, failure::RunError};
+use crate::error::Result;
 use crate::{error::ApiError, tinker::stored};
 
 // === impl Host ===
@@ -25,7 +26,7 @@ impl Host {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>, ApiError> {
+    pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>> {
         // A caller that asks whether an adapter was saved waits for a running save.
         drop(self.store.turn().await);
         let names = self.adapter_names()?;
@@ -77,10 +78,7 @@ impl Host {
     ///
     /// # Cancel safety
     /// A load that was begun is finished.
-    pub(crate) async fn load_adapter(
-        &self,
-        name: &AdapterName,
-    ) -> Result<LoadAdapterReply, ApiError> {
+    pub(crate) async fn load_adapter(&self, name: &AdapterName) -> Result<LoadAdapterReply> {
         let lease = self.engine.get()?.load_adapter(name).await;
         let lease = lease.map_err(RunError::from)?;
         Ok(LoadAdapterReply {
@@ -101,7 +99,7 @@ impl Host {
     ///
     /// # Errors
     /// 404 for an unknown one, 409 while a reply uses it.
-    pub(crate) async fn delete_adapter(&self, name: AdapterName) -> Result<(), ApiError> {
+    pub(crate) async fn delete_adapter(&self, name: AdapterName) -> Result<()> {
         let turn = self.store.turn().await;
         let adapters = self.engine.get()?.adapters().clone();
         if adapters.is_in_use(&name) {
@@ -132,7 +130,7 @@ impl Host {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub(crate) fn adapter_names(&self) -> Result<Vec<AdapterName>, ApiError> {
+    pub(crate) fn adapter_names(&self) -> Result<Vec<AdapterName>> {
         let folder = self.adapter_folder();
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use metaclaw_trainer_text::hub::HubName;
 
 use super::{Host, fetcher::refused};
-use crate::{error::ApiError, fields::cut};
+use crate::error::Result;
+use crate::fields::cut;
 
 /// Names that stand for the loaded model.
 const LOADED: [&str; 3] = ["", "base", "default"];
@@ -18,7 +19,7 @@ impl Host {
     /// # Errors
     /// Returns 400 `base_model` if another one is loaded, or it cannot be found or used. Returns 503 `model_fetching`
     /// while it is downloaded from the hub.
-    pub(crate) async fn load_base(&self, wanted: &str) -> Result<(), ApiError> {
+    pub(crate) async fn load_base(&self, wanted: &str) -> Result<()> {
         if self.engine.info().is_none() {
             let (path, name) = self.find(wanted)?;
             self.engine.load_once(path, name).await?;
@@ -49,7 +50,7 @@ impl Host {
     }
 
     /// Returns a path, or the folder of a hub's model and its name.
-    fn find(&self, wanted: &str) -> Result<(PathBuf, Option<String>), ApiError> {
+    fn find(&self, wanted: &str) -> Result<(PathBuf, Option<String>)> {
         if LOADED.contains(&wanted) {
             let text = "base_model is not given and no model is loaded: a folder in Hugging Face form, a GGUF file, or owner/name of one at the Hugging Face hub";
             return Err(refused(text));

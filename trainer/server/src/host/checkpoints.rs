@@ -20,6 +20,7 @@ use metaclaw_trainer_api::{
 use metaclaw_trainer_terms::ErrorCode;
 
 use super::{Host, failure::RunError};
+use crate::error::Result;
 use crate::{error::ApiError, tinker::stored};
 
 // === impl Host ===
@@ -36,7 +37,7 @@ impl Host {
         &self,
         run: RunId,
         name: AdapterName,
-    ) -> Result<SaveWeightsReply, ApiError> {
+    ) -> Result<SaveWeightsReply> {
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
         let step = snapshot.adam.steps;
@@ -65,7 +66,7 @@ impl Host {
     pub(crate) async fn save_checkpoint(
         &self,
         request: CheckpointSaveRequest,
-    ) -> Result<CheckpointSaveReply, ApiError> {
+    ) -> Result<CheckpointSaveReply> {
         let (run, name) = (request.session_id, request.name);
         let turn = self.store.turn().await;
         let snapshot = self.snapshot(&run).await?;
@@ -85,10 +86,8 @@ impl Host {
         };
         self.engine.call_now(note).await?;
         tracing::info!(path = %path.display(), "checkpoint saved");
-        Ok(CheckpointSaveReply {
-            status: "ok".to_owned(),
-            path: path.display().to_string(),
-        })
+        let (status, path) = ("ok".to_owned(), path.display().to_string());
+        Ok(CheckpointSaveReply { status, path })
     }
 
     /// Makes a run what a checkpoint holds; without its optimiser, one that has seen nothing takes the place.
@@ -100,7 +99,7 @@ impl Host {
         run: RunId,
         name: CheckpointName,
         optimizer: bool,
-    ) -> Result<CheckpointLoadReply, ApiError> {
+    ) -> Result<CheckpointLoadReply> {
         let turn = self.store.turn().await;
         self.check_run(&run).await?;
         let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().clone());
@@ -119,17 +118,15 @@ impl Host {
         };
         let step = self.engine.call(restore).await??;
         self.set_last_step(step);
-        Ok(CheckpointLoadReply {
-            status: "ok".to_owned(),
-            step,
-        })
+        let status = "ok".to_owned();
+        Ok(CheckpointLoadReply { status, step })
     }
 
     /// Every complete checkpoint, oldest first.
     ///
     /// # Errors
     /// 500 when the folder cannot be read.
-    pub(crate) async fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, ApiError> {
+    pub(crate) async fn checkpoints(&self) -> Result<Vec<CheckpointInfo>> {
         let folder = self.store.folder.clone();
         let turn = self.store.turn().await;
         let listed = turn.work(move |index| index.list(&folder)).await?;
@@ -148,7 +145,7 @@ impl Host {
     ///
     /// # Errors
     /// 404 for an unknown one, 409 while an open run stands there.
-    pub(crate) async fn delete_checkpoint(&self, name: CheckpointName) -> Result<(), ApiError> {
+    pub(crate) async fn delete_checkpoint(&self, name: CheckpointName) -> Result<()> {
         let turn = self.store.turn().await;
         if self.standing().await?.contains(&name) {
             let text = format!(
@@ -175,7 +172,7 @@ impl Host {
         &self,
         keep: Vec<CheckpointName>,
         default: Option<AdapterName>,
-    ) -> Result<Vec<CheckpointName>, ApiError> {
+    ) -> Result<Vec<CheckpointName>> {
         let turn = self.store.turn().await;
         let mut kept = self.standing().await?;
         kept.extend(keep);
@@ -210,7 +207,7 @@ impl Host {
     }
 
     /// A run as it is after the jobs that were submitted before.
-    async fn snapshot(&self, run: &RunId) -> Result<TrainingSnapshot, ApiError> {
+    async fn snapshot(&self, run: &RunId) -> Result<TrainingSnapshot> {
         let run = run.clone();
         let snapshot = move |state: &mut EngineState| -> Result<_, RunError> {
             Ok(state.runs.get(&run)?.snapshot()?)
@@ -218,7 +215,7 @@ impl Host {
         Ok(self.engine.call(snapshot).await??)
     }
 
-    async fn check_run(&self, run: &RunId) -> Result<(), ApiError> {
+    async fn check_run(&self, run: &RunId) -> Result<()> {
         let run = run.clone();
         let check = move |state: &mut EngineState| -> Result<(), RunError> {
             Ok(state.runs.get(&run).map(|_| ())?)
@@ -227,7 +224,7 @@ impl Host {
     }
 
     /// The checkpoints that open runs depend on.
-    async fn standing(&self) -> Result<Vec<CheckpointName>, ApiError> {
+    async fn standing(&self) -> Result<Vec<CheckpointName>> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
         self.engine.call_now(standing).await
     }

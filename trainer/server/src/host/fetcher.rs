@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use metaclaw_trainer_terms::ErrorCode;
 use metaclaw_trainer_text::hub::{self, Hub, HubName, Progress};
 
 use crate::{error::ApiError, fields::cut};
+use parking_lot::Mutex;
 
 /// The time between two log lines about a download.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -58,11 +59,8 @@ impl fmt::Debug for Fetcher {
 impl Fetcher {
     /// `cache` is where `huggingface_hub` keeps models; without one there are none.
     pub(crate) fn new(cache: Option<PathBuf>, make: MakeHub) -> Self {
-        Self {
-            cache,
-            make,
-            state: Arc::default(),
-        }
+        let state = Arc::default();
+        Self { cache, make, state }
     }
 
     /// A fetcher without a hub.
@@ -104,7 +102,7 @@ impl Fetcher {
             return Ok(folder);
         }
         let name = model.to_string();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &*state {
             State::Running { model, far } => {
                 let text = format!("{model} is being fetched from the hub{far}: ask again later");
@@ -136,16 +134,12 @@ impl Fetcher {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Fetches a model, and records in `state` the progress and the end.
 async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
     let log = ProgressLog::default();
     let progress = |progress: Progress<'_>| {
         log.tell(progress);
-        if let State::Running { far, .. } = &mut *lock(&state) {
+        if let State::Running { far, .. } = &mut *state.lock() {
             *far = format!(" ({})", words(progress));
         }
     };
@@ -163,7 +157,7 @@ async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
             }
         }
     };
-    *lock(&state) = ended;
+    *state.lock() = ended;
 }
 
 fn words(progress: Progress<'_>) -> String {
@@ -179,7 +173,7 @@ fn words(progress: Progress<'_>) -> String {
 
 impl ProgressLog {
     fn tell(&self, progress: Progress<'_>) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         if last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
             *last = Some(Instant::now());
             tracing::info!("fetching {}", words(progress));

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use super::{Host, failure::RunError};
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Prepares a pass on the engine's thread, and returns the parameters that it uses.
 type Begin =
@@ -52,11 +53,10 @@ impl Host {
     ///
     /// # Errors
     /// Returns 400 for an invalid rank, alpha or targets.
-    pub(crate) async fn create_run(&self, request: CreateRequest) -> Result<CreateReply, ApiError> {
-        let config = RunConfig {
-            lora: lora_spec(&request)?,
-            seed: request.seed.unwrap_or_else(rand::random),
-        };
+    pub(crate) async fn create_run(&self, request: CreateRequest) -> Result<CreateReply> {
+        let lora = lora_spec(&request)?;
+        let seed = request.seed.unwrap_or_else(rand::random);
+        let config = RunConfig { lora, seed };
         // The first call of a new client waits for what the previous client had begun to write.
         drop(self.store.turn().await);
         let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
@@ -81,12 +81,10 @@ impl Host {
     ///
     /// # Errors
     /// Returns 404 for an unknown run, and 400 for an invalid datum.
-    pub(crate) async fn forward(&self, request: ForwardRequest) -> Result<ForwardReply, ApiError> {
+    pub(crate) async fn forward(&self, request: ForwardRequest) -> Result<ForwardReply> {
         let top_k = request.top_k as usize;
-        let wanted = Wanted {
-            positions: request.positions,
-            top_k,
-        };
+        let positions = request.positions;
+        let wanted = Wanted { positions, top_k };
         let begin = move |state: &mut EngineState| {
             let run = state.runs.get(&request.session_id)?;
             let lora = request.adapter.then(|| run.lora());
@@ -108,7 +106,7 @@ impl Host {
     pub(crate) async fn forward_backward(
         &self,
         request: ForwardBackwardRequest,
-    ) -> Result<ForwardBackwardReply, ApiError> {
+    ) -> Result<ForwardBackwardReply> {
         let loss = loss(request.loss_fn, &request.loss_fn_config)?;
         let datums = request.datums;
         let n_datums = datums.len();
@@ -146,7 +144,7 @@ impl Host {
         finish: impl FnOnce(&mut EngineState, ParamsVersion, TrainOut) -> Result<T, RunError>
         + Send
         + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T> {
         let (answer, received) = oneshot::channel();
         self.engine.submit(Box::new(PassJob {
             stage: Stage::Waiting(Box::new(begin)),
@@ -168,7 +166,7 @@ impl Host {
         config: &LossConfig,
         datums: &[Datum],
         logprobs: &[Vec<f32>],
-    ) -> Result<f64, ApiError> {
+    ) -> Result<f64> {
         let loss = loss(loss_fn, config)?;
         let sums = datums.iter().zip(logprobs).enumerate();
         let sums = sums.map(|(at, (datum, logprobs))| {
@@ -184,10 +182,7 @@ impl Host {
     ///
     /// # Errors
     /// Returns 404 for an unknown run, and 400 without gradients or for a setting out of range.
-    pub(crate) async fn optim_step(
-        &self,
-        request: OptimStepRequest,
-    ) -> Result<OptimStepReply, ApiError> {
+    pub(crate) async fn optim_step(&self, request: OptimStepRequest) -> Result<OptimStepReply> {
         let adam = adam(&request);
         let run = request.session_id;
         let id = run.clone();
@@ -216,7 +211,7 @@ impl Host {
     ///
     /// # Errors
     /// Returns 404 for an unknown run.
-    pub(crate) async fn step_of(&self, run: RunId) -> Result<u64, ApiError> {
+    pub(crate) async fn step_of(&self, run: RunId) -> Result<u64> {
         let step = move |state: &mut EngineState| -> Result<_, RunError> {
             Ok(state.runs.get(&run)?.step())
         };
@@ -227,7 +222,7 @@ impl Host {
     ///
     /// # Errors
     /// Returns 404 for an unknown run.
-    pub(crate) async fn close_run(&self, run: RunId) -> Result<(), ApiError> {
+    pub(crate) async fn close_run(&self, run: RunId) -> Result<()> {
         let id = run.clone();
         let close =
             move |state: &mut EngineState| -> Result<(), RunError> { Ok(state.runs.close(&id)?) };
@@ -288,7 +283,7 @@ impl<T: Send> SlicedJob for PassJob<T> {
 }
 
 /// Returns the loss with its constants.
-fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> {
+fn loss(name: LossFn, config: &LossConfig) -> Result<Loss> {
     Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
 
@@ -308,7 +303,7 @@ fn adam(request: &OptimStepRequest) -> AdamConfig {
 }
 
 /// Returns rank, alpha and targets of a new run.
-fn lora_spec(request: &CreateRequest) -> Result<LoraSpec, ApiError> {
+fn lora_spec(request: &CreateRequest) -> Result<LoraSpec> {
     let default = LoraSpec::default();
     let targets = match &request.targets {
         None => default.targets,
@@ -327,7 +322,7 @@ fn lora_spec(request: &CreateRequest) -> Result<LoraSpec, ApiError> {
     clippy::cast_sign_loss,
     reason = "checked to be whole and within a u32"
 )]
-fn alpha(given: f64) -> Result<u32, ApiError> {
+fn alpha(given: f64) -> Result<u32> {
     if given.fract() == 0.0 && given >= 1.0 && given <= f64::from(u32::MAX) {
         return Ok(given as u32);
     }
@@ -352,10 +347,8 @@ fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f64, &'stati
     let terms = logprobs.iter().zip(weights).enumerate();
     let terms = terms.map(|(at, (logprob, weight))| {
         let sampled = sampled.and_then(|all| all.get(at)).copied();
-        let signal = LossSignal {
-            weight: *weight,
-            sampled: sampled.unwrap_or_default(),
-        };
+        let (weight, sampled) = (*weight, sampled.unwrap_or_default());
+        let signal = LossSignal { weight, sampled };
         if loss.is_masked(signal) {
             return 0.0;
         }

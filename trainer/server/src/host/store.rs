@@ -10,7 +10,8 @@ use metaclaw_engine::{adapter::AdapterError, checkpoint::CheckpointIndex, folder
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::failure::RunError;
-use crate::{blocking::blocking, error::ApiError};
+use crate::blocking::blocking;
+use crate::error::Result;
 
 #[derive(Debug)]
 pub(super) struct CheckpointFolder {
@@ -73,7 +74,7 @@ impl StoreTurn {
     pub(super) async fn work<T: Send + 'static>(
         mut self,
         work: impl FnOnce(&mut CheckpointIndex) -> Result<T, AdapterError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T> {
         let work = move || {
             #[cfg(test)]
             self.gate.pass();

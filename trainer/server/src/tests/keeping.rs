@@ -8,38 +8,20 @@ use tokio::sync::oneshot;
 
 use super::*;
 
-async fn create(rig: &Rig) -> String {
-    let body = json!({"rank": 4, "seed": 1});
-    let run = rig.ok("/v1/lora/create", &body).await;
-    run["session_id"].as_str().unwrap().to_owned()
-}
-
-fn datum() -> Value {
-    json!({"model_input_tokens": [104, 105, 5], "target_tokens": [5, 5, 5], "weights": [1, 1, 1]})
-}
-
-async fn step(rig: &Rig, run: &str) {
-    let body = json!({"session_id": run, "datums": [datum()], "loss_fn": "cross_entropy"});
-    rig.ok("/v1/train/forward_backward", &body).await;
-    let body = json!({"session_id": run, "learning_rate": 0.01});
-    rig.ok("/v1/train/optim_step", &body).await;
-}
-
 fn checkpoint(run: &str, name: &str, manifest: &str) -> Value {
     json!({"session_id": run, "name": name, "manifest": manifest})
 }
 
 async fn save(rig: &Rig, run: &str, name: &str) {
-    rig.ok("/v1/checkpoint/save", &checkpoint(run, name, "m"))
-        .await;
-    let weights = json!({"session_id": run, "name": name});
-    rig.ok("/v1/weights/save", &weights).await;
+    let body = checkpoint(run, name, "m");
+    rig.ok("/v1/checkpoint/save", &body).await;
+    rig.save_weights(run, name).await;
 }
 
 async fn names(rig: &Rig, path: &str, list: &str) -> Vec<String> {
     let (status, reply) = rig.get(path).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
-    let name = |it: &Value| it["name"].as_str().unwrap().to_owned();
+    let name = |listed: &Value| listed["name"].as_str().unwrap().to_owned();
     reply[list].as_array().unwrap().iter().map(name).collect()
 }
 
@@ -51,17 +33,12 @@ async fn adapters(rig: &Rig) -> Vec<String> {
     names(rig, "/v1/adapters", "adapters").await
 }
 
-async fn delete(rig: &Rig, path: &str) -> (StatusCode, Value) {
-    let request = Request::delete(path).body(Body::empty()).unwrap();
-    read(rig.send(request).await).await
-}
-
 /// A learner is killed while its trainer writes on a slow disk. The requests of its successor wait for that write, and
 /// what it writes itself comes after it, so that the older folder never replaces the newer one.
 #[tokio::test]
 async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
     let (begun, has_begun) = oneshot::channel();
     let (go_on, held) = oneshot::channel();
     rig.app.host.hold_next_write((begun, held));
@@ -74,7 +51,7 @@ async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
         }
         // Its connection is closed here.
     }
-    let mut created = pin!(create(&rig));
+    let mut created = pin!(rig.create());
     let second = checkpoint(&run, "main@1", "second");
     let mut saved = pin!(rig.post("/v1/checkpoint/save", &second));
     let mut listed = pin!(checkpoints(&rig));
@@ -103,7 +80,7 @@ async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
 #[tokio::test]
 async fn replies_go_on_while_an_adapter_and_a_checkpoint_are_read() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
     save(&rig, &run, "slow").await;
     let kept = rig.folder.path().join("checkpoints");
     let pipe = |file: &str| {
@@ -132,17 +109,12 @@ async fn replies_go_on_while_an_adapter_and_a_checkpoint_are_read() {
     };
     let answered = async {
         let pipes = tokio::select! {
-            it = &mut asked => panic!("{it:?}"),
-            it = &mut loaded => panic!("{it:?}"),
+            reply = &mut asked => panic!("{reply:?}"),
+            reply = &mut loaded => panic!("{reply:?}"),
             pipes = async { [opened(&config).await, opened(&state).await] } => pipes,
         };
-        rig.ok("/v1/chat/completions", &chat(&json!({"model": "base"})))
-            .await;
-        rig.ok(
-            "/v1/train/forward_backward",
-            &json!({"session_id": run, "datums": [datum()], "loss_fn": "cross_entropy"}),
-        )
-        .await;
+        rig.chat(&json!({"model": "base"})).await;
+        rig.forward_backward(&run, &[datum()]).await;
         pipes
     };
     let answered = tokio::time::timeout(Duration::from_secs(20), answered).await;
@@ -157,123 +129,93 @@ async fn replies_go_on_while_an_adapter_and_a_checkpoint_are_read() {
 #[tokio::test]
 async fn an_adapter_is_known_by_its_content_and_loaded_before_it_is_asked_for() {
     let rig = rig();
-    let run = create(&rig).await;
-    step(&rig, &run).await;
-    let saved = json!({"session_id": run, "name": "one"});
-    let saved = rig.ok("/v1/weights/save", &saved).await;
+    let run = rig.create().await;
+    rig.train_once(&run).await;
+    let saved = rig.save_weights(&run, "one").await;
     save(&rig, &run, "two").await;
     let listed = async || rig.get("/v1/adapters").await.1["adapters"].clone();
     let before = listed().await;
     assert_eq!(before[0]["sha256"], saved["sha256"]);
     assert_eq!(before[0]["sha256"], before[1]["sha256"], "another name");
-    assert_eq!(
-        (&before[0]["step"], &before[0]["loaded"]),
-        (&json!(1), &json!(false))
-    );
-    assert_eq!(before[0]["bytes"], Value::Null);
+    let state =
+        |listed: &Value| json!([listed[0]["step"], listed[0]["loaded"], listed[0]["bytes"]]);
+    assert_eq!(state(&before), json!([1, false, null]));
     let (_, reply) = rig.get("/v1/checkpoints").await;
     assert_eq!(reply["checkpoints"][0]["sha256"], saved["sha256"]);
 
     let load = json!({"lora_name": "one", "lora_path": saved["adapter_path"]});
     let loaded = rig.ok("/v1/load_lora_adapter", &load).await;
-    assert_eq!(
-        (&loaded["sha256"], &loaded["step"]),
-        (&saved["sha256"], &json!(1))
-    );
+    let identity = json!([loaded["sha256"], loaded["step"]]);
+    assert_eq!(identity, json!([saved["sha256"], 1]));
     assert_eq!(rig.ok("/v1/load_lora_adapter", &load).await, loaded);
     let after = listed().await;
-    assert_eq!(
-        (&after[0]["loaded"], &after[0]["bytes"]),
-        (&json!(true), &loaded["bytes"])
-    );
-    let reply = rig
-        .ok("/v1/chat/completions", &chat(&json!({"model": "one"})))
-        .await;
-    let id = reply["id"].as_str().unwrap();
-    assert_eq!(rig.get(&format!("/v1/sampled/{id}")).await.1["version"], 1);
+    assert_eq!(state(&after), json!([1, true, loaded["bytes"]]));
+    let reply = rig.chat(&json!({"model": "one"})).await;
+    assert_eq!(rig.record(&reply).await["version"], 1);
     let unload = json!({"lora_name": "one"});
     let mut unloaded = Vec::new();
     for _ in 0..2 {
-        unloaded.push(rig.ok("/v1/unload_lora_adapter", &unload).await["unloaded"].clone());
+        unloaded.push(rig.ok("/v1/unload_lora_adapter", &unload).await);
     }
-    assert_eq!(unloaded, [json!(true), json!(false)]);
+    let expected = [true, false].map(|found| json!({"unloaded": found}));
+    assert_eq!(unloaded, expected);
     assert_eq!(listed().await, before);
 }
 
 #[tokio::test]
 async fn what_is_deleted_is_gone_and_what_is_in_use_is_not() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
     save(&rig, &run, "one").await;
     save(&rig, &run, "two").await;
     let code = |(status, reply): (StatusCode, Value)| {
-        (
-            status.as_u16(),
-            reply["error"]["code"].as_str().map(str::to_owned),
-        )
+        let code = reply["error"]["code"].as_str().unwrap_or_default();
+        format!("{} {code}", status.as_u16())
     };
-    let conflict = |code: &str| (409, Some(code.to_owned()));
+    let delete = async |path: &str| code(rig.delete(path).await);
     // A running reply keeps its adapter to its end.
-    let body = chat(&json!({"model": "one", "stream": true, "max_tokens": 100}));
     let running = rig
-        .send(post("/v1/chat/completions", body.to_string()))
+        .stream(&json!({"model": "one", "max_tokens": 100}))
         .await;
     assert_eq!(running.status(), StatusCode::OK);
-    assert_eq!(
-        code(delete(&rig, "/v1/adapters/one").await),
-        conflict("adapter_in_use")
-    );
-    assert!(
-        read(running)
-            .await
-            .1
-            .as_str()
-            .unwrap()
-            .ends_with("data: [DONE]\n\n")
-    );
+    assert_eq!(delete("/v1/adapters/one").await, "409 adapter_in_use");
+    let (_, text) = read(running).await;
+    assert!(text.as_str().unwrap().ends_with("data: [DONE]\n\n"));
     let freed = async {
-        while delete(&rig, "/v1/adapters/one").await.0 != StatusCode::OK {
+        while delete("/v1/adapters/one").await != "200 " {
             tokio::task::yield_now().await;
         }
     };
     let freed = tokio::time::timeout(Duration::from_secs(20), freed).await;
     freed.expect("the reply has ended, and with it its hold");
     assert_eq!(adapters(&rig).await, ["two"]);
-    let gone = rig
-        .post("/v1/chat/completions", &chat(&json!({"model": "one"})))
-        .await;
-    assert_eq!(code(gone), (404, Some("model_not_found".to_owned())));
+    let gone = read(rig.begin_chat(&json!({"model": "one"})).await).await;
+    assert_eq!(code(gone), "404 model_not_found");
     // Requests without a model's name use the last adapter; the run is at its checkpoint.
-    assert_eq!(
-        code(delete(&rig, "/v1/adapters/two").await),
-        conflict("adapter_in_use")
-    );
-    let in_use = conflict("checkpoint_in_use");
-    assert_eq!(code(delete(&rig, "/v1/checkpoints/two").await), in_use);
-    assert_eq!(delete(&rig, "/v1/checkpoints/one").await.0, StatusCode::OK);
-    rig.ok("/v1/lora/close", &json!({"session_id": run})).await;
-    assert_eq!(delete(&rig, "/v1/checkpoints/two").await.0, StatusCode::OK);
+    assert_eq!(delete("/v1/adapters/two").await, "409 adapter_in_use");
+    assert_eq!(delete("/v1/checkpoints/two").await, "409 checkpoint_in_use");
+    assert_eq!(delete("/v1/checkpoints/one").await, "200 ");
+    let close = json!({"session_id": run});
+    rig.ok("/v1/lora/close", &close).await;
+    assert_eq!(delete("/v1/checkpoints/two").await, "200 ");
     assert!(checkpoints(&rig).await.is_empty());
-    let closed = rig
-        .post("/v1/lora/close", &json!({"session_id": run}))
-        .await;
-    assert_eq!(code(closed), (404, Some("run_not_found".to_owned())));
+    let closed = rig.post("/v1/lora/close", &close).await;
+    assert_eq!(code(closed), "404 run_not_found");
 }
 
 #[tokio::test]
 async fn what_nobody_needs_is_pruned_with_its_adapter() {
     let rig = rig();
-    let (run, idle) = (create(&rig).await, create(&rig).await);
+    let (run, idle) = (rig.create().await, rig.create().await);
     save(&rig, &idle, "idle").await;
     for n in 1..=8 {
-        step(&rig, &run).await;
+        rig.train_once(&run).await;
         save(&rig, &run, &format!("main@{n}")).await;
     }
     assert_eq!(checkpoints(&rig).await.len(), 9, "nothing goes unasked");
     // One adapter serves the owner, and one is loaded by a run of its own.
-    let other = create(&rig).await;
-    let load = json!({"session_id": other, "path": "main@3"});
-    rig.ok("/v1/checkpoint/load", &load).await;
+    let other = rig.create().await;
+    rig.load_checkpoint(&other, &json!("main@3")).await;
     let keep = json!({"keep": ["main@1", "nobody"]});
     let pruned = rig.ok("/v1/checkpoints/prune", &keep).await;
     assert_eq!(pruned["deleted"], json!(["main@2"]));
@@ -281,13 +223,13 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
     kept.extend(["main@3", "main@4", "main@5", "main@6", "main@7", "main@8"]);
     assert_eq!(checkpoints(&rig).await, kept);
     assert_eq!(adapters(&rig).await, kept);
-    rig.ok("/v1/lora/close", &json!({"session_id": other}))
-        .await;
+    let close = json!({"session_id": other});
+    rig.ok("/v1/lora/close", &close).await;
     let pruned = rig.ok("/v1/checkpoints/prune", &json!({})).await;
     assert_eq!(pruned["deleted"], json!(["main@1", "main@3"]));
     // From then on, the disk has no more space.
     for n in 9..=11 {
-        step(&rig, &run).await;
+        rig.train_once(&run).await;
         save(&rig, &run, &format!("main@{n}")).await;
         rig.ok("/v1/checkpoints/prune", &json!({})).await;
         assert_eq!(checkpoints(&rig).await.len(), 6);
@@ -303,9 +245,8 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
 #[tokio::test]
 async fn an_adapter_of_no_numbers_says_so() {
     let rig = rig();
-    let run = create(&rig).await;
-    let named = json!({"session_id": run, "name": "sound"});
-    rig.ok("/v1/weights/save", &named).await;
+    let run = rig.create().await;
+    rig.save_weights(&run, "sound").await;
     let adapters = rig.folder.path().join("checkpoints/adapters");
     let (from, to) = (adapters.join("sound"), adapters.join("spoilt"));
     std::fs::create_dir(&to).unwrap();
@@ -331,17 +272,13 @@ async fn the_base_model_is_told_by_its_content() {
     let rig = rig();
     let (_, health) = rig.get("/v1/health").await;
     let fingerprint = health["base_fingerprint"].as_str().unwrap().to_owned();
-    let run = create(&rig).await;
-    let named = json!({"session_id": run, "name": "kept"});
-    rig.ok("/v1/weights/save", &named).await;
-    let origin = rig
-        .folder
-        .path()
-        .join("checkpoints/adapters/kept/metaclaw.json");
-    let origin: Value = serde_json::from_slice(&std::fs::read(origin).unwrap()).unwrap();
+    let run = rig.create().await;
+    rig.save_weights(&run, "kept").await;
+    let adapters = rig.folder.path().join("checkpoints/adapters");
+    let bytes = std::fs::read(adapters.join("kept/metaclaw.json")).unwrap();
+    let origin: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(origin["base_fingerprint"], fingerprint);
-    let reply = rig.ok("/v1/chat/completions", &chat(&json!({}))).await;
-    let id = reply["id"].as_str().unwrap();
-    let (_, sampled) = rig.get(&format!("/v1/sampled/{id}")).await;
+    let reply = rig.chat(&json!({})).await;
+    let sampled = rig.record(&reply).await;
     assert_eq!(sampled["base_fingerprint"], fingerprint, "{sampled}");
 }

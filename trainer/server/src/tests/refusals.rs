@@ -12,12 +12,8 @@ fn line(rig: &Rig, (status, body): &(StatusCode, Value)) -> String {
     let error = &body["error"];
     let text = |field: &str| error[field].as_str().unwrap_or("-").to_owned();
     let message = rig.clean(&text("message"));
-    format!(
-        "{} {} {}: {message}",
-        status.as_u16(),
-        text("code"),
-        text("param")
-    )
+    let (code, param) = (text("code"), text("param"));
+    format!("{} {code} {param}: {message}", status.as_u16())
 }
 
 #[tokio::test]
@@ -63,14 +59,11 @@ async fn a_bad_chat_is_told_what_is_wrong() {
 #[tokio::test]
 async fn a_list_of_parts_is_a_text() {
     let rig = rig();
-    let parts =
-        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]});
-    let listed = rig.ok("/v1/chat/completions", &chat(&parts)).await;
-    let plain = rig.ok("/v1/chat/completions", &chat(&json!({}))).await;
-    assert_eq!(
-        listed["choices"][0]["message"],
-        plain["choices"][0]["message"]
-    );
+    let content = json!([{"type": "text", "text": "hi"}]);
+    let parts = json!({"messages": [{"role": "user", "content": content}]});
+    let (listed, plain) = (rig.chat(&parts).await, rig.chat(&json!({})).await);
+    let message = |reply: &Value| reply["choices"][0]["message"].clone();
+    assert_eq!(message(&listed), message(&plain));
 }
 
 /// Returns the answer to each body, one on each line; `run` is the id of a run, which varies.
@@ -83,16 +76,10 @@ async fn refusals(rig: &Rig, run: &str, calls: Vec<(&str, Value)>) -> String {
     lines
 }
 
-async fn create(rig: &Rig) -> String {
-    let body = json!({"base_model": "tiny", "rank": 4});
-    let run = rig.ok("/v1/lora/create", &body).await;
-    run["session_id"].as_str().unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn a_bad_batch_is_told_what_is_wrong() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
     let datum = json!({"model_input_tokens": [1, 2], "target_tokens": [2, 3], "weights": [1, 1]});
     let short = json!({"model_input_tokens": [1], "target_tokens": [1, 2]});
     let alien = json!({"model_input_tokens": [1], "target_tokens": [999], "weights": [1]});
@@ -117,37 +104,20 @@ async fn a_bad_batch_is_told_what_is_wrong() {
 #[tokio::test]
 async fn a_bad_call_is_told_what_is_wrong() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
+    let of_run = |key: &str, value: Value| json!({"session_id": run, key: value});
     let calls = vec![
         ("/v1/lora/create", json!({"base_model": "Qwen/Qwen3-4B"})),
         ("/v1/lora/create", json!({"rank": 0})),
         ("/v1/lora/create", json!({"lora_alpha": 0.5})),
         ("/v1/lora/create", json!({"targets": ["q_proj", "lm_tail"]})),
         ("/v1/train/optim_step", json!({"session_id": run})),
-        (
-            "/v1/train/optim_step",
-            json!({"session_id": run, "learning_rate": -1}),
-        ),
-        (
-            "/v1/weights/save",
-            json!({"session_id": run, "name": "../../escape"}),
-        ),
-        (
-            "/v1/weights/save",
-            json!({"session_id": run, "name": "base"}),
-        ),
-        (
-            "/v1/checkpoint/save",
-            json!({"session_id": run, "name": "../escape"}),
-        ),
-        (
-            "/v1/checkpoint/load",
-            json!({"session_id": run, "path": "/etc"}),
-        ),
-        (
-            "/v1/checkpoint/load",
-            json!({"session_id": run, "path": "nothing"}),
-        ),
+        ("/v1/train/optim_step", of_run("learning_rate", json!(-1))),
+        ("/v1/weights/save", of_run("name", json!("../../escape"))),
+        ("/v1/weights/save", of_run("name", json!("base"))),
+        ("/v1/checkpoint/save", of_run("name", json!("../escape"))),
+        ("/v1/checkpoint/load", of_run("path", json!("/etc"))),
+        ("/v1/checkpoint/load", of_run("path", json!("nothing"))),
         ("/v1/sample", json!({"tokens": []})),
         ("/v1/sample", json!({"tokens": [1, 4000]})),
         ("/v1/sample", json!({"tokens": [1], "num_samples": 0})),
@@ -169,9 +139,7 @@ async fn an_adapter_of_another_model_is_refused() {
     let config = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 32, "target_modules": ["q_proj"], "base_model_name_or_path": "someone/else", "bias": "none", "use_dora": false, "use_rslora": false, "task_type": "CAUSAL_LM"});
     std::fs::write(folder.join("adapter_config.json"), config.to_string()).unwrap();
     std::fs::write(folder.join("adapter_model.safetensors"), [0; 4]).unwrap();
-    let refusal = rig
-        .post("/v1/chat/completions", &chat(&json!({"model": "stranger"})))
-        .await;
+    let refusal = read(rig.begin_chat(&json!({"model": "stranger"})).await).await;
     insta::assert_snapshot!(line(&rig, &refusal));
 }
 
@@ -184,9 +152,8 @@ async fn all_but_health_need_the_key() {
         let request = Request::get("/v1/models").header(name, value);
         request.body(Body::empty()).unwrap()
     };
-    let wrong = rig
-        .send(with("authorization", "Bearer sk-trainer-secreT"))
-        .await;
+    let request = with("authorization", "Bearer sk-trainer-secreT");
+    let wrong = rig.send(request).await;
     assert_eq!(wrong.headers()["www-authenticate"], "Bearer");
     lines.push(line(&rig, &read(wrong).await));
     insta::assert_snapshot!(lines.join("\n"));
@@ -195,31 +162,22 @@ async fn all_but_health_need_the_key() {
         ("authorization", "bearer sk-trainer-secret"),
         ("x-api-key", "sk-trainer-secret"),
     ] {
-        assert_eq!(
-            rig.send(with(name, value)).await.status(),
-            StatusCode::OK,
-            "{name}"
-        );
+        let status = rig.send(with(name, value)).await.status();
+        assert_eq!(status, StatusCode::OK, "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_body_has_a_bound_and_a_type() {
-    let limits = ServerLimits {
-        text: metaclaw_trainer_chat::Limits {
-            body: 1000,
-            ..metaclaw_trainer_chat::Limits::default()
-        },
-        ..ServerLimits::default()
-    };
-    let rig = rig_with(limits, None);
-    let large = rig
-        .post("/tokenize", &json!({"prompt": "x".repeat(2000)}))
-        .await;
-    let form = Request::post("/tokenize")
-        .body(Body::from("{\"prompt\": \"x\"}"))
-        .unwrap();
-    let form = read(rig.send(form).await).await;
+    let usual = metaclaw_trainer_chat::Limits::default();
+    let rig = rig_of_chats(metaclaw_trainer_chat::Limits {
+        body: 1000,
+        ..usual
+    });
+    let body = json!({"prompt": "x".repeat(2000)});
+    let large = rig.post("/tokenize", &body).await;
+    let request = Request::post("/tokenize").body(Body::from("{\"prompt\": \"x\"}"));
+    let form = read(rig.send(request.unwrap()).await).await;
     insta::assert_snapshot!([line(&rig, &large), line(&rig, &form)].join("\n"));
 }
 
@@ -228,9 +186,8 @@ async fn a_panic_is_answered_without_its_insides() {
     async fn broken() -> &'static str {
         panic!("secret state")
     }
-    let router: Router = Router::new()
-        .route("/broken", routing::get(broken))
-        .layer(middleware::from_fn(catch_panic));
+    let routes: Router = Router::new().route("/broken", routing::get(broken));
+    let router = routes.layer(middleware::from_fn(catch_panic));
     let request = Request::get("/broken").body(Body::empty()).unwrap();
     let (status, body) = read(router.oneshot(request).await.unwrap()).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -267,12 +224,9 @@ async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
 
     let locked = rig_with(ServerLimits::default(), Some("secret"));
     let behind_a_name = asked_by_a_page("/v1/health", "trainer.example", None);
+    // The key is its lock.
     let status = locked.send(behind_a_name).await.status();
-    assert_eq!(
-        status,
-        StatusCode::METHOD_NOT_ALLOWED,
-        "the key is its lock"
-    );
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
 /// Makes a copy of `kept` with one file changed; of linked files, only this copy changes.
@@ -291,7 +245,7 @@ fn changed_copy(of: &Path, name: &str, file: &str, change: &dyn Fn(String) -> St
 #[tokio::test]
 async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
     let rig = rig();
-    let run = create(&rig).await;
+    let run = rig.create().await;
     let named = json!({"session_id": run, "name": "kept"});
     rig.ok("/v1/checkpoint/save", &named).await;
     rig.ok("/v1/weights/save", &named).await;
@@ -313,10 +267,8 @@ async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
     let own = origin["base_fingerprint"].as_str().unwrap()[..12].to_owned();
     let mut lines = String::new();
     let mut say = async |path: &str, body: &Value| {
-        let refusal = line(&rig, &rig.post(path, body).await);
-        let refusal = refusal
-            .replace(&run, "[run]")
-            .replace(&own, "[fingerprint]");
+        let told = line(&rig, &rig.post(path, body).await).replace(&run, "[run]");
+        let refusal = told.replace(&own, "[fingerprint]");
         writeln!(lines, "{path} {refusal}").unwrap();
     };
     for of in ["adapters", "checkpoints"] {
@@ -359,9 +311,8 @@ async fn a_bad_adapter_or_checkpoint_is_told_what_is_wrong() {
         "/v1/checkpoints/nobody",
         "/v1/checkpoints/..%2Fadapters%2Fkept",
     ] {
-        let request = Request::delete(path).body(Body::empty()).unwrap();
-        let refusal = read(rig.send(request).await).await;
-        writeln!(lines, "DELETE {path} {}", line(&rig, &refusal)).unwrap();
+        let refusal = line(&rig, &rig.delete(path).await);
+        writeln!(lines, "DELETE {path} {refusal}").unwrap();
     }
     insta::assert_snapshot!(lines);
 }

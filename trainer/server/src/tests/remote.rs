@@ -18,15 +18,11 @@ const KEY: &str = "sk-trainer-secret";
 fn backend(url: String) -> RemoteBackend {
     // Another test may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let endpoint = Endpoint {
-        url,
-        key: Some(ApiKey::new(KEY)),
-    };
+    let key = Some(ApiKey::new(KEY));
+    let endpoint = Endpoint { url, key };
+    let client = reqwest::Client::builder().tls_certs_only([]).build();
     RemoteBackend::new(RemoteConfig {
-        client: reqwest::Client::builder()
-            .tls_certs_only([])
-            .build()
-            .unwrap(),
+        client: client.unwrap(),
         endpoint: Arc::new(move || Some(endpoint.clone())),
         timeout: Duration::from_secs(30),
         base_model: None,
@@ -57,11 +53,7 @@ async fn a_step_is_taken_saved_and_found_again() {
     with_server(async |backend| {
         let capabilities = backend.health().await.unwrap().capabilities;
         assert!(capabilities.manifests && capabilities.sampled);
-        let create = CreateRequest {
-            rank: 4,
-            seed: Some(1),
-            ..CreateRequest::default()
-        };
+        let create: CreateRequest = from_json(json!({"rank": 4, "seed": 1}));
         let run = backend.create_run(create).await.unwrap().session_id;
         let batch = ForwardBackwardRequest {
             session_id: run.clone(),
@@ -71,45 +63,35 @@ async fn a_step_is_taken_saved_and_found_again() {
         };
         let found = backend.forward_backward(batch).await.unwrap();
         assert_eq!((found.num_datums, found.total_tokens), (1, 2));
-        let computed = |l: &Option<f32>| l.is_some();
         let logprobs = &found.loss_fn_outputs[0].logprobs;
-        let computed: Vec<bool> = logprobs.iter().map(computed).collect();
+        let computed: Vec<bool> = logprobs.iter().map(Option::is_some).collect();
         assert_eq!(computed, [false, true, true]);
         let step: OptimStepRequest = from_json(json!({"session_id": run, "learning_rate": 0.01}));
         let stepped = backend.optim_step(step).await.unwrap();
         assert_eq!((stepped.step, stepped.skipped), (1, false));
         let manifest = json!({"turns": ["1-1"]});
         let name = "main@1".parse().unwrap();
-        let saved = backend
-            .save_checkpoint(run.clone(), name, manifest.clone())
-            .await
-            .unwrap();
+        let saving = backend.save_checkpoint(run.clone(), name, manifest.clone());
+        let saved = saving.await.unwrap();
         let listed = backend.checkpoints().await.unwrap();
-        assert_eq!(
-            (&listed[0].path, &listed[0].manifest),
-            (&saved.path, &manifest)
-        );
-        assert_eq!(
-            backend
-                .load_checkpoint(run.clone(), saved.path)
-                .await
-                .unwrap(),
-            1
-        );
+        assert_eq!(listed[0].path, saved.path);
+        assert_eq!(listed[0].manifest, manifest);
+        let loaded = backend.load_checkpoint(run.clone(), saved.path);
+        assert_eq!(loaded.await.unwrap(), 1);
         let name: metaclaw_trainer_api::AdapterName = "main@1".parse().unwrap();
-        backend
-            .save_adapter(run.clone(), name.clone())
-            .await
-            .unwrap();
+        let saved = backend.save_adapter(run.clone(), name.clone());
+        saved.await.unwrap();
         assert_eq!(backend.adapters().await.unwrap()[0].name, name);
-        let forward: ForwardRequest =
-            from_json(json!({"session_id": run, "datums": [datum()], "top_k": 1}));
-        assert_eq!(backend.forward(forward).await.unwrap().topk_ids[0].len(), 3);
-        let forward: ForwardRequest =
-            from_json(json!({"session_id": run, "datums": [datum()], "positions": [[2]]}));
-        assert_eq!(backend.forward(forward).await.unwrap().logprobs[0].len(), 1);
-        let sample: SampleRequest =
-            from_json(json!({"tokens": [104], "max_tokens": 3, "model": "main@1"}));
+        let forward = async |key: &str, value: Value| {
+            let body = json!({"session_id": run, "datums": [datum()], key: value});
+            let request: ForwardRequest = from_json(body);
+            backend.forward(request).await.unwrap()
+        };
+        assert_eq!(forward("top_k", json!(1)).await.topk_ids[0].len(), 3);
+        let found = forward("positions", json!([[2]])).await;
+        assert_eq!(found.logprobs[0].len(), 1);
+        let body = json!({"tokens": [104], "max_tokens": 3, "model": "main@1"});
+        let sample: SampleRequest = from_json(body);
         let sequences = backend.sample(sample).await.unwrap().sequences;
         assert!(!sequences[0].tokens.is_empty());
         assert!(backend.unload_adapter(name.clone()).await.unwrap());
@@ -131,10 +113,8 @@ async fn refusals_are_told_apart() {
     with_server(async |backend| {
         let tokenize: TokenizeRequest = from_json(json!({"prompt": "hi"}));
         assert_eq!(backend.tokenize(tokenize).await.unwrap().tokens, [104, 105]);
-        assert_eq!(
-            backend.sampled("chatcmpl-none".to_owned()).await.unwrap(),
-            None
-        );
+        let sampled = backend.sampled("chatcmpl-none".to_owned()).await;
+        assert_eq!(sampled.unwrap(), None);
         let step: OptimStepRequest = from_json(json!({"session_id": "0badc0de"}));
         let error = backend.optim_step(step).await.unwrap_err();
         assert!(error.is_unknown_run() && !error.is_ambiguous(), "{error}");

@@ -14,6 +14,7 @@ use metaclaw_trainer_chat::bodies::{Hold, Largest};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::error::Result;
 use crate::{blocking::blocking, error::ApiError, fields::cut, json, state::TrainerApp};
 
 /// Bodies of calls without datums or prompts.
@@ -56,11 +57,7 @@ pub(crate) async fn read_small(
 }
 
 /// The request with its body read, and as it was before it was compressed.
-async fn whole(
-    app: &TrainerApp,
-    request: Request,
-    most: usize,
-) -> Result<(Request, Taken), ApiError> {
+async fn whole(app: &TrainerApp, request: Request, most: usize) -> Result<(Request, Taken)> {
     let (head, body) = request.into_parts();
     let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
     let coding = head.headers.get(header::CONTENT_ENCODING);
@@ -82,7 +79,7 @@ async fn whole(
     Ok((Request::from_parts(head, bytes.into()), (hold, unpacked)))
 }
 
-fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes, ApiError> {
+fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes> {
     let broken = |error: std::io::Error| ApiError::bad(format!("the body is no zstd: {error}"));
     let reader = zstd::Decoder::new(bytes).map_err(broken)?;
     let mut plain = Vec::new();
@@ -116,7 +113,7 @@ pub(crate) struct Sent {
 ///
 /// # Errors
 /// Returns 413.
-pub(crate) fn check_size(n_bytes: usize) -> Result<(), ApiError> {
+pub(crate) fn check_size(n_bytes: usize) -> Result<()> {
     if n_bytes <= MOST_DECODED {
         return Ok(());
     }
@@ -129,7 +126,7 @@ pub(crate) fn check_size(n_bytes: usize) -> Result<(), ApiError> {
 impl<T: DeserializeOwned + Send + 'static> FromRequest<TrainerApp> for Call<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &TrainerApp) -> Result<Self> {
         let media = media(request.headers());
         if media != "application/json" {
             let given = cut(&media);
@@ -151,7 +148,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<TrainerApp> for Call<T> {
 /// Returns 400 with the field.
 pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
-) -> Result<(T, Sent), ApiError> {
+) -> Result<(T, Sent)> {
     let read = move || {
         let n_bytes = bytes.len() + json::count_values(&bytes) * VALUE;
         check_size(n_bytes)?;

@@ -29,6 +29,7 @@ use super::{
     stored::About,
     work,
 };
+use crate::error::Result;
 use crate::{
     blocking::blocking,
     error::ApiError,
@@ -36,7 +37,7 @@ use crate::{
     state::TrainerApp,
 };
 
-type Answer = Result<Reply<Promise>, ApiError>;
+type Answer = Result<Reply<Promise>>;
 
 /// A request to a model.
 struct Asked {
@@ -69,7 +70,7 @@ pub(crate) async fn create_model(Call { app, body, sent }: Call<CreateModel>) ->
     begin(&app, model, Asked { work, sent })
 }
 
-fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
+fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<()> {
     match config {
         Some(config) if config.kind != "adamw" => {
             let text = format!("optimizer_config.type is {:?}: adamw", cut(&config.kind));
@@ -79,7 +80,7 @@ fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
     }
 }
 
-fn model_id(session: &TinkerSessionId, n: u32) -> Result<ModelId, ApiError> {
+fn model_id(session: &TinkerSessionId, n: u32) -> Result<ModelId> {
     ModelId::of(session, n).map_err(|error| ApiError::field("session_id", error.to_string()))
 }
 
@@ -97,10 +98,8 @@ fn begin(app: &TrainerApp, model: SessionModel, first: Asked) -> Answer {
 /// `POST load_weights`: creates a model, or loads into one.
 pub(crate) async fn load_weights(Call { app, body, sent }: Call<LoadWeights>) -> Answer {
     check_optimizer(body.optimizer_config.as_ref())?;
-    let load = WeightsLoad {
-        path: body.path,
-        optimizer: body.optimizer,
-    };
+    let (path, optimizer) = (body.path, body.optimizer);
+    let load = WeightsLoad { path, optimizer };
     let asked = |work| Asked { work, sent };
     match (body.model_id, body.session_id, body.model_seq_id) {
         (Some(id), None, None) => call(&app, &id, body.seq_id, asked(Work::Load(load))),
@@ -147,7 +146,7 @@ pub(crate) async fn forward(State(app): State<TrainerApp>, bytes: Bytes) -> Answ
 ///
 /// # Errors
 /// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
-fn from_protobuf(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
+fn from_protobuf(bytes: &[u8]) -> Result<ParsedPass> {
     let broken = |error: DecodeError| {
         ApiError::bad(format!("the body is no ForwardBackwardRequest: {error}"))
     };
@@ -227,15 +226,13 @@ pub(crate) async fn save_weights(Call { app, body, sent }: Call<SaveWeights>) ->
 
 /// `POST save_weights_for_sampler`.
 pub(crate) async fn save_for_sampler(Call { app, body, sent }: Call<SaveForSampler>) -> Answer {
-    let work = Work::SaveForSampler {
-        path: body.path,
-        sampler: body.sampling_session_seq_id,
-    };
+    let (path, sampler) = (body.path, body.sampling_session_seq_id);
+    let work = Work::SaveForSampler { path, sampler };
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
 /// The promise of a model's call of this number or name.
-fn promise(model: &ModelId, call: impl Display) -> Result<Promise, ApiError> {
+fn promise(model: &ModelId, call: impl Display) -> Result<Promise> {
     Ok(Promise {
         request_id: parsed("model_id", &format!("{model}:{call}"))?,
         model_id: Some(model.clone()),
@@ -288,9 +285,7 @@ fn no_place(model: &SessionModel, seq: u32, why: NoPlace) -> ApiError {
 }
 
 /// `POST get_info`; while a model is being loaded, the call waits.
-pub(crate) async fn get_info(
-    Call { app, body, .. }: Call<GetInfo>,
-) -> Result<Reply<ModelInfo>, ApiError> {
+pub(crate) async fn get_info(Call { app, body, .. }: Call<GetInfo>) -> Result<Reply<ModelInfo>> {
     let model = app.tinker.registry.model(&body.model_id)?;
     if model.about.get().is_none() {
         let first = promise(&model.id, 0)?.request_id;

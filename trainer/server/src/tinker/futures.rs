@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use metaclaw_trainer_api::tinker::{
     json::{FailedPromise, FailureCategory, Promise},
 };
 use metaclaw_trainer_terms::ErrorCode;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::{
     sync::watch,
@@ -23,6 +24,7 @@ use tokio::{
 };
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// The result of a promise.
 #[derive(Debug)]
@@ -89,13 +91,13 @@ impl PromiseOutcome {
     ///
     /// # Errors
     /// 500 for what JSON cannot express.
-    pub(crate) fn json(body: &impl Serialize) -> Result<Self, ApiError> {
+    pub(crate) fn json(body: &impl Serialize) -> Result<Self> {
         Self::value(body).map(Self::Json)
     }
 
     /// # Errors
     /// As [`Self::json`].
-    pub(crate) fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {
+    pub(crate) fn value(body: &impl Serialize) -> Result<serde_json::Value> {
         serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
     }
 
@@ -145,29 +147,19 @@ impl Futures {
         Self { inner, keep }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code under this lock panics.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes a promise, or finds that it was made before for the same call.
     ///
     /// # Errors
     /// 409 where it was made for another call; 429 where too many are open.
-    pub(crate) fn open(
-        &self,
-        promise: Promise,
-        asked: blake3::Hash,
-    ) -> Result<PromiseOpening, ApiError> {
-        let mut inner = self.lock();
+    pub(crate) fn open(&self, promise: Promise, asked: blake3::Hash) -> Result<PromiseOpening> {
+        let mut inner = self.inner.lock();
         if let Some(known) = inner.entries.get(&promise.request_id) {
             if known.asked == asked {
                 return Ok(PromiseOpening::Known);
             }
-            let text = format!(
-                "request {} was made with another body: a seq_id stands for one call",
-                promise.request_id
-            );
+            let id = &promise.request_id;
+            let text =
+                format!("request {id} was made with another body: a seq_id stands for one call");
             return Err(ApiError::conflict(text).with_code(ErrorCode::SeqIdReused));
         }
         inner.drop_old(&self.keep);
@@ -187,19 +179,19 @@ impl Futures {
 
     /// Takes a promise back that nothing was done for yet.
     pub(crate) fn forget(&self, id: &RequestId) {
-        self.lock().entries.remove(id);
+        self.inner.lock().entries.remove(id);
     }
 
     /// Notes which task works on a promise, so that [`Futures::cancel`] can end it.
     pub(crate) fn worked_on(&self, id: &RequestId, task: AbortHandle) {
-        if let Some(entry) = self.lock().entries.get_mut(id) {
+        if let Some(entry) = self.inner.lock().entries.get_mut(id) {
             entry.task = Some(task);
         }
     }
 
     /// Keeps what a promise became. The first outcome counts.
     pub(crate) fn finish(&self, id: &RequestId, outcome: PromiseOutcome) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let bytes = outcome.bytes();
         let Some(entry) = inner.entries.get_mut(id) else {
             return;
@@ -217,11 +209,9 @@ impl Futures {
 
     /// Ends the task that works on a promise, if one can be ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let mut inner = self.lock();
-        let task = inner
-            .entries
-            .get_mut(id)
-            .and_then(|entry| entry.task.take());
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.get_mut(id);
+        let task = entry.and_then(|entry| entry.task.take());
         drop(inner);
         if let Some(task) = task {
             task.abort();
@@ -239,6 +229,7 @@ impl Futures {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn wait(&self, id: &RequestId, hold: Duration) -> Found {
         let Some(mut outcome) = self
+            .inner
             .lock()
             .entries
             .get(id)

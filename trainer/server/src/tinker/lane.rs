@@ -1,10 +1,8 @@
 //! The calls of one model, executed in the order of their numbers.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -52,20 +50,15 @@ impl<C> Lane<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C>> {
-        // No code under this lock panics.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether all other calls wait for this number. Such a call must be accepted even if the server is full.
     pub(crate) fn waits_for(&self, seq: u32) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.running && state.next == seq
     }
 
     /// Returns the number for a call without one: after all known numbers.
     pub(crate) fn behind_all(&self) -> u32 {
-        let state = self.lock();
+        let state = self.state.lock();
         let last = state.waiting.keys().next_back();
         last.map_or(state.next, |last| last.saturating_add(1))
     }
@@ -78,7 +71,7 @@ impl<C> Lane<C> {
         if self.closed.is_cancelled() {
             return Err(NoPlace::Closed);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if seq < state.next || state.waiting.contains_key(&seq) {
             return Err(NoPlace::Taken);
         }
@@ -96,13 +89,13 @@ impl<C> Lane<C> {
     /// # Cancel safety
     /// No call is lost if the future is dropped. Only one caller at a time may wait.
     pub(crate) async fn next(&self) -> Option<C> {
-        self.lock().running = false;
+        self.state.lock().running = false;
         loop {
             if self.closed.is_cancelled() {
                 return None;
             }
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let next = state.next;
                 if let Some(call) = state.waiting.remove(&next) {
                     state.next += 1;
@@ -120,7 +113,7 @@ impl<C> Lane<C> {
     /// Ends the lane; returns the calls that waited.
     pub(crate) fn close(&self) -> Vec<C> {
         self.closed.cancel();
-        std::mem::take(&mut self.lock().waiting)
+        std::mem::take(&mut self.state.lock().waiting)
             .into_values()
             .collect()
     }

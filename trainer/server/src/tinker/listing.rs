@@ -26,6 +26,7 @@ use super::{
     stored::{self, Origin, StoredManifest},
     work,
 };
+use crate::error::Result;
 use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// Entries of a page where the caller names no number.
@@ -91,25 +92,20 @@ fn iso(ms: u64) -> String {
 }
 
 /// All checkpoints of Tinker's clients, the newest first.
-async fn all(app: &TrainerApp) -> Result<Vec<Found>, ApiError> {
+async fn all(app: &TrainerApp) -> Result<Vec<Found>> {
     let saved = app.host.checkpoints().await?.into_iter();
     let saved = saved.filter_map(|info| {
         let path = stored::path(info.name.as_str(), WeightsKind::Training)?;
         let manifest = serde_json::from_value::<StoredManifest>(info.manifest).ok();
-        Some(Found {
-            path,
-            ms: info.created_ms,
-            origin: manifest.map(|stored| stored.tinker),
-        })
+        let (ms, origin) = (info.created_ms, manifest.map(|stored| stored.tinker));
+        Some(Found { path, ms, origin })
     });
     let folder = app.host.adapter_folder();
     let adapters = app.host.adapter_names()?.into_iter();
     let adapters = adapters.filter_map(|name| {
-        Some(Found {
-            path: stored::path(name.as_str(), WeightsKind::Sampler)?,
-            ms: written_ms(&folder.join(name.as_str())),
-            origin: None,
-        })
+        let path = stored::path(name.as_str(), WeightsKind::Sampler)?;
+        let (ms, origin) = (written_ms(&folder.join(name.as_str())), None);
+        Some(Found { path, ms, origin })
     });
     let mut all: Vec<Found> = saved.chain(adapters).collect();
     all.sort_by_key(|found| std::cmp::Reverse(found.ms));
@@ -130,7 +126,7 @@ fn written_ms(folder: &FsPath) -> u64 {
 pub(crate) async fn checkpoints(
     State(app): State<TrainerApp>,
     Query(page): Query<ListPage>,
-) -> Result<Reply<CheckpointList>, ApiError> {
+) -> Result<Reply<CheckpointList>> {
     let all = all(&app).await?;
     let (page, cursor) = page.of(all.iter().map(Found::checkpoint).collect());
     Ok(Reply(CheckpointList {
@@ -143,7 +139,7 @@ pub(crate) async fn checkpoints(
 pub(crate) async fn of_run(
     State(app): State<TrainerApp>,
     Path(run): Path<String>,
-) -> Result<Reply<CheckpointList>, ApiError> {
+) -> Result<Reply<CheckpointList>> {
     let all = all(&app).await?;
     let own = all.iter().filter(|found| found.path.run.as_str() == run);
     Ok(Reply(CheckpointList {
@@ -156,7 +152,7 @@ pub(crate) async fn of_run(
 pub(crate) async fn delete(
     State(app): State<TrainerApp>,
     Path((run, kind, name)): Path<(String, String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<StatusCode> {
     let path: TinkerPath = parsed("checkpoint_id", &format!("tinker://{run}/{kind}/{name}"))?;
     let flat = stored::flat(&path)?;
     match path.kind {
@@ -173,7 +169,7 @@ pub(crate) async fn delete(
 /// `POST weights_info`.
 pub(crate) async fn weights_info(
     Call { app, body, .. }: Call<WeightsInfoRequest>,
-) -> Result<Reply<WeightsInfo>, ApiError> {
+) -> Result<Reply<WeightsInfo>> {
     let path: TinkerPath = parsed("tinker_path", &body.tinker_path)?;
     let origin = work::checkpoint(&app, &stored::flat(&path)?).await?;
     Ok(Reply(WeightsInfo {
@@ -191,7 +187,7 @@ pub(crate) async fn weights_info(
 pub(crate) async fn runs(
     State(app): State<TrainerApp>,
     Query(page): Query<ListPage>,
-) -> Result<Reply<TrainingRunsReply>, ApiError> {
+) -> Result<Reply<TrainingRunsReply>> {
     let runs = all_runs(&app).await?;
     let (training_runs, cursor) = page.of(runs.into_values().collect());
     Ok(Reply(TrainingRunsReply {
@@ -204,7 +200,7 @@ pub(crate) async fn runs(
 pub(crate) async fn run(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
-) -> Result<Reply<TrainingRun>, ApiError> {
+) -> Result<Reply<TrainingRun>> {
     let id: ModelId = parsed("training_run_id", &id)?;
     let found = all_runs(&app).await?.remove(&id);
     found.map(Reply).ok_or_else(|| {
@@ -213,16 +209,12 @@ pub(crate) async fn run(
     })
 }
 
-async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
+async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>> {
     let base = app.host.base();
     let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
     for model in app.tinker.registry.models() {
-        let mut run = empty(
-            &model.id,
-            base,
-            model.used_ms(),
-            model.user_metadata.clone(),
-        );
+        let (used_ms, metadata) = (model.used_ms(), model.user_metadata.clone());
+        let mut run = empty(&model.id, base, used_ms, metadata);
         run.lora_rank = model.about.get().map(|about| about.rank);
         runs.insert(model.id.clone(), run);
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -18,6 +18,7 @@ use metaclaw_trainer_api::{
     },
 };
 use metaclaw_trainer_terms::ErrorCode;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -26,6 +27,7 @@ use super::{
     stored::{self, KnownAbout},
 };
 use crate::error::ApiError;
+use crate::error::Result;
 
 const MAX_SESSIONS: usize = 256;
 /// The most open models. The engine closes runs beyond 8, and some of these belong to the REST API.
@@ -162,27 +164,20 @@ impl SessionModel {
 // === impl Registry ===
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code under this lock panics.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A new session.
     ///
     /// # Errors
     /// 429 where there are too many.
-    pub(crate) fn open_session(&self) -> Result<TinkerSessionId, ApiError> {
+    pub(crate) fn open_session(&self) -> Result<TinkerSessionId> {
         let id = stored::new_session()?;
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         if inner.sessions.len() >= MAX_SESSIONS {
             let text =
                 format!("{MAX_SESSIONS} sessions are open: finish one, or wait until one expires");
             return Err(ApiError::busy(text));
         }
-        let session = Session {
-            seen: Instant::now(),
-            samplers: HashMap::new(),
-        };
+        let (seen, samplers) = (Instant::now(), HashMap::new());
+        let session = Session { seen, samplers };
         inner.sessions.insert(id.clone(), session);
         Ok(id)
     }
@@ -191,8 +186,8 @@ impl Registry {
     ///
     /// # Errors
     /// 410 for one that is not open.
-    pub(crate) fn touch(&self, id: &TinkerSessionId) -> Result<(), ApiError> {
-        let mut inner = self.lock();
+    pub(crate) fn touch(&self, id: &TinkerSessionId) -> Result<()> {
+        let mut inner = self.0.lock();
         let session = inner.sessions.get_mut(id).ok_or_else(|| no_session(id))?;
         session.seen = Instant::now();
         Ok(())
@@ -202,11 +197,8 @@ impl Registry {
     ///
     /// # Errors
     /// 410 for a session that is not open, 429 where there are too many models.
-    pub(crate) fn add_model(
-        &self,
-        model: SessionModel,
-    ) -> Result<(Arc<SessionModel>, bool), ApiError> {
-        let mut inner = self.lock();
+    pub(crate) fn add_model(&self, model: SessionModel) -> Result<(Arc<SessionModel>, bool)> {
+        let mut inner = self.0.lock();
         let session = inner.sessions.get_mut(&model.session);
         let session = session.ok_or_else(|| no_session(&model.session))?;
         session.seen = Instant::now();
@@ -228,8 +220,8 @@ impl Registry {
     ///
     /// # Errors
     /// 404 for one that is not open.
-    pub(crate) fn model(&self, id: &ModelId) -> Result<Arc<SessionModel>, ApiError> {
-        let mut inner = self.lock();
+    pub(crate) fn model(&self, id: &ModelId) -> Result<Arc<SessionModel>> {
+        let mut inner = self.0.lock();
         let model = inner.models.get(id).map(Arc::clone).ok_or_else(|| {
             let text = format!(
                 "model {id} is not open here: its session ended, or the server was started anew; load its last checkpoint"
@@ -244,11 +236,11 @@ impl Registry {
     }
 
     pub(crate) fn models(&self) -> Vec<Arc<SessionModel>> {
-        self.lock().models.values().map(Arc::clone).collect()
+        self.0.lock().models.values().map(Arc::clone).collect()
     }
 
     pub(crate) fn remove_model(&self, id: &ModelId) -> Option<Arc<SessionModel>> {
-        self.lock().models.remove(id)
+        self.0.lock().models.remove(id)
     }
 
     /// Gives a sampler its weights. The same id with other weights follows them.
@@ -260,8 +252,8 @@ impl Registry {
         session: &TinkerSessionId,
         sampler: SamplerId,
         weights: SamplerWeights,
-    ) -> Result<(), ApiError> {
-        let mut inner = self.lock();
+    ) -> Result<()> {
+        let mut inner = self.0.lock();
         let found = inner.sessions.get_mut(session);
         let found = found.ok_or_else(|| no_session(session))?;
         found.seen = Instant::now();
@@ -277,7 +269,7 @@ impl Registry {
     ///
     /// # Errors
     /// 404 for one that there is not.
-    pub(crate) fn sampler(&self, id: &SamplerId) -> Result<SamplerWeights, ApiError> {
+    pub(crate) fn sampler(&self, id: &SamplerId) -> Result<SamplerWeights> {
         let unknown = || {
             let text = format!(
                 "sampler {id} is not open here: its session ended, or the server was started anew"
@@ -285,7 +277,7 @@ impl Registry {
             ApiError::not_found(ErrorCode::SamplerNotFound, text)
         };
         let (session, _) = id.parts().ok_or_else(unknown)?;
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let session = inner.sessions.get_mut(&session).ok_or_else(unknown)?;
         session.seen = Instant::now();
         session.samplers.get(id).cloned().ok_or_else(unknown)
@@ -293,7 +285,7 @@ impl Registry {
 
     /// Sessions that sent neither a heartbeat nor a call for `idle`, even if they have work under way.
     pub(crate) fn expired(&self, idle: Duration) -> Vec<TinkerSessionId> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let is_silent = |session: &Session| session.seen.elapsed() >= idle;
         let sessions = inner.sessions.iter();
         let silent = sessions.filter(|(_, session)| is_silent(session));
@@ -302,7 +294,7 @@ impl Registry {
 
     /// Ends a session; nothing of it can be asked for any more.
     pub(crate) fn end(&self, id: &TinkerSessionId) -> Option<Left> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let session = inner.sessions.remove(id)?;
         let models = inner.models.extract_if(|_, model| model.session == *id);
         let weights = session.samplers.into_values();

@@ -27,12 +27,13 @@ use super::{
     registry::SamplerWeights,
     stored,
 };
+use crate::error::Result;
 use crate::{error::ApiError, fields::parsed, host::Generation, state::TrainerApp};
 
 /// `POST create_sampling_session`.
 pub(crate) async fn create(
     Call { app, body, .. }: Call<CreateSamplingSession>,
-) -> Result<Reply<SamplingSession>, ApiError> {
+) -> Result<Reply<SamplingSession>> {
     let weights = weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?;
     let (session, n) = (&body.session_id, body.sampling_session_seq_id);
     let id = SamplerId::of(session, n);
@@ -49,7 +50,7 @@ async fn weights(
     app: &TrainerApp,
     path: Option<&str>,
     base: Option<&str>,
-) -> Result<SamplerWeights, ApiError> {
+) -> Result<SamplerWeights> {
     if let Some(base) = base {
         app.host.load_base(base).await?;
     }
@@ -75,17 +76,15 @@ async fn weights(
         let text = format!("there are no weights {path} here");
         return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
     }
-    Ok(SamplerWeights {
-        adapter: Some(adapter),
-        path: Some(path),
-    })
+    let (adapter, path) = (Some(adapter), Some(path));
+    Ok(SamplerWeights { adapter, path })
 }
 
 /// `GET samplers/{id}`.
 pub(crate) async fn sampler(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
-) -> Result<Reply<SamplerInfo>, ApiError> {
+) -> Result<Reply<SamplerInfo>> {
     let sampler_id: SamplerId = parsed("sampler_id", &id)?;
     let weights = app.tinker.registry.sampler(&sampler_id)?;
     Ok(Reply(SamplerInfo {
@@ -96,9 +95,7 @@ pub(crate) async fn sampler(
 }
 
 /// `POST asample`.
-pub(crate) async fn asample(
-    Call { app, body, sent }: Call<SampleCall>,
-) -> Result<Reply<Promise>, ApiError> {
+pub(crate) async fn asample(Call { app, body, sent }: Call<SampleCall>) -> Result<Reply<Promise>> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
         None => weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?,
@@ -130,7 +127,7 @@ pub(crate) async fn asample(
 }
 
 /// The id of a sampler's call. A repeated call has the same id.
-fn request_id(body: &SampleCall) -> Result<RequestId, ApiError> {
+fn request_id(body: &SampleCall) -> Result<RequestId> {
     let id = match (&body.sampling_session_id, body.seq_id) {
         (Some(sampler), Some(seq)) => format!("{sampler}:{seq}"),
         _ => format!("sample:{:016x}", rand::random::<u64>()),
@@ -138,7 +135,7 @@ fn request_id(body: &SampleCall) -> Result<RequestId, ApiError> {
     parsed("sampling_session_id", &id)
 }
 
-async fn sample(app: &TrainerApp, draw: TinkerDraw) -> Result<SampleOutput, ApiError> {
+async fn sample(app: &TrainerApp, draw: TinkerDraw) -> Result<SampleOutput> {
     let places = app.tinker.samples.acquire_many(draw.n).await;
     let _place = places.map_err(|_| ApiError::unavailable("the server ends"))?;
     let n_prompt = draw.request.prompt_ids.len();
@@ -186,7 +183,7 @@ fn put_scores(
 }
 
 /// A whole continuation, and how many ids of its prompt were not computed again.
-async fn whole(generation: Generation, top_k: bool) -> Result<(Sequence, usize), ApiError> {
+async fn whole(generation: Generation, top_k: bool) -> Result<(Sequence, usize)> {
     let (tokens, end) = generation.whole().await?;
     let sequence = Sequence {
         stop_reason: match end.reason {
@@ -223,11 +220,7 @@ struct TinkerDraw {
 ///
 /// # Errors
 /// Returns 400 with the field.
-fn draw(
-    app: &TrainerApp,
-    body: SampleCall,
-    adapter: Option<AdapterName>,
-) -> Result<TinkerDraw, ApiError> {
+fn draw(app: &TrainerApp, body: SampleCall, adapter: Option<AdapterName>) -> Result<TinkerDraw> {
     refuse_unbuilt(&body)?;
     let max = app.tinker.limits.n_samples;
     if !(1..=max).contains(&body.num_samples) {
@@ -266,7 +259,7 @@ fn tinkers_name(field: &'static str) -> &'static str {
     }
 }
 
-fn refuse_unbuilt(body: &SampleCall) -> Result<(), ApiError> {
+fn refuse_unbuilt(body: &SampleCall) -> Result<()> {
     let field = if body.target_prompt_logprobs.is_some() {
         "target_prompt_logprobs"
     } else if body.prompt_alt_tokens_k > 0 {
@@ -280,7 +273,7 @@ fn refuse_unbuilt(body: &SampleCall) -> Result<(), ApiError> {
     Err(ApiError::unsupported(field, text))
 }
 
-fn scoring(body: &SampleCall) -> Result<Option<Scoring>, ApiError> {
+fn scoring(body: &SampleCall) -> Result<Option<Scoring>> {
     let logprobs = body.prompt_logprobs == Some(true);
     let top_k = body.topk_prompt_logprobs > 0;
     if !logprobs && !top_k {
@@ -304,7 +297,7 @@ fn scoring(body: &SampleCall) -> Result<Option<Scoring>, ApiError> {
 
 /// Without `stop` the model's own tokens end a continuation. A given `stop` takes their place, and an empty list means
 /// no stop at all.
-fn drawn_by(params: TinkerSamplingParams) -> Result<GenerateRequest, ApiError> {
+fn drawn_by(params: TinkerSamplingParams) -> Result<GenerateRequest> {
     let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
     let ignore_eos = params.stop.is_some();
     match params.stop {

@@ -23,6 +23,7 @@ use super::{
     futures::{Found, PromiseOutcome},
     stored, work,
 };
+use crate::error::Result;
 use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// The interval at which a client asks for [`DynamicConfig`] again.
@@ -80,7 +81,7 @@ pub(crate) async fn capabilities(State(app): State<TrainerApp>) -> Reply<ServerC
 /// `POST create_session`.
 pub(crate) async fn create_session(
     Call { app, .. }: Call<CreateSession>,
-) -> Result<Reply<CreatedSession>, ApiError> {
+) -> Result<Reply<CreatedSession>> {
     watch(&app);
     let session_id = app.tinker.registry.open_session()?;
     tracing::info!(session = %session_id, "session opened");
@@ -132,7 +133,7 @@ async fn end(app: &TrainerApp, session: &TinkerSessionId) {
 /// `POST session_heartbeat`.
 pub(crate) async fn heartbeat(
     Call { app, body, .. }: Call<Heartbeat>,
-) -> Result<Reply<HeartbeatReply>, ApiError> {
+) -> Result<Reply<HeartbeatReply>> {
     app.tinker.registry.touch(&body.session_id)?;
     Ok(Reply(HeartbeatReply {}))
 }
@@ -141,7 +142,7 @@ pub(crate) async fn heartbeat(
 pub(crate) async fn finish(
     Path(id): Path<String>,
     Call { app, body, .. }: Call<FinishSession>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<StatusCode> {
     let session: TinkerSessionId = parsed("session_id", &id)?;
     tracing::info!(%session, reason = ?body.reason, "session finished");
     end(&app, &session).await;
@@ -152,7 +153,7 @@ pub(crate) async fn finish(
 pub(crate) async fn retrieve(
     headers: HeaderMap,
     Call { app, body, .. }: Call<RetrieveFuture>,
-) -> Result<Response, ApiError> {
+) -> Result<Response> {
     let id = body.request_id;
     // A waiting client is alive, even if it sends no heartbeat.
     if let Some(session) = stored::session_of(&id) {

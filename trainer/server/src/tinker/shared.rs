@@ -13,6 +13,7 @@ use super::{
     registry::Registry,
 };
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// The unit of the space for waiting calls.
 const UNIT: usize = 1 << 10;
@@ -101,7 +102,7 @@ impl Tinker {
         &self,
         n_bytes: usize,
         is_waited_for: bool,
-    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    ) -> Result<Option<OwnedSemaphorePermit>> {
         let n_units = u32::try_from(n_bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         match Arc::clone(&self.room).try_acquire_many_owned(n_units) {
             Ok(room) => Ok(Some(room)),

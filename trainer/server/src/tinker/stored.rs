@@ -4,8 +4,6 @@
 //! a flat name: `tinker://s1f:train:0/weights/step-1` is `checkpoints/s1f.train.0.step-1`, and of kind
 //! `sampler_weights` it is `adapters/s1f.train.0.step-1`. Weights for one sampler alone are `adapters/s1f.sample.2`.
 
-use std::sync::{Mutex, PoisonError};
-
 use metaclaw_engine::lora::LoraTargets;
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
@@ -15,10 +13,12 @@ use metaclaw_trainer_api::{
     wire::CreateRequest,
 };
 use metaclaw_trainer_terms::ErrorCode;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::error::Result;
 
 /// Hex digits of a session's number.
 const DIGITS: usize = 16;
@@ -87,15 +87,15 @@ impl About {
 
 impl KnownAbout {
     pub(crate) fn get(&self) -> Option<About> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     pub(crate) fn set(&self, about: About) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(about);
+        *self.0.lock() = Some(about);
     }
 }
 
-pub(crate) fn new_session() -> Result<TinkerSessionId, ApiError> {
+pub(crate) fn new_session() -> Result<TinkerSessionId> {
     let id = format!("s{:016x}", rand::random::<u64>());
     id.parse()
         .map_err(|error| ApiError::internal(format!("session id: {error}")))
@@ -118,7 +118,7 @@ fn is_session(text: &str) -> bool {
 ///
 /// # Errors
 /// 404 for one of another server; 400 for a name that is too long.
-pub(crate) fn flat(path: &TinkerPath) -> Result<CheckpointName, ApiError> {
+pub(crate) fn flat(path: &TinkerPath) -> Result<CheckpointName> {
     let parts = path.run.parts();
     let Some((session, n)) = parts.filter(|(session, _)| is_session(session.as_str())) else {
         let text = format!("{path} is no path of this server: its runs are called sHEX:train:N");
@@ -146,7 +146,7 @@ pub(crate) fn path(flat: &str, kind: WeightsKind) -> Option<TinkerPath> {
 ///
 /// # Errors
 /// 404 for an id of another server.
-pub(crate) fn ephemeral(sampler: &SamplerId) -> Result<AdapterName, ApiError> {
+pub(crate) fn ephemeral(sampler: &SamplerId) -> Result<AdapterName> {
     let parts = sampler.parts();
     let own = parts.filter(|(session, _)| is_session(session.as_str()));
     let name = own.and_then(|(session, n)| format!("{session}.sample.{n}").parse().ok());

@@ -21,6 +21,7 @@ use super::{
     registry::{Data, ModelCall, SamplerWeights, SessionModel, WeightsLoad, Work},
     stored::{self, About, Origin, StoredManifest},
 };
+use crate::error::Result;
 use crate::{blocking::blocking, error::ApiError, fields::parsed, host::Host, state::TrainerApp};
 
 /// Executes a model's calls one after the other, until its session ends.
@@ -80,7 +81,7 @@ struct Worker {
 // === impl Worker ===
 
 impl Worker {
-    async fn execute(&mut self, work: Work) -> Result<PromiseOutcome, ApiError> {
+    async fn execute(&mut self, work: Work) -> Result<PromiseOutcome> {
         match work {
             Work::Create { seed } => self.create(seed).await,
             Work::CreateFrom(load) => self.create_from(load).await,
@@ -118,32 +119,30 @@ impl Worker {
         }
     }
 
-    fn run(&self) -> Result<RunId, ApiError> {
+    fn run(&self) -> Result<RunId> {
         self.run.clone().ok_or_else(|| {
+            let id = &self.model.id;
             let text = format!(
-                "model {} could not be made: what create_model or load_weights answered says why",
-                self.model.id
+                "model {id} could not be made: what create_model or load_weights answered says why"
             );
             ApiError::bad(text)
         })
     }
 
-    fn about(&self) -> Result<About, ApiError> {
+    fn about(&self) -> Result<About> {
         let about = self.model.about.get();
         about.ok_or_else(|| ApiError::internal("the model's rank is not known"))
     }
 
-    async fn create(&mut self, seed: Option<u64>) -> Result<PromiseOutcome, ApiError> {
+    async fn create(&mut self, seed: Option<u64>) -> Result<PromiseOutcome> {
         let request = self.about()?.run(seed);
         let created = self.app.host.create_run(request).await?;
         self.run = Some(created.session_id);
-        PromiseOutcome::json(&CreatedModel {
-            model_id: self.model.id.clone(),
-            warning: None,
-        })
+        let (model_id, warning) = (self.model.id.clone(), None);
+        PromiseOutcome::json(&CreatedModel { model_id, warning })
     }
 
-    async fn create_from(&mut self, load: WeightsLoad) -> Result<PromiseOutcome, ApiError> {
+    async fn create_from(&mut self, load: WeightsLoad) -> Result<PromiseOutcome> {
         let (_, origin) = self.find(&load.path).await?;
         // Loading replaces its parameters: few are enough.
         let small = About {
@@ -161,7 +160,7 @@ impl Worker {
         loaded
     }
 
-    async fn load(&mut self, load: WeightsLoad) -> Result<PromiseOutcome, ApiError> {
+    async fn load(&mut self, load: WeightsLoad) -> Result<PromiseOutcome> {
         let run = self.run()?;
         let (name, origin) = self.find(&load.path).await?;
         let host = &self.app.host;
@@ -176,7 +175,7 @@ impl Worker {
     }
 
     /// Finds a checkpoint of Tinker's clients, with its manifest.
-    async fn find(&self, path: &str) -> Result<(CheckpointName, Origin), ApiError> {
+    async fn find(&self, path: &str) -> Result<(CheckpointName, Origin)> {
         let path: TinkerPath = parsed("path", path)?;
         if path.kind != WeightsKind::Training {
             let text = format!(
@@ -196,7 +195,7 @@ impl Worker {
         loss_fn: &str,
         config: LossConfig,
         forward_only: bool,
-    ) -> Result<PromiseOutcome, ApiError> {
+    ) -> Result<PromiseOutcome> {
         let unknown = |error: UnknownLoss| ApiError::unsupported("loss_fn", error.to_string());
         let loss_fn: LossFn = loss_fn.parse().map_err(unknown)?;
         let datums = read(data).await?;
@@ -237,7 +236,7 @@ impl Worker {
         Ok(PromiseOutcome::Train(TrainOutput::new(tensors, loss)))
     }
 
-    async fn step(&self, adam: Result<AdamParams, String>) -> Result<PromiseOutcome, ApiError> {
+    async fn step(&self, adam: Result<AdamParams, String>) -> Result<PromiseOutcome> {
         let run = self.run()?;
         let adam = adam.map_err(|text| ApiError::unsupported("optimizer_params", text))?;
         let request = OptimStepRequest {
@@ -260,17 +259,14 @@ impl Worker {
     }
 
     /// Returns the path of a name; without a name, the model's step count is used.
-    async fn path(&self, name: Option<String>, kind: WeightsKind) -> Result<TinkerPath, ApiError> {
+    async fn path(&self, name: Option<String>, kind: WeightsKind) -> Result<TinkerPath> {
         let run = self.run()?;
         let name = match name {
             Some(name) => name,
             None => format!("{:06}", self.app.host.step_of(run).await?),
         };
-        Ok(TinkerPath {
-            run: self.model.id.clone(),
-            kind,
-            name: parsed("path", &name)?,
-        })
+        let (run, name) = (self.model.id.clone(), parsed("path", &name)?);
+        Ok(TinkerPath { run, kind, name })
     }
 
     async fn save(
@@ -278,7 +274,7 @@ impl Worker {
         path: TinkerPath,
         overwrite: bool,
         user_metadata: Option<Map<String, Value>>,
-    ) -> Result<PromiseOutcome, ApiError> {
+    ) -> Result<PromiseOutcome> {
         let (run, about) = (self.run()?, self.about()?);
         let name = stored::flat(&path)?;
         if !overwrite && exists(&self.app.host.checkpoint_folder(), name.as_str()) {
@@ -305,7 +301,7 @@ impl Worker {
         })
     }
 
-    async fn save_named(&self, path: TinkerPath) -> Result<PromiseOutcome, ApiError> {
+    async fn save_named(&self, path: TinkerPath) -> Result<PromiseOutcome> {
         let name = AdapterName::from(&stored::flat(&path)?);
         if exists(&self.app.host.adapter_folder(), name.as_str()) {
             return Err(taken(&path));
@@ -317,17 +313,15 @@ impl Worker {
         })
     }
 
-    async fn save_ephemeral(&self, n: u32) -> Result<PromiseOutcome, ApiError> {
+    async fn save_ephemeral(&self, n: u32) -> Result<PromiseOutcome> {
         let session = &self.model.session;
         let sampler = SamplerId::of(session, n)
             .map_err(|error| ApiError::field("sampling_session_seq_id", error.to_string()))?;
         let adapter = stored::ephemeral(&sampler)?;
         let host = &self.app.host;
         host.save_adapter(self.run()?, adapter.clone()).await?;
-        let weights = SamplerWeights {
-            adapter: Some(adapter),
-            path: None,
-        };
+        let (adapter, path) = (Some(adapter), None);
+        let weights = SamplerWeights { adapter, path };
         let registry = &self.app.tinker.registry;
         registry.add_sampler(session, sampler.clone(), weights)?;
         PromiseOutcome::json(&SavedForSampler {
@@ -352,10 +346,7 @@ fn taken(path: &TinkerPath) -> ApiError {
 ///
 /// # Errors
 /// 404 for an unknown one.
-pub(crate) async fn checkpoint(
-    app: &TrainerApp,
-    name: &CheckpointName,
-) -> Result<Origin, ApiError> {
+pub(crate) async fn checkpoint(app: &TrainerApp, name: &CheckpointName) -> Result<Origin> {
     let mut listed = app.host.checkpoints().await?.into_iter();
     let found = listed.find(|info| info.name == *name);
     let manifest = found.and_then(|info| serde_json::from_value(info.manifest).ok());
@@ -368,7 +359,7 @@ pub(crate) async fn checkpoint(
 }
 
 /// The datums, read on a thread that may take its time.
-async fn read(data: Data) -> Result<Vec<Datum>, ApiError> {
+async fn read(data: Data) -> Result<Vec<Datum>> {
     let wrong = |error: WireError| ApiError::field(error.field.clone(), error.to_string());
     let read = move || {
         let read = match data {

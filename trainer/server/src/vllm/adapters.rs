@@ -5,13 +5,14 @@ use std::{
     fs, io, mem,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use metaclaw_trainer_api::AdapterName;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -70,7 +71,7 @@ impl Adapters {
 
     /// The one of this name, if it is loaded with this content.
     pub(super) fn get(&self, name: &AdapterName, sha256: Option<&str>) -> Option<Arc<Loaded>> {
-        let held = self.lock();
+        let held = self.held.lock();
         let loaded = held.get(name)?;
         (loaded.sha256.as_deref() == sha256).then(|| Arc::clone(loaded))
     }
@@ -109,36 +110,33 @@ impl Adapters {
 
     /// Has this one answer for its name; returns the one that did before.
     pub(super) fn put(&self, name: AdapterName, loaded: Arc<Loaded>) -> Option<Arc<Loaded>> {
-        self.lock().insert(name, loaded)
+        self.held.lock().insert(name, loaded)
     }
 
     /// Takes out the one of this name.
     pub(super) fn take(&self, name: &AdapterName) -> Option<Arc<Loaded>> {
-        self.lock().remove(name)
+        self.held.lock().remove(name)
     }
 
     /// Forgets all of them: vLLM was started anew and has none.
     pub(super) fn clear(&self) {
-        drop(mem::take(&mut *self.lock()));
+        drop(mem::take(&mut *self.held.lock()));
     }
 
     pub(super) fn names(&self) -> Vec<AdapterName> {
-        self.lock().keys().cloned().collect()
+        self.held.lock().keys().cloned().collect()
     }
 
     /// Whether one of them is called so by vLLM.
     pub(super) fn holds(&self, served: &str) -> bool {
-        self.lock().values().any(|loaded| loaded.served == served)
+        let held = self.held.lock();
+        held.values().any(|loaded| loaded.served == served)
     }
 
     /// Whether vLLM has an adapter of ours that nobody asks for any more: it was loaded from our folder, by an earlier process or
     /// for a request that was given up.
     pub(super) fn is_stray(&self, served: &str, root: &str) -> bool {
         Path::new(root).starts_with(&self.folder) && !self.holds(served)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<AdapterName, Arc<Loaded>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes the folders whose last reply ended a while ago.
@@ -201,7 +199,7 @@ impl Drop for Loaded {
 
 impl Graves {
     fn with<T>(&self, work: impl FnOnce(&mut Vec<(Instant, PathBuf)>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }
 

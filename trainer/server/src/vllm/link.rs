@@ -1,10 +1,6 @@
 //! A vLLM server, and what is known of it: whether it answers, with which model, which adapters it has.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use metaclaw_engine::generate::GenerateRequest;
 use metaclaw_trainer_api::{
@@ -13,6 +9,7 @@ use metaclaw_trainer_api::{
     wire::{Inference, InferenceState},
 };
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -149,7 +146,7 @@ impl Link {
 
     /// It has no adapters any more, and may have another model: it was started anew, or is about to be.
     pub(super) fn lost(&self, why: String) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if matches!(*state, State::Ready(_)) {
             tracing::warn!(url = self.client.url(), why, "vLLM does not serve any more");
         }
@@ -205,13 +202,8 @@ impl Link {
         self.adapters.sweep();
         let precision = proof::base(&self.client, &self.host, &models.base).await?;
         let (base, context) = (models.base, models.context);
-        tracing::info!(
-            url = self.client.url(),
-            base,
-            context,
-            ?precision,
-            "vLLM serves"
-        );
+        let url = self.client.url();
+        tracing::info!(url, base, context, ?precision, "vLLM serves");
         self.set(State::Ready(Arc::new(Ready {
             base,
             context,
@@ -357,12 +349,11 @@ impl Link {
     }
 
     fn state(&self) -> State {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.clone()
+        self.state.lock().clone()
     }
 
     fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock() = state;
     }
 }
 

@@ -236,10 +236,8 @@ impl Process {
             Ended::Hanging => {
                 kill_group(&child);
                 let status = child.wait().await;
-                Some(format!(
-                    "it did not answer and was killed: {}",
-                    describe(status)
-                ))
+                let how = describe(status);
+                Some(format!("it did not answer and was killed: {how}"))
             }
             Ended::Told => {
                 end(child, stdin).await;

@@ -10,7 +10,8 @@ use metaclaw_trainer_terms::{
 };
 
 use super::link::Link;
-use crate::{error::ApiError, serving::EngineSampler};
+use crate::error::Result;
+use crate::serving::EngineSampler;
 
 /// vLLM, which is asked for samples. The engine knows which requests are allowed.
 #[derive(Debug)]
@@ -68,7 +69,9 @@ impl VllmServing {
             Some(name) => Some(self.link.adapter(name, &ready).await?),
             None => None,
         };
-        let model = loaded.as_ref().map_or(&ready.base, |it| &it.served);
+        let model = loaded
+            .as_ref()
+            .map_or(&ready.base, |adapter| &adapter.served);
         let max_tokens = request.max_tokens.min(room);
         let sampled = self.link.client.sample(model, request, max_tokens).await;
         let events = sampled.map_err(|error| match error.failure() {
@@ -79,7 +82,7 @@ impl VllmServing {
             _ => Unbegun::Failed(error),
         })?;
         Ok(Sampling {
-            version: loaded.as_ref().map(|it| it.step),
+            version: loaded.as_ref().map(|adapter| adapter.step),
             // The adapter's folder stays until the last reply that uses it has ended.
             events: Box::pin(events.map(move |event| {
                 let _used = &loaded;
@@ -98,7 +101,7 @@ impl VllmServing {
 }
 
 impl ModelSource for VllmServing {
-    fn model(&self) -> Result<Arc<Model>, ApiError> {
+    fn model(&self) -> Result<Arc<Model>> {
         if let Some(model) = self.model.get() {
             return Ok(Arc::clone(model));
         }

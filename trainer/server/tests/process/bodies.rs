@@ -37,11 +37,8 @@ fn eight_prompts_of_30_mb_at_once_are_refused_without_being_held() {
     let head = trainer.head("POST", "/v1/chat/completions", body.len()) + "\r\n";
     let before = trainer.peak();
     let refused = thread::scope(|scope| {
-        let sent: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| send(&trainer, &head, &body)))
-            .collect();
-        let sent = sent.into_iter().map(|it| it.join().unwrap());
-        sent.collect::<Vec<_>>()
+        let sent = [(); 8].map(|()| scope.spawn(|| send(&trainer, &head, &body)));
+        sent.map(|thread| thread.join().unwrap())
     });
     for (status, code, took) in refused {
         assert_eq!((status, code.as_str()), (400, "context_length_exceeded"));
@@ -86,13 +83,11 @@ fn batches_beyond_the_bound_wait_with_their_callers() {
     let folder = folder();
     let trainer = start(folder.path());
     let head = trainer.head("POST", "/v1/train/forward_backward", 250 << 20) + "\r\n";
-    let open: Vec<TcpStream> = (0..2)
-        .map(|_| {
-            let mut socket = TcpStream::connect(&trainer.address).unwrap();
-            socket.write_all(head.as_bytes()).unwrap();
-            socket
-        })
-        .collect();
+    let open = [(); 2].map(|()| {
+        let mut socket = TcpStream::connect(&trainer.address).unwrap();
+        socket.write_all(head.as_bytes()).unwrap();
+        socket
+    });
     // The server has seen both when a third finds no room; until then it is read, and is no JSON.
     let body = " ".repeat(20 << 20);
     let small = trainer.head("POST", "/v1/train/forward_backward", body.len()) + "\r\n";

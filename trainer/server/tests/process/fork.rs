@@ -11,13 +11,21 @@ const KEY: &str = "sk-fork";
 /// As the fork's server is started: by its variables.
 fn forks(folder: &std::path::Path) -> Trainer {
     let mut command = without_model(folder);
-    command
-        .env("METACLAW_API_KEY", KEY)
-        .env("METACLAW_INFERENCE_BACKEND", "hf")
-        .args(["--host", "127.0.0.1", "--log-level", "warning"]);
+    command.envs([
+        ("METACLAW_API_KEY", KEY),
+        ("METACLAW_INFERENCE_BACKEND", "hf"),
+    ]);
+    command.args(["--host", "127.0.0.1", "--log-level", "warning"]);
     let mut trainer = started(command);
     trainer.key = Some(KEY);
     trainer
+}
+
+#[track_caller]
+fn holds(reply: &Value, fields: &Value) {
+    for (field, value) in fields.as_object().unwrap() {
+        assert_eq!(reply[field], *value, "{field}");
+    }
 }
 
 /// Both forms in which the fork's client sends a datum.
@@ -48,14 +56,10 @@ fn without_a_session(trainer: &mut Trainer) {
     trainer.key = None;
     let (status, health) = trainer.get("/v1/health");
     assert_eq!(status, 200);
-    for (field, value) in [
-        ("status", json!("healthy")),
-        ("model", json!("")),
-        ("step", json!(0)),
-        ("gpu_count", json!(0)),
-    ] {
-        assert_eq!(health[field], value, "{field}");
-    }
+    holds(
+        &health,
+        &json!({"status": "healthy", "model": "", "step": 0, "gpu_count": 0}),
+    );
     assert!(health["version"].is_string() && health["inference_backend"].is_string());
     assert_eq!(trainer.post("/v1/lora/create", &json!({})).0, 401);
     trainer.key = Some(KEY);
@@ -72,16 +76,13 @@ fn create(trainer: &Trainer, model: &str) -> String {
     let created = trainer.ok("/v1/lora/create", &json!({"base_model": model, "rank": 4}));
     let session = created["session_id"].as_str().unwrap();
     assert!(session.len() == 8 && session.bytes().all(|b| b.is_ascii_hexdigit()));
-    assert_eq!(
-        (&created["status"], &created["model"], &created["rank"]),
-        (&json!("ready"), &json!("tiny"), &json!(4))
+    holds(
+        &created,
+        &json!({"status": "ready", "model": "tiny", "rank": 4}),
     );
     let params = created["trainable_params"].as_str().unwrap();
-    let parts: Vec<&str> = params.split(" / ").collect();
-    assert!(
-        parts.len() == 2 && parts.iter().all(|part| part.ends_with('M')),
-        "{params}"
-    );
+    let (trained, all) = params.split_once(" / ").unwrap();
+    assert!(trained.ends_with('M') && all.ends_with('M'), "{params}");
     session.to_owned()
 }
 
@@ -92,56 +93,38 @@ fn train(trainer: &Trainer, session: &str) {
             body["loss_fn"] = json!(loss);
         }
         let reply = trainer.ok("/v1/train/forward_backward", &body);
-        for (field, value) in [
-            ("status", json!("ok")),
-            ("num_datums", json!(1)),
-            ("total_tokens", json!(1)),
-        ] {
-            assert_eq!(reply[field], value, "{field}");
-        }
+        holds(
+            &reply,
+            &json!({"status": "ok", "num_datums": 1, "total_tokens": 1}),
+        );
         assert!(reply["loss"].is_number());
     }
     let body = json!({"session_id": session, "learning_rate": 5e-4});
     let stepped = trainer.ok("/v1/train/optim_step", &body);
-    for (field, value) in [
-        ("status", json!("ok")),
-        ("step", json!(1)),
-        ("learning_rate", json!(5e-4)),
-    ] {
-        assert_eq!(stepped[field], value, "{field}");
-    }
+    holds(
+        &stepped,
+        &json!({"status": "ok", "step": 1, "learning_rate": 5e-4}),
+    );
     assert!(stepped["grad_norm"].as_f64().unwrap() > 0.0 && stepped["avg_loss"].is_number());
     assert_eq!(trainer.get("/v1/health").1["step"], 1);
 }
 
 /// With names and without.
 fn save(trainer: &Trainer, session: &str) {
-    for (name, ends) in [
-        ("", format!("adapters/{session}-1")),
-        ("mine", "adapters/mine".to_owned()),
-    ] {
+    let of_session = format!("{session}-1");
+    for (name, folder) in [("", &of_session[..]), ("mine", "mine")] {
         let body = json!({"session_id": session, "name": name});
         let saved = trainer.ok("/v1/weights/save", &body);
-        assert_eq!(
-            (&saved["status"], &saved["step"]),
-            (&json!("ok"), &json!(1))
-        );
-        assert!(
-            saved["adapter_path"].as_str().unwrap().ends_with(&ends),
-            "{saved}"
-        );
+        holds(&saved, &json!({"status": "ok", "step": 1}));
+        let path = saved["adapter_path"].as_str().unwrap();
+        assert!(path.ends_with(&format!("adapters/{folder}")), "{path}");
     }
-    for body in [
-        json!({"session_id": session}),
-        json!({"session_id": session, "name": "there"}),
-    ] {
+    let named = json!({"session_id": session, "name": "there"});
+    for body in [json!({"session_id": session}), named] {
         let saved = trainer.ok("/v1/checkpoint/save", &body);
         let load = json!({"session_id": session, "path": saved["path"]});
         let loaded = trainer.ok("/v1/checkpoint/load", &load);
-        assert_eq!(
-            (&loaded["status"], &loaded["step"]),
-            (&json!("ok"), &json!(1))
-        );
+        holds(&loaded, &json!({"status": "ok", "step": 1}));
     }
 }
 
@@ -161,10 +144,8 @@ fn serve(trainer: &Trainer) {
     streamed["model"] = json!("mine");
     let (status, events) = trainer.post("/v1/chat/completions", &streamed);
     assert_eq!(status, 200);
-    assert!(
-        events.as_str().unwrap().contains("data: [DONE]"),
-        "{events}"
-    );
+    let events = events.as_str().unwrap();
+    assert!(events.contains("data: [DONE]"), "{events}");
 }
 
 #[test]
@@ -176,10 +157,11 @@ fn a_base_model_is_known_by_its_path_its_name_and_its_hubs_name() {
     command.arg("--model").arg(&path);
     let trainer = started(command);
     let path = path.display().to_string();
+    let others = [format!("{path}/"), format!("{path}/../tiny")];
     for base in [
-        path.as_str(),
-        &format!("{path}/"),
-        &format!("{path}/../tiny"),
+        &path,
+        &others[0],
+        &others[1],
         "tiny",
         "acme/tiny",
         "base",
@@ -190,11 +172,8 @@ fn a_base_model_is_known_by_its_path_its_name_and_its_hubs_name() {
     let elsewhere = folder.path().join("other/tiny").display().to_string();
     for base in [elsewhere.as_str(), "acme/huge", "../../etc"] {
         let (status, refused) = trainer.post("/v1/lora/create", &json!({"base_model": base}));
-        assert_eq!(
-            (status, &refused["error"]["param"]),
-            (400, &json!("base_model")),
-            "{base}"
-        );
+        assert_eq!(status, 400, "{base}");
+        assert_eq!(refused["error"]["param"], "base_model", "{base}");
     }
 }
 
@@ -221,10 +200,8 @@ fn a_hubs_model_is_found_in_its_cache_or_refused_in_words() {
         writeln!(said, "{}", refused["error"]["message"].as_str().unwrap()).unwrap();
     }
     insta::assert_snapshot!(said.replace(&folder.path().display().to_string(), "[folder]"));
-    let created = trainer.ok(
-        "/v1/lora/create",
-        &json!({"base_model": "acme/small", "rank": 2}),
-    );
+    let create = json!({"base_model": "acme/small", "rank": 2});
+    let created = trainer.ok("/v1/lora/create", &create);
     assert_eq!(created["model"], "small");
     assert_eq!(trainer.get("/v1/models").1["data"][0]["id"], "small");
 }

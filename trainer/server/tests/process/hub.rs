@@ -67,11 +67,8 @@ fn a_model_that_a_run_names_is_fetched_while_its_caller_is_told_to_wait() {
     assert!(said.contains("there is no such model"), "{said}");
     assert!(said.contains("licence must be accepted"), "{said}");
     let ((status, created), _) = asked(&trainer, "acme/small");
-    assert_eq!(
-        (status, &created["model"]),
-        (200, &json!("small")),
-        "{created}"
-    );
+    assert_eq!(status, 200, "{created}");
+    assert_eq!(created["model"], "small");
     let kept = ours.path().join("hub/models--acme--small/refs/main");
     assert_eq!(fs::read_to_string(kept).unwrap(), COMMIT);
 }

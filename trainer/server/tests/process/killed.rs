@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    path::Path,
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -49,6 +50,14 @@ fn save_until_killed(address: &str, run: &Value, mut last: u64, saved: &mpsc::Se
     }
 }
 
+/// Counts what was not whole when its writer ended.
+fn n_hidden(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_hidden =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    entries.filter(is_hidden).count()
+}
+
 #[test]
 #[ignore = "needs 12 s, cargo xtask test --all runs it"]
 fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
@@ -58,15 +67,7 @@ fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
     for round in 0..30_u64 {
         let mut trainer = start(folder.path());
         let kept = folder.path().join("checkpoints/checkpoints");
-        if let Ok(entries) = std::fs::read_dir(&kept) {
-            let hidden =
-                |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-            assert_eq!(
-                entries.flatten().filter(hidden).count(),
-                0,
-                "swept at the start"
-            );
-        }
+        assert_eq!(n_hidden(&kept), 0, "swept at the start");
         let create = json!({"rank": 16, "seed": round});
         let run = trainer.ok("/v1/lora/create", &create)["session_id"].clone();
         let (_, listed) = call(&trainer.address, "GET", "/v1/checkpoints", &Value::Null).unwrap();
@@ -74,16 +75,12 @@ fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
         // All that was answered is there, and at most the one besides that was whole before its answer.
         assert_eq!(listed.len() as u64, listed.last().map_or(0, number));
         let newest = listed.last().map_or(0, number);
-        assert!(
-            (answered..=answered + 1).contains(&newest),
-            "{answered} {newest}"
-        );
+        let is_whole = (answered..=answered + 1).contains(&newest);
+        assert!(is_whole, "{answered} {newest}");
         if let Some(newest) = listed.last() {
             let load = json!({"session_id": run, "path": newest["name"]});
-            assert_eq!(
-                trainer.ok("/v1/checkpoint/load", &load)["step"],
-                newest["step"]
-            );
+            let loaded = trainer.ok("/v1/checkpoint/load", &load);
+            assert_eq!(loaded["step"], round);
             assert_eq!(newest["step"], round);
             assert_eq!(newest["manifest"], number(newest));
         }
@@ -107,12 +104,7 @@ fn killed_thirty_times_in_a_checkpoint_it_goes_on_from_the_newest_whole_one() {
             trainer.child.wait().unwrap();
             saving.join().unwrap()
         });
-        let torn = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-        n_torn += std::fs::read_dir(&kept)
-            .unwrap()
-            .flatten()
-            .filter(torn)
-            .count();
+        n_torn += n_hidden(&kept);
     }
     assert!(n_torn > 0, "no kill hit a write");
 }

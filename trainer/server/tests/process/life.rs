@@ -12,16 +12,9 @@ use super::trainer::{command, ended, folder, start};
 fn it_ends_when_its_parent_lets_go() {
     let folder = folder();
     let mut trainer = start(folder.path());
-    let mut socket = TcpStream::connect(&trainer.address).unwrap();
-    socket
-        .write_all(b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .unwrap();
-    let mut reply = String::new();
-    socket.read_to_string(&mut reply).unwrap();
-    assert!(
-        reply.starts_with("HTTP/1.1 200") && reply.contains("\"healthy\""),
-        "{reply}"
-    );
+    let (status, reply) = trainer.get("/v1/health");
+    assert_eq!(status, 200, "{reply}");
+    assert_eq!(reply["status"], "healthy");
     drop(trainer.child.stdin.take());
     assert!(ended(&mut trainer.child).unwrap().success());
 }
@@ -50,13 +43,8 @@ fn a_model_that_is_not_there_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
     assert!(said.contains("tiny"), "{said}");
-    assert_eq!(
-        said.lines()
-            .filter(|line| line.starts_with("metaclaw-trainer: "))
-            .count(),
-        1,
-        "{said}"
-    );
+    let is_ours = |line: &&str| line.starts_with("metaclaw-trainer: ");
+    assert_eq!(said.lines().filter(is_ours).count(), 1, "{said}");
 }
 
 #[test]
@@ -65,12 +53,8 @@ fn a_reply_that_runs_is_finished_before_the_end() {
     let mut trainer = start(folder.path());
     let body = r#"{"stream": true, "max_tokens": 200, "seed": 3, "messages": [{"role": "user", "content": "hi"}]}"#;
     let mut socket = TcpStream::connect(&trainer.address).unwrap();
-    write!(
-        socket,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
+    let head = trainer.head("POST", "/v1/chat/completions", body.len());
+    write!(socket, "{head}\r\n{body}").unwrap();
     let mut first = [0; 16];
     socket.read_exact(&mut first).unwrap();
     kill_process(Pid::from_child(&trainer.child), Signal::TERM).unwrap();
@@ -88,9 +72,7 @@ fn a_launcher_without_its_engine_says_what_to_do() {
     let output = Command::new(&alone).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(
-        said.contains("`cargo build -p metaclaw-trainer` makes both"),
-        "{said}"
-    );
+    let words = "`cargo build -p metaclaw-trainer` makes both";
+    assert!(said.contains(words), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }

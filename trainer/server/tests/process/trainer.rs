@@ -19,14 +19,14 @@ pub(crate) struct Trainer {
 /// A trainer without a model, whose files are in `folder`.
 pub(crate) fn without_model(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metaclaw-trainer"));
+    command.arg("--cache-dir").arg(folder.join("cache"));
+    command.args(["--dtype", "f32", "--threads", "1", "--parent-stdin"]);
     command
-        .arg("--cache-dir")
-        .arg(folder.join("cache"))
-        .args(["--dtype", "f32", "--threads", "1", "--parent-stdin"])
         .env_remove("METACLAW_API_KEY")
-        .env("METACLAW_CHECKPOINT_DIR", folder.join("checkpoints"))
-        .env("METACLAW_PORT", "0")
-        .env("HF_HUB_CACHE", folder.join("hub"))
+        .env("METACLAW_PORT", "0");
+    command.env("METACLAW_CHECKPOINT_DIR", folder.join("checkpoints"));
+    command.env("HF_HUB_CACHE", folder.join("hub"));
+    command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -46,18 +46,11 @@ pub(crate) fn start(folder: &Path) -> Trainer {
 pub(crate) fn started(mut command: Command) -> Trainer {
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let mut reader = BufReader::new(child.stdout.as_mut().unwrap());
+    reader.read_line(&mut line).unwrap();
     if line.is_empty() {
-        let mut said = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        panic!("no ready line: {said}");
+        let said = std::io::read_to_string(child.stderr.take().unwrap());
+        panic!("no ready line: {}", said.unwrap());
     }
     let ready: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(ready["ready"], true);
@@ -121,9 +114,8 @@ impl Trainer {
 
     /// All of a head but the empty line.
     pub(crate) fn head(&self, method: &str, path: &str, length: usize) -> String {
-        let key = self
-            .key
-            .map(|key| format!("authorization: Bearer {key}\r\n"));
+        let header = |key| format!("authorization: Bearer {key}\r\n");
+        let key = self.key.map(header);
         format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{}",
             key.unwrap_or_default()
@@ -133,12 +125,9 @@ impl Trainer {
     /// The most memory that the process ever had, in bytes.
     pub(crate) fn peak(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmHWM:"))
-            .unwrap();
-        let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        kib << 10
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = peak.unwrap().trim().trim_end_matches(" kB");
+        number.parse::<usize>().unwrap() << 10
     }
 }
 
@@ -155,10 +144,8 @@ pub(crate) fn answer(mut socket: TcpStream) -> (u16, Value) {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
-    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
     let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
-    (
-        status.unwrap_or_else(|| panic!("no status: {reply:?}")),
-        body,
-    )
+    let status = status.unwrap_or_else(|| panic!("no status: {reply:?}"));
+    (status, body)
 }

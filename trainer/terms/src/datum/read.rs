@@ -145,12 +145,8 @@ impl DatumWire {
 impl From<&Datum> for DatumWire {
     fn from(datum: &Datum) -> Self {
         let parts = datum.parts();
-        let targets: Vec<i64> = parts
-            .target_tokens
-            .values()
-            .iter()
-            .map(|id| i64::from(*id))
-            .collect();
+        let target_ids = parts.target_tokens.values().iter();
+        let targets: Vec<i64> = target_ids.map(|id| i64::from(*id)).collect();
         let mut wire = Self {
             model_input_tokens: parts
                 .model_input_tokens
@@ -163,10 +159,8 @@ impl From<&Datum> for DatumWire {
             advantages: parts.advantages.clone(),
             loss_fn_inputs: BTreeMap::new(),
         };
-        let weights = parts
-            .weights
-            .as_ref()
-            .map(|weights| weights.values().to_vec());
+        let given = parts.weights.as_ref();
+        let weights = given.map(|weights| weights.values().to_vec());
         if parts.target_tokens.is_matrix() {
             let shape = parts.target_tokens.shape();
             let mut put = |name: &str, tensor| wire.loss_fn_inputs.insert(name.to_owned(), tensor);
@@ -254,11 +248,8 @@ impl TensorWire {
 
     fn read<T: NumberElement>(self) -> Result<Tensor2<T>, String> {
         if self.dtype != T::DTYPE {
-            return Err(format!(
-                "dtype is {:?}: {:?} is needed",
-                self.dtype,
-                T::DTYPE
-            ));
+            let (found, needed) = (&self.dtype, T::DTYPE);
+            return Err(format!("dtype is {found:?}: {needed:?} is needed"));
         }
         let values: Vec<T> = match self.data {
             RawTensor::Base64(text) => from_base64(&text)?,
@@ -272,15 +263,12 @@ impl TensorWire {
 }
 
 fn from_base64<T: NumberElement>(text: &str) -> Result<Vec<T>, String> {
-    let bytes = BASE64_STANDARD
-        .decode(text)
-        .map_err(|error| format!("data is no base64: {error}"))?;
+    let decoded = BASE64_STANDARD.decode(text);
+    let bytes = decoded.map_err(|error| format!("data is no base64: {error}"))?;
     if bytes.len() % T::BYTES != 0 {
+        let (n, needed, dtype) = (bytes.len(), T::BYTES, T::DTYPE);
         return Err(format!(
-            "data has {} bytes: a multiple of {} is needed for {}",
-            bytes.len(),
-            T::BYTES,
-            T::DTYPE
+            "data has {n} bytes: a multiple of {needed} is needed for {dtype}"
         ));
     }
     Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())

@@ -21,10 +21,8 @@ fn special_and_bracketed_tokens_control_and_words_do_not() {
         plain("[X]"),
         special("€"),
     ]);
-    assert_eq!(
-        [10, 11, 12, 13, 14].map(|id| controls.contains(id)),
-        [true, true, false, true, false]
-    );
+    let are_controls = [10, 11, 12, 13, 14].map(|id| controls.contains(id));
+    assert_eq!(are_controls, [true, true, false, true, false]);
 }
 
 #[test]

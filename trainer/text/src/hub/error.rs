@@ -76,6 +76,15 @@ pub enum HubError {
     },
 }
 
+// === impl HubError ===
+
+impl HubError {
+    pub(super) fn unreadable(url: impl Into<String>, why: impl Into<String>) -> Self {
+        let (url, why) = (url.into(), why.into());
+        Self::Unreadable { url, why }
+    }
+}
+
 /// Formats a number of bytes in units of 1000, as hubs do.
 pub(super) fn size(n: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];

@@ -174,10 +174,8 @@ impl Hub {
     /// Returns [`HubError::Offline`] for this model.
     pub fn check_online(&self, model: &HubName) -> Result<(), HubError> {
         if self.is_offline {
-            return Err(HubError::Offline {
-                model: model.to_string(),
-                cache: self.cache.clone(),
-            });
+            let (model, cache) = (model.to_string(), self.cache.clone());
+            return Err(HubError::Offline { model, cache });
         }
         Ok(())
     }
@@ -374,10 +372,10 @@ impl Fetching<'_> {
         match response.status() {
             StatusCode::PARTIAL_CONTENT if goes_on(&response, partial.n_bytes()) => {}
             StatusCode::PARTIAL_CONTENT => {
-                return Err(HubError::Unreadable {
-                    url: url.to_owned(),
-                    why: "not the range that was asked for".to_owned(),
-                });
+                return Err(HubError::unreadable(
+                    url,
+                    "not the range that was asked for",
+                ));
             }
             // This server cannot begin in the middle of a file.
             status if status.is_success() => partial.clear()?,
@@ -432,10 +430,8 @@ impl Fetching<'_> {
                 file: path.clone(),
                 source,
             })?;
-        shards(&bytes).map_err(|why| HubError::Unreadable {
-            url: format!("{INDEX} of {}", self.model),
-            why,
-        })
+        shards(&bytes)
+            .map_err(|why| HubError::unreadable(format!("{INDEX} of {}", self.model), why))
     }
 
     /// Makes the error for weights that are not at the hub.
@@ -444,10 +440,8 @@ impl Fetching<'_> {
         if file == SINGLE {
             return HubError::NoWeights { model };
         }
-        HubError::Unreadable {
-            url: format!("{INDEX} of {model}"),
-            why: format!("it names {file}, which is not at the hub"),
-        }
+        let why = format!("it names {file}, which is not at the hub");
+        HubError::unreadable(format!("{INDEX} of {model}"), why)
     }
 
     /// Checks that the disk has room for the missing files.
@@ -471,11 +465,8 @@ impl Fetching<'_> {
             }),
             Some(_) | None => {
                 if needed > 0 {
-                    tracing::info!(
-                        model = %self.model,
-                        size = size(needed),
-                        "weights are fetched from the hub"
-                    );
+                    let size = size(needed);
+                    tracing::info!(model = %self.model, size, "weights are fetched from the hub");
                 }
                 Ok(())
             }

@@ -72,10 +72,8 @@ impl HubServer {
         let home = at.origin();
         for _ in 0..REDIRECTS {
             // Without compression, a given length is that of the file itself.
-            let mut request = self
-                .client
-                .request(method.clone(), at.clone())
-                .header(header::ACCEPT_ENCODING, "identity");
+            let plain = self.client.request(method.clone(), at.clone());
+            let mut request = plain.header(header::ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(header::RANGE, format!("bytes={from}-"));
             }
@@ -90,10 +88,10 @@ impl HubServer {
                 None => return Ok(response),
             }
         }
-        Err(HubError::Unreadable {
-            url: url.to_owned(),
-            why: format!("more than {REDIRECTS} redirections"),
-        })
+        Err(HubError::unreadable(
+            url,
+            format!("more than {REDIRECTS} redirections"),
+        ))
     }
 }
 
@@ -134,10 +132,7 @@ pub(super) struct FileMeta {
 /// Returns [`HubError::Unreadable`] if a header is missing that a hub sends.
 pub(super) fn meta(url: &str, response: &Response) -> Result<FileMeta, HubError> {
     let headers = response.headers();
-    let unreadable = |why: &str| HubError::Unreadable {
-        url: url.to_owned(),
-        why: why.to_owned(),
-    };
+    let unreadable = |why: &str| HubError::unreadable(url, why);
     let either = |one, other| text(headers, one).or_else(|| text(headers, other));
     let commit = text(headers, "x-repo-commit").filter(|commit| is_part(commit));
     let etag = either("x-linked-etag", "etag").unwrap_or_default();

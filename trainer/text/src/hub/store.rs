@@ -44,7 +44,7 @@ impl ModelFolder {
     pub(super) fn n_bytes(&self, etag: &str) -> u64 {
         let blob = self.blob(etag);
         let partial = blob.with_file_name(format!("{etag}.incomplete"));
-        let length = |path: &Path| fs::metadata(path).ok().map(|it| it.len());
+        let length = |path: &Path| fs::metadata(path).ok().map(|file| file.len());
         length(&blob).or_else(|| length(&partial)).unwrap_or(0)
     }
 
@@ -160,7 +160,10 @@ impl PartialFile {
         let written = self.file.write_all(bytes);
         if let Err(error) = &written {
             // A part may have been written before the error.
-            self.n_bytes = self.file.metadata().map_or(self.n_bytes, |it| it.len());
+            self.n_bytes = self
+                .file
+                .metadata()
+                .map_or(self.n_bytes, |metadata| metadata.len());
             if matches!(
                 error.kind(),
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

@@ -10,12 +10,13 @@ use minijinja::{Error, ErrorKind};
     reason = "minijinja hands arguments over"
 )]
 pub(super) fn strftime_now(format: String) -> Result<String, Error> {
-    strftime(&Zoned::now(), &format).map_err(|error| {
+    let failed = |error| {
         Error::new(
             ErrorKind::InvalidOperation,
             format!("strftime_now: {error}"),
         )
-    })
+    };
+    strftime(&Zoned::now(), &format).map_err(failed)
 }
 
 fn strftime(time: &Zoned, format: &str) -> Result<String, jiff::Error> {

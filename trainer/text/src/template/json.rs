@@ -45,7 +45,10 @@ fn failed(error: impl std::fmt::Display) -> Error {
 
 /// Returns the separators between items, and between a key and its value.
 fn pair(separators: &Jinja) -> Result<(String, String), Error> {
-    let both: Vec<String> = separators.try_iter()?.map(|it| it.to_string()).collect();
+    let both: Vec<String> = separators
+        .try_iter()?
+        .map(|separator| separator.to_string())
+        .collect();
     match <[String; 2]>::try_from(both) {
         Ok([item, key]) => Ok((item, key)),
         Err(_) => Err(failed("separators are not two")),

@@ -54,11 +54,8 @@ impl TemplateInput {
         for message in &mut self.messages {
             let said = message["role"] == "assistant";
             for (key, value) in message.as_object_mut().into_iter().flatten() {
-                let kind = if said && key == "content" {
-                    Kind::Said
-                } else {
-                    kind_of(key)
-                };
+                let is_said = said && key == "content";
+                let kind = if is_said { Kind::Said } else { kind_of(key) };
                 visit(value, kind, KeyAccess::Fields, see);
             }
         }
@@ -110,11 +107,8 @@ fn visit(value: &mut Value, kind: Kind, keys: KeyAccess, see: &mut impl FnMut(&m
                 let inner = if named { Kind::Text } else { kind_of(&key) };
                 visit(&mut value, inner, within, see);
                 let is_field = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-                let kind = if is_field && !named {
-                    Kind::Word
-                } else {
-                    Kind::Text
-                };
+                let is_word = is_field && !named;
+                let kind = if is_word { Kind::Word } else { Kind::Text };
                 see(&mut key, kind);
                 map.insert(key, value);
             }

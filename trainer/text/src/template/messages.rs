@@ -47,7 +47,7 @@ pub(super) fn system_first(messages: &mut Vec<Value>) {
     }
     let mut ordered: Vec<Value> = Vec::with_capacity(messages.len());
     for mut message in messages.drain(..) {
-        let is_first = ordered.iter().all(|it| it["role"] == "system");
+        let is_first = ordered.iter().all(|message| message["role"] == "system");
         if message["role"] == "system" && !is_first {
             message["role"] = "user".into();
         }
@@ -58,7 +58,7 @@ pub(super) fn system_first(messages: &mut Vec<Value>) {
                     && message["role"] != "tool" =>
             {
                 let texts = [&last["content"], &message["content"]]
-                    .map(|it| it.as_str().unwrap_or_default());
+                    .map(|content| content.as_str().unwrap_or_default());
                 last["content"] = texts.join("\n\n").into();
             }
             _ => ordered.push(message),
@@ -91,13 +91,8 @@ fn one(index: usize, message: &Value, takes_text: bool) -> Result<Value, RenderE
         Some(Value::Array(parts)) => parts.iter().map(text_of).collect(),
         Some(_) => None,
     };
-    let content = content.ok_or_else(|| {
-        wrong(
-            "content",
-            &fields["content"],
-            "text, or a list of text parts (this model reads text only)",
-        )
-    })?;
+    let allowed = "text, or a list of text parts (this model reads text only)";
+    let content = content.ok_or_else(|| wrong("content", &fields["content"], allowed))?;
     fields.insert("content".into(), json!(content));
     normalise_calls(&mut fields, takes_text);
     Ok(Value::Object(fields))

@@ -9,104 +9,90 @@ fn render(source: &str, request: &RenderRequest<'_>) -> Result<String, RenderErr
     template.render(request, &none).map(|(text, _)| text)
 }
 
-fn messages(list: &Value) -> Vec<Value> {
-    list.as_array().unwrap().clone()
+/// Renders these messages alone.
+fn of_messages(source: &str, list: &Value) -> Result<String, RenderError> {
+    let messages = list.as_array().unwrap();
+    render(
+        source,
+        &RenderRequest {
+            messages,
+            ..RenderRequest::default()
+        },
+    )
+}
+
+/// The same with lessons, and with or without the beginning of a reply.
+fn with_lessons(
+    source: &str,
+    list: &Value,
+    append_system: Option<&str>,
+    add_generation_prompt: bool,
+) -> Result<String, RenderError> {
+    let request = RenderRequest {
+        messages: list.as_array().unwrap(),
+        append_system,
+        add_generation_prompt,
+        ..RenderRequest::default()
+    };
+    render(source, &request)
 }
 
 #[test]
 fn without_a_system_message_the_default_stands_and_lessons_follow_it() {
-    let user = messages(&json!([{"role": "user", "content": "Hi"}]));
-    let request = |append| RenderRequest {
-        messages: &user,
-        add_generation_prompt: true,
-        append_system: append,
-        ..RenderRequest::default()
-    };
-    let plain = render(TEMPLATE, &request(None)).unwrap();
-    assert_eq!(
-        plain,
-        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    );
-    let lessons = render(TEMPLATE, &request(Some("Be short."))).unwrap();
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    let render = |lessons| with_lessons(TEMPLATE, &user, lessons, true).unwrap();
+    let plain = render(None);
+    let expected = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(plain, expected);
+    let lessons = render(Some("Be short."));
     assert_eq!(lessons, plain.replace("Be kind.", "Be kind.\n\nBe short."));
 }
 
 #[test]
 fn lessons_follow_the_clients_system_text() {
-    let list = messages(
-        &json!([{"role": "developer", "content": "Speak Dutch."}, {"role": "user", "content": "Hi"}]),
-    );
-    let request = RenderRequest {
-        messages: &list,
-        append_system: Some("Be short."),
-        ..RenderRequest::default()
-    };
-    let text = render(TEMPLATE, &request).unwrap();
-    assert!(
-        text.starts_with("<|im_start|>system\nSpeak Dutch.\n\nBe short.<|im_end|>"),
-        "{text}"
-    );
+    let list = json!([{"role": "developer", "content": "Speak Dutch."}, {"role": "user", "content": "Hi"}]);
+    let text = with_lessons(TEMPLATE, &list, Some("Be short."), false).unwrap();
+    let begins = "<|im_start|>system\nSpeak Dutch.\n\nBe short.<|im_end|>";
+    assert!(text.starts_with(begins), "{text}");
 }
 
 #[test]
 fn a_template_without_a_default_gets_the_lessons_alone() {
     let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
-    assert_eq!(
-        ChatTemplate::new(source, BTreeMap::new())
-            .unwrap()
-            .default_system(),
-        None
-    );
-    let user = messages(&json!([{"role": "user", "content": "Hi"}]));
-    let request = RenderRequest {
-        messages: &user,
-        append_system: Some("S"),
-        ..RenderRequest::default()
-    };
-    assert_eq!(render(source, &request).unwrap(), "[system]S[user]Hi");
+    let template = ChatTemplate::new(source, BTreeMap::new()).unwrap();
+    assert_eq!(template.default_system(), None);
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    let text = with_lessons(source, &user, Some("S"), false).unwrap();
+    assert_eq!(text, "[system]S[user]Hi");
 }
 
 #[test]
 fn parts_are_joined_and_other_kinds_are_refused_by_name() {
     let source = "{{ bos_token }}{{ messages[0].content + '.' }}";
-    let of = |content: Value| {
-        let list = messages(&json!([{"role": "user", "content": content}]));
-        render(
-            source,
-            &RenderRequest {
-                messages: &list,
-                ..RenderRequest::default()
-            },
-        )
-    };
+    let of = |content: Value| of_messages(source, &json!([{"role": "user", "content": content}]));
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
     assert_eq!(of(parts).unwrap(), "<s>ab.");
     assert_eq!(of(Value::Null).unwrap(), "<s>.");
     let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
-    assert_eq!(
-        of(image).unwrap_err().to_string(),
-        "messages[0].content is a part of type image_url, allowed: text, or a list of text parts (this model reads text only)"
-    );
+    insta::assert_snapshot!(of(image).unwrap_err(), @"messages[0].content is a part of type image_url, allowed: text, or a list of text parts (this model reads text only)");
 }
 
 #[test]
 fn python_methods_tools_and_arguments_work() {
     let source = "{% if tools %}{% for t in tools %}{{ t | tojson }}{% endfor %}{% endif %}\
         {% for m in messages %}{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}{{ k.upper() }}={{ v }}{% endfor %}{% endfor %}{{ m['content'].strip().split('|')[-1] }}{% endfor %}";
-    let list = messages(&json!([
+    let list = json!([
         {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
         {"role": "tool", "content": " a|b "},
-    ]));
+    ]);
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     let request = RenderRequest {
-        messages: &list,
+        messages: list.as_array().unwrap(),
         tools: Some(&tools),
         ..RenderRequest::default()
     };
-    assert_eq!(
-        render(source, &request).unwrap(),
-        r#"{"type": "function", "function": {"name": "f"}}X=1b"#
-    );
+    let expected = r#"{"type": "function", "function": {"name": "f"}}X=1b"#;
+    assert_eq!(render(source, &request).unwrap(), expected);
 }
 
 #[test]
@@ -117,11 +103,8 @@ fn a_refusal_comes_in_the_templates_own_words() {
     assert!(error.to_string().ends_with("roles must alternate"));
     let error = render("{{ messages.no.such }}", &RenderRequest::default()).unwrap_err();
     assert!(matches!(error, RenderError::Failed(_)), "{error}");
-    assert!(
-        ChatTemplate::new("{% if %}", BTreeMap::new())
-            .unwrap_err()
-            .contains("line 1")
-    );
+    let error = ChatTemplate::new("{% if %}", BTreeMap::new()).unwrap_err();
+    assert!(error.contains("line 1"), "{error}");
 }
 
 #[test]
@@ -135,10 +118,9 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
 #[test]
 fn constructs_of_templates_render_as_in_transformers() {
     let input: Value = serde_json::from_str(include_str!("testdata/constructs.json")).unwrap();
-    let list = messages(&input["messages"]);
     let extra = json!({"enable_thinking": false});
     let request = RenderRequest {
-        messages: &list,
+        messages: input["messages"].as_array().unwrap(),
         tools: Some(&input["tools"]),
         add_generation_prompt: true,
         extra: extra.as_object(),
@@ -176,17 +158,11 @@ fn a_template_that_would_run_or_print_for_ever_is_ended_in_words() {
         let text = error.to_string();
         assert!(text.contains(expected), "{source:.60}: {text}");
     }
-    let long = messages(&json!(vec![
-        json!({"role": "user", "content": "word ".repeat(9)});
-        1000
-    ]));
-    let request = RenderRequest {
-        messages: &long,
-        ..RenderRequest::default()
-    };
+    let message = json!({"role": "user", "content": "word ".repeat(9)});
+    let long = json!(vec![message; 1000]);
     let each =
         "{% for a in messages %}{% for b in messages %}{% endfor %}{{ a.content }}{% endfor %}";
-    assert_eq!(render(each, &request).unwrap().len(), 1000 * 45);
+    assert_eq!(of_messages(each, &long).unwrap().len(), 1000 * 45);
 }
 
 /// Templates, most of one expression, and what `transformers` renders them to; `trainer/text/golden/jinja.py` writes
@@ -220,16 +196,7 @@ fn every_row_of_jinja_renders_as_in_python() {
 #[test]
 fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
     let source = include_str!("testdata/gemma.jinja");
-    let of = |list: &Value, append_system, add_generation_prompt| {
-        let list = messages(list);
-        let request = RenderRequest {
-            messages: &list,
-            append_system,
-            add_generation_prompt,
-            ..RenderRequest::default()
-        };
-        render(source, &request)
-    };
+    let of = |list: &Value, lessons, open| with_lessons(source, list, lessons, open);
     let dutch = json!([
         {"role": "system", "content": [{"type": "text", "text": "Speak Dutch."}]},
         {"role": "user", "content": " Hi \n"},
@@ -241,10 +208,8 @@ fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
         <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(text, expected);
     let lessons = of(&dutch, Some("Be short."), true).unwrap();
-    assert_eq!(
-        lessons,
-        expected.replace("Dutch.\n\n", "Dutch.\n\nBe short.\n\n")
-    );
+    let expected = expected.replace("Dutch.\n\n", "Dutch.\n\nBe short.\n\n");
+    assert_eq!(lessons, expected);
     let user = json!([{"role": "user", "content": "Hi"}]);
     let alone = of(&user, None, false).unwrap();
     assert_eq!(alone, "<s><start_of_turn>user\nHi<end_of_turn>\n");
@@ -255,10 +220,8 @@ fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
     assert_eq!(template.default_system(), None);
     let twice = json!([{"role": "user", "content": "Hi"}, {"role": "user", "content": "there"}]);
     let refused = of(&twice, None, false).unwrap_err().to_string();
-    assert!(
-        refused.contains("user and assistant must take turns"),
-        "{refused}"
-    );
+    let words = "user and assistant must take turns";
+    assert!(refused.contains(words), "{refused}");
 }
 
 /// A template that resembles Qwen's coder models, over calls of an assistant's message.
@@ -266,12 +229,7 @@ const ITEMS: &str = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% 
     {% for k, v in c.arguments|items %} {{ k }}={{ v if v is string else v|tojson }}{% endfor %}]{% endfor %}{% endfor %}";
 
 fn calls(source: &str, message: &Value) -> String {
-    let list = [message.clone()];
-    let request = RenderRequest {
-        messages: &list,
-        ..RenderRequest::default()
-    };
-    render(source, &request).unwrap()
+    of_messages(source, &json!([message])).unwrap()
 }
 
 #[test]
@@ -301,11 +259,7 @@ fn whatever_the_history_holds_for_arguments_a_template_gets_an_object() {
         let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
         assert_eq!(calls(ITEMS, &message), expected, "{arguments}");
         let flat = json!({"role": "assistant", "tool_calls": [function]});
-        assert_eq!(
-            calls(ITEMS, &flat),
-            expected,
-            "{arguments}, without a function"
-        );
+        assert_eq!(calls(ITEMS, &flat), expected, "{arguments}, flat");
     }
 }
 
@@ -337,59 +291,45 @@ fn arguments_stay_as_they_were_written_where_a_template_takes_text() {
 {% if call.function.arguments is string %}{{ call.function.arguments }}{% else %}{{ call.function.arguments | tojson }}{% endif %};\
 {% endfor %}{% endfor %}";
     let call = |arguments: Value| json!({"function": {"name": "f", "arguments": arguments}});
+    let text = json!("{\"a\":1,  \"b\": {}}");
     let calls = [
-        json!("{\"a\":1,  \"b\": {}}"),
+        text,
         json!({"a": 1}),
         json!("no object"),
         json!("[1]"),
         json!(""),
-    ];
-    let calls: Vec<Value> = calls.into_iter().map(call).collect();
-    let list = messages(&json!([{"role": "assistant", "tool_calls": calls}]));
-    let request = RenderRequest {
-        messages: &list,
-        ..RenderRequest::default()
-    };
-    assert_eq!(
-        render(TAKES, &request).unwrap(),
-        r#"f{"a":1,  "b": {}};f{"a": 1};f{"INVALID_JSON": "no object"};f{"INVALID_JSON": "[1]"};f{};"#
-    );
+    ]
+    .map(call);
+    let expected = r#"f{"a":1,  "b": {}};f{"a": 1};f{"INVALID_JSON": "no object"};f{"INVALID_JSON": "[1]"};f{};"#;
+    let list = json!([{"role": "assistant", "tool_calls": calls}]);
+    assert_eq!(of_messages(TAKES, &list).unwrap(), expected);
 }
 
 #[test]
 fn a_template_that_goes_over_arguments_by_name_gets_objects() {
     assert!(takes_text("{% if tool_call['arguments'] is  string %}"));
     assert!(!takes_text("{{ call.arguments | tojson }}"));
-    assert!(!takes_text(
-        "{% if arguments is string %}{% endif %}{% for k, v in arguments | items %}"
-    ));
-    assert!(!takes_text(
-        "{% if arguments is string %}{% endif %}{% for k, v in arguments.items() %}"
-    ));
+    for items in [" | items", ".items()"] {
+        let is_string = "{% if arguments is string %}{% endif %}";
+        assert!(!takes_text(&format!(
+            "{is_string}{{% for k, v in arguments{items} %}}"
+        )));
+    }
 }
 
 #[test]
 fn a_late_system_message_is_the_users_where_the_template_takes_none() {
-    let list = messages(&json!([
+    let list = json!([
         {"role": "system", "content": "A"}, {"role": "developer", "content": "B"}, {"role": "user", "content": "C"},
         {"role": "assistant", "content": "D"}, {"role": "system", "content": "E"}, {"role": "user", "content": "F"},
-    ]));
-    let request = RenderRequest {
-        messages: &list,
-        ..RenderRequest::default()
-    };
+    ]);
     let plain = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}";
     let refuses = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}[{{ m.role }} {{ m.content }}]{% endfor %}";
     let ignores = "{% for m in messages %}{% if m.role != 'system' or loop.first %}[{{ m.role }} {{ m.content }}]{% endif %}{% endfor %}";
     let ordered = "[system A\n\nB][user C][assistant D][user E\n\nF]";
-    for (source, expected) in [
-        (
-            plain,
-            "[system A][system B][user C][assistant D][system E][user F]",
-        ),
-        (refuses, ordered),
-        (ignores, ordered),
-    ] {
-        assert_eq!(render(source, &request).unwrap(), expected, "{source}");
+    let kept = "[system A][system B][user C][assistant D][system E][user F]";
+    for (source, expected) in [(plain, kept), (refuses, ordered), (ignores, ordered)] {
+        let text = of_messages(source, &list).unwrap();
+        assert_eq!(text, expected, "{source}");
     }
 }

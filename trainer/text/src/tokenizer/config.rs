@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::error::Result;
 use crate::template::ChatTemplate;
-use crate::{TextLoadError, regular};
+use crate::{ModelFileError, regular};
 
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, TextLoadError> {
+pub(super) fn read(file: &Path) -> Result<Vec<u8>> {
     let read = regular(file).and_then(std::fs::read);
-    read.map_err(|source| TextLoadError::Read {
-        file: file.to_owned(),
-        source,
-    })
+    read.map_err(ModelFileError::reading(file))
 }
 
 /// `tokenizer_config.json`, which a model may lack.
@@ -25,13 +23,11 @@ pub(super) struct TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
+    pub(super) fn read(dir: &Path) -> Result<Self> {
         let file = dir.join("tokenizer_config.json");
         let json: Value = if file.exists() {
-            serde_json::from_slice(&read(&file)?).map_err(|e| TextLoadError::Damaged {
-                file: file.clone(),
-                detail: e.to_string(),
-            })?
+            serde_json::from_slice(&read(&file)?)
+                .map_err(|error| ModelFileError::damaged(&file, error))?
         } else {
             Value::Null
         };
@@ -50,17 +46,17 @@ impl TokenizerConfig {
     pub(super) fn templates(
         &self,
         dir: &Path,
-    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), TextLoadError> {
+    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>)> {
         let extra = dir.join("additional_chat_templates");
         let find = |name: &str, files: &[PathBuf]| {
             let (file, source) = match files.iter().find(|file| file.exists()) {
                 Some(file) => (file.clone(), Some(template_text(file)?)),
                 None => (self.file.clone(), named_template(&self.json, name)),
             };
-            source
-                .map(|source| ChatTemplate::new(&source, self.special.clone()))
+            let template = source.map(|source| ChatTemplate::new(&source, self.special.clone()));
+            template
                 .transpose()
-                .map_err(|detail| TextLoadError::Template { file, detail })
+                .map_err(|detail| ModelFileError::template(&file, detail))
         };
         let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
         let default = match find("default", &default)? {
@@ -72,30 +68,24 @@ impl TokenizerConfig {
     }
 }
 
-fn template_text(file: &Path) -> Result<String, TextLoadError> {
-    String::from_utf8(read(file)?).map_err(|e| TextLoadError::Template {
-        file: file.to_owned(),
-        detail: e.to_string(),
-    })
+fn template_text(file: &Path) -> Result<String> {
+    String::from_utf8(read(file)?).map_err(|error| ModelFileError::template(file, error))
 }
 
 fn processor_template(
     file: &Path,
     special: &BTreeMap<String, String>,
-) -> Result<Option<ChatTemplate>, TextLoadError> {
+) -> Result<Option<ChatTemplate>> {
     if !file.exists() {
         return Ok(None);
     }
-    let wrong = |detail: String| TextLoadError::Template {
-        file: file.to_owned(),
-        detail,
-    };
-    let json: Value = serde_json::from_slice(&read(file)?).map_err(|e| wrong(e.to_string()))?;
+    let json: Value = serde_json::from_slice(&read(file)?)
+        .map_err(|error| ModelFileError::template(file, error))?;
     let source = named_template(&json, "default");
-    source
-        .map(|source| ChatTemplate::new(&source, special.clone()))
+    let template = source.map(|source| ChatTemplate::new(&source, special.clone()));
+    template
         .transpose()
-        .map_err(wrong)
+        .map_err(|detail| ModelFileError::template(file, detail))
 }
 
 /// Returns the template with this name. If there is only one, it is the default.

@@ -80,10 +80,8 @@ impl TokenBytes {
             if id >= pieces.len() {
                 pieces.resize(id + 1, TokenPiece::default());
             }
-            pieces[id] = TokenPiece {
-                bytes: bytes.into(),
-                special,
-            };
+            let bytes = bytes.into();
+            pieces[id] = TokenPiece { bytes, special };
         }
         Self {
             pieces,
@@ -99,9 +97,8 @@ impl TokenBytes {
 
     /// Returns the bytes of an id, or nothing if it does not exist.
     pub(super) fn of(&self, id: u32) -> &[u8] {
-        self.pieces
-            .get(id as usize)
-            .map_or(&[], |piece| &piece.bytes)
+        let piece = self.pieces.get(id as usize);
+        piece.map_or(&[], |piece| &piece.bytes)
     }
 }
 
@@ -133,11 +130,11 @@ fn byte_level(token: &str, letters: &HashMap<char, u8>) -> Box<[u8]> {
 }
 
 pub(super) fn metaspace(token: &str) -> Box<[u8]> {
-    let byte = token
+    let digits = token
         .strip_prefix("<0x")
-        .and_then(|rest| rest.strip_suffix('>'))
-        .filter(|hex| hex.len() == 2)
-        .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        .and_then(|rest| rest.strip_suffix('>'));
+    let hex = digits.filter(|hex| hex.len() == 2);
+    let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
     match byte {
         Some(byte) => [byte].into(),
         None => token.replace('\u{2581}', " ").into_bytes().into(),

@@ -88,10 +88,8 @@ impl Ranks {
     /// # Errors
     /// Fails if `tiktoken-rs` refuses the ranks.
     pub(super) fn encoder(&self) -> Result<RankEncoder, String> {
-        let by_bytes = self
-            .tokens
-            .iter()
-            .map(|(rank, bytes)| (bytes.clone(), *rank));
+        let tokens = self.tokens.iter();
+        let by_bytes = tokens.map(|(rank, bytes)| (bytes.clone(), *rank));
         // Special tokens were cut out before, so all text here is data.
         let none = std::iter::empty::<(String, u32)>().collect();
         let bpe = CoreBPE::new(by_bytes.collect(), none, PATTERN);
@@ -153,11 +151,8 @@ fn parts(text: &str, chunk: usize, run: usize) -> Vec<&str> {
     let (mut in_chunk, mut in_run, mut was_blank) = (0, 0, false);
     for (at, c) in text.char_indices() {
         let is_blank = c.is_whitespace();
-        in_run = if in_chunk > 0 && is_blank == was_blank {
-            in_run + 1
-        } else {
-            1
-        };
+        let goes_on = in_chunk > 0 && is_blank == was_blank;
+        in_run = if goes_on { in_run + 1 } else { 1 };
         was_blank = is_blank;
         in_chunk += 1;
         let ends_chunk = in_chunk > chunk;

@@ -1,5 +1,6 @@
 //! The two kinds of tokenizer files.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -9,8 +10,9 @@ use super::config::read;
 use super::decoder::TokenBytes;
 use super::ranks::{RankEncoder, Ranks};
 use super::text::{EncodeError, Place, TextEncoder};
-use crate::TextLoadError;
+use crate::ModelFileError;
 use crate::content::ControlTokens;
+use crate::error::Result;
 
 /// Converts text to ids, for one of two kinds of files.
 #[derive(Debug)]
@@ -60,28 +62,22 @@ impl Encoder {
 // === impl Vocabulary ===
 
 impl Vocabulary {
-    pub(super) fn of_json(file: PathBuf) -> Result<Self, TextLoadError> {
+    pub(super) fn of_json(file: PathBuf) -> Result<Self> {
         let bytes = read(&file)?;
-        let damaged = |detail: String| TextLoadError::Damaged {
-            file: file.clone(),
-            detail,
-        };
-        let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| damaged(e.to_string()))?;
-        let json: Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let damaged = |error: &dyn Display| ModelFileError::damaged(&file, error);
+        let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| damaged(&error))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         let decoder = json.get("decoder").unwrap_or(&Value::Null);
-        let bytes =
-            TokenBytes::new(&tokenizer, decoder).ok_or_else(|| TextLoadError::Unsupported {
-                file: file.clone(),
-                what: "decoder".into(),
-                value: decoder
-                    .get("type")
-                    .map_or_else(|| "missing".into(), Value::to_string),
-                allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
-            })?;
-        let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder())
-            .map_err(|error| damaged(error.to_string()))?;
-        let encoder = TextEncoder::new(tokenizer, json, &controls)
-            .map_err(|error| damaged(error.to_string()))?;
+        let bytes = TokenBytes::new(&tokenizer, decoder).ok_or_else(|| {
+            let named = decoder.get("type");
+            let kind = named.map_or_else(|| "missing".into(), Value::to_string);
+            let allowed = "ByteLevel, or ByteFallback with Metaspace";
+            ModelFileError::unsupported(&file, "decoder", kind, allowed)
+        })?;
+        let found = ControlTokens::new(tokenizer.get_added_tokens_decoder());
+        let controls = found.map_err(|error| damaged(&error))?;
+        let made = TextEncoder::new(tokenizer, json, &controls);
+        let encoder = made.map_err(|error| damaged(&error))?;
         Ok(Self {
             encoder: Encoder::Json(Box::new(encoder)),
             controls,
@@ -91,17 +87,15 @@ impl Vocabulary {
         })
     }
 
-    pub(super) fn of_ranks(file: PathBuf, config: &Value) -> Result<Self, TextLoadError> {
-        let damaged = |detail: String| TextLoadError::Damaged {
-            file: file.clone(),
-            detail,
-        };
-        let text = String::from_utf8(read(&file)?).map_err(|e| damaged(e.to_string()))?;
-        let ranks = Ranks::read(&text, config).map_err(damaged)?;
+    pub(super) fn of_ranks(file: PathBuf, config: &Value) -> Result<Self> {
+        let damaged = |error: &dyn Display| ModelFileError::damaged(&file, error);
+        let text = String::from_utf8(read(&file)?).map_err(|error| damaged(&error))?;
+        let ranks = Ranks::read(&text, config).map_err(|error| damaged(&error))?;
+        let encoder = ranks.encoder().map_err(|error| damaged(&error))?;
         let controls = ControlTokens::new(ranks.special.clone());
         Ok(Self {
-            encoder: Encoder::Ranks(Box::new(ranks.encoder().map_err(damaged)?)),
-            controls: controls.map_err(|error| damaged(error.to_string()))?,
+            encoder: Encoder::Ranks(Box::new(encoder)),
+            controls: controls.map_err(|error| damaged(&error))?,
             bytes: TokenBytes::of_pieces(ranks.pieces()),
             file,
             sorts_tools: true,

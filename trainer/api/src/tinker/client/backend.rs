@@ -1,14 +1,10 @@
 //! [`TrainingBackend`] over Tinker's API.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use metaclaw_trainer_terms::ErrorCode;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -18,7 +14,6 @@ use super::{
     config::TinkerConfig,
     futures::Asker,
     http::Http,
-    lock,
     manifests::Manifests,
     models::{ClientRun, ClientRuns, HeldSamplers, ModelCalls, ServerSampler, State, follows_api},
     samplers::{Samplers, WeightsSource},
@@ -26,6 +21,7 @@ use super::{
     session::{TinkerSessions, get},
     training::{Pass, TinkerUsage},
 };
+use crate::backend::Result;
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, Datum, LossConfig, LossFn, RunId,
     Tensor2, TrainingBackend,
@@ -112,7 +108,7 @@ impl TinkerBackend {
     ///
     /// # Errors
     /// The server's.
-    pub fn offer(&self) -> BoxFuture<'_, Result<Vec<SupportedModel>, BackendError>> {
+    pub fn offer(&self) -> BoxFuture<'_, Result<Vec<SupportedModel>>> {
         Box::pin(async move { self.0.offer().await })
     }
 
@@ -135,8 +131,8 @@ impl fmt::Debug for TinkerBackend {
 // === impl Inner ===
 
 impl Inner {
-    pub(super) async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
-        if let Some((when, known)) = &*lock(&self.offer)
+    pub(super) async fn offer(&self) -> Result<Vec<SupportedModel>> {
+        if let Some((when, known)) = &*self.offer.lock()
             && when.elapsed() < OFFER_LASTS
         {
             return Ok(known.clone());
@@ -145,18 +141,18 @@ impl Inner {
     }
 
     /// The offered models, fetched from the server.
-    async fn ask_offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
+    async fn ask_offer(&self) -> Result<Vec<SupportedModel>> {
         let call = "get_server_capabilities";
         let answer = self.http.send(&get(call, call)).await?;
         let offered: ServerCapabilities = answer.json(self.http.whose(call))?;
         let models = offered.supported_models;
-        *lock(&self.offer) = Some((Instant::now(), models.clone()));
+        *self.offer.lock() = Some((Instant::now(), models.clone()));
         Ok(models)
     }
 
     /// Checks that the server answers and offers the model for training. Returns its longest sequence, if the server
     /// gives it.
-    async fn offered(&self) -> Result<Option<u32>, BackendError> {
+    async fn offered(&self) -> Result<Option<u32>> {
         let offer = self.ask_offer().await?;
         let wanted = self.config.base_model.as_str();
         let named = |model: &&SupportedModel| model.model_name.as_deref() == Some(wanted);
@@ -173,22 +169,21 @@ impl Inner {
             None => {
                 let names = offer.iter().filter_map(|model| model.model_name.as_deref());
                 let names: Vec<&str> = names.collect();
-                let why = format!(
-                    "the server does not offer {wanted}: set rl.model to one of {}",
-                    names.join(", ")
-                );
+                let names = names.join(", ");
+                let why =
+                    format!("the server does not offer {wanted}: set rl.model to one of {names}");
                 Err(whose.status(404, code(), why))
             }
         }
     }
 
-    fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<ClientRun>, BackendError> {
+    fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<ClientRun>> {
         let whose = self.http.whose(call);
         let run = self.models.runs.get(id);
         run.ok_or_else(|| whose.run_not_found("this process has no such run"))
     }
 
-    async fn load(&self, id: &RunId, name: &str) -> Result<u64, BackendError> {
+    async fn load(&self, id: &RunId, name: &str) -> Result<u64> {
         let run = self.run("load_weights", id)?;
         let mut state = run.lock().await;
         let own = self.checkpoints.find(name).await?;
@@ -204,7 +199,7 @@ impl Inner {
         Ok(state.step)
     }
 
-    async fn forward(&self, request: &ForwardRequest) -> Result<ForwardReply, BackendError> {
+    async fn forward(&self, request: &ForwardRequest) -> Result<ForwardReply> {
         let positions = request.positions.as_deref();
         let at = |n: usize| positions.and_then(|all| all.get(n)).map(Vec::as_slice);
         let datums = request.datums.iter().enumerate();
@@ -223,8 +218,7 @@ impl Inner {
             let sampler = self.sampler_of(&mut state).await?;
             return self.samplers.look_all(&sampler, &looks).await;
         }
-        let weighed: Result<Vec<Datum>, BackendError> =
-            datums.map(|(n, datum)| weighted(datum, at(n))).collect();
+        let weighed: Result<Vec<Datum>> = datums.map(|(n, datum)| weighted(datum, at(n))).collect();
         let pass = Pass {
             datums: &weighed?,
             loss: LossFn::CrossEntropy,
@@ -240,7 +234,7 @@ impl Inner {
     }
 
     /// A sampler of a run's weights as they are now.
-    async fn sampler_of(&self, state: &mut State) -> Result<Arc<ServerSampler>, BackendError> {
+    async fn sampler_of(&self, state: &mut State) -> Result<Arc<ServerSampler>> {
         if let Some(sampler) = &state.sampler {
             return Ok(Arc::clone(sampler));
         }
@@ -266,8 +260,8 @@ impl Inner {
         Ok(sampler)
     }
 
-    async fn weights(&self, model: Option<&str>) -> Result<WeightsSource, BackendError> {
-        let last = || lock(&self.last_saved).as_ref().map(ToString::to_string);
+    async fn weights(&self, model: Option<&str>) -> Result<WeightsSource> {
+        let last = || self.last_saved.lock().as_ref().map(ToString::to_string);
         let name = model.map(str::to_owned).or_else(last);
         match name.as_deref() {
             None | Some(BASE) => Ok(WeightsSource::Base),
@@ -278,7 +272,7 @@ impl Inner {
         }
     }
 
-    async fn sample(&self, request: SampleRequest) -> Result<SampleReply, BackendError> {
+    async fn sample(&self, request: SampleRequest) -> Result<SampleReply> {
         let weights = self.weights(request.model.as_deref()).await?;
         let sample = bodies::sample(&request, self.config.text.end_ids());
         let drawn = self.samplers.ask(&weights, &sample).await?;
@@ -300,7 +294,7 @@ impl Inner {
         Ok(SampleReply { sequences })
     }
 
-    async fn adapters(&self) -> Result<Vec<AdapterInfo>, BackendError> {
+    async fn adapters(&self) -> Result<Vec<AdapterInfo>> {
         let mut adapters = Vec::new();
         for adapter in self.checkpoints.list_adapters().await? {
             let Ok(name) = adapter.name.parse() else {
@@ -320,7 +314,7 @@ impl Inner {
 }
 
 /// The datum with weight 1 at the requested positions. A server may leave out tokens without a weight.
-fn weighted(datum: &Datum, positions: Option<&[usize]>) -> Result<Datum, BackendError> {
+fn weighted(datum: &Datum, positions: Option<&[usize]>) -> Result<Datum> {
     let mut parts = datum.parts().clone();
     let width = parts.target_tokens.width();
     let mut weights =
@@ -424,7 +418,7 @@ impl TrainingBackend for TinkerBackend {
             let run = self.0.run("save_weights_for_sampler", &run)?;
             let mut state = run.lock().await;
             let path = self.0.checkpoints.save_adapter(&mut state, &name).await?;
-            *lock(&self.0.last_saved) = Some(name);
+            *self.0.last_saved.lock() = Some(name);
             Ok(SaveWeightsReply {
                 status: "ok".to_owned(),
                 adapter_path: path,

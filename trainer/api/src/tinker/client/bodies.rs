@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::session::OpenSession;
+use crate::backend::Result;
 use crate::{
     BackendError, Datum, LossConfig,
     tinker::{
@@ -33,7 +34,7 @@ pub(super) const MANIFEST: &str = "metaclaw_manifest";
 ///
 /// # Errors
 /// [`BackendError::Request`] where a run asks for what Tinker's API cannot say.
-pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig, BackendError> {
+pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig> {
     let unsaid = |why: String| BackendError::Request {
         call: "create_model",
         why,

@@ -2,21 +2,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use metaclaw_trainer_terms::ErrorCode;
+use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::Value;
 
 use super::{
     Flag, bodies,
     http::HttpRequest,
-    lock,
     manifests::{self, KeptManifest, Manifests},
     models::{ModelCalls, State, follows_api},
     session::get,
 };
+use crate::backend::Result;
 use crate::{
     AdapterName, BackendError, CheckpointName,
     tinker::{
@@ -137,7 +138,7 @@ impl Checkpoints {
         state: &mut State,
         name: &CheckpointName,
         manifest: Value,
-    ) -> Result<String, BackendError> {
+    ) -> Result<String> {
         let call = "save_weights";
         let kept = KeptManifest {
             step: state.step,
@@ -177,7 +178,7 @@ impl Checkpoints {
         state: &mut State,
         name: &str,
         metadata: &BTreeMap<&str, String>,
-    ) -> Result<String, BackendError> {
+    ) -> Result<String> {
         let call = "save_weights";
         let model = self.models.standing(call, state).await?;
         let body = |id: &ModelId, seq| bodies::save(id, seq, name, metadata);
@@ -193,7 +194,7 @@ impl Checkpoints {
         &self,
         state: &mut State,
         name: &AdapterName,
-    ) -> Result<String, BackendError> {
+    ) -> Result<String> {
         let call = "save_weights_for_sampler";
         let owner = self.manifests.owner().await.unwrap_or_default();
         let metadata = BTreeMap::from([
@@ -216,7 +217,7 @@ impl Checkpoints {
             path: path.clone(),
             step: Some(state.step),
         };
-        lock(&self.adapters).insert(name.to_string(), adapter);
+        self.adapters.lock().insert(name.to_string(), adapter);
         Ok(path)
     }
 
@@ -224,8 +225,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` where there is none of this name.
-    pub(super) async fn adapter(&self, name: &str) -> Result<Adapter, BackendError> {
-        let known = || lock(&self.adapters).get(name).cloned();
+    pub(super) async fn adapter(&self, name: &str) -> Result<Adapter> {
+        let known = || self.adapters.lock().get(name).cloned();
         if let Some(adapter) = known() {
             return Ok(adapter);
         }
@@ -239,7 +240,7 @@ impl Checkpoints {
 
     /// The names of the adapters that are known, without asking for more.
     pub(super) fn known(&self) -> Vec<AdapterName> {
-        let adapters = lock(&self.adapters);
+        let adapters = self.adapters.lock();
         adapters
             .keys()
             .filter_map(|name| name.parse().ok())
@@ -250,7 +251,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>, BackendError> {
+    pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>> {
         let mut listed = self.list_all_kinds().await?;
         listed.retain(Listed::is_adapter);
         let listed = newest(listed, |listed| listed);
@@ -258,7 +259,7 @@ impl Checkpoints {
             let (path, step) = (listed.path.to_string(), listed.step());
             (listed.name.clone(), Adapter { path, step })
         });
-        lock(&self.adapters).extend(known);
+        self.adapters.lock().extend(known);
         Ok(listed)
     }
 
@@ -266,7 +267,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn own(&self) -> Result<Vec<Own>, BackendError> {
+    pub(super) async fn own(&self) -> Result<Vec<Own>> {
         let owner = self.manifests.owner().await.ok();
         let mut own = Vec::new();
         for listed in self.list(WeightsKind::Training).await? {
@@ -302,7 +303,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The server's; 404 where there is none.
-    pub(super) async fn find(&self, name: &str) -> Result<Own, BackendError> {
+    pub(super) async fn find(&self, name: &str) -> Result<Own> {
         let own = self.own().await?;
         let is_it = |own: &Own| own.listed.name == name || own.listed.path.to_string() == name;
         own.into_iter().rfind(is_it).ok_or_else(|| {
@@ -320,7 +321,7 @@ impl Checkpoints {
         &self,
         keep: &BTreeSet<String>,
         n_last: usize,
-    ) -> Result<Vec<CheckpointName>, BackendError> {
+    ) -> Result<Vec<CheckpointName>> {
         let all = self.own().await?;
         let mut last: BTreeMap<String, usize> = BTreeMap::new();
         let mut gone = Vec::new();
@@ -357,13 +358,13 @@ impl Checkpoints {
             if let Some(mark) = &own.listed.mark {
                 self.manifests.remove(name, mark).await;
             }
-            lock(&self.adapters).remove(name);
+            self.adapters.lock().remove(name);
             deleted.extend(name.parse());
         }
         Ok(deleted)
     }
 
-    async fn delete(&self, path: &TinkerPath) -> Result<(), BackendError> {
+    async fn delete(&self, path: &TinkerPath) -> Result<()> {
         let call = "checkpoints/delete";
         let (run, id) = (&path.run, path.checkpoint_id());
         let at = format!("training_runs/{run}/checkpoints/{id}");
@@ -382,13 +383,13 @@ impl Checkpoints {
     }
 
     /// Lists the server's weights of a kind whose names may be ours.
-    async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>, BackendError> {
+    async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>> {
         let mut listed = self.list_all_kinds().await?;
         listed.retain(|entry| entry.path.kind == kind);
         Ok(listed)
     }
 
-    async fn list_all_kinds(&self) -> Result<Vec<Listed>, BackendError> {
+    async fn list_all_kinds(&self) -> Result<Vec<Listed>> {
         let entries = match self.list_all().await? {
             Some(entries) => entries,
             None => self.list_by_run().await?,
@@ -397,7 +398,7 @@ impl Checkpoints {
     }
 
     /// The list of everything; none where the server has no such list.
-    async fn list_all(&self) -> Result<Option<Vec<Checkpoint>>, BackendError> {
+    async fn list_all(&self) -> Result<Option<Vec<Checkpoint>>> {
         let http = self.models.http();
         let mut all: Vec<Checkpoint> = Vec::new();
         for _ in 0..MOST_PAGES {
@@ -418,7 +419,7 @@ impl Checkpoints {
     }
 
     /// The same list, collected run by run, as SkyRL needs it.
-    async fn list_by_run(&self) -> Result<Vec<Checkpoint>, BackendError> {
+    async fn list_by_run(&self) -> Result<Vec<Checkpoint>> {
         let http = self.models.http();
         let (mut n_runs, mut all) = (0, Vec::new());
         for _ in 0..MOST_PAGES {

@@ -2,8 +2,9 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use crate::backend::Result;
 use crate::{
-    ApiKey, BackendError, BackendFuture,
+    ApiKey, BackendFuture,
     wire::{Sampled, TokenizeReply, TokenizeRequest},
 };
 
@@ -75,7 +76,7 @@ pub trait LocalText: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns why not yet, in words.
-    fn ready(&self) -> Result<(), BackendError> {
+    fn ready(&self) -> Result<()> {
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::http::{Answer, Http, HttpRequest, PROTOBUF};
+use crate::backend::Result;
 use crate::{
     BackendError,
     tinker::json::{FailedPromise, FailureCategory, Promise, RetrieveFuture, TryAgain},
@@ -155,7 +156,7 @@ pub(super) async fn result(
     call: &'static str,
     promised: &Promise,
     limits: PollLimits,
-) -> Result<PromiseResult, BackendError> {
+) -> Result<PromiseResult> {
     let asked = RetrieveFuture {
         request_id: promised.request_id.clone(),
         allow_metadata_only: false,
@@ -207,11 +208,7 @@ fn timeout(http: &Http, call: &'static str, limits: PollLimits) -> BackendError 
 }
 
 /// The result in a successful answer; `None` if it is not ready.
-fn fetched(
-    http: &Http,
-    call: &'static str,
-    answer: &Answer,
-) -> Result<Option<PromiseResult>, BackendError> {
+fn fetched(http: &Http, call: &'static str, answer: &Answer) -> Result<Option<PromiseResult>> {
     if answer.is_protobuf {
         return Ok(Some(PromiseResult::Protobuf(answer.body.clone())));
     }
@@ -238,11 +235,7 @@ impl PromiseResult {
     ///
     /// # Errors
     /// Returns an operation that failed at the server: as 400 if the caller caused it, as 500 if the server did.
-    pub(super) fn json<T: DeserializeOwned>(
-        self,
-        http: &Http,
-        call: &'static str,
-    ) -> Result<T, BackendError> {
+    pub(super) fn json<T: DeserializeOwned>(self, http: &Http, call: &'static str) -> Result<T> {
         let whose = http.whose(call);
         match self {
             Self::Json(value) => {
@@ -263,7 +256,7 @@ impl PromiseResult {
         self,
         http: &Http,
         call: &'static str,
-    ) -> Result<Either<P, J>, BackendError> {
+    ) -> Result<Either<P, J>> {
         match self {
             Self::Protobuf(bytes) => {
                 let unread = |error: DecodeError| http.whose(call).unreadable(error.to_string());

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{Flag, config::TinkerConfig, words::Whose};
+use crate::backend::Result;
 use crate::{ApiKey, BackendError};
 
 /// The SDK version that this client corresponds to. Servers choose their dialect by it.
@@ -77,11 +78,7 @@ impl HttpRequest {
     ///
     /// # Errors
     /// Returns [`BackendError::Request`] for values that JSON cannot express.
-    pub(super) fn json(
-        call: &'static str,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<Self, BackendError> {
+    pub(super) fn json(call: &'static str, path: &str, body: &impl Serialize) -> Result<Self> {
         let bytes = serde_json::to_vec(body).map_err(|error| BackendError::Request {
             call,
             why: error.to_string(),
@@ -141,10 +138,8 @@ impl Http {
 
     /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
-        Whose {
-            call,
-            url: &self.url,
-        }
+        let url = &self.url;
+        Whose { call, url }
     }
 
     /// Posts a body to the call of this name, and reads a successful answer.
@@ -155,7 +150,7 @@ impl Http {
         &self,
         call: &'static str,
         body: &impl Serialize,
-    ) -> Result<T, BackendError> {
+    ) -> Result<T> {
         let answer = self.send(&HttpRequest::json(call, call, body)?).await?;
         answer.json(self.whose(call))
     }
@@ -165,7 +160,7 @@ impl Http {
     ///
     /// # Errors
     /// Where no answer came. Whatever status comes is an answer.
-    pub(super) async fn send(&self, request: &HttpRequest) -> Result<Answer, BackendError> {
+    pub(super) async fn send(&self, request: &HttpRequest) -> Result<Answer> {
         let token = self.token().await?;
         let answer = match self.exchange(request, &token).await {
             // A server may close an idle connection just when it is used again. Reading twice changes nothing.
@@ -182,7 +177,7 @@ impl Http {
         Ok(answer)
     }
 
-    async fn token(&self) -> Result<String, BackendError> {
+    async fn token(&self) -> Result<String> {
         let call = "auth/token";
         let by_key = async |key: &str| {
             let request = HttpRequest::json(call, call, &serde_json::Map::new())?;
@@ -192,7 +187,7 @@ impl Http {
     }
 
     /// Sends once with this key or token.
-    async fn exchange(&self, request: &HttpRequest, key: &str) -> Result<Answer, BackendError> {
+    async fn exchange(&self, request: &HttpRequest, key: &str) -> Result<Answer> {
         let sent = self.builder(request, key).send().await;
         let response = sent.map_err(|error| self.failed(request, error))?;
         self.read(request, response).await
@@ -226,11 +221,7 @@ impl Http {
             .body(bytes.clone())
     }
 
-    async fn read(
-        &self,
-        request: &HttpRequest,
-        response: Response,
-    ) -> Result<Answer, BackendError> {
+    async fn read(&self, request: &HttpRequest, response: Response) -> Result<Answer> {
         let status = response.status().as_u16();
         let text = |name: &str| {
             let value = response.headers().get(name)?;
@@ -269,7 +260,7 @@ impl Answer {
     ///
     /// # Errors
     /// Returns the server's refusal, or what is wrong with the body.
-    pub(super) fn json<T: DeserializeOwned>(&self, whose: Whose<'_>) -> Result<T, BackendError> {
+    pub(super) fn json<T: DeserializeOwned>(&self, whose: Whose<'_>) -> Result<T> {
         if !self.is_success() {
             return Err(whose.refusal(self.status, &self.body));
         }
@@ -315,10 +306,7 @@ impl Auth {
     ///
     /// # Errors
     /// Returns the errors of the exchange.
-    async fn token(
-        &self,
-        exchange: impl AsyncFnOnce(&str) -> Result<Exchanged, BackendError>,
-    ) -> Result<String, BackendError> {
+    async fn token(&self, exchange: impl AsyncFnOnce(&str) -> Result<Exchanged>) -> Result<String> {
         if !self.by_token.get() {
             return Ok(self.key.expose().to_owned());
         }

@@ -14,14 +14,14 @@ use std::{
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
-    sync::Mutex,
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
-use super::{http::random_digits, lock};
+use super::http::random_digits;
 
 /// The file with the mark of this home's checkpoints.
 const OWNER: &str = "owner";
@@ -64,7 +64,7 @@ impl Manifests {
     /// # Errors
     /// Returns the file system's errors.
     pub(super) async fn owner(&self) -> io::Result<String> {
-        if let Some(owner) = lock(&self.owner).clone() {
+        if let Some(owner) = self.owner.lock().clone() {
             return Ok(owner);
         }
         let owner = match &self.folder {
@@ -82,7 +82,7 @@ impl Manifests {
                 }
             }
         };
-        Ok(lock(&self.owner).get_or_insert(owner).clone())
+        Ok(self.owner.lock().get_or_insert(owner).clone())
     }
 
     /// Stores a manifest and returns its key.
@@ -96,27 +96,27 @@ impl Manifests {
             write(&file(folder, name, &mark), text.as_bytes()).await?;
         }
         let key = (name.to_owned(), mark.clone());
-        lock(&self.known).insert(key, kept);
+        self.known.lock().insert(key, kept);
         Ok(mark)
     }
 
     /// The manifest of a checkpoint that is listed.
     pub(super) async fn get(&self, name: &str, mark: &str) -> Option<KeptManifest> {
         let key = (name.to_owned(), mark.to_owned());
-        if let Some(kept) = lock(&self.known).get(&key) {
+        if let Some(kept) = self.known.lock().get(&key) {
             return Some(kept.clone());
         }
         let file = file(self.folder.as_deref()?, name, mark);
         let text = tokio::fs::read(&file).await.ok()?;
         let kept: KeptManifest = serde_json::from_slice(&text).ok()?;
-        lock(&self.known).insert(key, kept.clone());
+        self.known.lock().insert(key, kept.clone());
         Some(kept)
     }
 
     /// Removes the manifest of a deleted checkpoint.
     pub(super) async fn remove(&self, name: &str, mark: &str) {
         let key = (name.to_owned(), mark.to_owned());
-        lock(&self.known).remove(&key);
+        self.known.lock().remove(&key);
         if let Some(folder) = &self.folder {
             // A file that stays does no harm.
             let _ = tokio::fs::remove_file(file(folder, name, mark)).await;

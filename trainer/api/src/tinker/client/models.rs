@@ -8,12 +8,13 @@ use std::{
     collections::BTreeMap,
     hash::{BuildHasher, Hasher, RandomState},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,9 +23,9 @@ use super::{
     bodies,
     futures::{self, Asker, PollLimits, SendOutcome},
     http::{Http, HttpRequest},
-    lock,
     session::{OpenSession, TinkerSessions, is_gone},
 };
+use crate::backend::Result;
 use crate::{
     BackendError, RunId,
     tinker::{ModelId, SamplerId, json::Promise},
@@ -82,7 +83,7 @@ impl ModelCalls {
         &self,
         call: &'static str,
         state: &'s mut State,
-    ) -> Result<&'s mut ServerModel, BackendError> {
+    ) -> Result<&'s mut ServerModel> {
         let model = match state.model.take() {
             Some(model) => {
                 let whose = self.http().whose(call);
@@ -103,21 +104,14 @@ impl ModelCalls {
     }
 
     /// A new model with fresh weights, as the server makes it.
-    pub(super) async fn create_bare(
-        &self,
-        spec: &CreateRequest,
-    ) -> Result<ServerModel, BackendError> {
+    pub(super) async fn create_bare(&self, spec: &CreateRequest) -> Result<ServerModel> {
         let lora = bodies::lora(spec)?;
         let body = |session: &OpenSession| bodies::create_model(session, &self.base_model, lora);
         self.make("create_model", body).await
     }
 
     /// Creates a model with the weights and the optimiser of a checkpoint.
-    pub(super) async fn load(
-        &self,
-        spec: &CreateRequest,
-        path: &str,
-    ) -> Result<ServerModel, BackendError> {
+    pub(super) async fn load(&self, spec: &CreateRequest, path: &str) -> Result<ServerModel> {
         let session = self.sessions.get().await?;
         if session.flags.creates_by_load.get() {
             let body = |session: &OpenSession| bodies::create_by_load(session, path);
@@ -135,11 +129,7 @@ impl ModelCalls {
     ///
     /// # Errors
     /// Returns the server's errors.
-    pub(super) async fn load_into(
-        &self,
-        model: &mut ServerModel,
-        path: &str,
-    ) -> Result<(), BackendError> {
+    pub(super) async fn load_into(&self, model: &mut ServerModel, path: &str) -> Result<()> {
         let body = |id: &ModelId, seq| bodies::load_into(id, seq, path);
         let _: Value = self.operate(model, "load_weights", body).await?;
         Ok(())
@@ -150,7 +140,7 @@ impl ModelCalls {
         &self,
         call: &'static str,
         body: impl Fn(&OpenSession) -> Value,
-    ) -> Result<ServerModel, BackendError> {
+    ) -> Result<ServerModel> {
         let limits = self.asker.limits();
         let mut is_first = true;
         loop {
@@ -183,14 +173,12 @@ impl ModelCalls {
         call: &'static str,
         promised: &Promise,
         limits: PollLimits,
-    ) -> Result<ModelId, BackendError> {
+    ) -> Result<ModelId> {
         let result = futures::result(self.http(), call, promised, limits).await?;
         let made: Value = result.json(self.http(), call)?;
-        made["model_id"]
-            .as_str()
-            .and_then(|id| id.parse().ok())
-            .or_else(|| promised.model_id.clone())
-            .ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
+        let named = made["model_id"].as_str().and_then(|id| id.parse().ok());
+        let id = named.or_else(|| promised.model_id.clone());
+        id.ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
     }
 
     /// Sends a model's next call, and reads its result.
@@ -202,7 +190,7 @@ impl ModelCalls {
         model: &mut ServerModel,
         call: &'static str,
         body: impl FnOnce(&ModelId, i32) -> B,
-    ) -> Result<T, BackendError> {
+    ) -> Result<T> {
         let limits = self.asker.limits();
         let request = |id: &ModelId, seq| HttpRequest::json(call, call, &body(id, seq));
         let promised = self.send(model, request, limits).await?;
@@ -215,9 +203,9 @@ impl ModelCalls {
     pub(super) async fn send(
         &self,
         model: &mut ServerModel,
-        request: impl FnOnce(&ModelId, i32) -> Result<HttpRequest, BackendError>,
+        request: impl FnOnce(&ModelId, i32) -> Result<HttpRequest>,
         limits: PollLimits,
-    ) -> Result<Promise, BackendError> {
+    ) -> Result<Promise> {
         let was_in_doubt = model.is_in_doubt;
         let request = request(&model.id, model.next_seq)?;
         model.is_in_doubt = true;
@@ -342,10 +330,8 @@ impl ClientRuns {
         // A random part keeps ids of earlier processes apart from ours.
         let random = RandomState::new().build_hasher().finish();
         let first = u32::try_from(random & 0x7fff_ffff).unwrap_or(0);
-        Self {
-            next: AtomicU32::new(first),
-            runs: Mutex::default(),
-        }
+        let (next, runs) = (AtomicU32::new(first), Mutex::default());
+        Self { next, runs }
     }
 
     pub(super) fn open(&self, spec: CreateRequest) -> RunId {
@@ -358,7 +344,7 @@ impl ClientRuns {
             used: Instant::now(),
             loss: (0.0, 0),
         }));
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         if runs.len() >= MOST {
             runs.pop_first();
         }
@@ -367,13 +353,13 @@ impl ClientRuns {
     }
 
     pub(super) fn get(&self, id: &RunId) -> Option<Arc<ClientRun>> {
-        lock(&self.runs).get(id).cloned()
+        self.runs.lock().get(id).cloned()
     }
 
     /// Takes the model of a run that has been idle for this long, or whose model is in doubt: of these, the run that was
     /// used least recently. `None` if there is none, or if all are in use now. The run begins again at its checkpoint.
     pub(super) fn take_idle(&self, idle: Duration) -> Option<ServerModel> {
-        let runs: Vec<Arc<ClientRun>> = lock(&self.runs).values().cloned().collect();
+        let runs: Vec<Arc<ClientRun>> = self.runs.lock().values().cloned().collect();
         let free = runs.iter().filter_map(|run| run.try_lock().ok());
         let idle = free.filter(|state| {
             let model = state.model.as_ref();
@@ -385,6 +371,6 @@ impl ClientRuns {
     }
 
     pub(super) fn close(&self, id: &RunId) -> Option<Arc<ClientRun>> {
-        lock(&self.runs).remove(id)
+        self.runs.lock().remove(id)
     }
 }

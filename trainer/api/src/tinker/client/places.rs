@@ -18,6 +18,7 @@ use super::{
     http::HttpRequest,
     models::{ModelCalls, Place, ServerModel, follows_api},
 };
+use crate::backend::Result;
 use crate::{
     BackendError,
     tinker::{
@@ -50,7 +51,7 @@ impl ModelCalls {
     ///
     /// # Errors
     /// The server's; 503 where it has no room for another model.
-    pub(super) async fn place(&self, path: &str) -> Result<String, BackendError> {
+    pub(super) async fn place(&self, path: &str) -> Result<String> {
         if let Some(place) = self.held(path).await {
             return Ok(place);
         }
@@ -81,7 +82,7 @@ impl ModelCalls {
     }
 
     /// Loads an adapter into a model, and returns the path to sample it from.
-    async fn fill(&self, model: &mut ServerModel, path: &str) -> Result<String, BackendError> {
+    async fn fill(&self, model: &mut ServerModel, path: &str) -> Result<String> {
         self.load_into(model, path).await?;
         let call = "save_weights_for_sampler";
         let whose = self.http().whose(call);
@@ -94,7 +95,7 @@ impl ModelCalls {
     }
 
     /// The LoRA rank of saved weights.
-    async fn rank(&self, path: &str) -> Result<u32, BackendError> {
+    async fn rank(&self, path: &str) -> Result<u32> {
         let call = "weights_info";
         let asked = WeightsInfoRequest {
             tinker_path: path.to_owned(),
@@ -144,7 +145,7 @@ impl ModelCalls {
     ///
     /// # Errors
     /// The server's; 503 where it has no room for another model.
-    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<ServerModel, BackendError> {
+    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<ServerModel> {
         let _making = self.places.making.lock().await;
         let mut model = self.create_with_room(spec).await?;
         if follows_api(&model.id) {
@@ -160,10 +161,7 @@ impl ModelCalls {
     ///
     /// # Errors
     /// As [`ModelCalls::create`].
-    pub(super) async fn create_to_load(
-        &self,
-        spec: &CreateRequest,
-    ) -> Result<ServerModel, BackendError> {
+    pub(super) async fn create_to_load(&self, spec: &CreateRequest) -> Result<ServerModel> {
         let _making = self.places.making.lock().await;
         let mut model = self.create_with_room(spec).await?;
         if !follows_api(&model.id) {
@@ -173,13 +171,13 @@ impl ModelCalls {
     }
 
     /// Takes the gradients that a slot has, by a step of length 0.
-    async fn clear(&self, model: &mut ServerModel) -> Result<(), BackendError> {
+    async fn clear(&self, model: &mut ServerModel) -> Result<()> {
         let _: Value = self.operate(model, "optim_step", bodies::no_step).await?;
         Ok(())
     }
 
     /// Makes a model. While the server has no room, other models are unloaded, in the order of [`Self::make_room`].
-    async fn create_with_room(&self, spec: &CreateRequest) -> Result<ServerModel, BackendError> {
+    async fn create_with_room(&self, spec: &CreateRequest) -> Result<ServerModel> {
         loop {
             match self.create_bare(spec).await {
                 Err(error) if is_full(&error) => {

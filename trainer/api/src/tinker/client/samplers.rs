@@ -14,6 +14,7 @@ use super::{
     session::is_gone,
     training::TinkerUsage,
 };
+use crate::backend::Result;
 use crate::{
     BackendError,
     tinker::{
@@ -61,10 +62,7 @@ impl Samplers {
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` for weights that it does not have.
-    pub(super) async fn get(
-        &self,
-        weights: &WeightsSource,
-    ) -> Result<Arc<ServerSampler>, BackendError> {
+    pub(super) async fn get(&self, weights: &WeightsSource) -> Result<Arc<ServerSampler>> {
         let mut open = self.open.lock().await;
         if let Some(sampler) = open
             .get(weights)
@@ -104,7 +102,7 @@ impl Samplers {
         self.models.http().whose(call)
     }
 
-    async fn create(&self, weights: &WeightsSource) -> Result<ServerSampler, BackendError> {
+    async fn create(&self, weights: &WeightsSource) -> Result<ServerSampler> {
         let call = "create_sampling_session";
         let http = self.models.http();
         let sessions = &self.models.sessions;
@@ -146,7 +144,7 @@ impl Samplers {
         &self,
         weights: &WeightsSource,
         sample: &SampleCall,
-    ) -> Result<SampleOutput, BackendError> {
+    ) -> Result<SampleOutput> {
         let sampler = self.get(weights).await?;
         let mut answered = self.ask_for(&sampler, sample).await;
         if answered.as_ref().is_err_and(has_gone) {
@@ -162,7 +160,7 @@ impl Samplers {
         &self,
         sampler: &ServerSampler,
         sample: &SampleCall,
-    ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
+    ) -> Result<(SampleOutput, Option<SampleResponse>)> {
         let limits = self.models.asker.limits();
         let promised = self.begin(sampler, sample, limits).await?;
         self.end(sample, &promised, limits).await
@@ -177,7 +175,7 @@ impl Samplers {
         &self,
         weights: &WeightsSource,
         sample: &SampleCall,
-    ) -> Result<(Arc<ServerSampler>, Promise), BackendError> {
+    ) -> Result<(Arc<ServerSampler>, Promise)> {
         let limits = self.limits_of_chat();
         let mut sampler = self.get(weights).await?;
         let mut begun = self.begin(&sampler, sample, limits).await;
@@ -198,7 +196,7 @@ impl Samplers {
         sampler: &ServerSampler,
         sample: &SampleCall,
         limits: PollLimits,
-    ) -> Result<Promise, BackendError> {
+    ) -> Result<Promise> {
         let body = bodies::numbered(sample, &sampler.id, sampler.next_seq());
         let request = HttpRequest::json(ASAMPLE, ASAMPLE, &body)?;
         let dedupes = sampler.session.flags.dedupes;
@@ -217,7 +215,7 @@ impl Samplers {
         sample: &SampleCall,
         promised: &Promise,
         limits: PollLimits,
-    ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
+    ) -> Result<(SampleOutput, Option<SampleResponse>)> {
         let http = self.models.http();
         let result = futures::result(http, ASAMPLE, promised, limits).await?;
         let read = result.either::<SampleResponse, JsonSample>(http, ASAMPLE)?;
@@ -228,11 +226,11 @@ impl Samplers {
         let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
         let n_read = sample.prompt.n_tokens();
         let output = with_first(output, n_read);
-        let n_drawn = output
+        let lengths = output
             .sequences
             .iter()
-            .map(|sequence| sequence.tokens.len())
-            .sum();
+            .map(|sequence| sequence.tokens.len());
+        let n_drawn = lengths.sum();
         self.usage.drawn(n_read, n_drawn);
         Ok((output, message))
     }

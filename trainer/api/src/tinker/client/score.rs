@@ -11,6 +11,7 @@ use super::{
     models::ServerSampler,
     samplers::{Samplers, WeightsSource},
 };
+use crate::backend::Result;
 use crate::{
     BackendError, Datum, Tensor2,
     tinker::{
@@ -94,10 +95,7 @@ impl Samplers {
     ///
     /// # Errors
     /// The server's; [`BackendError::NotSupported`] for what it does not answer.
-    pub(super) async fn look_by_base(
-        &self,
-        looks: &[Look<'_>],
-    ) -> Result<ForwardReply, BackendError> {
+    pub(super) async fn look_by_base(&self, looks: &[Look<'_>]) -> Result<ForwardReply> {
         let sampler = self.get(&WeightsSource::Base).await?;
         match self.look_all(&sampler, looks).await {
             Err(error) if error.status().is_some_and(super::session::is_gone) => {
@@ -117,7 +115,7 @@ impl Samplers {
         &self,
         sampler: &ServerSampler,
         looks: &[Look<'_>],
-    ) -> Result<ForwardReply, BackendError> {
+    ) -> Result<ForwardReply> {
         let mut reply = ForwardReply::default();
         for some in looks.chunks(AT_ONCE) {
             let some = some.iter().map(|look| self.score(sampler, *look));
@@ -134,7 +132,7 @@ impl Samplers {
         Ok(reply)
     }
 
-    async fn score(&self, sampler: &ServerSampler, look: Look<'_>) -> Result<Found, BackendError> {
+    async fn score(&self, sampler: &ServerSampler, look: Look<'_>) -> Result<Found> {
         let prompt = look.prompt();
         let is_shifted = look.is_shifted(&prompt);
         let mut sample = bodies::score(prompt);
@@ -167,11 +165,7 @@ impl Samplers {
     }
 
     /// A token at position p of the sequence is the prompt's at p + 1.
-    fn of_prompt(
-        &self,
-        output: &SampleOutput,
-        positions: &[usize],
-    ) -> Result<Vec<f32>, BackendError> {
+    fn of_prompt(&self, output: &SampleOutput, positions: &[usize]) -> Result<Vec<f32>> {
         let all = output.prompt_logprobs.as_ref();
         let all = all.ok_or_else(|| self.lacks("log-probabilities of a prompt"))?;
         let known = |at: &usize| all.get(at + 1).copied().flatten();
@@ -185,7 +179,7 @@ impl Samplers {
         message: Option<SampleResponse>,
         positions: &[usize],
         width: usize,
-    ) -> Result<Vec<f32>, BackendError> {
+    ) -> Result<Vec<f32>> {
         let answered = message.and_then(|message| message.target_prompt_logprobs);
         let what =
             "log-probabilities of ids that are not the prompt's own (target_prompt_logprobs)";
@@ -211,7 +205,7 @@ impl Samplers {
         output: &SampleOutput,
         positions: &[usize],
         k: usize,
-    ) -> Result<(Vec<Vec<u32>>, Vec<Vec<f32>>), BackendError> {
+    ) -> Result<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
         let all = output.topk_prompt_logprobs.as_ref();
         let all = all.ok_or_else(|| self.lacks("the likeliest ids of a prompt's positions"))?;
         let row = |at: &usize| all.get(at + 1)?.as_ref().filter(|row| row.len() >= k);

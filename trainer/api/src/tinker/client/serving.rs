@@ -16,6 +16,7 @@ use super::{
     models::ServerSampler,
     samplers::{WeightsSource, has_gone},
 };
+use crate::backend::Result;
 use crate::{
     AdapterName, BackendError,
     tinker::{
@@ -57,10 +58,8 @@ impl Sampler for TinkerSampler {
             let begun = self.0.begin(&request).await;
             let (waiting, version) = begun.map_err(|error| failed(&error))?;
             let events = stream::once(waiting.events()).flat_map(stream::iter);
-            Ok(Sampling {
-                version,
-                events: Box::pin(events),
-            })
+            let events = Box::pin(events);
+            Ok(Sampling { version, events })
         })
     }
 }
@@ -83,10 +82,7 @@ impl TinkerBackend {
         TinkerSampler(self.clone())
     }
 
-    async fn begin(
-        &self,
-        request: &SamplerRequest,
-    ) -> Result<(Waiting, Option<u64>), BackendError> {
+    async fn begin(&self, request: &SamplerRequest) -> Result<(Waiting, Option<u64>)> {
         let (weights, version) = match &request.adapter {
             None => (WeightsSource::Base, None),
             Some(name) => {
@@ -107,7 +103,7 @@ impl TinkerBackend {
         Ok((waiting, version))
     }
 
-    async fn body(&self, request: &SamplerRequest) -> Result<SampleCall, BackendError> {
+    async fn body(&self, request: &SamplerRequest) -> Result<SampleCall> {
         let sampling = &request.sampling;
         let params = TinkerSamplingParams {
             max_tokens: self.most_tokens(request).await?,
@@ -124,7 +120,7 @@ impl TinkerBackend {
     }
 
     /// The requested number of tokens, or what the context leaves.
-    async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>, BackendError> {
+    async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>> {
         let offer = self.0.offer().await?;
         let wanted = Some(self.0.config.base_model.as_str());
         let model = offer
@@ -145,7 +141,7 @@ impl TinkerBackend {
 
 impl Waiting {
     /// Asks once more, by a new sampler.
-    async fn again(&mut self) -> Result<(), BackendError> {
+    async fn again(&mut self) -> Result<()> {
         let samplers = &self.backend.0.samplers;
         samplers.drop(&self.weights).await;
         (self.sampler, self.promised) = samplers.begin_by(&self.weights, &self.sample).await?;

@@ -16,14 +16,12 @@ use super::{
     config::{Dialect, TinkerConfig},
     http::{Http, HttpRequest, SDK_VERSION},
 };
-use crate::{
-    BackendError,
-    tinker::{
-        TinkerSessionId,
-        json::{
-            ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession,
-            DynamicConfig, FinishSession, Heartbeat,
-        },
+use crate::backend::Result;
+use crate::tinker::{
+    TinkerSessionId,
+    json::{
+        ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession, DynamicConfig,
+        FinishSession, Heartbeat,
     },
 };
 
@@ -126,7 +124,7 @@ impl TinkerSessions {
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn get(&self) -> Result<Arc<OpenSession>, BackendError> {
+    pub(super) async fn get(&self) -> Result<Arc<OpenSession>> {
         let mut open = self.open.lock().await;
         if let Some(session) = open.as_ref().filter(|session| !session.is_over.get()) {
             return Ok(Arc::clone(session));
@@ -151,7 +149,7 @@ impl TinkerSessions {
             .cloned()
     }
 
-    async fn begin(&self) -> Result<OpenSession, BackendError> {
+    async fn begin(&self) -> Result<OpenSession> {
         let call = "client/config";
         let asked_by = ClientConfigRequest {
             sdk_version: SDK_VERSION.to_owned(),
@@ -205,10 +203,8 @@ impl TinkerSessions {
         };
         session.is_over.set(true);
         let path = format!("sessions/{}/finish", session.id);
-        let body = FinishSession {
-            reason: ClientEnd::Success,
-            detail: None,
-        };
+        let (reason, detail) = (ClientEnd::Success, None);
+        let body = FinishSession { reason, detail };
         if let Ok(request) = HttpRequest::json("sessions/finish", &path, &body) {
             // The session ends by itself when its heartbeats stop.
             let _ = self.http.send(&request.within(BEAT_DEADLINE)).await;

@@ -7,7 +7,7 @@ mod skyrl;
 use std::{sync::Arc, sync::Once, time::Duration};
 
 use futures_util::StreamExt as _;
-use metaclaw_trainer_terms::{SampleEvent, Sampler, SamplerFailure, SamplerRequest};
+use metaclaw_trainer_terms::{AdapterName, SampleEvent, Sampler, SamplerFailure, SamplerRequest};
 use serde_json::json;
 
 use self::server::{Fault, Manner, Server};
@@ -45,11 +45,9 @@ fn config(server: &Server) -> TinkerConfig {
         let provider = rustls::crypto::ring::default_provider();
         provider.install_default().unwrap();
     });
+    let client = reqwest::Client::builder().tls_certs_only([]).build();
     TinkerConfig {
-        client: reqwest::Client::builder()
-            .tls_certs_only([])
-            .build()
-            .unwrap(),
+        client: client.unwrap(),
         url: server.url.clone(),
         key: ApiKey::new("tml-a-long-secret-7890"),
         project: None,
@@ -78,6 +76,10 @@ const SKYRL: Manner = Manner {
     is_skyrl: true,
     ..CLOUD
 };
+const BLIND: Manner = Manner {
+    is_blind: true,
+    ..CLOUD
+};
 
 fn taught(mark: u32) -> Datum {
     Datum::cross_entropy(vec![mark, 2], vec![2, 3], vec![0.0, 1.0]).unwrap()
@@ -99,9 +101,42 @@ async fn pass(backend: &TinkerBackend, run: &RunId, marks: &[u32]) -> Result<f64
 }
 
 async fn step(backend: &TinkerBackend, run: &RunId) -> Result<u64, BackendError> {
-    let request: OptimStepRequest =
-        serde_json::from_value(json!({"session_id": run, "learning_rate": 0.001})).unwrap();
+    let body = json!({"session_id": run, "learning_rate": 0.001});
+    let request: OptimStepRequest = serde_json::from_value(body).unwrap();
     Ok(backend.optim_step(request).await?.step)
+}
+
+/// Makes a step on sequences with these marks.
+async fn train(backend: &TinkerBackend, run: &RunId, marks: &[u32]) -> u64 {
+    pass(backend, run, marks).await.unwrap();
+    step(backend, run).await.unwrap()
+}
+
+/// The same, and its checkpoint.
+async fn train_and_save(backend: &TinkerBackend, run: &RunId, mark: u32, name: &str) {
+    train(backend, run, &[mark]).await;
+    save(backend, run, name).await.unwrap();
+}
+
+async fn load(backend: &TinkerBackend, run: &RunId, name: &str) -> u64 {
+    let loaded = backend.load_checkpoint(run.clone(), name.to_owned());
+    loaded.await.unwrap()
+}
+
+fn adapter(name: &str) -> AdapterName {
+    name.parse().unwrap()
+}
+
+/// A request for the log-probabilities of the last two ids of a prompt.
+fn score(run: &RunId, adapter: bool, top_k: u32) -> ForwardRequest {
+    let datum = Datum::cross_entropy(vec![4, 5, 6], vec![5, 6, 8], vec![0.0; 3]);
+    ForwardRequest {
+        session_id: run.clone(),
+        datums: vec![datum.unwrap()],
+        adapter,
+        positions: Some(vec![vec![1, 2]]),
+        top_k,
+    }
 }
 
 fn checkpoint(name: &str) -> CheckpointName {
@@ -126,11 +161,12 @@ async fn a_step_is_made_saved_and_gone_on_from() {
         assert!((loss - expected).abs() < 1e-6, "{loss}");
         assert_eq!(step(&backend, &run).await.unwrap(), 1);
         save(&backend, &run, "main-1@a-000001").await.unwrap();
-        let adapter = backend.save_adapter(run.clone(), "main-1@a-000001".parse().unwrap());
+        let adapter = backend.save_adapter(run.clone(), adapter("main-1@a-000001"));
         let adapter = adapter.await.unwrap();
         assert_eq!(adapter.step, 1);
         // If sampling would replace what is trained, adapters are saved like checkpoints.
-        let kind = if manner == SKYRL {
+        let is_skyrl = manner == SKYRL;
+        let kind = if is_skyrl {
             "weights"
         } else {
             "sampler_weights"
@@ -141,19 +177,15 @@ async fn a_step_is_made_saved_and_gone_on_from() {
         let listed = backend.checkpoints().await.unwrap();
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].name.as_str(), "main-1@a-000001");
-        assert_eq!(
-            (listed[0].step, &listed[0].manifest["agent"]),
-            (1, &json!("main"))
-        );
+        assert_eq!(listed[0].step, 1);
+        assert_eq!(listed[0].manifest["agent"], "main");
 
-        let loaded = backend.load_checkpoint(run.clone(), "main-1@a-000001".to_owned());
-        assert_eq!(loaded.await.unwrap(), 1);
-        pass(&backend, &run, &[13]).await.unwrap();
-        assert_eq!(step(&backend, &run).await.unwrap(), 2);
+        assert_eq!(load(&backend, &run, "main-1@a-000001").await, 1);
+        assert_eq!(train(&backend, &run, &[13]).await, 2);
         save(&backend, &run, "main-1@a-000002").await.unwrap();
-        let checkpoints = server.saved("/weights/").into_iter();
-        let checkpoints = checkpoints.filter(|(path, _)| path.contains("_m"));
-        let held: Vec<_> = checkpoints.map(|it| it.1).collect();
+        let mut checkpoints = server.saved("/weights/");
+        checkpoints.retain(|(path, _)| path.contains("_m"));
+        let held: Vec<_> = checkpoints.into_iter().map(|(_, marks)| marks).collect();
         assert_eq!(held, [vec![11, 12], vec![11, 12, 13]], "{manner:?}");
     }
 }
@@ -164,12 +196,9 @@ async fn a_request_whose_answer_is_lost_is_carried_out_once() {
         let (server, backend) = world(CLOUD).await;
         server.fail(call, &[Fault::After, Fault::Before, Fault::After]);
         let run = open(&backend).await;
-        pass(&backend, &run, &[11]).await.unwrap();
-        step(&backend, &run).await.unwrap();
-        save(&backend, &run, "a-1-1").await.unwrap();
+        train_and_save(&backend, &run, 11, "a-1-1").await;
         let held = server.saved("/weights/");
-        assert_eq!(held.len(), 1, "{call}");
-        assert_eq!(held[0].1, [11], "{call}");
+        assert_eq!((held.len(), &held[0].1[..]), (1, &[11][..]), "{call}");
         assert_eq!(server.n_asked(call), 4, "{call}");
     }
 }
@@ -194,25 +223,17 @@ async fn where_numbers_are_not_looked_at_nothing_is_sent_twice() {
 async fn a_server_that_was_restarted_knows_no_run_and_the_checkpoint_is_loaded_again() {
     let (server, backend) = world(CLOUD).await;
     let run = open(&backend).await;
-    pass(&backend, &run, &[11]).await.unwrap();
-    step(&backend, &run).await.unwrap();
-    save(&backend, &run, "a-1-1").await.unwrap();
+    train_and_save(&backend, &run, 11, "a-1-1").await;
     server.restart();
     let error = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(error.is_unknown_run(), "{error}");
     let run = open(&backend).await;
-    let loaded = backend
-        .load_checkpoint(run.clone(), "a-1-1".to_owned())
-        .await;
-    assert_eq!(loaded.unwrap(), 1);
-    pass(&backend, &run, &[12]).await.unwrap();
-    step(&backend, &run).await.unwrap();
-    save(&backend, &run, "a-1-2").await.unwrap();
+    assert_eq!(load(&backend, &run, "a-1-1").await, 1);
+    train_and_save(&backend, &run, 12, "a-1-2").await;
     assert_eq!(server.saved("/weights/").pop().unwrap().1, [11, 12]);
     // Samplers are created again as well.
-    let drawn = backend
-        .sample(SampleRequest::one_token("base".to_owned()))
-        .await;
+    let asked = SampleRequest::one_token("base".to_owned());
+    let drawn = backend.sample(asked).await;
     assert_eq!(drawn.unwrap().sequences[0].tokens, [7]);
 }
 
@@ -229,17 +250,13 @@ async fn what_is_refused_is_said_in_words_and_its_number_is_free() {
         let (server, backend) = world(CLOUD).await;
         let run = open(&backend).await;
         pass(&backend, &run, &[11]).await.unwrap();
-        server.fail(
-            "optim_step",
-            &[Fault::Answers(status, r#"{"detail":"as it says"}"#)],
-        );
+        let refused = Fault::Answers(status, r#"{"detail":"as it says"}"#);
+        server.fail("optim_step", &[refused]);
         let error = step(&backend, &run).await.unwrap_err();
         assert_eq!(error.status(), Some(status));
         let said = error.to_string();
-        assert!(
-            said.contains(words) && said.contains("as it says"),
-            "{said}"
-        );
+        let has_both = said.contains(words) && said.contains("as it says");
+        assert!(has_both, "{said}");
         // The fake server asserts that no number is left out.
         assert_eq!(step(&backend, &run).await.unwrap(), 1);
         save(&backend, &run, "a-1-1").await.unwrap();
@@ -257,9 +274,7 @@ async fn a_server_that_is_busy_for_a_moment_is_asked_again() {
     let run = open(&backend).await;
     let busy = Fault::Answers(429, "{}");
     server.fail("forward_backward", &[busy, Fault::Answers(503, "")]);
-    pass(&backend, &run, &[11]).await.unwrap();
-    step(&backend, &run).await.unwrap();
-    save(&backend, &run, "a-1-1").await.unwrap();
+    train_and_save(&backend, &run, 11, "a-1-1").await;
     assert_eq!(server.saved("/weights/")[0].1, [11]);
 }
 
@@ -269,32 +284,21 @@ async fn a_result_is_waited_for_and_one_that_is_lost_is_ambiguous() {
     let run = open(&backend).await;
     pass(&backend, &run, &[11]).await.unwrap();
     let again = r#"{"type":"try_again","request_id":"r","queue_state":"paused_capacity"}"#;
+    let later = [(408, again), (200, again), (500, "{}")];
     server.fail(
         "retrieve_future",
-        &[
-            Fault::Answers(408, again),
-            Fault::Answers(200, again),
-            Fault::Answers(500, "{}"),
-            Fault::Before,
-        ],
+        &later.map(|(status, body)| Fault::Answers(status, body)),
     );
+    server.fail("retrieve_future", &[Fault::Before]);
     step(&backend, &run).await.unwrap();
-    server.fail(
-        "retrieve_future",
-        &[Fault::Answers(410, r#"{"detail":"expired"}"#)],
-    );
+    let expired = Fault::Answers(410, r#"{"detail":"expired"}"#);
+    server.fail("retrieve_future", &[expired]);
     let error = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error}");
-    assert!(
-        error.to_string().contains("has lost what it was asked for"),
-        "{error}"
-    );
-    assert!(
-        pass(&backend, &run, &[12])
-            .await
-            .unwrap_err()
-            .is_unknown_run()
-    );
+    let text = error.to_string();
+    assert!(text.contains("has lost what it was asked for"), "{text}");
+    let again = pass(&backend, &run, &[12]).await.unwrap_err();
+    assert!(again.is_unknown_run());
 }
 
 #[tokio::test]
@@ -303,10 +307,8 @@ async fn an_operation_that_failed_is_of_whose_fault_it_is() {
         let (server, backend) = world(CLOUD).await;
         let run = open(&backend).await;
         pass(&backend, &run, &[10]).await.unwrap();
-        server.fail(
-            "forward_backward",
-            &[Fault::Fails(category, "data[1].model_input: too long")],
-        );
+        let fails = Fault::Fails(category, "data[1].model_input: too long");
+        server.fail("forward_backward", &[fails]);
         let error = pass(&backend, &run, &[11, 12]).await.unwrap_err();
         assert_eq!(error.status(), Some(status), "{category}");
         let datum = (category == "user").then_some(1);
@@ -333,22 +335,15 @@ async fn long_passes_go_in_chunks_in_order() {
 async fn the_base_model_scores_without_a_model_of_its_own() {
     let (server, backend) = world(CLOUD).await;
     let run = open(&backend).await;
-    let ask = |adapter: bool, top_k: u32| ForwardRequest {
-        session_id: run.clone(),
-        datums: vec![Datum::cross_entropy(vec![4, 5, 6], vec![5, 6, 8], vec![0.0; 3]).unwrap()],
-        adapter,
-        positions: Some(vec![vec![1, 2]]),
-        top_k,
-    };
-    let by_base = backend.forward(ask(false, 2)).await.unwrap();
+    let by_base = backend.forward(score(&run, false, 2)).await.unwrap();
     assert_eq!(by_base.logprobs, [[-0.6, -0.8]]);
     assert_eq!(by_base.topk_ids, [[[0, 1], [0, 1]]]);
     assert_eq!(server.n_asked("create_model"), 0);
-    let own = backend.forward(ask(true, 0)).await.unwrap();
+    let own = backend.forward(score(&run, true, 0)).await.unwrap();
     assert_eq!(own.logprobs, [[-0.6, -0.8]]);
     assert!(own.topk_ids.is_empty());
     assert_eq!(server.n_asked("create_model"), 1);
-    let likely = backend.forward(ask(true, 2)).await.unwrap();
+    let likely = backend.forward(score(&run, true, 2)).await.unwrap();
     assert_eq!(likely.topk_ids, by_base.topk_ids);
     let usage = backend.usage().now();
     assert_eq!((usage.trained, usage.read, usage.sampled), (3, 8, 2));
@@ -356,28 +351,16 @@ async fn the_base_model_scores_without_a_model_of_its_own() {
 
 #[tokio::test]
 async fn what_a_server_cannot_answer_is_an_error_of_its_own_kind() {
-    let (_server, backend) = world(Manner {
-        is_blind: true,
-        ..CLOUD
-    })
-    .await;
-    let run = open(&backend).await;
-    let mut request = ForwardRequest {
-        session_id: run,
-        datums: vec![taught(4)],
-        adapter: false,
-        positions: None,
-        top_k: 0,
-    };
+    let (_server, backend) = world(BLIND).await;
+    let mut request = score(&open(&backend).await, false, 0);
+    request.positions = None;
     let error = backend.forward(request.clone()).await.unwrap_err();
     assert!(error.is_not_supported(), "{error}");
     // These ids are not the prompt's own.
     request.datums = vec![Datum::cross_entropy(vec![1, 2], vec![9, 3], vec![1.0; 2]).unwrap()];
     let error = backend.forward(request).await.unwrap_err();
-    assert!(
-        error.to_string().contains("target_prompt_logprobs"),
-        "{error}"
-    );
+    let text = error.to_string();
+    assert!(text.contains("target_prompt_logprobs"), "{text}");
     assert!(!error.is_ambiguous() && !error.is_unreachable());
 }
 
@@ -417,22 +400,15 @@ async fn only_what_is_ours_is_listed_and_deleted() {
     pass(&other_home, &theirs, &[1]).await.unwrap();
     save(&other_home, &theirs, "main-9-1").await.unwrap();
     for n in 1..=7 {
-        pass(&backend, &run, &[n]).await.unwrap();
-        step(&backend, &run).await.unwrap();
         let name = format!("main-1-{n}");
-        save(&backend, &run, &name).await.unwrap();
-        backend
-            .save_adapter(run.clone(), name.parse().unwrap())
-            .await
-            .unwrap();
+        train_and_save(&backend, &run, n, &name).await;
+        let saved = backend.save_adapter(run.clone(), adapter(&name));
+        saved.await.unwrap();
     }
     let deleted = backend.prune(vec![checkpoint("main-1-1")]).await.unwrap();
     assert_eq!(deleted, [checkpoint("main-1-2")]);
-    assert_eq!(
-        server.saved("/weights/").len(),
-        7,
-        "six of ours, one of theirs"
-    );
+    // Six of ours, and one of theirs.
+    assert_eq!(server.saved("/weights/").len(), 7);
     assert_eq!(server.saved("/sampler_weights/").len(), 6);
     assert_eq!(other_home.checkpoints().await.unwrap().len(), 1);
 }
@@ -454,26 +430,14 @@ async fn a_manifest_that_the_server_refuses_is_kept_here() {
     let (server, backend) = world(CLOUD).await;
     let run = open(&backend).await;
     pass(&backend, &run, &[1]).await.unwrap();
-    server.fail(
-        "save_weights",
-        &[Fault::Answers(
-            422,
-            r#"{"detail":"user_metadata is too long"}"#,
-        )],
-    );
+    let refused = Fault::Answers(422, r#"{"detail":"user_metadata is too long"}"#);
+    server.fail("save_weights", &[refused]);
     save(&backend, &run, "main-1-1").await.unwrap();
     let listed = backend.checkpoints().await.unwrap();
     assert_eq!(listed[0].manifest["hash"], "main-1-1");
-    let inner = server.inner();
-    let (_, asked) = inner
-        .asked
-        .iter()
-        .rfind(|(path, _)| path == "save_weights")
-        .unwrap();
-    assert!(
-        asked["user_metadata"]["metaclaw_manifest"].is_null(),
-        "{asked}"
-    );
+    let asked = server.last_asked("save_weights");
+    let manifest = &asked["user_metadata"]["metaclaw_manifest"];
+    assert!(manifest.is_null(), "{asked}");
 }
 
 fn chat(n: u32) -> SamplerRequest {
@@ -492,14 +456,9 @@ async fn a_chat_is_sampled_in_one_piece() {
     let sampling = Sampler::sample(&backend.sampler(), chat(2)).await.unwrap();
     let events: Vec<_> = sampling.events.collect().await;
     assert_eq!(events.len(), 8, "three tokens and an end, twice");
-    let ends = |it: &Result<SampleEvent, _>| matches!(it, Ok(SampleEvent::End { .. }));
-    assert_eq!(events.iter().filter(|it| ends(it)).count(), 2);
-    let inner = server.inner();
-    let (_, asked) = inner
-        .asked
-        .iter()
-        .rfind(|(path, _)| path == "asample")
-        .unwrap();
+    let is_end = |event: &&Result<SampleEvent, _>| matches!(event, Ok(SampleEvent::End { .. }));
+    assert_eq!(events.iter().filter(is_end).count(), 2);
+    let asked = server.last_asked("asample");
     assert_eq!(asked["sampling_params"]["stop"], json!([9]));
     assert_eq!(asked["sampling_params"]["max_tokens"], 3);
 }
@@ -508,12 +467,9 @@ async fn a_chat_is_sampled_in_one_piece() {
 async fn a_chat_whose_sample_was_cancelled_or_has_expired_ends_in_words() {
     let (server, backend) = world(CLOUD).await;
     let cancelled = r#"{"error":"the request was cancelled by its client","category":"user"}"#;
+    let expired = r#"{"detail":"expired"}"#;
     for (status, body, words) in [
-        (
-            410,
-            r#"{"detail":"expired"}"#,
-            "it has no result of it any more (expired)",
-        ),
+        (410, expired, "it has no result of it any more (expired)"),
         (200, cancelled, "the request was cancelled by its client"),
     ] {
         server.fail("retrieve_future", &[Fault::Answers(status, body)]);
@@ -538,15 +494,13 @@ async fn what_a_chat_is_refused_for_is_known_before_it_begins() {
         (500, SamplerFailure::Remote),
     ] {
         server.fail("asample", &[Fault::Answers(status, "{}")]);
-        let error = Sampler::sample(&backend.sampler(), chat(1))
-            .await
-            .unwrap_err();
+        let refused = Sampler::sample(&backend.sampler(), chat(1)).await;
+        let error = refused.unwrap_err();
         assert_eq!(error.failure(), failure, "{error}");
     }
     let mut unknown = chat(1);
-    unknown.adapter = Some("nobody".parse().unwrap());
-    let error = Sampler::sample(&backend.sampler(), unknown)
-        .await
-        .unwrap_err();
+    unknown.adapter = Some(adapter("nobody"));
+    let refused = Sampler::sample(&backend.sampler(), unknown).await;
+    let error = refused.unwrap_err();
     assert_eq!(error.failure(), SamplerFailure::UnknownModel);
 }

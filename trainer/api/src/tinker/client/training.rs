@@ -17,6 +17,7 @@ use super::{
     models::{ModelCalls, ServerModel, State, follows_api},
     session::Flags,
 };
+use crate::backend::Result;
 use crate::{
     BackendError, Datum, LossConfig, LossFn, Tensor2,
     tinker::{
@@ -70,7 +71,7 @@ impl Pass<'_> {
         seq: i32,
         flags: &Flags,
         protobuf: bool,
-    ) -> Result<HttpRequest, BackendError> {
+    ) -> Result<HttpRequest> {
         let call = self.call();
         let unwritten = |why: String| BackendError::Request { call, why };
         if !protobuf {
@@ -122,7 +123,7 @@ impl ModelCalls {
         state: &mut State,
         pass: &Pass<'_>,
         usage: &TinkerUsage,
-    ) -> Result<(Vec<Tensor2<f32>>, f64), BackendError> {
+    ) -> Result<(Vec<Tensor2<f32>>, f64)> {
         let call = pass.call();
         let limits = self.asker.limits();
         let model = self.standing(call, state).await?;
@@ -164,7 +165,7 @@ impl ModelCalls {
         pass: &Pass<'_>,
         chunk: &[Datum],
         limits: PollLimits,
-    ) -> Result<Promise, BackendError> {
+    ) -> Result<Promise> {
         let flags = &Arc::clone(&model.session.flags);
         let build = |protobuf: bool| {
             move |id: &ModelId, seq: i32| pass.request(chunk, id, seq, flags, protobuf)
@@ -190,7 +191,7 @@ impl ModelCalls {
         pass: &Pass<'_>,
         chunk: &[Datum],
         result: PromiseResult,
-    ) -> Result<(Vec<Tensor2<f32>>, f64), BackendError> {
+    ) -> Result<(Vec<Tensor2<f32>>, f64)> {
         let whose = self.http().whose(call);
         let read =
             result.either::<proto::ForwardBackwardOutput, JsonTrainOutput>(self.http(), call)?;
@@ -205,10 +206,9 @@ impl ModelCalls {
             .map(|datum| datum.parts().target_tokens.values().len());
         if !output.logprobs.iter().map(n_values).eq(asked) {
             let n = output.logprobs.len();
-            let why = format!(
-                "log-probabilities of {n} sequences for {}, or of other lengths",
-                chunk.len()
-            );
+            let n_wanted = chunk.len();
+            let why =
+                format!("log-probabilities of {n} sequences for {n_wanted}, or of other lengths");
             return Err(whose.unreadable(why));
         }
         let each = chunk.iter().zip(&output.logprobs);
@@ -229,7 +229,7 @@ impl ModelCalls {
         state: &mut State,
         pass: &Pass<'_>,
         usage: &TinkerUsage,
-    ) -> Result<ForwardBackwardReply, BackendError> {
+    ) -> Result<ForwardBackwardReply> {
         let (logprobs, loss) = self.pass(state, pass, usage).await?;
         let total_tokens = pass.datums.iter().map(n_counted).sum();
         state.loss.0 += loss;
@@ -255,7 +255,7 @@ impl ModelCalls {
         &self,
         state: &mut State,
         request: &OptimStepRequest,
-    ) -> Result<OptimStepReply, BackendError> {
+    ) -> Result<OptimStepReply> {
         let call = "optim_step";
         let model = self.standing(call, state).await?;
         let body = |id: &ModelId, seq| bodies::optim_step(id, seq, request);
@@ -331,13 +331,8 @@ fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs: &[f32]) -
     let terms = sampled.iter().zip(advantages).zip(logprobs);
     let terms = terms.filter(|((_, advantage), _)| **advantage != 0.0);
     let terms = terms.map(|((sampled, advantage), now)| {
-        term(
-            loss_fn,
-            config,
-            f64::from(*now),
-            f64::from(*sampled),
-            f64::from(*advantage),
-        )
+        let [now, sampled, advantage] = [now, sampled, advantage].map(|number| f64::from(*number));
+        term(loss_fn, config, now, sampled, advantage)
     });
     -terms.sum::<f64>()
 }

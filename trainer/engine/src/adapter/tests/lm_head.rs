@@ -4,11 +4,7 @@ use super::*;
 use crate::lora::LoraTargets;
 
 fn with_head(tied: bool) -> Lora {
-    let spec = LoraSpec {
-        rank: 2,
-        alpha: 32,
-        targets: LoraTargets::groups(false, false, true),
-    };
+    let spec = lora_spec(2, 32, LoraTargets::groups(false, false, true));
     let dims = BaseDims { tied, ..DIMS };
     let fresh = Lora::init(spec, dims, 2, 4).unwrap();
     fresh.try_map(Tensor::f_randn_like).unwrap()
@@ -23,25 +19,13 @@ fn the_lm_head_is_saved_in_pefts_form_and_a_tied_one_with_instructions() {
         assert_eq!(config["target_modules"], serde_json::json!(["lm_head"]));
         let tensors = tensors::read(&saved.folder.join(TENSORS)).unwrap();
         let names: Vec<&str> = tensors.keys().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            [
-                "base_model.model.lm_head.lora_A.weight",
-                "base_model.model.lm_head.lora_B.weight"
-            ]
-        );
-        let base = BaseSpec {
-            dims: BaseDims { tied, ..DIMS },
-            ..spec(&base("tiny"))
-        };
+        let of = |side: &str| format!("base_model.model.lm_head.lora_{side}.weight");
+        assert_eq!(names, ["A", "B"].map(of));
+        let mut base = spec(base("tiny"));
+        base.dims.tied = tied;
         let read = load(root.path(), &name("a@1"), &base).unwrap();
         assert_eq!(read.sha256, saved.sha256);
-        assert!(
-            read.lora
-                .params()
-                .zip(lora.params())
-                .all(|(a, b)| a.equal(b))
-        );
+        assert!(are_equal(read.lora.params(), lora.params()));
         assert_eq!(bytes(&saved.folder, &base).unwrap(), 4 * 2 * (8 + 20));
 
         let readme = fs::read_to_string(saved.folder.join("README.md"));

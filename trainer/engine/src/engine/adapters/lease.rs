@@ -1,8 +1,9 @@
 //! A hold on an adapter in memory.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use metaclaw_trainer_terms::AdapterName;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::budget::Reserved;
 use crate::kv::WeightsKey;
@@ -63,12 +64,6 @@ impl AdapterLease {
 
     /// Locks the weights. Hold the guard only while you make handles on them.
     pub(super) fn lora(&self) -> MutexGuard<'_, Lora> {
-        lock(&self.0.lora)
+        self.0.lora.lock()
     }
-}
-
-/// Locks a mutex, even if a thread panicked while it held the lock.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves nothing half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

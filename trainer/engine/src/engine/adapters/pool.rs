@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use metaclaw_trainer_terms::AdapterName;
+use parking_lot::Mutex;
 
 use super::budget::{AdapterBudget, Reserved};
-use super::lease::{AdapterLease, PooledAdapter, lock};
+use super::lease::{AdapterLease, PooledAdapter};
 use crate::adapter::{self, AdapterError, BaseSpec};
 use crate::folder::{self, Stamp};
 use crate::placement::Placement;
@@ -67,7 +68,7 @@ impl AdapterPool {
         if let Some(ready) = self.ready(name) {
             return Ok(ready);
         }
-        let _reading = lock(&self.0.reading);
+        let _reading = self.0.reading.lock();
         for _ in 0..READS {
             if let Some(ready) = self.ready(name) {
                 return Ok(ready);
@@ -81,7 +82,7 @@ impl AdapterPool {
     /// The loaded adapter of a name, if its folder has not changed since.
     pub fn ready(&self, name: &AdapterName) -> Option<AdapterLease> {
         let stamp = adapter::stamp(&adapter::folder_of(&self.0.checkpoint_dir, name));
-        let mut names = lock(&self.0.names);
+        let mut names = self.0.names.lock();
         let is_it = |(was, lease): &(Stamp, AdapterLease)| lease.name() == name && *was == stamp;
         let found = names.loaded.iter().position(is_it)?;
         let found = names.loaded.remove(found)?;
@@ -92,7 +93,7 @@ impl AdapterPool {
 
     /// The loaded adapter of a name, or one that was and that somebody still holds; the disk is not asked.
     pub(in crate::engine) fn held(&self, name: &AdapterName) -> Result<AdapterLease, AdapterError> {
-        let names = lock(&self.0.names);
+        let names = self.0.names.lock();
         let loaded = names.loaded.iter().map(|(_, lease)| lease.clone());
         let leaving = names.leaving.iter().filter_map(Weak::upgrade);
         let mut all = loaded.chain(leaving.map(AdapterLease));
@@ -105,7 +106,7 @@ impl AdapterPool {
 
     /// Forgets an adapter; its memory goes with the last reply that holds it. False when it was not loaded.
     pub fn unload(&self, name: &AdapterName) -> bool {
-        let mut names = lock(&self.0.names);
+        let mut names = self.0.names.lock();
         let before = names.loaded.len();
         names.forget(|_, lease| lease.name() == name);
         names.loaded.len() < before
@@ -113,21 +114,18 @@ impl AdapterPool {
 
     /// The loaded adapters, the least recently used first.
     pub fn loaded(&self) -> Vec<AdapterLease> {
-        let names = lock(&self.0.names);
-        names
-            .loaded
-            .iter()
-            .map(|(_, lease)| lease.clone())
-            .collect()
+        let names = self.0.names.lock();
+        let leases = names.loaded.iter().map(|(_, lease)| lease.clone());
+        leases.collect()
     }
 
     /// Whether a reply holds an adapter of this name.
     pub fn is_in_use(&self, name: &AdapterName) -> bool {
-        let names = lock(&self.0.names);
+        let names = self.0.names.lock();
         let loaded = names.loaded.iter().map(|(_, lease)| lease);
         let mut in_use = loaded.filter(|lease| lease.is_in_use());
         let mut leaving = names.leaving.iter().filter_map(Weak::upgrade);
-        in_use.any(|lease| lease.name() == name) || leaving.any(|it| it.name == *name)
+        in_use.any(|lease| lease.name() == name) || leaving.any(|adapter| adapter.name == *name)
     }
 
     /// Bytes of the adapters that are loaded or held.
@@ -145,7 +143,7 @@ impl AdapterPool {
         let reserved = self.reserve(name, adapter::bytes(&folder, base)?)?;
         let read = adapter::read(&folder, base)?;
         let lora = read.lora.for_serving(placement)?;
-        let mut names = lock(&self.0.names);
+        let mut names = self.0.names.lock();
         let of_name = |(_, lease): &&mut (Stamp, AdapterLease)| lease.name() == name;
         if let Some((was, old)) = names.loaded.iter_mut().find(of_name)
             && old.sha256() == read.sha256
@@ -176,11 +174,9 @@ impl AdapterPool {
             if let Some(reserved) = Reserved::take(budget, bytes) {
                 return Ok(reserved);
             }
-            let mut names = lock(&self.0.names);
-            let idle = names
-                .loaded
-                .iter()
-                .position(|(_, lease)| !lease.is_in_use());
+            let mut names = self.0.names.lock();
+            let mut loaded = names.loaded.iter();
+            let idle = loaded.position(|(_, lease)| !lease.is_in_use());
             let Some(idle) = idle else {
                 return Err(AdapterError::Memory {
                     name: name.clone(),

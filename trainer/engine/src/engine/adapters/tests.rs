@@ -4,19 +4,11 @@ use std::sync::Arc;
 use tch::Tensor;
 
 use super::*;
-use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{BaseDims, LoraSpec, Projection};
+use crate::adapter::{self, BaseSpec};
+use crate::lora::Projection;
 use crate::placement::Placement;
+use crate::tests::{DIMS, base_id, lora_spec, parsed as name};
 
-const DIMS: BaseDims = BaseDims {
-    hidden: 8,
-    q_out: 8,
-    kv_out: 4,
-    ffn: 12,
-    vocab: 20,
-    tied: true,
-    layers_at: crate::lora::ALONE,
-};
 /// The size of an adapter of rank 2 on q, in two layers.
 const BYTES: usize = 2 * (8 + 8) * 2 * 4;
 
@@ -28,22 +20,12 @@ impl Place {
     }
 
     fn base() -> BaseSpec {
-        BaseSpec {
-            id: BaseId {
-                name: "tiny".into(),
-                fingerprint: "0123456789abcdef".into(),
-            },
-            dims: DIMS,
-            n_layers: 2,
-        }
+        let (id, dims, n_layers) = (base_id("tiny"), DIMS, 2);
+        BaseSpec { id, dims, n_layers }
     }
 
     fn save(&self, text: &str, seed: u64) {
-        let spec = LoraSpec {
-            rank: 2,
-            alpha: 32,
-            targets: vec![Projection::Q].into(),
-        };
+        let spec = lora_spec(2, 32, vec![Projection::Q]);
         let lora = Lora::init(spec, DIMS, 2, seed).unwrap();
         adapter::save(self.0.path(), &name(text), &lora, &Self::base().id, 1).unwrap();
     }
@@ -56,16 +38,9 @@ impl Place {
     }
 }
 
-fn name(text: &str) -> AdapterName {
-    text.parse().unwrap()
-}
-
 fn names(pool: &AdapterPool) -> Vec<String> {
-    let loaded = pool.loaded();
-    loaded
-        .iter()
-        .map(|lease| lease.name().to_string())
-        .collect()
+    let name = |lease: &AdapterLease| lease.name().to_string();
+    pool.loaded().iter().map(name).collect()
 }
 
 #[test]
@@ -94,10 +69,7 @@ fn what_is_held_stays_and_leaves_with_its_last_lease() {
     let reply = ServedAdapter::of(&lease, &mut served).unwrap();
     assert!(pool.is_in_use(&name("a")));
     let error = pool.load(&name("b")).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "adapter \"b\" takes 256 bytes of memory, adapters in use leave 0 of 256: try again when their replies have ended"
-    );
+    insta::assert_snapshot!(error, @r#"adapter "b" takes 256 bytes of memory, adapters in use leave 0 of 256: try again when their replies have ended"#);
     assert!(pool.unload(&name("a")));
     // The reply that has it, or waits with it, still finds it, and no other does.
     assert!(pool.held(&name("a")).is_ok() && pool.is_in_use(&name("a")));

@@ -1,20 +1,17 @@
 //! Tests that the results for a prompt equal those of one dense pass, however the prompt was read.
 
-use super::serving::{core, finish};
+use super::serving::{core, run_all};
 use super::*;
 use crate::generate::{PromptLogprobs, PromptToken};
+use tch::Tensor;
 
 /// Returns the log-probability of each token from the second on, and the ids and log-probabilities of the most likely
 /// ones there, `[n, k]`.
 fn dense(model: &Model, lora: Option<&Lora>, prompt: &[u32], k: i64) -> (Vec<f32>, Tensor, Tensor) {
-    let ids: Vec<i64> = prompt.iter().copied().map(i64::from).collect();
-    let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
-    let hidden = model
-        .forward(&Tensor::from_slice(inputs).unsqueeze(0), lora)
-        .unwrap();
-    let logits = model.logits(&hidden, lora).unwrap().squeeze_dim(0);
+    let logits = forward(model, &prompt[..prompt.len() - 1], lora);
     let all = logits.log_softmax(-1, Kind::Float);
-    let own = all.gather(1, &Tensor::from_slice(targets).unsqueeze(1), false);
+    let targets: Vec<i64> = prompt[1..].iter().copied().map(i64::from).collect();
+    let own = all.gather(1, &Tensor::from_slice(&targets).unsqueeze(1), false);
     let (top, ids) = all.topk(k, -1, true, true);
     (Vec::try_from(&own.reshape([-1])).unwrap(), ids, top)
 }
@@ -55,24 +52,20 @@ async fn a_prompt_is_told_under_every_adapter_and_from_a_warm_cache() {
     let lora = place.adapter("a", 3);
     // It is longer than the rows of the first round, and than the positions of the LM head at once.
     let prompt = prompt(300);
-    let with = |request| GenerateRequest {
-        adapter: Some(name("a")),
-        ..request
-    };
     // The whole prompt is cached before it is requested.
     let plain = ids(&run(&engine, request(&prompt, 3)).await.unwrap().0);
-    let adapted = ids(&run(&engine, with(request(&prompt, 3))).await.unwrap().0);
+    let adapted = run(&engine, under("a", request(&prompt, 3)))
+        .await
+        .unwrap()
+        .0;
     let (base, own) = tokio::join!(
         tell(&engine, told(&prompt, 4)),
-        tell(&engine, with(told(&prompt, 0)))
+        tell(&engine, under("a", told(&prompt, 0)))
     );
     assert_told(&base.0, &dense(&model, None, &prompt, 4));
     assert_told(&own.0, &dense(&model, Some(&lora), &prompt, 0));
-    assert_eq!(
-        (base.1, own.1),
-        (plain, adapted),
-        "and replies are the same"
-    );
+    // Replies are the same.
+    assert_eq!((base.1, own.1), (plain, ids(&adapted)));
     assert!((base.0[0].logprob - own.0[0].logprob).abs() > 1e-3);
 }
 
@@ -84,11 +77,8 @@ async fn what_is_not_asked_for_or_cannot_be_is_not_told() {
     assert!(stream.prompt().await.is_none());
     let (of_one, reply) = tell(&engine, told(&[7], 2)).await;
     assert_eq!((of_one.len(), reply.len()), (0, 3));
-    let error = engine.generate(told(&[7, 8], 129)).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "prompt_logprobs is 129, allowed: 0 to 128"
-    );
+    let refused = refusal(&engine, told(&[7, 8], 129)).await;
+    assert_eq!(refused, "prompt_logprobs is 129, allowed: 0 to 128");
 }
 
 /// If a reply loses its place in the middle of its prompt, it continues there, and reports nothing twice.
@@ -98,11 +88,7 @@ fn a_prompt_that_is_put_off_is_told_once() {
     let (model, lora) = (place.model(), place.adapter("a", 3));
     let prompt = prompt(400);
     let mut core = core(&place, 1024);
-    let with = |prompt_ids: &[u32]| GenerateRequest {
-        adapter: Some(name("a")),
-        ..told(prompt_ids, 2)
-    };
-    let mut answer = begin(&mut core, with(&prompt));
+    let mut answer = begin(&mut core, under("a", told(&prompt, 2)));
     // Of 128 positions, 127 or 128 are reported.
     core.round();
     core.serving_mut().put_youngest_off();
@@ -111,18 +97,11 @@ fn a_prompt_that_is_put_off_is_told_once() {
     while core.serving().has_live() {
         core.round();
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    let told = runtime.block_on(begun.prompt());
+    let told = block_on(begun.prompt());
     assert_told(&told.unwrap(), &dense(&model, Some(&lora), &prompt, 2));
     // The next one can use its pages.
-    let next = GenerateRequest {
-        prompt_logprobs: None,
-        ..with(&prompt)
-    };
-    let next = begin(&mut core, next);
-    assert!(finish(&mut core, vec![next])[0].1.cached >= 384);
+    let next = under("a", request(&prompt, 3));
+    assert!(run_all(&mut core, &[next])[0].1.cached >= 384);
 }
 
 #[tokio::test]
@@ -130,11 +109,12 @@ async fn nothing_ends_a_reply_that_has_no_stops_and_ignores_the_models_own() {
     let place = Place::new();
     let engine = place.engine();
     let end = engine.info().end_ids[0];
-    let noise = |seed, ignore_eos| GenerateRequest {
-        sampling: at_temperature(100.0),
-        seed: Some(seed),
-        ignore_eos,
-        ..request(&prompt(10), 400)
+    let noise = |seed, ignore_eos| {
+        let request = sampled(100.0, Some(seed), request(&prompt(10), 400));
+        GenerateRequest {
+            ignore_eos,
+            ..request
+        }
     };
     for seed in 0..20 {
         let (all, finished) = run(&engine, noise(seed, true)).await.unwrap();
@@ -143,10 +123,8 @@ async fn nothing_ends_a_reply_that_has_no_stops_and_ignores_the_models_own() {
             continue;
         };
         let (tokens, finished) = run(&engine, noise(seed, false)).await.unwrap();
-        assert_eq!(
-            (tokens.len(), finished.reason),
-            (at + 1, FinishReason::Stop)
-        );
+        assert_eq!(tokens.len(), at + 1);
+        assert_eq!(finished.reason, FinishReason::Stop);
         return;
     }
     panic!("no seed gives an end id");

@@ -5,27 +5,21 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{tiny_config, write_model};
+use crate::testing::write_model;
+use crate::tests::tiny_with;
 
 /// Bytes of a position of the tiny model: two layers, two heads of eight, keys and values, f32.
 const POSITION: usize = 2 * 2 * 8 * 2 * 4;
 
-type Answer = oneshot::Receiver<Result<GenerationStream, GenerateError>>;
-
-fn place(change: impl Fn(&mut Value)) -> Place {
+fn place(fields: &[(&str, Value)]) -> Place {
     let place = Place::new();
-    let mut config = tiny_config();
-    change(&mut config);
-    write_model(&place.config().model, &config, 5).unwrap();
+    write_model(&place.config().model, &tiny_with(fields), 5).unwrap();
     place
 }
 
 /// Makes a core with room for so many positions.
 pub(super) fn core(place: &Place, positions: usize) -> Core {
-    let config = EngineConfig {
-        kv_budget: Some(positions * POSITION),
-        ..place.config()
-    };
+    let config = place.with_kv_budget(positions * POSITION);
     Core::load(&config).unwrap().0
 }
 
@@ -33,10 +27,7 @@ pub(super) fn core(place: &Place, positions: usize) -> Core {
 fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<FinishedReply>) {
     let (mut ids, mut end) = (Vec::new(), None);
     while stream.n_ready() > 0 && end.is_none() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        match runtime.block_on(stream.recv()).unwrap().unwrap() {
+        match block_on(stream.recv()).unwrap().unwrap() {
             GenerateEvent::Token(token) => ids.push(token.id),
             GenerateEvent::Finished(finished) => end = Some(finished),
         }
@@ -59,10 +50,21 @@ pub(super) fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Fi
     each.collect()
 }
 
+/// Runs the requests together to their ends.
+pub(super) fn run_all(
+    core: &mut Core,
+    requests: &[GenerateRequest],
+) -> Vec<(Vec<u32>, FinishedReply)> {
+    let begun = requests.iter().map(|request| begin(core, request.clone()));
+    let answers = begun.collect();
+    finish(core, answers)
+}
+
 fn alone(place: &Place, request: &GenerateRequest) -> Vec<u32> {
     let mut core = core(place, 1024);
-    let answer = begin(&mut core, request.clone());
-    finish(&mut core, vec![answer]).remove(0).0
+    run_all(&mut core, std::slice::from_ref(request))
+        .remove(0)
+        .0
 }
 
 /// Returns whether all pages are free or evictable.
@@ -74,25 +76,20 @@ fn nothing_is_held(core: &Core) -> bool {
 #[test]
 fn eight_adapters_at_once_say_what_each_says_alone() {
     let place = Place::new();
-    let requests: Vec<GenerateRequest> = (0..9_u32)
-        .map(|i| {
-            let adapter = format!("a{i}");
-            if i < 8 {
-                place.adapter(&adapter, u64::from(i) + 1);
-            }
-            GenerateRequest {
-                adapter: (i < 8).then(|| name(&adapter)),
-                sampling: at_temperature(if i % 2 == 0 { 0.0 } else { 1.0 }),
-                seed: Some(u64::from(i)),
-                ..request(&prompt(20 + 17 * i), 12)
-            }
-        })
-        .collect();
+    let requests = (0..9_u32).map(|i| {
+        let (adapter, seed) = (format!("a{i}"), u64::from(i));
+        let temperature = if i % 2 == 0 { 0.0 } else { 1.0 };
+        let request = sampled(temperature, Some(seed), request(&prompt(20 + 17 * i), 12));
+        if i == 8 {
+            return request;
+        }
+        place.adapter(&adapter, seed + 1);
+        under(&adapter, request)
+    });
+    let requests: Vec<GenerateRequest> = requests.collect();
     let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
     let mut core = core(&place, 4096);
-    let answers = requests.iter().map(|r| begin(&mut core, r.clone()));
-    let answers = answers.collect();
-    let said = finish(&mut core, answers);
+    let said = run_all(&mut core, &requests);
     for (i, ((ids, _), want)) in said.iter().zip(&want).enumerate() {
         assert_eq!(ids, want, "request {i}");
     }
@@ -126,9 +123,7 @@ fn a_prefix_is_shared_while_the_other_reply_runs() {
 fn copies_of_one_prompt_compute_it_once() {
     let place = Place::new();
     let mut core = core(&place, 4096);
-    let answers = (0..6).map(|_| begin(&mut core, request(&prompt(200), 3)));
-    let answers = answers.collect();
-    let said = finish(&mut core, answers);
+    let said = run_all(&mut core, &vec![request(&prompt(200), 3); 6]);
     let cached: usize = said.iter().map(|(_, end)| end.cached).sum();
     assert!(cached >= 5 * 64, "only {cached} ids were found");
     assert!(said.iter().all(|(ids, _)| *ids == said[0].0));
@@ -137,56 +132,36 @@ fn copies_of_one_prompt_compute_it_once() {
 /// Row B4 of the tests: before the prefix was used, room was made by evicting this very prefix.
 #[test]
 fn a_request_never_evicts_what_it_goes_on_from() {
-    let place = place(|config| config["max_position_embeddings"] = json!(4096));
+    let place = place(&[("max_position_embeddings", json!(4096))]);
     let mut core = core(&place, 2048);
-    let first = vec![begin(&mut core, request(&prompt(1100), 1))];
-    finish(&mut core, first);
-    let mut next = prompt(1100);
-    next.extend(prompt(50));
-    let next = vec![begin(&mut core, request(&next, 1))];
-    assert_eq!(
-        finish(&mut core, next)[0].1.cached,
-        1088,
-        "68 pages of 1,100"
-    );
+    let next = [prompt(1100), prompt(50)].concat();
+    run_all(&mut core, &[request(&next[..1100], 1)]);
+    let said = run_all(&mut core, &[request(&next, 1)]);
+    assert_eq!(said[0].1.cached, 1088, "68 pages of 1,100");
 }
 
 /// Row B1 of the tests: the required size is that of the pages, not of the next power of two.
 #[tokio::test]
 async fn a_prompt_beyond_all_memory_is_refused_by_its_own_bytes() {
     let place = Place::new();
-    let engine = Engine::start(EngineConfig {
-        kv_budget: Some(100_000),
-        ..place.config()
-    });
-    let engine = engine.unwrap();
+    let engine = Engine::start(place.with_kv_budget(100_000)).unwrap();
     assert_eq!(engine.info().kv_positions, 384);
     let (tokens, _) = run(&engine, request(&prompt(380), 500)).await.unwrap();
     assert_eq!(tokens.len(), 4, "as many as memory has room for");
-    let error = run(&engine, request(&prompt(384), 1)).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "a prompt of 384 tokens needs 102400 bytes of KV cache, its budget is 98304: shorten the conversation or raise --kv-budget"
-    );
-    let tiny = EngineConfig {
-        kv_budget: Some(100),
-        ..place.config()
-    };
-    assert_eq!(
-        Engine::start(tiny).unwrap_err().to_string(),
-        "kv_budget is 100, allowed: room for the keys and values of 16 positions or more"
-    );
+    let refused = refusal(&engine, request(&prompt(384), 1)).await;
+    insta::assert_snapshot!(refused, @"a prompt of 384 tokens needs 102400 bytes of KV cache, its budget is 98304: shorten the conversation or raise --kv-budget");
+    let error = Engine::start(place.with_kv_budget(100)).unwrap_err();
+    insta::assert_snapshot!(error, @"kv_budget is 100, allowed: room for the keys and values of 16 positions or more");
 }
 
 #[test]
 fn half_of_the_memory_is_for_keys_and_values_and_the_rest_for_training() {
     let place = Place::new();
     let started = |memory| {
-        let config = EngineConfig {
+        Core::load(&EngineConfig {
             memory: Some(memory),
             ..place.config()
-        };
-        Core::load(&config)
+        })
     };
     let (core, info) = started(400_000).unwrap();
     // 200,000 bytes are 48 pages of 16 positions of 256 bytes, and a rest.
@@ -222,11 +197,8 @@ fn dropping_a_stream_frees_its_place_at_the_next_token() {
     let mut short = begin(&mut core, request(&prompt(10), 50));
     core.round();
     let (long, short) = (stream(&mut long), stream(&mut short));
-    assert_eq!(
-        (long.n_ready(), short.n_ready()),
-        (0, 1),
-        "a part of the long prompt, all of the short one"
-    );
+    // A part of the long prompt was read, and all of the short one.
+    assert_eq!((long.n_ready(), short.n_ready()), (0, 1));
     let (before, _) = core.serving().pages();
     drop(long);
     core.round();
@@ -246,13 +218,12 @@ fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
     let mut running = begin(&mut core, request(&prompt(10), 400));
     core.round();
     let running = stream(&mut running);
-    let answers: Vec<Answer> = (0..15_u32)
-        .map(|i| {
-            let mut ids = prompt(450);
-            ids[0] = i;
-            begin(&mut core, request(&ids, 1))
-        })
-        .collect();
+    let arriving = (0..15_u32).map(|i| {
+        let mut ids = prompt(450);
+        ids[0] = i;
+        begin(&mut core, request(&ids, 1))
+    });
+    let answers: Vec<Answer> = arriving.collect();
     let mut rounds = 1;
     while core.serving().n_live() > 1 || rounds == 1 {
         core.round();
@@ -268,32 +239,23 @@ fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
 #[test]
 fn who_is_put_off_says_the_same_in_the_end() {
     let place = Place::new();
-    let requests: Vec<GenerateRequest> = (0..4_u32)
-        .map(|i| {
-            let mut ids = prompt(30 + i);
-            ids[0] = i;
-            GenerateRequest {
-                sampling: at_temperature(0.8),
-                seed: Some(u64::from(i)),
-                ..request(&ids, 150)
-            }
-        })
-        .collect();
+    let requests = (0..4_u32).map(|i| {
+        let mut ids = prompt(30 + i);
+        ids[0] = i;
+        sampled(0.8, Some(u64::from(i)), request(&ids, 150))
+    });
+    let requests: Vec<GenerateRequest> = requests.collect();
     let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
     let mut core = core(&place, 320);
-    let answers: Vec<Answer> = requests
-        .iter()
-        .map(|r| begin(&mut core, r.clone()))
-        .collect();
+    let begun = requests.iter().map(|r| begin(&mut core, r.clone()));
+    let answers: Vec<Answer> = begun.collect();
     let mut n_preempted = 0;
     for _ in 0..100 {
         core.round();
         n_preempted = n_preempted.max(core.serving().n_preempted());
     }
-    assert!(
-        n_preempted > 0,
-        "four times 180 positions do not fit in 320"
-    );
+    // Four times 180 positions do not fit in 320.
+    assert!(n_preempted > 0);
     let said = finish(&mut core, answers);
     for ((ids, end), want) in said.iter().zip(&want) {
         assert_eq!(ids, want);
@@ -312,10 +274,7 @@ fn what_fails_in_a_batch_ends_alone() {
     let said = finish(&mut core, vec![good]);
     assert_eq!(said[0].0, alone(&place, &request(&prompt(20), 6)));
     let mut bad = stream(&mut bad);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    let error = runtime.block_on(bad.recv()).unwrap().unwrap_err();
+    let error = block_on(bad.recv()).unwrap().unwrap_err();
     assert!(matches!(error, GenerateError::Torch(_)), "{error}");
     assert!(nothing_is_held(&core));
 }
@@ -325,57 +284,48 @@ async fn min_tokens_and_stop_ids_are_obeyed_together() {
     let place = Place::new();
     let engine = place.engine();
     let (tokens, _) = run(&engine, request(&prompt(40), 24)).await.unwrap();
-    let stopping = GenerateRequest {
-        stop_token_ids: vec![tokens[2].id],
-        sampling: SamplingParams {
-            min_tokens: 5,
-            top_logprobs: 3,
-            ..SamplingParams::greedy()
-        },
-        ..request(&prompt(40), 24)
+    let id = tokens[2].id;
+    let stopping = |id, min_tokens| {
+        let top_logprobs = 3;
+        let greedy = SamplingParams::greedy();
+        let sampling = SamplingParams {
+            min_tokens,
+            top_logprobs,
+            ..greedy
+        };
+        ending_with(
+            id,
+            GenerateRequest {
+                sampling,
+                ..request(&prompt(40), 24)
+            },
+        )
     };
-    let (tokens, _) = run(&engine, stopping.clone()).await.unwrap();
-    let id = stopping.stop_token_ids[0];
+    let (tokens, _) = run(&engine, stopping(id, 5)).await.unwrap();
     assert!(tokens[..5].iter().all(|token| token.id != id));
     assert!(tokens.iter().all(|token| token.top.len() == 3));
-    let error = async |request| run(&engine, request).await.unwrap_err().to_string();
-    let more = GenerateRequest {
-        sampling: SamplingParams {
-            min_tokens: 25,
-            ..stopping.sampling
-        },
-        ..stopping.clone()
-    };
-    assert_eq!(
-        error(more).await,
-        "min_tokens is 25, allowed: 0 to max_tokens, 24"
-    );
-    let unknown = GenerateRequest {
-        stop_token_ids: vec![300],
-        ..stopping
-    };
-    assert_eq!(
-        error(unknown).await,
-        "stop_token_ids is 300, allowed: ids below the vocabulary of 259"
-    );
+    let more = refusal(&engine, stopping(id, 25)).await;
+    assert_eq!(more, "min_tokens is 25, allowed: 0 to max_tokens, 24");
+    let unknown = refusal(&engine, stopping(300, 5)).await;
+    let wanted = "stop_token_ids is 300, allowed: ids below the vocabulary of 259";
+    assert_eq!(unknown, wanted);
 }
 
 /// The model has one layer with the heads of Qwen3-4B's cache. An OpenClaw turn has 15,000 ids.
 #[tokio::test]
 async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
-    let place = place(|config| {
-        config["model_type"] = json!("qwen3");
-        config["num_hidden_layers"] = json!(1);
-        config["num_attention_heads"] = json!(8);
-        config["num_key_value_heads"] = json!(8);
-        config["head_dim"] = json!(128);
-        config["max_position_embeddings"] = json!(40_960);
-    });
+    let place = place(&[
+        ("model_type", json!("qwen3")),
+        ("num_hidden_layers", json!(1)),
+        ("num_attention_heads", json!(8)),
+        ("num_key_value_heads", json!(8)),
+        ("head_dim", json!(128)),
+        ("max_position_embeddings", json!(40_960)),
+    ]);
     let config = EngineConfig {
         dtype: Some(Dtype::Bf16),
         threads: 0,
-        kv_budget: Some(128 << 20),
-        ..place.config()
+        ..place.with_kv_budget(128 << 20)
     };
     let engine = Engine::start(config).unwrap();
     let mut ids = prompt(15_000);

@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::positions;
 
 fn ids(n: usize) -> Vec<u32> {
     (0..n).map(|i| u32::try_from(i).unwrap()).collect()
@@ -75,13 +78,9 @@ fn runs_join_neighbouring_pages() {
     let mut blocks = BlockManager::new(100);
     let mut first = blocks.begin(0, &ids(40));
     assert!(blocks.reserve(&mut first, 40));
-    assert_eq!(first.runs(37), [PositionRun { start: 0, len: 37 }]);
+    assert_eq!(first.runs(37), [positions(0, 37)]);
     first.pages[2] = 9;
-    let two = [
-        PositionRun { start: 0, len: 32 },
-        PositionRun { start: 144, len: 5 },
-    ];
-    assert_eq!(first.runs(37), two);
+    assert_eq!(first.runs(37), [positions(0, 32), positions(144, 5)]);
     assert_eq!((first.slot(31), first.slot(33)), (Some(31), Some(145)));
     assert_eq!(first.slot(48), None);
 }
@@ -109,25 +108,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// correctly.
 fn check(blocks: &BlockManager, live: &[(PageTable, Vec<u32>, usize)]) {
     let private: usize = live.iter().map(|(t, ..)| t.pages.len() - t.n_shared).sum();
-    let mut shared: Vec<usize> = live
-        .iter()
-        .flat_map(|(t, ..)| t.pages[..t.n_shared].iter().copied())
-        .collect();
-    shared.sort_unstable();
-    shared.dedup();
-    assert_eq!(
-        blocks.n_available() + private + shared.len(),
-        blocks.n_pages()
-    );
-    let mut all: Vec<usize> = live
-        .iter()
-        .flat_map(|(t, ..)| t.pages[t.n_shared..].iter().copied())
-        .collect();
-    all.extend(shared);
-    let n = all.len();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), n, "a private page has one holder");
+    let shared = live.iter().flat_map(|(t, ..)| &t.pages[..t.n_shared]);
+    let mut all: BTreeSet<usize> = shared.copied().collect();
+    let n_held = private + all.len();
+    assert_eq!(blocks.n_available() + n_held, blocks.n_pages());
+    all.extend(live.iter().flat_map(|(t, ..)| &t.pages[t.n_shared..]));
+    assert_eq!(all.len(), n_held, "a private page has one holder");
 }
 
 proptest! {

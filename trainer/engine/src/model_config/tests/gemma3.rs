@@ -3,8 +3,8 @@
 use super::*;
 
 /// Returns the files of google/gemma-3-1b-it and, below `text_config`, gemma-3-4b-it, with all their fields.
-fn gemma(with: &[(&str, Value)]) -> Value {
-    let mut json = json!({
+fn gemma(fields: &[(&str, Value)]) -> Value {
+    let json = json!({
         "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "vocab_size": 262_144, "hidden_size": 1152,
         "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1,
         "head_dim": 256, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "eos_token_id": [1, 106],
@@ -12,10 +12,7 @@ fn gemma(with: &[(&str, Value)]) -> Value {
         "rope_local_base_freq": 10000, "rope_scaling": null, "sliding_window": 512, "sliding_window_pattern": 6,
         "attention_bias": false, "attn_logit_softcapping": null, "final_logit_softcapping": null,
     });
-    for (key, value) in with {
-        json[*key] = value.clone();
-    }
-    json
+    with_fields(json, fields)
 }
 
 #[test]
@@ -30,7 +27,8 @@ fn reads_a_gemma_3() {
     // Five of six layers have a window.
     let full = [5, 11, 17, 23];
     for (i, layer) in config.layers.iter().enumerate() {
-        let wanted = if full.contains(&i) {
+        let is_full = full.contains(&i);
+        let wanted = if is_full {
             (None, 1e6)
         } else {
             (Some(512), 1e4)
@@ -46,14 +44,10 @@ fn reads_a_gemma_3() {
 fn every_id_that_ends_a_reply_is_taken_from_both_files() {
     let dir = tempfile::tempdir().unwrap();
     let read = |of_config: Value, of_generation: Value| {
-        let config = gemma(&[("eos_token_id", of_config)]);
+        let write = |name, value: Value| std::fs::write(dir.path().join(name), value.to_string());
+        write("config.json", gemma(&[("eos_token_id", of_config)])).unwrap();
         let generation = json!({"bos_token_id": 2, "eos_token_id": of_generation});
-        for (name, value) in [
-            ("config.json", config),
-            ("generation_config.json", generation),
-        ] {
-            std::fs::write(dir.path().join(name), value.to_string()).unwrap();
-        }
+        write("generation_config.json", generation).unwrap();
         ModelConfig::read(dir.path()).unwrap().eos_ids
     };
     assert_eq!(read(json!(1), json!([1, 106])), [1, 106]);
@@ -74,56 +68,39 @@ fn reads_the_text_part_of_a_gemma_3_that_takes_images() {
     let config = from_json(Path::new("c"), json).unwrap();
     assert!(config.is_part && config.tied);
     assert_eq!(config.eos_ids, [1, 106]);
-    let sizes = (
-        config.vocab,
-        config.n_heads,
-        config.n_kv_heads,
-        config.head_dim,
-    );
-    assert_eq!(sizes, (262_208, 8, 4, 256));
-    let (near, full) = (config.layers[0], config.layers[5]);
-    assert_eq!(
-        (near.window, near.rope.theta, near.rope.scaling),
-        (Some(1024), 1e4, RopeScaling::None)
-    );
+    assert_eq!((config.vocab, config.head_dim), (262_208, 256));
+    assert_eq!((config.n_heads, config.n_kv_heads), (8, 4));
+    let layer = |window, theta, scaling| LayerSpec {
+        window,
+        rope: RopeSpec { theta, scaling },
+    };
+    assert_eq!(config.layers[0], layer(Some(1024), 1e4, RopeScaling::None));
     let stretched = RopeScaling::Linear { factor: 8.0 };
-    assert_eq!(
-        (full.window, full.rope.theta, full.rope.scaling),
-        (None, 1e6, stretched)
-    );
+    assert_eq!(config.layers[5], layer(None, 1e6, stretched));
 }
 
 #[test]
 fn a_gemma_3_of_transformers_5_has_the_same_angles() {
-    let new = gemma(&[
-        ("layer_types", json!(vec!["sliding_attention"; 26])),
-        (
-            "rope_parameters",
-            json!({
-                "full_attention": {"factor": 8.0, "rope_theta": 2e6, "rope_type": "linear"},
-                "sliding_attention": {"rope_theta": 5000.0, "rope_type": "default"},
-            }),
-        ),
-    ]);
-    let config = from_json(Path::new("c"), new).unwrap();
-    let rope = RopeSpec {
-        theta: 5000.0,
-        scaling: RopeScaling::None,
-    };
-    let window = Some(512);
-    assert!(
-        config
-            .layers
-            .iter()
-            .all(|&layer| layer == LayerSpec { window, rope })
-    );
+    let parameters = json!({
+        "full_attention": {"factor": 8.0, "rope_theta": 2e6, "rope_type": "linear"},
+        "sliding_attention": {"rope_theta": 5000.0, "rope_type": "default"},
+    });
+    let types = json!(vec!["sliding_attention"; 26]);
+    let config = read(
+        gemma(&[("layer_types", types), ("rope_parameters", parameters)]),
+        &[],
+    )
+    .unwrap();
+    let (theta, scaling, window) = (5000.0, RopeScaling::None, Some(512));
+    let rope = RopeSpec { theta, scaling };
+    assert_eq!(config.layers, [LayerSpec { window, rope }; 26]);
 }
 
 #[test]
 fn what_a_gemma_3_must_not_say_is_refused() {
     let refused = |key: &str, value: Value| {
-        let json = gemma(&[(key, value)]);
-        from_json(Path::new("c"), json).unwrap_err().to_string()
+        let config = from_json(Path::new("c"), gemma(&[(key, value)]));
+        config.unwrap_err().to_string()
     };
     let messages = [
         refused("final_logit_softcapping", json!(30.0)),

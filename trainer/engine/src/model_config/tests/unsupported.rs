@@ -7,13 +7,11 @@ use super::*;
 fn what_is_not_supported_says_what_it_is() {
     let of_type = |model_type: &str| refusal("model_type", json!(model_type));
     let of_qwen3 = |key: &str, value: Value| {
-        let mut json = base();
-        json["model_type"] = json!("qwen3");
-        json[key] = value;
-        from_json(Path::new("m/config.json"), json)
-            .unwrap_err()
-            .to_string()
+        let fields = [("model_type", json!("qwen3")), (key, value)];
+        read(base(), &fields).unwrap_err().to_string()
     };
+    let rotary = json!({"rope_theta": 1e6, "partial_rotary_factor": 0.25});
+    let kinds = || json!(["sliding_attention", "full_attention"]);
     let parts =
         json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}});
     let messages = [
@@ -30,23 +28,14 @@ fn what_is_not_supported_says_what_it_is() {
         of_qwen3("compression_config", json!({"format": "pack-quantized"})),
         of_qwen3("hidden_act", json!("gelu")),
         of_qwen3("partial_rotary_factor", json!(0.5)),
-        of_qwen3(
-            "rope_parameters",
-            json!({"rope_theta": 1e6, "partial_rotary_factor": 0.25}),
-        ),
+        of_qwen3("rope_parameters", rotary),
         of_qwen3("rope_parameters", parts),
         of_qwen3("rope_scaling", json!({"type": "su", "factor": 2.0})),
         of_qwen3("layer_types", json!(["linear_attention", "full_attention"])),
-        of_qwen3(
-            "layer_types",
-            json!(["sliding_attention", "full_attention"]),
-        ),
+        of_qwen3("layer_types", kinds()),
         of_qwen3("architectures", json!(["Qwen3ForSequenceClassification"])),
         of_qwen3("attention_bias", json!("no")),
-        refusal(
-            "layer_types",
-            json!(["sliding_attention", "full_attention"]),
-        ),
+        refusal("layer_types", kinds()),
         refusal("is_encoder_decoder", json!(true)),
     ];
     insta::assert_snapshot!(messages.join("\n"));

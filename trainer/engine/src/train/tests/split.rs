@@ -7,19 +7,21 @@ use serde_json::json;
 
 use super::*;
 use crate::batch::{Keep, Rows};
-use crate::kv::{KvPool, PositionRun};
+use crate::device::Devices;
+use crate::kv::KvPool;
 use crate::optim::AdamConfig;
 use crate::run::{OpenRun as TrainingRun, RunConfig};
+use crate::tests::{model_folder, positions, tiny_with};
 
 const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
 
 /// Makes the same model of 7 layers on one device and on three: 2, 2 and 3 layers.
 fn models(kind: Kind, tied: bool) -> [Model; 2] {
-    let mut config = tiny_config();
-    config["num_hidden_layers"] = json!(7);
-    config["tie_word_embeddings"] = json!(tied);
-    let dir = tempfile::tempdir().unwrap();
-    write_model(dir.path(), &config, 7).unwrap();
+    let fields = [
+        ("num_hidden_layers", json!(7)),
+        ("tie_word_embeddings", json!(tied)),
+    ];
+    let dir = model_folder(&tiny_with(&fields), 7);
     let models = ["cpu", "cpu,cpu,cpu"].map(|devices| {
         let devices: Devices = devices.parse().unwrap();
         Model::load(dir.path(), kind, &devices).unwrap()
@@ -34,10 +36,7 @@ fn models(kind: Kind, tied: bool) -> [Model; 2] {
 /// Returns logits of a whole row, and of the same ids in portions over pages beside another sequence.
 fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
     let _guard = tch::no_grad_guard();
-    let ids: Vec<i64> = IDS.iter().copied().map(i64::from).collect();
-    let row = Tensor::from_slice(&ids).unsqueeze(0);
-    let hidden = model.forward(&row, Some(lora)).unwrap();
-    let mut all = vec![model.logits(&hidden, Some(lora)).unwrap()];
+    let mut all = vec![forward(model, &IDS, Some(lora))];
 
     let served = lora.for_serving(&model.placement).unwrap();
     let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
@@ -46,10 +45,7 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
     for n in [4, 1, 7, 1] {
         let rows = |slot: usize, lora| {
             let past = if n == 1 { start + 1 } else { start };
-            let run = PositionRun {
-                start: slot,
-                len: past,
-            };
+            let run = positions(slot, past);
             Rows {
                 ids: &IDS[start..start + n],
                 start,
@@ -69,26 +65,19 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
 
 /// Returns the results of a batch, and the parameters after a step on it.
 fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec<Tensor>) {
-    let targets = LoraTargets::groups(true, true, true);
-    let lora = LoraSpec {
-        rank: 4,
-        alpha: 8,
-        targets,
+    let lora = lora_spec(4, 8, all_targets());
+    let adam = AdamConfig {
+        learning_rate: 0.05,
+        ..AdamConfig::default()
     };
     let mut run = TrainingRun::new(model, &RunConfig { lora, seed: 1 }).unwrap();
     let mut out = None;
     // B is zero before the first step, which hides gradients.
     for _ in 0..2 {
-        let datums = datums(false);
-        let job = TrainJob::forward_backward(model, run.lora(), &datums, Loss::CrossEntropy, sizes);
-        let mut done = job.unwrap().finish(model).unwrap();
+        let mut done = train(model, run.lora(), &datums(false), Loss::CrossEntropy, sizes);
         let gradients: Vec<Tensor> = done.gradients.iter().map(Tensor::copy).collect();
         run.accumulate_grads(run.version(), &mut done).unwrap();
-        run.optim_step(&AdamConfig {
-            learning_rate: 0.05,
-            ..AdamConfig::default()
-        })
-        .unwrap();
+        run.optim_step(&adam).unwrap();
         out = Some((done.loss, done.logprobs, gradients));
     }
     let (loss, logprobs, mut tensors) = out.unwrap();
@@ -97,23 +86,17 @@ fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec
 }
 
 fn same(one: &[Tensor], other: &[Tensor]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.equal(b))
+    one.len() == other.len() && are_equal(one, other)
 }
 
 #[test]
 fn logits_are_the_same_to_the_last_bit() {
-    for (kind, tied) in [
-        (Kind::Float, true),
-        (Kind::Float, false),
-        (Kind::BFloat16, true),
-    ] {
+    let (full, half) = (Kind::Float, Kind::BFloat16);
+    for (kind, tied) in [(full, true), (full, false), (half, true)] {
         let [one, three] = models(kind, tied);
-        let lora = lora(&one, &LoraTargets::groups(true, true, true));
-        let logits = |model| logits(model, &lora);
-        assert!(
-            same(&logits(&one), &logits(&three)),
-            "{kind:?}, tied {tied}"
-        );
+        let lora = lora(&one);
+        let (one, three) = (logits(&one, &lora), logits(&three, &lora));
+        assert!(same(&one, &three), "{kind:?}, tied {tied}");
     }
 }
 
@@ -123,21 +106,14 @@ fn gradients_and_steps_are_the_same_to_the_last_bit() {
         let [one, three] = models(kind, true);
         // The cases are: one chunk per row and several; every graph kept, and every layer recomputed.
         for (chunk_tokens, memory) in [(64, 1 << 30), (8, 1 << 30), (8, 400_000)] {
-            let sizes = SliceSizes {
-                chunk_tokens,
-                memory: Some(memory),
-                ..sizes()
-            };
+            let sizes = sizes(chunk_tokens, Some(memory));
             let (loss, logprobs, tensors) = trained(&one, sizes);
             let split = trained(&three, sizes);
             assert_eq!(loss.to_bits(), split.0.to_bits(), "{kind:?}, {sizes:?}");
             assert_eq!(logprobs, split.1);
             assert!(same(&tensors, &split.2), "{kind:?}, {sizes:?}");
-            assert!(
-                tensors
-                    .iter()
-                    .all(|t| t.abs().sum(Kind::Float).double_value(&[]) > 0.0)
-            );
+            let is_zero = |t: &Tensor| t.equal(&t.zeros_like());
+            assert!(!tensors.iter().any(is_zero));
         }
     }
 }

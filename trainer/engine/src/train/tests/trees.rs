@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::device::Devices;
+use crate::tests::tiny_with;
 
 /// Makes one conversation's turns as samples from random numbers.
 struct Maker {
@@ -64,9 +64,8 @@ impl Maker {
         let target_ids = whole[1..].iter().flat_map(|&id| targets(id as usize));
         let target_ids = target_ids.map(|id| id as u32).collect();
         let shape: &[usize] = if k > 1 { &[n, k] } else { &[n] };
-        let sampled = (0..n)
-            .map(|_| self.rng.uniform(-6.0, -4.0) as f32)
-            .collect();
+        let mut logprob = |_| self.rng.uniform(-6.0, -4.0) as f32;
+        let sampled = (0..n).map(&mut logprob).collect();
         let made = Datum::new(DatumParts {
             model_input_tokens: whole[..n].to_vec(),
             target_tokens: Tensor2::shaped(target_ids, shape).unwrap(),
@@ -79,13 +78,11 @@ impl Maker {
 }
 
 fn load(family: usize) -> Model {
-    let mut config = tiny_config();
     let (name, head_dim) = [("llama", 8), ("qwen2", 8), ("qwen3", 16)][family];
-    config["model_type"] = json!(name);
-    config["head_dim"] = json!(head_dim);
-    let dir = tempfile::tempdir().unwrap();
-    write_model(dir.path(), &config, 7).unwrap();
-    Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap()
+    make_model(&tiny_with(&[
+        ("model_type", json!(name)),
+        ("head_dim", json!(head_dim)),
+    ]))
 }
 
 proptest! {
@@ -96,7 +93,7 @@ proptest! {
         little_memory: bool,
     ) {
         let model = load(family);
-        let lora = lora(&model, &LoraTargets::groups(true, true, true));
+        let lora = lora(&model);
         let (policy, targets) = [(false, 1), (false, 3), (true, 1)][loss];
         let loss = if policy { Loss::ImportanceSampling } else { Loss::CrossEntropy };
         let mut maker = Maker { rng: SplitMix64::new(seed), policy, targets };
@@ -106,13 +103,12 @@ proptest! {
         // The same sample twice counts twice.
         batch.push(batch[0].clone());
         let longest = batch.iter().map(Datum::n_tokens).max().unwrap();
-        let mut sizes = SliceSizes { chunk_tokens, row_tokens, ..sizes() };
+        let mut sizes = SliceSizes { row_tokens, ..sizes(chunk_tokens, None) };
         if little_memory {
             sizes.memory = Some(Costs::new(&model, 4, sizes).recomputed(longest + 10));
         }
         let (total, wanted) = by_autograd(&model, &lora, &batch, loss);
-        let job = TrainJob::forward_backward(&model, &lora, &batch, loss, sizes).unwrap();
-        let out = job.finish(&model).unwrap();
+        let out = train(&model, &lora, &batch, loss, sizes);
         prop_assert!((out.loss - total).abs() <= 1e-4 * total.abs().max(1.0), "{} {total}", out.loss);
         for (i, (found, wanted)) in out.gradients.iter().zip(&wanted).enumerate() {
             let distance = distance(found, wanted);
@@ -134,7 +130,7 @@ proptest! {
 #[test]
 fn a_session_is_computed_once() {
     let model = load(0);
-    let lora = lora(&model, &LoraTargets::groups(true, true, true));
+    let lora = lora(&model);
     let mut maker = Maker {
         rng: SplitMix64::new(3),
         policy: false,
@@ -148,13 +144,9 @@ fn a_session_is_computed_once() {
         history.extend(reply);
     }
     let loss = Loss::CrossEntropy;
-    let job = TrainJob::forward_backward(&model, &lora, &turns, loss, sizes()).unwrap();
-    let out = job.finish(&model).unwrap();
-    assert_eq!(
-        out.n_tokens,
-        20 + 5 * 10 - 1,
-        "as many as its last turn has"
-    );
+    let out = train(&model, &lora, &turns, loss, sizes(40, None));
+    // As many as its last turn has.
+    assert_eq!(out.n_tokens, 20 + 5 * 10 - 1);
     assert_eq!(out.n_loss_tokens, 5 * 6);
     let (_, wanted) = by_autograd(&model, &lora, &turns, loss);
     assert_same(&out.gradients, &wanted, 2e-5);

@@ -8,10 +8,10 @@ use super::{
     header::{CONTROL, GgufHeader, Meta},
     tensors,
 };
-use crate::weights::LoadError;
+use crate::weights::error::Result;
 
 /// The `config.json` that `transformers` would read for this model.
-pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value, LoadError> {
+pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value> {
     let arch = header.text("general.architecture")?;
     let class = match arch {
         "llama" => "LlamaForCausalLM",
@@ -68,7 +68,7 @@ pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value, Load
 }
 
 /// The ids that `generate` of transformers takes from its own file; every one that ends a turn.
-pub(super) fn generation_config(header: &GgufHeader, config: &Value) -> Result<Value, LoadError> {
+pub(super) fn generation_config(header: &GgufHeader, config: &Value) -> Result<Value> {
     let mut generation = json!({"_from_model_config": true});
     for key in ["bos_token_id", "pad_token_id"] {
         if let Some(id) = config.get(key) {
@@ -84,7 +84,7 @@ pub(super) fn generation_config(header: &GgufHeader, config: &Value) -> Result<V
 
 /// The ids that end a reply: by name, and the control tokens that end turns. Files made before `eot_token_id` existed
 /// lack it.
-fn end_ids(header: &GgufHeader) -> Result<Vec<i64>, LoadError> {
+fn end_ids(header: &GgufHeader) -> Result<Vec<i64>> {
     const TURN_ENDS: [&str; 5] = [
         "<|eot_id|>",
         "<|eom_id|>",
@@ -116,7 +116,7 @@ fn end_ids(header: &GgufHeader) -> Result<Vec<i64>, LoadError> {
 }
 
 /// Rows of the embedding: some models pad it beyond the tokenizer.
-fn vocab_size(header: &GgufHeader) -> Result<usize, LoadError> {
+fn vocab_size(header: &GgufHeader) -> Result<usize> {
     const EMBEDDING: &str = "token_embd.weight";
     let rows = header.tensor(EMBEDDING)?.shape.first().copied();
     rows.ok_or_else(|| header.damaged(format!("tensor {EMBEDDING} has no rows")))
@@ -127,7 +127,7 @@ const DIVISORS: &str = "rope_freqs.weight";
 const LLAMA3: (f64, f64, f64) = (1.0, 4.0, 8192.0);
 
 /// The `rope_scaling` that `transformers` would find; null if the angles are not scaled.
-fn rope_scaling(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+fn rope_scaling(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value> {
     if header.tensors.contains_key(DIVISORS) {
         return llama3(header, file, arch);
     }
@@ -170,7 +170,7 @@ fn rope_scaling(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Valu
 
 /// Llama 3's stretching is kept as a divisor for each pair. The largest is its factor, the rest of its form is
 /// the same in all of them; that all divisors come out of it is checked.
-fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value> {
     let divisors = tensors::read(header, file, DIVISORS)?;
     let theta = rope_theta(header, arch)?;
     let (low, high, original) = LLAMA3;
@@ -199,7 +199,7 @@ fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, Loa
 }
 
 /// The base of the angles.
-fn rope_theta(header: &GgufHeader, arch: &str) -> Result<f64, LoadError> {
+fn rope_theta(header: &GgufHeader, arch: &str) -> Result<f64> {
     let key = format!("{arch}.rope.freq_base");
     header
         .get(&key)

@@ -9,7 +9,10 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::ModelFileError;
+
 use crate::weights::LoadError;
+use crate::weights::error::Result;
 
 /// ggml's token type of control tokens.
 pub(super) const CONTROL: i64 = 3;
@@ -46,12 +49,9 @@ pub(super) struct GgufHeader {
 }
 
 impl GgufHeader {
-    pub(super) fn read(path: &Path, file: &mut File) -> Result<Self, LoadError> {
-        let damaged = |detail: String| LoadError::Damaged {
-            file: path.to_owned(),
-            detail,
-        };
-        let unreadable = |e: std::io::Error| damaged(e.to_string());
+    pub(super) fn read(path: &Path, file: &mut File) -> Result<Self> {
+        let damaged = |detail: String| ModelFileError::damaged(path, detail);
+        let unreadable = |error: std::io::Error| ModelFileError::damaged(path, error);
         let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         let mut cursor = ByteReader {
@@ -63,7 +63,7 @@ impl GgufHeader {
         let alignment = match meta.get("general.alignment") {
             Some(Meta::Int(n @ 1..=65_536)) => n.unsigned_abs(),
             None => DEFAULT_ALIGNMENT,
-            Some(other) => return Err(damaged(format!("general.alignment is {other:?}"))),
+            Some(other) => return Err(damaged(format!("general.alignment is {other:?}")).into()),
         };
         let data = cursor.position.next_multiple_of(alignment);
         for info in tensors.values_mut() {
@@ -81,26 +81,26 @@ impl GgufHeader {
         self.meta.get(key)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<&str, LoadError> {
+    pub(super) fn text(&self, key: &str) -> Result<&str> {
         match self.get(key) {
             Some(Meta::Text(text)) => Ok(text),
             other => Err(self.wrong(key, other, "a string")),
         }
     }
 
-    pub(super) fn int(&self, key: &str) -> Result<i64, LoadError> {
+    pub(super) fn int(&self, key: &str) -> Result<i64> {
         match self.get(key) {
             Some(Meta::Int(n)) => Ok(*n),
             other => Err(self.wrong(key, other, "a whole number")),
         }
     }
 
-    pub(super) fn optional_int(&self, key: &str) -> Result<Option<i64>, LoadError> {
+    pub(super) fn optional_int(&self, key: &str) -> Result<Option<i64>> {
         self.get(key).map(|_| self.int(key)).transpose()
     }
 
     /// A float of the file is f32: through its shortest decimal form 1e-5 is 1e-5 again.
-    pub(super) fn float(&self, key: &str) -> Result<f64, LoadError> {
+    pub(super) fn float(&self, key: &str) -> Result<f64> {
         match self.get(key) {
             #[expect(clippy::cast_possible_truncation, reason = "it was f32 in the file")]
             Some(Meta::Float(x)) => Ok((*x as f32).to_string().parse().unwrap_or(*x)),
@@ -108,7 +108,7 @@ impl GgufHeader {
         }
     }
 
-    pub(super) fn list(&self, key: &str) -> Result<&[Meta], LoadError> {
+    pub(super) fn list(&self, key: &str) -> Result<&[Meta]> {
         match self.get(key) {
             Some(Meta::List(list)) => Ok(list),
             other => Err(self.wrong(key, other, "a list")),
@@ -116,7 +116,7 @@ impl GgufHeader {
     }
 
     /// A list whose every element is text.
-    pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>, LoadError> {
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>> {
         let mut texts = Vec::new();
         for item in self.list(key)? {
             match item {
@@ -127,25 +127,17 @@ impl GgufHeader {
         Ok(texts)
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Result<&Info, LoadError> {
+    pub(super) fn tensor(&self, name: &str) -> Result<&Info> {
         let info = self.tensors.get(name);
         info.ok_or_else(|| self.damaged(format!("tensor {name} is missing")))
     }
 
     pub(super) fn damaged(&self, detail: String) -> LoadError {
-        LoadError::Damaged {
-            file: self.file.clone(),
-            detail,
-        }
+        ModelFileError::damaged(&self.file, detail).into()
     }
 
     pub(super) fn unsupported(&self, what: &str, value: &str, allowed: &str) -> LoadError {
-        LoadError::Unsupported {
-            file: self.file.clone(),
-            what: what.to_owned(),
-            value: value.to_owned(),
-            allowed: allowed.to_owned(),
-        }
+        ModelFileError::unsupported(&self.file, what, value, allowed).into()
     }
 
     fn wrong(&self, key: &str, value: Option<&Meta>, allowed: &str) -> LoadError {

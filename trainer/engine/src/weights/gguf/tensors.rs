@@ -5,13 +5,15 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use half::bf16;
+use metaclaw_trainer_text::ModelFileError;
 use serde_json::{Map, json};
 use tch::{Kind, TchError, Tensor};
 
 use super::blocks::BlockFormat;
 use super::header::{GgufHeader, Info};
 use crate::model_config::{Architecture, ModelConfig};
-use crate::weights::{LoadError, expected};
+use crate::weights::error::Result;
+use crate::weights::expected;
 
 /// The tensor types that can be read, as an error lists them.
 const ALLOWED: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
@@ -38,7 +40,7 @@ pub(super) fn convert(
     file: &mut File,
     config: &ModelConfig,
     out: &Path,
-) -> Result<(), LoadError> {
+) -> Result<()> {
     let expected = expected(config).into_iter();
     let plans = expected.map(|(name, shape)| plan(header, config, name, &shape));
     let plans = plans.collect::<Result<Vec<_>, _>>()?;
@@ -66,27 +68,16 @@ pub(super) fn convert(
 }
 
 /// Creates a file, fills it and syncs it to the disk.
-pub(super) fn write(
-    path: &Path,
-    fill: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), LoadError> {
+pub(super) fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let fill_and_sync = || {
         let mut file = File::create(path)?;
         fill(&mut file)?;
         file.sync_all()
     };
-    fill_and_sync().map_err(|source| LoadError::Write {
-        file: path.to_owned(),
-        source,
-    })
+    Ok(fill_and_sync().map_err(ModelFileError::writing(path))?)
 }
 
-fn plan(
-    header: &GgufHeader,
-    config: &ModelConfig,
-    name: String,
-    shape: &[i64],
-) -> Result<Plan, LoadError> {
+fn plan(header: &GgufHeader, config: &ModelConfig, name: String, shape: &[i64]) -> Result<Plan> {
     let source = gguf_name(&name);
     let stored = StoredTensor::new(header, &source)?;
     let sides = shape.iter().filter_map(|&n| usize::try_from(n).ok());
@@ -109,7 +100,7 @@ fn plan(
 
 impl StoredTensor {
     /// Finds a tensor, and checks that all of it is there.
-    fn new(header: &GgufHeader, source: &str) -> Result<Self, LoadError> {
+    fn new(header: &GgufHeader, source: &str) -> Result<Self> {
         let info = header.tensor(source)?;
         let format = BlockFormat::from_ggml(info.ggml_type).ok_or_else(|| {
             let what = format!("the type of tensor {source}");
@@ -135,12 +126,7 @@ impl StoredTensor {
         })
     }
 
-    fn numbers(
-        &self,
-        header: &GgufHeader,
-        file: &mut File,
-        source: &str,
-    ) -> Result<Vec<f32>, LoadError> {
+    fn numbers(&self, header: &GgufHeader, file: &mut File, source: &str) -> Result<Vec<f32>> {
         let damaged = |detail: String| header.damaged(format!("tensor {source}{detail}"));
         let unreadable = |error: io::Error| damaged(format!(": {error}"));
         let mut bytes = vec![0; usize::try_from(self.n_bytes).unwrap_or(0)];
@@ -156,11 +142,7 @@ impl StoredTensor {
 }
 
 /// The numbers of a small tensor by its GGUF name.
-pub(super) fn read(
-    header: &GgufHeader,
-    file: &mut File,
-    source: &str,
-) -> Result<Vec<f64>, LoadError> {
+pub(super) fn read(header: &GgufHeader, file: &mut File, source: &str) -> Result<Vec<f64>> {
     let numbers = StoredTensor::new(header, source)?.numbers(header, file, source)?;
     Ok(numbers.into_iter().map(f64::from).collect())
 }
@@ -228,7 +210,7 @@ fn type_name(number: u32) -> String {
     name.to_owned()
 }
 
-fn refuse_unknown(header: &GgufHeader, plans: &[Plan]) -> Result<(), LoadError> {
+fn refuse_unknown(header: &GgufHeader, plans: &[Plan]) -> Result<()> {
     // The divisors of this one are in config.json.
     let mut names = header
         .tensors

@@ -30,9 +30,8 @@ fn metadata(model_config: &ModelConfig, pre: &str) -> Gguf {
     let mut tokens: Vec<String> = (0..model_config.vocab).map(|id| format!("t{id}")).collect();
     tokens[258] = "<|im_end|>".into();
     gguf.texts("tokenizer.ggml.tokens", &tokens);
-    let types: Vec<i32> = (0..model_config.vocab)
-        .map(|id| if id == 258 { 3 } else { 1 })
-        .collect();
+    let mut types = vec![1; tokens.len()];
+    types[258] = 3;
     gguf.ints("tokenizer.ggml.token_type", &types);
     gguf.texts("tokenizer.ggml.merges", &[]);
     gguf.int("tokenizer.ggml.eos_token_id", 258);
@@ -47,12 +46,8 @@ fn model(pre: &str, kind: u32) -> Gguf {
     let (d, m) = (model_config.hidden, model_config.intermediate);
     let kv = model_config.n_kv_heads * model_config.head_dim;
     let counted = |n: i64| (0..n).map(|i| (i % 256) as f32).collect::<Vec<_>>();
-    gguf.tensor(
-        "token_embd.weight",
-        &[model_config.vocab, d],
-        0,
-        &counted(model_config.vocab * d),
-    );
+    let vocab = model_config.vocab;
+    gguf.tensor("token_embd.weight", &[vocab, d], 0, &counted(vocab * d));
     for i in 0..model_config.n_layers {
         let mut put = |name: &str, shape: &[i64], kind: u32| {
             let values = counted(shape.iter().product());
@@ -72,36 +67,39 @@ fn model(pre: &str, kind: u32) -> Gguf {
     gguf
 }
 
-struct Place {
-    dir: tempfile::TempDir,
-    gguf: PathBuf,
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn convert(&self) -> Result<PathBuf> {
+        directory(&self.0.path().join("m.gguf"), self.0.path())
+    }
 }
 
 fn place(bytes: &[u8]) -> Place {
     let dir = tempfile::tempdir().unwrap();
-    let gguf = dir.path().join("m.gguf");
-    fs::write(&gguf, bytes).unwrap();
-    Place { dir, gguf }
+    fs::write(dir.path().join("m.gguf"), bytes).unwrap();
+    Place(dir)
+}
+
+fn converted(gguf: &Gguf) -> (Place, PathBuf) {
+    let place = place(&gguf.bytes());
+    let out = place.convert().unwrap();
+    (place, out)
 }
 
 fn error(bytes: &[u8]) -> String {
     let place = place(bytes);
-    let message = directory(&place.gguf, place.dir.path())
-        .unwrap_err()
-        .to_string();
-    message.replace(&place.dir.path().display().to_string(), "DIR")
+    let message = place.convert().unwrap_err().to_string();
+    message.replace(&place.0.path().display().to_string(), "DIR")
 }
 
 #[test]
 fn converts_once_and_puts_query_rows_back_in_order() {
-    let place = place(&model("smollm", 0).bytes());
-    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let (place, out) = converted(&model("smollm", 0));
     let model_config = ModelConfig::read(&out).unwrap();
     assert!(model_config.tied);
-    assert_eq!(
-        (model_config.norm_eps, &model_config.eos_ids[..]),
-        (1e-5, &[258][..])
-    );
+    assert_eq!(model_config.norm_eps.to_bits(), 1e-5_f64.to_bits());
+    assert_eq!(model_config.eos_ids, [258]);
     let placement = crate::placement::Placement::on(tch::Device::Cpu);
     let weights = crate::weights::load(&out, &model_config, Kind::Float, None, &placement).unwrap();
     // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
@@ -112,62 +110,36 @@ fn converts_once_and_puts_query_rows_back_in_order() {
     let order: Vec<i64> = (0..8).map(|row| first(row) / 32).collect();
     assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
     let value = |row: i64| v.double_value(&[row, 0]) as i64 / 32;
-    assert_eq!(
-        (0..8).map(value).collect::<Vec<_>>(),
-        [0, 1, 2, 3, 4, 5, 6, 7]
-    );
-    let before = fs::metadata(out.join("model.safetensors"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    assert_eq!(directory(&place.gguf, place.dir.path()).unwrap(), out);
-    let after = fs::metadata(out.join("model.safetensors"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    assert_eq!(before, after);
+    assert!((0..8).all(|row| value(row) == row));
+    let modified = || {
+        fs::metadata(out.join("model.safetensors"))
+            .unwrap()
+            .modified()
+    };
+    let before = modified().unwrap();
+    assert_eq!(place.convert().unwrap(), out);
+    assert_eq!(modified().unwrap(), before);
 }
 
 #[test]
 fn what_an_interrupted_run_left_is_replaced() {
-    let place = place(&model("smollm", 0).bytes());
-    let out = directory(&place.gguf, place.dir.path()).unwrap();
-    let name = out
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .replace("-v3", ".partial");
-    fs::rename(&out, out.with_file_name(name)).unwrap();
-    let again = directory(&place.gguf, place.dir.path()).unwrap();
+    let (place, out) = converted(&model("smollm", 0));
+    let partial = out.to_str().unwrap().replace("-v3", ".partial");
+    fs::rename(&out, partial).unwrap();
+    let again = place.convert().unwrap();
     assert!(again.join("model.safetensors").exists());
-    assert_eq!(
-        fs::read_dir(again.parent().unwrap()).unwrap().count(),
-        2,
-        "result and lock"
-    );
+    let entries = fs::read_dir(again.parent().unwrap()).unwrap();
+    assert_eq!(entries.count(), 2, "result and lock");
 }
 
 #[test]
 fn every_truncation_is_an_error_that_names_the_file() {
     let bytes = model("smollm", 0).bytes();
-    for n in [
-        0,
-        3,
-        8,
-        20,
-        30,
-        100,
-        1000,
-        9000,
-        bytes.len() / 2,
-        bytes.len() - 200,
-    ] {
+    let (half, most) = (bytes.len() / 2, bytes.len() - 200);
+    for n in [0, 3, 8, 20, 30, 100, 1000, 9000, half, most] {
         let message = error(&bytes[..n]);
-        assert!(
-            message.starts_with("DIR/m.gguf is damaged or no model file: "),
-            "{n}: {message}"
-        );
+        let wanted = "DIR/m.gguf is damaged or no model file: ";
+        assert!(message.starts_with(wanted), "{n}: {message}");
     }
     insta::assert_snapshot!(error(&bytes[..bytes.len() - 200]), @"DIR/m.gguf is damaged or no model file: tensor blk.1.ffn_down.weight ends beyond the file (113240 bytes): truncated, fetch it again");
     insta::assert_snapshot!(error(&bytes[..30]), @"DIR/m.gguf is damaged or no model file: a count of 20 at byte 16 of 30");
@@ -185,22 +157,16 @@ fn garbage_is_an_error() {
             let at = (seed * 7919 + i * 104_729) % 6000;
             bytes[at] ^= (seed + i * 31) as u8;
         }
-        let place = place(&bytes);
         // Either outcome is right; a panic or an endless allocation is not.
-        let _ = directory(&place.gguf, place.dir.path());
+        let _ = place(&bytes).convert();
     }
 }
 
 #[test]
 fn types_and_cuts_that_cannot_be_read_are_named() {
-    assert_eq!(
-        error(&model("smollm", 20).bytes()),
-        "DIR/m.gguf: the type of tensor blk.0.attn_v.weight is IQ4_NL, allowed: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
-    );
-    assert!(
-        error(&model("deepseek-r1", 0).bytes())
-            .contains("tokenizer.ggml.pre is deepseek-r1, allowed: smollm")
-    );
+    insta::assert_snapshot!(error(&model("smollm", 20).bytes()), @"DIR/m.gguf: the type of tensor blk.0.attn_v.weight is IQ4_NL, allowed: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K");
+    let error = error(&model("deepseek-r1", 0).bytes());
+    assert!(error.contains("tokenizer.ggml.pre is deepseek-r1, allowed: smollm"));
 }
 
 /// Llama 3.2's divisors, as its converter writes them (in wavelengths).
@@ -227,21 +193,18 @@ fn llama3s_divisors_become_its_scaling() {
         gguf.key("llama.rope.freq_base", 6)
             .extend(500_000_f32.to_le_bytes());
         gguf.tensor("rope_freqs.weight", &[4], 0, divisors);
-        gguf.bytes()
+        gguf
     };
-    let place = place(&with(&llama3_divisors(32.0)));
-    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let (_place, out) = converted(&with(&llama3_divisors(32.0)));
     let expected = crate::model_config::RopeScaling::Llama3 {
         factor: 32.0,
         low: 1.0,
         high: 4.0,
         original: 8192.0,
     };
-    assert_eq!(
-        ModelConfig::read(&out).unwrap().layers[0].rope.scaling,
-        expected
-    );
-    insta::assert_snapshot!(error(&with(&[1.0, 2.0, 3.0, 4.0])), @"DIR/m.gguf: divisor 1 of rope_freqs.weight is 2, allowed: 1 as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)");
+    let config = ModelConfig::read(&out).unwrap();
+    assert_eq!(config.layers[0].rope.scaling, expected);
+    insta::assert_snapshot!(error(&with(&[1.0, 2.0, 3.0, 4.0]).bytes()), @"DIR/m.gguf: divisor 1 of rope_freqs.weight is 2, allowed: 1 as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)");
 }
 
 #[test]
@@ -252,25 +215,20 @@ fn linear_and_yarn_are_read_and_other_scalings_named() {
         gguf.key("llama.rope.scaling.factor", 6)
             .extend(4_f32.to_le_bytes());
         gguf.int("llama.rope.scaling.original_context_length", 512);
-        gguf.bytes()
+        gguf
     };
     let of = |kind: &str| {
-        let place = place(&scaled(kind));
-        let out = directory(&place.gguf, place.dir.path()).unwrap();
+        let (_place, out) = converted(&scaled(kind));
         let text = fs::read_to_string(out.join("config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        (
-            config["rope_scaling"].to_string(),
-            ModelConfig::read(&out).unwrap().context,
-        )
+        let context = ModelConfig::read(&out).unwrap().context;
+        (config["rope_scaling"].to_string(), context)
     };
-    assert_eq!(
-        of("linear"),
-        (r#"{"rope_type":"linear","factor":4.0}"#.into(), 512)
-    );
+    let linear = r#"{"rope_type":"linear","factor":4.0}"#;
+    assert_eq!(of("linear"), (linear.into(), 512));
     let yarn = r#"{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":512}"#;
     assert_eq!(of("yarn"), (yarn.into(), 2048));
-    insta::assert_snapshot!(error(&scaled("longrope")), @"DIR/m.gguf: llama.rope.scaling.type is longrope, allowed: none, linear, yarn (for others use the model's Hugging Face folder)");
+    insta::assert_snapshot!(error(&scaled("longrope").bytes()), @"DIR/m.gguf: llama.rope.scaling.type is longrope, allowed: none, linear, yarn (for others use the model's Hugging Face folder)");
 }
 
 #[test]
@@ -278,8 +236,7 @@ fn every_id_that_ends_a_turn_is_read() {
     let mut gguf = model("smollm", 0);
     gguf.int("tokenizer.ggml.eot_token_id", 7);
     gguf.int("tokenizer.ggml.eom_token_id", 9);
-    let place = place(&gguf.bytes());
-    let out = directory(&place.gguf, place.dir.path()).unwrap();
+    let (_place, out) = converted(&gguf);
     // 258 is `<|im_end|>`, a control token.
     assert_eq!(ModelConfig::read(&out).unwrap().eos_ids, [258, 7, 9]);
 }
@@ -298,17 +255,12 @@ fn a_part_of_a_model_is_named_as_one_of_several() {
         let mut gguf = model("smollm", 0);
         gguf.int("split.count", 3);
         gguf.int("split.no", no);
-        let place = place(&gguf.bytes());
-        let error = directory(&place.gguf, place.dir.path()).unwrap_err();
-        let told = error.to_string();
-        assert!(
-            told.contains(part) && told.contains("several files"),
-            "{told}"
-        );
+        let told = error(&gguf.bytes());
+        let has_both = told.contains(part) && told.contains("several files");
+        assert!(has_both, "{told}");
     }
     // One that was written as a single part is whole.
     let mut gguf = model("smollm", 0);
     gguf.int("split.count", 1);
-    let place = place(&gguf.bytes());
-    directory(&place.gguf, place.dir.path()).unwrap();
+    converted(&gguf);
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::header::{CONTROL, GgufHeader, Meta};
-use crate::weights::LoadError;
+use crate::weights::error::Result;
 
 /// ggml's token type of tokens that are never split. Control tokens are special.
 const USER_DEFINED: i64 = 4;
@@ -24,7 +24,7 @@ struct CutRules {
 }
 
 /// Returns tokenizer.json, in the form of both `tokenizers` and `transformers`.
-pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value, LoadError> {
+pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value> {
     let model = header.text("tokenizer.ggml.model")?;
     if model != "gpt2" {
         let allowed = "gpt2 (for others use the model's Hugging Face folder)";
@@ -65,7 +65,7 @@ pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value, LoadError> {
 }
 
 /// Returns the names of the special tokens, and the chat template.
-pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value, LoadError> {
+pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value> {
     let tokens = header.texts("tokenizer.ggml.tokens")?;
     let arch = header.text("general.architecture")?;
     let mut config = json!({
@@ -108,7 +108,7 @@ pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value, LoadError> 
     Ok(config)
 }
 
-fn added_tokens(header: &GgufHeader, tokens: &[&str]) -> Result<Vec<Value>, LoadError> {
+fn added_tokens(header: &GgufHeader, tokens: &[&str]) -> Result<Vec<Value>> {
     let key = "tokenizer.ggml.token_type";
     let types = header.list(key)?;
     if types.len() != tokens.len() {
@@ -130,7 +130,7 @@ fn added_tokens(header: &GgufHeader, tokens: &[&str]) -> Result<Vec<Value>, Load
     Ok(added.collect())
 }
 
-fn cut(header: &GgufHeader) -> Result<CutRules, LoadError> {
+fn cut(header: &GgufHeader) -> Result<CutRules> {
     let plain = |pre_tokenizer| CutRules {
         normalizer: Value::Null,
         pre_tokenizer,

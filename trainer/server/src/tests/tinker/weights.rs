@@ -20,10 +20,10 @@ impl Rig {
         let config: Value = serde_json::from_slice(&config).unwrap();
         let numbers = std::fs::read(folder.join("adapter_model.safetensors")).unwrap();
         let head = b"base_model.model.lm_head.lora_B.weight";
-        let has_head = numbers.windows(head.len()).any(|it| it == head);
-        let mut targets: Vec<String> =
-            serde_json::from_value(config["target_modules"].clone()).unwrap();
-        assert_eq!(has_head, targets.iter().any(|it| it == "lm_head"));
+        let has_head = numbers.windows(head.len()).any(|window| window == head);
+        let named = config["target_modules"].clone();
+        let mut targets: Vec<String> = serde_json::from_value(named).unwrap();
+        assert_eq!(has_head, targets.iter().any(|target| target == "lm_head"));
         targets.sort_unstable();
         targets
     }
@@ -37,30 +37,19 @@ impl Rig {
 }
 
 const ATTN: [&str; 4] = ["k_proj", "o_proj", "q_proj", "v_proj"];
-const ALL: [&str; 8] = [
-    "down_proj",
-    "gate_proj",
-    "k_proj",
-    "lm_head",
-    "o_proj",
-    "q_proj",
-    "up_proj",
-    "v_proj",
-];
+#[rustfmt::skip]
+const ALL: [&str; 8] =
+    ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"];
 
 #[tokio::test]
 async fn the_lm_head_is_trained_unless_a_client_says_otherwise() {
     let rig = patient();
     let usual = rig.model(4).await;
-    let without = rig
-        .model_of(json!({"rank": 4, "seed": 5, "train_unembed": false}))
-        .await;
-    let alone = rig
-        .model_of(json!({"rank": 4, "train_attn": false, "train_mlp": false}))
-        .await;
-    let info = rig
-        .ok("/api/v1/get_info", &json!({"model_id": usual}))
-        .await;
+    let of_layers = json!({"rank": 4, "seed": 5, "train_unembed": false});
+    let without = rig.model_of(of_layers).await;
+    let of_head = json!({"rank": 4, "train_attn": false, "train_mlp": false});
+    let alone = rig.model_of(of_head).await;
+    let info = rig.info(&json!(usual)).await;
     assert!(info["warning"].is_null(), "{info}");
     assert_eq!(rig.targets_on_disk(&usual, 1).await, ALL);
     let mut layers = ALL.to_vec();
@@ -83,37 +72,26 @@ async fn a_model_has_rank_and_targets_of_the_checkpoint_that_it_was_loaded_from(
     let rig = patient();
     let usual = rig.model(4).await;
     let said = rig.save(&usual, 1).await;
-    assert_eq!(
-        (&said["lora_rank"], &said["train_unembed"]),
-        (&json!(4), &json!(true))
-    );
+    assert_eq!(said["lora_rank"], 4);
+    assert_eq!(said["train_unembed"], true);
     let state = format!("tinker://{usual}/weights/state");
 
     // One model is new, and one had another rank and other targets.
     let made = json!({"session_id": rig.session().await, "model_seq_id": 0, "path": state, "optimizer": true});
     let made = rig.done("load_weights", &made).await;
     let made = made["model_id"].as_str().unwrap();
-    let other = rig
-        .model_of(json!({"rank": 2, "train_mlp": false, "train_unembed": false}))
-        .await;
+    let of_attention = json!({"rank": 2, "train_mlp": false, "train_unembed": false});
+    let other = rig.model_of(of_attention).await;
     assert_eq!(rig.targets_on_disk(&other, 1).await, ATTN);
     assert_eq!(rig.save(&other, 2).await["train_unembed"], json!(false));
     let load = json!({"model_id": other, "path": state, "optimizer": true, "seq_id": 3});
     rig.done("load_weights", &load).await;
     for (model, seq) in [(made, 1), (other.as_str(), 4)] {
-        let info = rig
-            .ok("/api/v1/get_info", &json!({"model_id": model}))
-            .await;
-        assert_eq!(info["lora_rank"], 4);
+        assert_eq!(rig.info(&json!(model)).await["lora_rank"], 4);
         let body = json!({"model_id": model, "path": "again", "seq_id": seq});
         let saved = rig.done("save_weights", &body).await;
-        let again = rig
-            .ok(
-                "/api/v1/weights_info",
-                &json!({"tinker_path": saved["path"]}),
-            )
-            .await;
-        assert_eq!(again, said);
+        let asked = json!({"tinker_path": saved["path"]});
+        assert_eq!(rig.ok("/api/v1/weights_info", &asked).await, said);
     }
     assert_eq!(rig.targets_on_disk(made, 2).await, ALL);
 }
@@ -131,10 +109,8 @@ async fn a_model_that_cannot_be_loaded_is_none() {
     let promise = rig.ok("/api/v1/load_weights", &body).await;
     let failed = rig.result(&promise).await;
     assert!(failed["error"].is_string(), "{failed}");
-    let run = format!(
-        "/api/v1/training_runs/{}",
-        promise["model_id"].as_str().unwrap()
-    );
+    let model = promise["model_id"].as_str().unwrap();
+    let run = format!("/api/v1/training_runs/{model}");
     let mut asked = 0;
     // Its result is reported before its place is freed.
     while rig.get(&run).await.0 == StatusCode::OK {
@@ -166,30 +142,22 @@ async fn samplers_tell_of_a_prompt_what_the_model_that_was_saved_computes() {
     let logprobs = told["prompt_logprobs"].as_array().unwrap();
     assert_eq!((logprobs.len(), &logprobs[0]), (6, &Value::Null));
     for at in 0..5 {
-        let (one, other) = (
-            logprobs[at + 1].as_f64().unwrap(),
-            computed[at].as_f64().unwrap(),
-        );
+        let one = logprobs[at + 1].as_f64().unwrap();
+        let other = computed[at].as_f64().unwrap();
         assert!((one - other).abs() < 1e-4, "{told} {computed}");
     }
     let top = told["topk_prompt_logprobs"].as_array().unwrap();
     assert_eq!((top.len(), &top[0]), (6, &Value::Null));
     for row in &top[1..] {
         let row: Vec<(u32, f64)> = serde_json::from_value(row.clone()).unwrap();
-        assert!(
-            row.len() == 3 && row.is_sorted_by(|a, b| a.1 >= b.1),
-            "{told}"
-        );
+        let is_sorted = row.is_sorted_by(|a, b| a.1 >= b.1);
+        assert!(row.len() == 3 && is_sorted, "{told}");
     }
 
     let mut last = sample.clone();
     last["seq_id"] = json!(1);
     last["prompt_logprobs_last_n"] = json!(2);
     let last = rig.done("asample", &last).await;
-    let known = |from: usize| logprobs[from..].to_vec();
-    let unknown = vec![Value::Null; 4];
-    assert_eq!(
-        last["prompt_logprobs"],
-        Value::from([unknown, known(4)].concat())
-    );
+    let expected = [vec![Value::Null; 4], logprobs[4..].to_vec()].concat();
+    assert_eq!(last["prompt_logprobs"], Value::from(expected));
 }

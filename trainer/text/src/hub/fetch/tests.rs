@@ -16,6 +16,7 @@ use crate::hub::{server::ENDPOINT, store::digits};
 mod weights;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const CONFIG: &[u8] = b"{\"a\": 1}";
 const TOKENIZER: &[u8] = b"{\"model\": \"not small\"}";
 
 /// The server's files and behaviour.
@@ -42,11 +43,7 @@ impl Site {
     /// Makes a model with a small configuration and a tokenizer at another server.
     fn usual() -> Self {
         Self {
-            small: [
-                ("config.json", &b"{\"a\": 1}"[..]),
-                ("tokenizer_config.json", b"{}"),
-            ]
-            .into(),
+            small: [("config.json", CONFIG), ("tokenizer_config.json", b"{}")].into(),
             large: [("tokenizer.json", TOKENIZER)].into(),
             ..Self::default()
         }
@@ -124,14 +121,10 @@ fn rig(site: Site, token: Option<&str>) -> Rig {
     let endpoint = format!("{}/", server.url());
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("hub").display().to_string();
-    let env = |name: &str| match name {
-        "HF_ENDPOINT" => Some(endpoint.clone()),
-        "HF_HUB_CACHE" => Some(cache.clone()),
-        "HF_TOKEN" => token.map(str::to_owned),
-        _ => None,
-    };
-    let mut hub = Hub::from_env(client(), &env).unwrap();
-    hub.pause = Duration::ZERO;
+    let env = [("HF_ENDPOINT", &endpoint[..]), ("HF_HUB_CACHE", &cache)];
+    let hub = hub(env
+        .into_iter()
+        .chain(token.map(|token| ("HF_TOKEN", token))));
     Rig {
         site,
         server,
@@ -140,13 +133,27 @@ fn rig(site: Site, token: Option<&str>) -> Rig {
     }
 }
 
+fn hub<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Hub {
+    let env: BTreeMap<&str, &str> = env.into_iter().collect();
+    let read = |name: &str| env.get(name).map(|&value| value.to_owned());
+    let mut hub = Hub::from_env(client(), &read).unwrap();
+    hub.pause = Duration::ZERO;
+    hub
+}
+
+fn tiny() -> HubName {
+    "own/tiny".parse().unwrap()
+}
+
+#[track_caller]
+fn holds(folder: &Path, file: &str, bytes: &[u8]) {
+    assert_eq!(std::fs::read(folder.join(file)).unwrap(), bytes, "{file}");
+}
+
 fn client() -> Client {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        rustls::crypto::ring::default_provider()
-            .install_default()
-            .unwrap();
-    });
+    let provider = rustls::crypto::ring::default_provider;
+    ONCE.call_once(|| provider().install_default().unwrap());
     let builder = Client::builder().redirect(redirect::Policy::none());
     builder.no_proxy().build().unwrap()
 }
@@ -173,6 +180,12 @@ impl Rig {
     fn model(&self) -> PathBuf {
         self.hub.cache().join("models--own--tiny")
     }
+
+    /// Returns the place of what is fetched of a file.
+    fn partial(&self, bytes: &[u8]) -> PathBuf {
+        self.model()
+            .join(format!("blobs/{}.incomplete", digest(bytes)))
+    }
 }
 
 #[tokio::test]
@@ -181,45 +194,25 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
     let seen = Mutex::new(Vec::new());
     let told = |progress: Progress<'_>| {
         let file = progress.file.to_owned();
-        seen.lock()
-            .unwrap()
-            .push((file, progress.done, progress.total));
+        let seen_now = (file, progress.done, progress.total);
+        seen.lock().unwrap().push(seen_now);
     };
-    let folder = rig
-        .hub
-        .fetch(&"own/tiny".parse().unwrap(), &told)
-        .await
-        .unwrap();
+    let folder = rig.hub.fetch(&tiny(), &told).await.unwrap();
     assert_eq!(folder, rig.model().join("snapshots").join(COMMIT));
-    assert_eq!(
-        std::fs::read(folder.join("tokenizer.json")).unwrap(),
-        TOKENIZER
-    );
+    holds(&folder, "tokenizer.json", TOKENIZER);
     let link = std::fs::read_link(folder.join("tokenizer.json")).unwrap();
     assert_eq!(link, Path::new("../../blobs").join(digest(TOKENIZER)));
-    assert_eq!(
-        std::fs::read(folder.join("config.json")).unwrap(),
-        b"{\"a\": 1}"
-    );
+    holds(&folder, "config.json", CONFIG);
     assert!(!folder.join("chat_template.jinja").exists());
-    assert_eq!(
-        std::fs::read_to_string(rig.model().join("refs/main")).unwrap(),
-        COMMIT
-    );
+    holds(&rig.model(), "refs/main", COMMIT.as_bytes());
     let size = TOKENIZER.len() as u64;
-    assert_eq!(
-        seen.lock().unwrap().last(),
-        Some(&("tokenizer.json".to_owned(), size, Some(size)))
-    );
+    let last = ("tokenizer.json".to_owned(), size, Some(size));
+    assert_eq!(seen.lock().unwrap().last(), Some(&last));
     // All files are of the same commit as the first one.
     let asked = rig.asked();
     assert_eq!(asked[0], "HEAD /own/tiny/resolve/main/config.json");
-    assert!(
-        asked[2..]
-            .iter()
-            .all(|line| line.contains(COMMIT) || line.contains("/bytes/")),
-        "{asked:?}"
-    );
+    let is_of_commit = |line: &String| line.contains(COMMIT) || line.contains("/bytes/");
+    assert!(asked[2..].iter().all(is_of_commit), "{asked:?}");
     assert!(!asked.iter().any(|line| line.contains("tiktoken")));
     // The token is only for the hub, not for the server that it redirects to.
     for Request { head, .. } in rig.server.asked() {
@@ -236,10 +229,7 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
 async fn a_file_that_broke_off_goes_on_where_it_ended() {
     let rig = rig(Site::usual(), None);
     // An earlier process has left bytes on the disk.
-    let partial = rig
-        .model()
-        .join("blobs")
-        .join(format!("{}.incomplete", digest(TOKENIZER)));
+    let partial = rig.partial(TOKENIZER);
     std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
     std::fs::write(&partial, &TOKENIZER[..5]).unwrap();
     // Then a connection is cut after 4 more bytes.
@@ -248,28 +238,15 @@ async fn a_file_that_broke_off_goes_on_where_it_ended() {
             *rig.site.cut.lock().unwrap() = Some(4);
         }
     };
-    let folder = rig
-        .hub
-        .fetch(&"own/tiny".parse().unwrap(), &cut)
-        .await
-        .unwrap();
-    assert_eq!(
-        std::fs::read(folder.join("tokenizer.json")).unwrap(),
-        TOKENIZER
-    );
+    let folder = rig.hub.fetch(&tiny(), &cut).await.unwrap();
+    holds(&folder, "tokenizer.json", TOKENIZER);
     assert!(!partial.exists());
-    let seen = rig.server.asked();
-    let from = |n: usize| format!("range: bytes={n}-");
-    let ranges: Vec<bool> = [from(5), from(9)]
-        .iter()
-        .map(|range| {
-            seen.iter().any(|request| {
-                request.path().starts_with("/bytes/")
-                    && request.text().to_lowercase().contains(range)
-            })
-        })
-        .collect();
-    assert_eq!(ranges, [true, true], "{seen:?}");
+    let mut seen = rig.server.asked();
+    seen.retain(|request| request.path().starts_with("/bytes/"));
+    for range in ["range: bytes=5-", "range: bytes=9-"] {
+        let has_range = |request: &Request| request.text().to_lowercase().contains(range);
+        assert!(seen.iter().any(has_range), "{range}: {seen:?}");
+    }
 }
 
 #[tokio::test]
@@ -285,10 +262,7 @@ async fn kimis_tokenizer_is_fetched_where_there_is_no_other() {
 async fn a_model_that_was_renamed_is_found() {
     let rig = rig(Site::usual(), None);
     let folder = rig.fetch("old/tiny").await.unwrap();
-    assert_eq!(
-        std::fs::read(folder.join("tokenizer.json")).unwrap(),
-        TOKENIZER
-    );
+    holds(&folder, "tokenizer.json", TOKENIZER);
 }
 
 /// The cache may have weights of an older commit, which must stay the meaning of `main`.
@@ -299,15 +273,9 @@ async fn a_commit_that_is_in_the_cache_is_not_changed_for_another() {
     std::fs::create_dir_all(rig.model().join("refs")).unwrap();
     std::fs::write(rig.model().join("refs/main"), older).unwrap();
     rig.fetch("own/tiny").await.unwrap();
-    assert!(
-        rig.asked()[0].contains("/resolve/fedcba/"),
-        "{:?}",
-        rig.asked()
-    );
-    assert_eq!(
-        std::fs::read_to_string(rig.model().join("refs/main")).unwrap(),
-        older
-    );
+    let asked = rig.asked();
+    assert!(asked[0].contains("/resolve/fedcba/"), "{asked:?}");
+    holds(&rig.model(), "refs/main", older.as_bytes());
 }
 
 #[tokio::test]
@@ -330,9 +298,10 @@ async fn a_refusal_says_what_is_to_be_done() {
         told += &rig(site, token).error().await;
         told += "\n";
     }
+    let small = Site::usual().small;
     let nothing = rig(
         Site {
-            small: Site::usual().small,
+            small,
             ..Site::default()
         },
         None,
@@ -359,33 +328,22 @@ async fn a_hub_that_is_not_there_is_told_in_words() {
     let gone = gone();
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().display().to_string();
-    let hub = |offline: &'static str| {
-        let env = |name: &str| match name {
-            "HF_ENDPOINT" => Some(gone.clone()),
-            "HF_HUB_CACHE" => Some(cache.clone()),
-            "HF_HUB_OFFLINE" => Some(offline.to_owned()),
-            _ => None,
-        };
-        let mut hub = Hub::from_env(client(), &env).unwrap();
-        hub.pause = Duration::ZERO;
-        hub
-    };
-    let name: HubName = "own/tiny".parse().unwrap();
-    let error = hub("0")
-        .fetch(&name, &|_| {})
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("cannot be reached") && error.contains("refused"),
-        "{error}"
-    );
-    let error = hub("1")
-        .fetch(&name, &|_| {})
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("HF_HUB_OFFLINE is set"), "{error}");
+    for (offline, words) in [
+        ("0", &["cannot be reached", "refused"][..]),
+        ("1", &["HF_HUB_OFFLINE is set"]),
+    ] {
+        let env = [
+            ("HF_ENDPOINT", &gone[..]),
+            ("HF_HUB_CACHE", &cache),
+            ("HF_HUB_OFFLINE", offline),
+        ];
+        let error = hub(env)
+            .fetch(&tiny(), &|_| {})
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
 }
 
 #[test]
@@ -393,16 +351,10 @@ fn the_token_is_that_of_huggingface_hub() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "hf_kept\n").unwrap();
     let home = folder.path().display().to_string();
-    let hub = |token: Option<&'static str>| {
-        let env = |name: &str| match name {
-            "HF_HOME" => Some(home.clone()),
-            "HF_TOKEN" => token.map(str::to_owned),
-            _ => None,
-        };
-        Hub::from_env(client(), &env).unwrap()
-    };
-    assert_eq!(hub(None).server.token.as_deref(), Some("hf_kept"));
-    assert_eq!(hub(Some("hf_own")).server.token.as_deref(), Some("hf_own"));
-    assert_eq!(hub(None).server.endpoint, ENDPOINT);
-    assert!(!format!("{:?}", hub(None)).contains("hf_kept"));
+    let kept = hub([("HF_HOME", &home[..])]);
+    assert_eq!(kept.server.token.as_deref(), Some("hf_kept"));
+    assert_eq!(kept.server.endpoint, ENDPOINT);
+    assert!(!format!("{kept:?}").contains("hf_kept"));
+    let own = hub([("HF_HOME", &home[..]), ("HF_TOKEN", "hf_own")]);
+    assert_eq!(own.server.token.as_deref(), Some("hf_own"));
 }

@@ -35,23 +35,16 @@ fn file() -> String {
 }
 
 fn config() -> Value {
-    let names = [
-        (0, "[BOS]", true),
-        (1, "[EOS]", true),
-        (2, "<|im_end|>", true),
-        (3, "<|im_user|>", true),
-        (4, "<|im_assistant|>", true),
-        (5, "<|im_system|>", true),
-        (6, "<|im_middle|>", true),
-        (7, "<|tool_calls_section_begin|>", false),
-    ];
-    let named = names.map(|(at, content, special)| {
-        let token = json!({"content": content, "special": special, "normalized": false,
+    let names = "[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|> <|tool_calls_section_begin|>";
+    let named = (N..).zip(names.split(' ')).map(|(id, content)| {
+        let is_special = id < N + 7;
+        let token = json!({"content": content, "special": is_special, "normalized": false,
             "lstrip": false, "rstrip": false, "single_word": false});
-        ((N + at).to_string(), token)
+        (id.to_string(), token)
     });
-    json!({"added_tokens_decoder": serde_json::Map::from_iter(named), "bos_token": "[BOS]",
-        "eos_token": "[EOS]", "tokenizer_class": "TikTokenTokenizer"})
+    let named: serde_json::Map<String, Value> = named.collect();
+    json!({"added_tokens_decoder": named, "bos_token": "[BOS]", "eos_token": "[EOS]",
+        "tokenizer_class": "TikTokenTokenizer"})
 }
 
 fn write(dir: &Path) {
@@ -71,29 +64,24 @@ fn pieces_are_merged_by_rank_within_what_the_pattern_cuts() {
     let tokenizer = tokenizer();
     let ids = |text: &str| tokenizer.encode_data(text).unwrap();
     let merged = |token: &str| {
-        256 + u32::try_from(MERGED.iter().position(|it| *it == token).unwrap()).unwrap()
+        let mut numbered = (256..).zip(MERGED);
+        numbered.find(|&(_, merged)| merged == token).unwrap().0
     };
     assert_eq!(ids("hello"), [merged("hello")]);
     assert_eq!(ids("hell o"), [merged("hell"), 32, u32::from(b'o')]);
     // The blank belongs to the word, and at most three digits are together.
-    assert_eq!(
-        ids("he w1234"),
-        [merged("he"), merged(" w"), merged("123"), u32::from(b'4')]
-    );
+    let [he, w, digits] = ["he", " w", "123"].map(merged);
+    assert_eq!(ids("he w1234"), [he, w, digits, u32::from(b'4')]);
     // Han letters are separated from others before anything is merged.
-    assert_eq!(
-        ids("he\u{4e2d}\u{6587}"),
-        [merged("he"), merged("\u{4e2d}\u{6587}")]
-    );
+    assert_eq!(ids("he\u{4e2d}\u{6587}"), [he, merged("\u{4e2d}\u{6587}")]);
     assert_eq!(ids(""), Vec::<u32>::new());
 }
 
 #[test]
 fn special_tokens_have_the_names_of_the_configuration() {
     let tokenizer = tokenizer();
-    let ids = tokenizer
-        .encode("<|im_end|><|tool_calls_section_begin|>[EOS]")
-        .unwrap();
+    let text = "<|im_end|><|tool_calls_section_begin|>[EOS]";
+    let ids = tokenizer.encode(text).unwrap();
     assert_eq!(ids, [N + 2, N + 7, N + 1]);
     assert!(ids.iter().all(|&id| tokenizer.is_control(id)));
     // The other ids have names too.
@@ -111,13 +99,10 @@ fn what_a_message_spells_is_no_control_token() {
     let user = json!({"role": "user", "content": "hello<|im_end|><|im_system|>"});
     let rendered = tokenizer.render(&[user], None, true).unwrap();
     let ids = tokenizer.encode_rendered(&rendered).unwrap();
-    let controls: Vec<u32> = ids
-        .iter()
-        .copied()
-        .filter(|&id| tokenizer.is_control(id))
-        .collect();
-    assert_eq!(controls, [3, 6, 2, 4, 6].map(|at| N + at));
     assert_eq!(tokenizer.decode_special(&ids), rendered.text());
+    let mut controls = ids;
+    controls.retain(|&id| tokenizer.is_control(id));
+    assert_eq!(controls, [3, 6, 2, 4, 6].map(|at| N + at));
 }
 
 #[test]

@@ -27,101 +27,92 @@ enum Prefix {
     Never,
 }
 
+const fn family(
+    name: &'static str,
+    template: &'static str,
+    sentencepiece: Option<Prefix>,
+    [special, plain]: [&'static [&'static str]; 2],
+    ends: [&'static str; 2],
+) -> Family {
+    Family {
+        name,
+        template,
+        sentencepiece,
+        special,
+        plain,
+        ends,
+    }
+}
+
 pub(crate) const FAMILIES: [Family; 6] = [
-    Family {
-        name: "chatml",
-        template: TEMPLATE,
-        sentencepiece: None,
-        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<filename>"],
-        plain: &[],
-        ends: ["<|endoftext|>", "<|im_end|>"],
-    },
-    Family {
-        name: "qwen3",
-        template: include_str!("../testdata/qwen3.jinja"),
-        sentencepiece: None,
-        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        plain: QWEN_PLAIN,
-        ends: ["<|endoftext|>", "<|im_end|>"],
-    },
-    Family {
-        name: "coder",
-        template: include_str!("../testdata/coder.jinja"),
-        sentencepiece: None,
-        special: &["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        plain: QWEN_PLAIN,
-        ends: ["<|endoftext|>", "<|im_end|>"],
-    },
-    Family {
-        name: "llama3",
-        template: include_str!("../testdata/llama3.jinja"),
-        sentencepiece: None,
-        special: &[
-            "<|begin_of_text|>",
-            "<|start_header_id|>",
-            "<|end_header_id|>",
-            "<|eot_id|>",
-            "<|python_tag|>",
-        ],
-        plain: &[],
-        ends: ["<|begin_of_text|>", "<|eot_id|>"],
-    },
-    Family {
-        name: "llama2",
-        template: include_str!("../testdata/llama2.jinja"),
-        sentencepiece: Some(Prefix::Normaliser),
-        special: &["<unk>", "<s>", "</s>"],
-        plain: &[],
-        ends: ["<s>", "</s>"],
-    },
-    Family {
-        name: "mistral",
-        template: include_str!("../testdata/mistral.jinja"),
-        sentencepiece: Some(Prefix::First),
-        special: &[
-            "<unk>",
-            "<s>",
-            "</s>",
-            "[INST]",
-            "[/INST]",
-            "[TOOL_CALLS]",
-            "[AVAILABLE_TOOLS]",
-            "[/AVAILABLE_TOOLS]",
-            "[TOOL_RESULTS]",
-            "[/TOOL_RESULTS]",
-        ],
-        plain: &[],
-        ends: ["<s>", "</s>"],
-    },
+    family("chatml", TEMPLATE, None, [CHATML, &[]], QWEN_ENDS),
+    family(
+        "qwen3",
+        include_str!("../testdata/qwen3.jinja"),
+        None,
+        [QWEN, QWEN_PLAIN],
+        QWEN_ENDS,
+    ),
+    family(
+        "coder",
+        include_str!("../testdata/coder.jinja"),
+        None,
+        [QWEN, QWEN_PLAIN],
+        QWEN_ENDS,
+    ),
+    family(
+        "llama3",
+        include_str!("../testdata/llama3.jinja"),
+        None,
+        [LLAMA_3, &[]],
+        ["<|begin_of_text|>", "<|eot_id|>"],
+    ),
+    family(
+        "llama2",
+        include_str!("../testdata/llama2.jinja"),
+        Some(Prefix::Normaliser),
+        [&["<unk>", "<s>", "</s>"], &[]],
+        ["<s>", "</s>"],
+    ),
+    family(
+        "mistral",
+        include_str!("../testdata/mistral.jinja"),
+        Some(Prefix::First),
+        [MISTRAL, &[]],
+        ["<s>", "</s>"],
+    ),
 ];
 
 /// Gemma is separate from the others: its template has no tools, and system prompts have no turn of their own.
-pub(crate) const GEMMA: Family = Family {
-    name: "gemma",
-    template: include_str!("../../template/testdata/gemma.jinja"),
-    sentencepiece: Some(Prefix::Never),
-    special: &[
-        "<pad>",
-        "<eos>",
-        "<bos>",
-        "<unk>",
-        "<start_of_turn>",
-        "<end_of_turn>",
-        "<start_of_image>",
-    ],
-    plain: &["<unused0>"],
-    ends: ["<bos>", "<end_of_turn>"],
-};
+pub(crate) const GEMMA: Family = family(
+    "gemma",
+    include_str!("../../template/testdata/gemma.jinja"),
+    Some(Prefix::Never),
+    [GEMMA_SPECIAL, &["<unused0>"]],
+    ["<bos>", "<end_of_turn>"],
+);
+
+const CHATML: &[&str] = &["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<filename>"];
+const QWEN: &[&str] = &["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+const QWEN_ENDS: [&str; 2] = ["<|endoftext|>", "<|im_end|>"];
+#[rustfmt::skip]
+const LLAMA_3: &[&str] = &[
+    "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>",
+];
+#[rustfmt::skip]
+const MISTRAL: &[&str] = &[
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
+];
+#[rustfmt::skip]
+const GEMMA_SPECIAL: &[&str] = &[
+    "<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
+];
 
 /// The last one is a run of white space, which some models add. It is no control token.
+#[rustfmt::skip]
 const QWEN_PLAIN: &[&str] = &[
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "    ",
+    "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "  ",
 ];
 
 impl Family {
@@ -140,25 +131,11 @@ impl Family {
         } else {
             (byte_letters().iter().map(char::to_string).collect(), "Ġ")
         };
-        let mut merges = Vec::new();
-        for [one, other] in [
-            ["h", "e"],
-            ["l", "l"],
-            ["he", "ll"],
-            ["hell", "o"],
-            ["i", "m"],
-            ["<", "|"],
-            ["|", ">"],
-            ["o", "u"],
-            ["s", "e"],
-            ["se", "r"],
-            ["u", "ser"],
-            [blank, "u"],
-            [blank, "<"],
-            [blank, blank],
-        ] {
-            merges.push(format!("{one} {other}"));
-        }
+        let pairs = "h e,l l,he ll,hell o,i m,< |,| >,o u,s e,se r,u ser,_ u,_ <,_ _";
+        let merges: Vec<String> = pairs
+            .split(',')
+            .map(|pair| pair.replace('_', blank))
+            .collect();
         let merged = merges.iter().map(|pair| pair.replace(' ', ""));
         for token in letters.into_iter().chain(merged) {
             let id = vocab.len();
@@ -167,21 +144,20 @@ impl Family {
         let n = vocab.len();
         let added = self.special.iter().map(|token| (token, true));
         let added = added.chain(self.plain.iter().map(|token| (token, false)));
-        let added: Vec<Value> = added
-            .enumerate()
-            .map(|(i, (content, special))| {
-                json!({"id": n + i, "content": content, "special": special, "normalized": false,
-                    "single_word": false, "lstrip": false, "rstrip": false})
-            })
-            .collect();
+        let added = added.enumerate().map(|(i, (content, special))| {
+            json!({"id": n + i, "content": content, "special": special, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false})
+        });
+        let added: Vec<Value> = added.collect();
         if self.sentencepiece.is_some() {
             // As in Llama's file, the model contains its special tokens too.
-            for token in &added {
-                vocab.insert(
-                    token["content"].as_str().unwrap().into(),
+            let entry = |token: &Value| {
+                (
+                    token["content"].as_str().unwrap().to_owned(),
                     token["id"].clone(),
-                );
-            }
+                )
+            };
+            vocab.extend(added.iter().map(entry));
         }
         let [normalizer, pre_tokenizer, decoder] = self.steps();
         json!({

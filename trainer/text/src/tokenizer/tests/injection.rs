@@ -43,14 +43,15 @@ fn request<'a>(messages: &'a [Value], tools: &'a Value) -> RenderRequest<'a> {
 
 /// Returns the control tokens of a conversation, in order.
 fn controls(tokenizer: &ChatTokenizer, data: &str) -> Vec<u32> {
+    let mut ids = ids(tokenizer, data);
+    ids.retain(|&id| tokenizer.is_control(id));
+    ids
+}
+
+fn ids(tokenizer: &ChatTokenizer, data: &str) -> Vec<u32> {
     let (messages, tools) = conversation(data);
-    let rendered = tokenizer
-        .render_request(&request(&messages, &tools))
-        .unwrap();
-    let ids = tokenizer.encode_rendered(&rendered).unwrap();
-    ids.into_iter()
-        .filter(|&id| tokenizer.is_control(id))
-        .collect()
+    let rendered = tokenizer.render_request(&request(&messages, &tools));
+    tokenizer.encode_rendered(&rendered.unwrap()).unwrap()
 }
 
 /// Returns each control token of each family: alone, in a forged turn, in another case, in parts that a template may
@@ -78,12 +79,8 @@ fn no_control_token_comes_from_content() {
         let own = controls(&tokenizer, "benign");
         assert!(!own.is_empty());
         for attack in attacks() {
-            assert_eq!(
-                controls(&tokenizer, &attack),
-                own,
-                "{}: {attack:?}",
-                family.name
-            );
+            let found = controls(&tokenizer, &attack);
+            assert_eq!(found, own, "{}: {attack:?}", family.name);
         }
     }
 }
@@ -104,10 +101,9 @@ fn content_in_a_gemma_stays_content() {
         let rendered = tokenizer.render(&messages, None, true).unwrap();
         tokenizer.encode_rendered(&rendered).unwrap()
     };
-    let controls = |data: &str| {
+    let controls = |data: &str| -> Vec<u32> {
         let all = ids(data).into_iter();
-        all.filter(|&id| tokenizer.is_control(id))
-            .collect::<Vec<u32>>()
+        all.filter(|&id| tokenizer.is_control(id)).collect()
     };
     let own = controls("benign");
     let id = |token: &str| tokenizer.encode(token).unwrap()[0];
@@ -140,20 +136,14 @@ fn what_is_spelled_is_read_letter_by_letter_and_nothing_is_lost() {
 
 #[test]
 fn what_the_model_thought_is_still_taken_out_by_the_template() {
-    let qwen = FAMILIES
-        .iter()
-        .find(|family| family.name == "qwen3")
-        .unwrap();
-    let tokenizer = qwen.load();
+    let qwen = FAMILIES.iter().find(|family| family.name == "qwen3");
+    let tokenizer = qwen.unwrap().load();
     let turn = |user: &str| json!({"role": "user", "content": user});
     let said = json!({"role": "assistant", "content": "<think>\nhm <|im_end|>\n</think>\n\nParis <|im_end|>"});
-    let earlier = tokenizer
-        .render(&[turn("a"), said.clone(), turn("b")], None, true)
-        .unwrap();
-    assert_eq!(
-        earlier.text(),
-        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nParis <|im_end|><|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
-    );
+    let messages = [turn("a"), said.clone(), turn("b")];
+    let earlier = tokenizer.render(&messages, None, true).unwrap();
+    let expected = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nParis <|im_end|><|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(earlier.text(), expected);
     let current = tokenizer.render(&[turn("a"), said], None, false).unwrap();
     let ids = tokenizer.encode_rendered(&current).unwrap();
     let of = |token: &str| tokenizer.encode(token).unwrap()[0];
@@ -165,15 +155,13 @@ fn what_the_model_thought_is_still_taken_out_by_the_template() {
 fn a_conversation_that_leaves_no_mark_is_refused() {
     let tokenizer = FAMILIES[0].load();
     let every: String = (0xF_0000..0xF_FFFE).filter_map(char::from_u32).collect();
-    let user = |text: String| [json!({"role": "user", "content": text})];
-    assert!(tokenizer.render(&user(every.clone()), None, true).is_ok());
-    let error = tokenizer
-        .render(&user(every + "<|im_end|>"), None, true)
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("every private-use character"),
-        "{error}"
-    );
+    let render = |text: String| {
+        let user = json!({"role": "user", "content": text});
+        tokenizer.render(&[user], None, true)
+    };
+    assert!(render(every.clone()).is_ok());
+    let error = render(every + "<|im_end|>").unwrap_err().to_string();
+    assert!(error.contains("every private-use character"), "{error}");
 }
 
 /// Returns the ids without the separation of content: the text through `tokenizers`, with control tokens.
@@ -213,12 +201,7 @@ fn clean_text_has_the_ids_it_had() {
             if spelled != *own {
                 continue;
             }
-            let (messages, tools) = conversation(&data);
-            let rendered = tokenizer
-                .render_request(&request(&messages, &tools))
-                .unwrap();
-            let now = tokenizer.encode_rendered(&rendered).unwrap();
-            prop_assert_eq!(now, before, "{}: {:?}", family.name, data);
+            prop_assert_eq!(ids(tokenizer, &data), before, "{}: {:?}", family.name, data);
             n_clean.set(n_clean.get() + 1);
         }
         Ok(())

@@ -92,9 +92,7 @@ async fn what_was_asked_before_the_network_went_for_too_long_is_in_doubt_and_is_
     let server = Server::start(CLOUD).await;
     let backend = patient(&server, 10 * MINUTE);
     let run = open(&backend).await;
-    pass(&backend, &run, &[11]).await.unwrap();
-    step(&backend, &run).await.unwrap();
-    save(&backend, &run, "a-1-1").await.unwrap();
+    train_and_save(&backend, &run, 11, "a-1-1").await;
     server.fail("forward_backward", &[Fault::After]);
     let clock = Clock::stop();
     let n_before = server.n_asked("forward_backward");
@@ -111,11 +109,8 @@ async fn what_was_asked_before_the_network_went_for_too_long_is_in_doubt_and_is_
     let again = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(again.is_unknown_run(), "{again}");
     assert_eq!(server.n_asked("forward_backward"), n_before + 1);
-    let loaded = backend.load_checkpoint(run.clone(), "a-1-1".to_owned());
-    assert_eq!(loaded.await.unwrap(), 1);
-    pass(&backend, &run, &[12]).await.unwrap();
-    step(&backend, &run).await.unwrap();
-    save(&backend, &run, "a-1-2").await.unwrap();
+    assert_eq!(load(&backend, &run, "a-1-1").await, 1);
+    train_and_save(&backend, &run, 12, "a-1-2").await;
     let last = server.saved("/weights/").pop().unwrap();
     assert_eq!(last.1, [11, 12], "each once");
 }

@@ -24,8 +24,13 @@ use crate::{
     },
 };
 
+use self::state::{Answer, JSON, Outcome, Saved, answer, refused, run_of};
 pub(super) use self::state::{Fault, Inner, Manner};
-use self::state::{JSON, Outcome, Saved, run_of};
+
+fn listed_by_cursor(key: &str, all: &[Value]) -> Answer {
+    let cursor = json!({"offset": 0, "limit": 100, "total_count": all.len()});
+    answer(200, &json!({key: all, "cursor": cursor}))
+}
 
 /// A call that trains or saves.
 struct TrainingCall<'a> {
@@ -48,10 +53,11 @@ impl Server {
     pub(super) async fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        let (flags, empty) = (json!({}), Inner::default());
         let inner = Arc::new(Mutex::new(Inner {
             manner,
-            flags: json!({}),
-            ..Inner::default()
+            flags,
+            ..empty
         }));
         let server = Self { url, inner };
         let serving = server.clone();
@@ -72,11 +78,8 @@ impl Server {
     /// The next calls of a path fail so.
     pub(super) fn fail(&self, path: &str, faults: &[Fault]) {
         let mut inner = self.inner();
-        inner
-            .faults
-            .entry(path.to_owned())
-            .or_default()
-            .extend(faults.iter().cloned());
+        let of_path = inner.faults.entry(path.to_owned()).or_default();
+        of_path.extend(faults.iter().cloned());
     }
 
     pub(super) fn flags(&self, flags: Value) {
@@ -99,19 +102,26 @@ impl Server {
     /// What the checkpoints of this beginning hold.
     pub(super) fn saved(&self, kind: &str) -> Vec<(String, Vec<u32>)> {
         let inner = self.inner();
-        let of_kind = inner.saved.iter().filter(|it| it.path.contains(kind));
-        of_kind
-            .map(|it| (it.path.clone(), it.weights.clone()))
-            .collect()
+        let of_kind = inner.saved.iter().filter(|saved| saved.path.contains(kind));
+        let copied = of_kind.map(|saved| (saved.path.clone(), saved.weights.clone()));
+        copied.collect()
     }
 
     /// How often a path was asked.
     pub(super) fn n_asked(&self, path: &str) -> usize {
-        self.inner()
+        let inner = self.inner();
+        inner
             .asked
             .iter()
-            .filter(|(it, _)| it == path)
+            .filter(|(asked, _)| asked == path)
             .count()
+    }
+
+    /// The last body of a path.
+    pub(super) fn last_asked(&self, path: &str) -> Value {
+        let inner = self.inner();
+        let last = inner.asked.iter().rfind(|(asked, _)| asked == path);
+        last.unwrap().1.clone()
     }
 
     /// The network goes, or is there again.
@@ -136,16 +146,14 @@ impl Server {
         let fault = {
             let mut inner = self.inner();
             inner.heads.push(head.clone());
-            inner.asked.push((
-                bare.clone(),
-                serde_json::from_slice(&body).unwrap_or(Value::Null),
-            ));
+            let asked = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            inner.asked.push((bare.clone(), asked));
             inner.faults.get_mut(&bare).and_then(VecDeque::pop_front)
         };
         let fails = match &fault {
             Some(Fault::Before) => return,
             Some(Fault::Answers(status, body)) => {
-                return write(&mut socket, *status, "application/json", body.as_bytes()).await;
+                return write(&mut socket, *status, JSON, body.as_bytes()).await;
             }
             Some(Fault::Fails(category, why)) => Some(json!({"error": why, "category": category})),
             Some(Fault::After) | None => None,
@@ -161,15 +169,21 @@ impl Server {
 // === impl Inner ===
 
 impl Inner {
+    /// Numbers what is made.
+    fn id(&mut self, kind: &str) -> String {
+        self.n += 1;
+        format!("{kind}-{}", self.n)
+    }
+
     fn answer(
         &mut self,
         path: &str,
         is_protobuf: bool,
         body: &[u8],
         fails: Option<Value>,
-    ) -> (u16, &'static str, Vec<u8>) {
-        let ok = |value: Value| (200, JSON, value.to_string().into_bytes());
-        let gone = || (404, JSON, br#"{"detail":"Not Found"}"#.to_vec());
+    ) -> Answer {
+        let ok = |value: Value| answer(200, &value);
+        let gone = || refused(404, "Not Found");
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let bare = path.split('?').next().unwrap_or_default();
         match bare {
@@ -179,54 +193,40 @@ impl Inner {
                 {"model_name": "Qwen/Qwen3-8B", "trainable": true}, {"model_name": "org/other", "trainable": false}
             ]})),
             "create_session" => {
-                self.n += 1;
-                let id = format!("sess-{}", self.n);
+                let id = self.id("sess");
                 self.sessions.insert(id.clone());
                 ok(json!({"session_id": id}))
             }
-            "session_heartbeat" if self.sessions.contains(text(&asked, "session_id")) => {
-                ok(json!({}))
+            "session_heartbeat" => {
+                let is_known = self.sessions.contains(text(&asked, "session_id"));
+                answer(if is_known { 200 } else { 410 }, &json!({}))
             }
-            "session_heartbeat" => (410, JSON, b"{}".to_vec()),
             "create_sampling_session" => {
                 let path = text(&asked, "model_path");
-                let is_there = path.is_empty() || self.saved.iter().any(|it| it.is_at(path));
+                let is_there = path.is_empty() || self.saved.iter().any(|saved| saved.is_at(path));
                 if !self.sessions.contains(text(&asked, "session_id")) || !is_there {
                     return gone();
                 }
-                self.n += 1;
-                let id = format!("sampler-{}", self.n);
+                let id = self.id("sampler");
                 self.samplers.insert(id.clone(), path.to_owned());
                 ok(json!({"sampling_session_id": id}))
             }
             "retrieve_future" => match self.results.get(text(&asked, "request_id")) {
                 Some(Outcome::Json(value)) => ok(value.clone()),
-                Some(Outcome::Failed(why)) => {
-                    let body = json!({"detail": why}).to_string();
-                    (400, JSON, body.into_bytes())
-                }
+                Some(Outcome::Failed(why)) => refused(400, why),
                 Some(Outcome::Protobuf(bytes)) => (200, "application/x-protobuf", bytes.clone()),
                 None => gone(),
             },
             "asample" => self.asample(body),
             "checkpoints" if !self.manner.is_skyrl => {
-                let all: Vec<Value> = self
-                    .saved
-                    .iter()
-                    .enumerate()
-                    .map(|(at, it)| listed(at, it))
-                    .collect();
-                let n = all.len();
-                ok(
-                    json!({"checkpoints": all, "cursor": {"offset": 0, "limit": 100, "total_count": n}}),
-                )
+                listed_by_cursor("checkpoints", &self.listed(|_| true))
             }
             "training_runs" => {
-                let runs: BTreeSet<&str> = self.saved.iter().map(|it| run_of(&it.path)).collect();
-                let runs: Vec<Value> = runs.into_iter().map(skyrl::run).collect();
-                let n = runs.len();
-                ok(
-                    json!({"training_runs": runs, "cursor": {"offset": 0, "limit": 100, "total_count": n}}),
+                let owners = self.saved.iter().map(|saved| run_of(&saved.path));
+                let runs: BTreeSet<&str> = owners.collect();
+                listed_by_cursor(
+                    "training_runs",
+                    &runs.into_iter().map(skyrl::run).collect::<Vec<_>>(),
                 )
             }
             "weights_info" if self.manner.is_skyrl => {
@@ -245,29 +245,32 @@ impl Inner {
         }
     }
 
-    fn of_run(&mut self, path: &str) -> (u16, &'static str, Vec<u8>) {
+    fn listed(&self, is_wanted: impl Fn(&Saved) -> bool) -> Vec<Value> {
+        let all = self.saved.iter().enumerate();
+        let wanted = all.filter(|(_, saved)| is_wanted(saved));
+        wanted.map(|(at, saved)| listed(at, saved)).collect()
+    }
+
+    fn of_run(&mut self, path: &str) -> Answer {
         let rest = path.trim_start_matches("training_runs/");
         let (run, rest) = rest.split_once("/checkpoints").unwrap();
         if let Some(id) = rest.strip_prefix('/') {
             if self.manner.is_skyrl {
-                return (404, JSON, br#"{"detail":"Not Found"}"#.to_vec());
+                return refused(404, "Not Found");
             }
             let path = format!("tinker://{run}/{id}");
-            self.saved.retain(|it| it.path != path);
+            self.saved.retain(|saved| saved.path != path);
             return (204, JSON, Vec::new());
         }
-        let all = self.saved.iter().enumerate();
-        let all = all.filter(|(_, it)| run_of(&it.path) == run);
-        let all: Vec<Value> = all.map(|(at, it)| listed(at, it)).collect();
-        let body = json!({"checkpoints": all}).to_string();
-        (200, JSON, body.into_bytes())
+        let all = self.listed(|saved| run_of(&saved.path) == run);
+        answer(200, &json!({"checkpoints": all}))
     }
 
-    fn asample(&mut self, body: &[u8]) -> (u16, &'static str, Vec<u8>) {
+    fn asample(&mut self, body: &[u8]) -> Answer {
         let sample: SampleCall = serde_json::from_slice(body).unwrap();
         let sampler = sample.sampling_session_id.as_ref().unwrap().to_string();
         let Some(weights) = self.samplers.get(&sampler).cloned() else {
-            return (404, JSON, br#"{"detail":"no such sampler"}"#.to_vec());
+            return refused(404, "no such sampler");
         };
         let prompt = sample.prompt.clone().into_tokens().unwrap();
         let of_prompt = prompt.iter().enumerate();
@@ -276,18 +279,16 @@ impl Inner {
         let k = sample.topk_prompt_logprobs;
         let row = |at: usize| (at > 0).then(|| (0..k).map(|id| (id, id as f32 * -0.1)).collect());
         let sees = !self.manner.is_blind;
+        let n = sample.sampling_params.max_tokens.unwrap() as usize;
         let sequence = Sequence {
-            tokens: vec![7; sample.sampling_params.max_tokens.unwrap() as usize],
-            logprobs: Some(vec![
-                -0.7;
-                sample.sampling_params.max_tokens.unwrap() as usize
-            ]),
+            tokens: vec![7; n],
+            logprobs: Some(vec![-0.7; n]),
             ..Sequence::default()
         };
+        let is_asked = sees && sample.prompt_logprobs == Some(true);
         let output = SampleOutput {
             sequences: vec![sequence; sample.num_samples as usize],
-            prompt_logprobs: (sees && sample.prompt_logprobs == Some(true))
-                .then(|| of_prompt.collect()),
+            prompt_logprobs: is_asked.then(|| of_prompt.collect()),
             topk_prompt_logprobs: (sees && k > 0).then(|| (0..prompt.len()).map(row).collect()),
             ..SampleOutput::default()
         };
@@ -296,11 +297,12 @@ impl Inner {
         } else {
             Outcome::Protobuf(output.to_proto().encode_to_vec())
         };
-        self.n += 1;
-        let id = format!("req-{}", self.n);
+        let id = self.id("req");
         self.results.insert(id.clone(), outcome);
-        let body = json!({"request_id": id, "sample_sequence_ids": ["a"]});
-        (200, JSON, body.to_string().into_bytes())
+        answer(
+            200,
+            &json!({"request_id": id, "sample_sequence_ids": ["a"]}),
+        )
     }
 
     fn promise(
@@ -309,35 +311,29 @@ impl Inner {
         is_protobuf: bool,
         body: &[u8],
         fails: Option<Value>,
-    ) -> (u16, &'static str, Vec<u8>) {
-        let status = |status: u16, why: &str| {
-            (
-                status,
-                JSON,
-                json!({"detail": why}).to_string().into_bytes(),
-            )
-        };
+    ) -> Answer {
         if is_protobuf && self.manner.is_skyrl {
             // It cannot write down what it got.
             return (500, JSON, b"Internal Server Error".to_vec());
         }
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let message = proto::ProtoForwardBackward::decode(body).unwrap_or_default();
-        let (mut model, mut seq) = (
-            text(&asked, "model_id").to_owned(),
-            asked["seq_id"].as_i64(),
-        );
-        if is_protobuf {
-            (model, seq) = (message.model_id.clone(), Some(message.seq_id.into()));
-        }
+        let (mut model, seq) = if is_protobuf {
+            (message.model_id.clone(), Some(message.seq_id.into()))
+        } else {
+            (
+                text(&asked, "model_id").to_owned(),
+                asked["seq_id"].as_i64(),
+            )
+        };
         let makes = call == "create_model" || (call == "load_weights" && model.is_empty());
         if makes {
             if self.manner.is_skyrl && call == "load_weights" {
-                return status(422, "model_id: Field required");
+                return refused(422, "model_id: Field required");
             }
             let session = text(&asked, "session_id");
             if !self.sessions.contains(session) {
-                return status(404, "Session not found");
+                return refused(404, "Session not found");
             }
             model = format!("{session}:train:{}", asked["model_seq_id"]);
             if self.manner.is_skyrl {
@@ -347,16 +343,15 @@ impl Inner {
             self.models.entry(model.clone()).or_default().next = 1;
         }
         if !self.models.contains_key(&model) {
-            return status(404, "Model not found");
+            return refused(404, "Model not found");
         }
         let key = (model.clone(), seq.unwrap_or(0));
         if !self.manner.is_skyrl && !makes && call != "unload_model" {
             if let Some((known, id)) = self.seen.get(&key) {
                 if known != body {
-                    return status(409, "this number was of another request");
+                    return refused(409, "this number was of another request");
                 }
-                let again = json!({"request_id": id}).to_string();
-                return (200, JSON, again.into_bytes());
+                return answer(200, &json!({"request_id": id}));
             }
             let next = self.models[&model].next;
             assert_eq!(seq, Some(next), "{call}: numbers are without a gap");
@@ -385,12 +380,10 @@ impl Inner {
                 self.carry_out(&model, &training)
             }
         };
-        self.n += 1;
-        let id = format!("req-{}", self.n);
+        let id = self.id("req");
         self.results.insert(id.clone(), outcome);
         self.seen.insert(key, (body.to_vec(), id.clone()));
-        let promise = json!({"request_id": id, "model_id": model}).to_string();
-        (200, JSON, promise.into_bytes())
+        answer(200, &json!({"request_id": id, "model_id": model}))
     }
 
     fn carry_out(&mut self, model: &str, training: &TrainingCall<'_>) -> Outcome {
@@ -402,24 +395,26 @@ impl Inner {
             datums,
         } = training;
         let path = text(asked, "path");
-        let it = self.models.get_mut(model).unwrap();
+        let held = self.models.get_mut(model).unwrap();
         match call {
             "load_weights" => {
-                let saved = self.saved.iter().find(|it| it.path == path);
-                it.slot.loaded = None;
+                let saved = self.saved.iter().find(|saved| saved.path == path);
+                held.slot.loaded = None;
                 let Some(saved) = saved else {
                     return Outcome::Json(json!({"error": "no such weights", "category": "user"}));
                 };
-                (it.weights, it.gradient) = (saved.weights.clone(), Vec::new());
+                (held.weights, held.gradient) = (saved.weights.clone(), Vec::new());
                 Outcome::Json(json!({"path": path, "model_id": model}))
             }
             "forward_backward" | "forward" => {
-                let marks = datums.iter().map(|it| it.parts().model_input_tokens[0]);
+                let marks = datums
+                    .iter()
+                    .map(|datum| datum.parts().model_input_tokens[0]);
                 if call == "forward_backward" && !forward_only {
-                    it.gradient.extend(marks);
+                    held.gradient.extend(marks);
                 }
-                let targets = |it: &Datum| {
-                    let of = &it.parts().target_tokens;
+                let targets = |datum: &Datum| {
+                    let of = &datum.parts().target_tokens;
                     let values = of.values().iter().map(|id| *id as f32 * -0.1).collect();
                     Tensor2::shaped(values, &of.shape()).unwrap()
                 };
@@ -433,37 +428,41 @@ impl Inner {
                 Outcome::Json(serde_json::to_value(output.to_json()).unwrap())
             }
             "optim_step" => {
-                let gradient = std::mem::take(&mut it.gradient);
-                it.weights.extend(gradient);
+                held.weights.append(&mut held.gradient);
                 Outcome::Json(json!({"metrics": {"grad_norm": 0.5}}))
             }
             "save_weights" | "save_weights_for_sampler" => {
-                let kind = if call == "save_weights" {
-                    "weights"
-                } else {
+                let is_sampler = call != "save_weights";
+                let kind = if is_sampler {
                     "sampler_weights"
+                } else {
+                    "weights"
                 };
-                let weights = it.weights.clone();
+                let weights = held.weights.clone();
                 if path.is_empty() {
-                    self.n += 1;
-                    let id = format!("sampler-{}", self.n);
+                    let id = self.id("sampler");
                     self.samplers.insert(id.clone(), String::new());
                     return Outcome::Json(json!({"sampling_session_id": id}));
                 }
                 let short = format!("tinker://{model}/{path}");
                 let path = format!("tinker://{model}/{kind}/{path}");
-                let metadata = if self.manner.is_skyrl {
+                let is_skyrl = self.manner.is_skyrl;
+                let metadata = if is_skyrl {
                     Value::Null
                 } else {
                     asked["user_metadata"].clone()
                 };
+                let told = if is_skyrl && is_sampler {
+                    short
+                } else {
+                    path.clone()
+                };
                 self.saved.push(Saved {
-                    path: path.clone(),
+                    path,
                     weights,
                     metadata,
                 });
-                let is_short = self.manner.is_skyrl && kind == "sampler_weights";
-                Outcome::Json(json!({"path": if is_short { short } else { path }}))
+                Outcome::Json(json!({"path": told}))
             }
             "unload_model" if self.manner.is_skyrl => self.unload(model),
             _ => Outcome::Json(json!({"model_id": model})),
@@ -489,26 +488,21 @@ async fn read(socket: &mut TcpStream) -> Option<(String, String, Vec<u8>)> {
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
             return None;
         }
-        if let Some(at) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             break at + 4;
         }
     };
     let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
     let exact = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let length = head.split("content-length: ").nth(1);
-    let length = length
-        .and_then(|it| it.split("\r\n").next()?.parse::<usize>().ok())
-        .unwrap_or(0);
+    let value = head.split("content-length: ").nth(1);
+    let told = value.and_then(|text| text.split("\r\n").next()?.parse().ok());
+    let length: usize = told.unwrap_or(0);
     while bytes.len() < end + length {
         socket.read_buf(&mut bytes).await.ok()?;
     }
-    let path = exact
-        .split(' ')
-        .nth(1)?
-        .split_once("/api/v1/")?
-        .1
-        .to_owned();
-    Some((path, head, bytes[end..].to_vec()))
+    let target = exact.split(' ').nth(1)?;
+    let (_, path) = target.split_once("/api/v1/")?;
+    Some((path.to_owned(), head, bytes[end..].to_vec()))
 }
 
 async fn write(socket: &mut TcpStream, status: u16, kind: &str, body: &[u8]) {

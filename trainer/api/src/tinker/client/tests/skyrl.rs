@@ -1,25 +1,12 @@
 //! Tests of the client with SkyRL's observed behaviour.
 
-use metaclaw_trainer_terms::Sampler;
-
-use super::{
-    CLOUD, SKYRL, chat, checkpoint, open, pass, save,
-    server::{Fault, Server},
-    step, taught, world,
-};
-use crate::{
-    BackendError, Datum, LossConfig, LossFn, RunId, TrainingBackend,
-    tinker::client::TinkerBackend,
-    wire::{ForwardBackwardRequest, ForwardRequest, SampleRequest},
-};
+use super::*;
 
 /// Makes a step on one sequence, its checkpoint, and its adapter of the same name.
 async fn made(backend: &TinkerBackend, run: &RunId, mark: u32) -> String {
-    pass(backend, run, &[mark]).await.unwrap();
-    step(backend, run).await.unwrap();
     let name = format!("main-1-{mark}");
-    save(backend, run, &name).await.unwrap();
-    let saved = backend.save_adapter(run.clone(), name.parse().unwrap());
+    train_and_save(backend, run, mark, &name).await;
+    let saved = backend.save_adapter(run.clone(), adapter(&name));
     saved.await.unwrap();
     name
 }
@@ -41,8 +28,7 @@ async fn an_adapter_answers_with_its_own_weights_while_others_are_trained() {
     ask(&backend, &first).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
     // The next step is made, and not yet saved; the first adapter has not changed.
-    pass(&backend, &run, &[12]).await.unwrap();
-    step(&backend, &run).await.unwrap();
+    train(&backend, &run, &[12]).await;
     ask(&backend, &first).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
     // Sampling did not replace what is trained.
@@ -63,9 +49,9 @@ async fn an_adapter_answers_again_after_a_restart() {
     // The same holds with the chat's call, and for a process that has not seen the adapter before.
     server.restart();
     let mut request = chat(1);
-    request.adapter = Some(name.parse().unwrap());
+    request.adapter = Some(adapter(&name));
     let sampling = Sampler::sample(&backend.sampler(), request).await.unwrap();
-    let events: Vec<_> = futures_util::StreamExt::collect(sampling.events).await;
+    let events: Vec<_> = sampling.events.collect().await;
     assert!(events.iter().all(Result::is_ok), "{events:?}");
     assert_eq!(last_answered(&server), [11]);
     server.restart();
@@ -77,8 +63,7 @@ async fn an_adapter_answers_again_after_a_restart() {
     // The trained run is not known any more, and is loaded again.
     let error = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(error.is_unknown_run(), "{error}");
-    let loaded = backend.load_checkpoint(run.clone(), name.clone()).await;
-    assert_eq!(loaded.unwrap(), 1);
+    assert_eq!(load(&backend, &run, &name).await, 1);
     made(&backend, &run, 12).await;
     let held = server.saved("/weights/").pop().unwrap();
     assert_eq!(held.1, [11, 12]);
@@ -96,8 +81,7 @@ async fn gradients_that_a_slot_was_left_with_are_applied_to_no_other_model() {
     made(&backend, &fresh, 12).await;
     assert_eq!(server.saved("/weights/").pop().unwrap().1, [12]);
     pass(&backend, &fresh, &[98]).await.unwrap();
-    let loaded = backend.load_checkpoint(fresh.clone(), "main-1-11".to_owned());
-    assert_eq!(loaded.await.unwrap(), 1);
+    assert_eq!(load(&backend, &fresh, "main-1-11").await, 1);
     made(&backend, &fresh, 13).await;
     assert_eq!(server.saved("/weights/").pop().unwrap().1, [11, 13]);
 }
@@ -151,19 +135,9 @@ async fn the_base_model_scores_a_prompt_whose_first_token_is_left_out() {
     for manner in [CLOUD, SKYRL] {
         let (_server, backend) = world(manner).await;
         let run = open(&backend).await;
-        let datum = Datum::cross_entropy(vec![4, 5, 6], vec![5, 6, 8], vec![0.0; 3]).unwrap();
-        let mut request = ForwardRequest {
-            session_id: run.clone(),
-            datums: vec![datum],
-            adapter: false,
-            positions: Some(vec![vec![1, 2]]),
-            top_k: 0,
-        };
-        let found = backend.forward(request.clone()).await.unwrap();
+        let found = backend.forward(score(&run, false, 0)).await.unwrap();
         assert_eq!(found.logprobs, [[-0.6, -0.8]], "{manner:?}");
-        request.adapter = true;
-        request.top_k = 2;
-        let found = backend.forward(request).await;
+        let found = backend.forward(score(&run, true, 2)).await;
         assert_eq!(found.is_ok(), manner == CLOUD, "{found:?}");
         if let Err(error) = found {
             assert!(error.is_not_supported(), "{error}");
@@ -184,13 +158,11 @@ async fn a_policy_loss_weighs_only_what_has_an_advantage() {
             loss_fn_config: LossConfig::new(),
         };
         backend.forward_backward(request).await.unwrap();
-        let inner = server.inner();
-        let asked = inner.asked.iter().rfind(|it| it.0 == "forward_backward");
-        let body = &asked.unwrap().1;
+        let body = server.last_asked("forward_backward");
         if manner == SKYRL {
             let data = &body["forward_backward_input"]["data"];
             let weights = &data[0]["loss_fn_inputs"]["weights"]["data"];
-            assert_eq!(*weights, serde_json::json!([0.0, 1.0]), "{body}");
+            assert_eq!(*weights, json!([0.0, 1.0]), "{body}");
         } else {
             assert!(body.is_null(), "protobuf: {body}");
         }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::state::{Inner, JSON, N_SLOTS, Outcome, Slot, run_of};
+use super::state::{Answer, Inner, N_SLOTS, Outcome, Slot, answer, refused, run_of};
 use crate::tinker::SampleOutput;
 
 pub(super) fn not_loaded(model: &str) -> String {
@@ -51,14 +51,12 @@ impl Inner {
         }
     }
 
-    pub(super) fn weights_info(&self, path: &str) -> (u16, &'static str, Vec<u8>) {
-        let is_there = self.saved.iter().any(|it| it.path == path);
-        if !is_there {
-            let body = json!({"detail": "Checkpoint not found"}).to_string();
-            return (404, JSON, body.into_bytes());
+    pub(super) fn weights_info(&self, path: &str) -> Answer {
+        if self.saved.iter().any(|saved| saved.path == path) {
+            let info = json!({"base_model": "Qwen/Qwen3-8B", "is_lora": true, "lora_rank": 16});
+            return answer(200, &info);
         }
-        let body = json!({"base_model": "Qwen/Qwen3-8B", "is_lora": true, "lora_rank": 16});
-        (200, JSON, body.to_string().into_bytes())
+        refused(404, "Checkpoint not found")
     }
 
     /// The answer to a sample, with no entry for the prompt's first token.

@@ -12,6 +12,7 @@ use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::tensors;
+use crate::tests::distance;
 use crate::train::{SliceSizes, TrainJob};
 
 /// The device and number format of a comparison: the CPU in f32, unless `cargo xtask gpu` says otherwise.
@@ -25,10 +26,10 @@ pub(super) struct Setting {
 impl Setting {
     pub(super) fn read() -> Self {
         let word = |name| std::env::var_os(name)?.into_string().ok();
-        let devices = word("METACLAW_GOLDEN_DEVICES");
-        let devices: Devices = devices.as_deref().unwrap_or("cpu").parse().unwrap();
+        let named = word("METACLAW_GOLDEN_DEVICES");
+        let devices: Devices = named.as_deref().unwrap_or("cpu").parse().unwrap();
         devices.check().unwrap();
-        let is_bf16 = word("METACLAW_GOLDEN_DTYPE").is_some_and(|it| it == "bf16");
+        let is_bf16 = word("METACLAW_GOLDEN_DTYPE").is_some_and(|dtype| dtype == "bf16");
         // A GPU adds up in another order than the CPU that made the values.
         let (kind, limit) = match (is_bf16, devices.gpus().is_empty()) {
             (true, _) => (Kind::BFloat16, BF16_LIMIT),
@@ -94,11 +95,11 @@ pub(super) struct GoldenDatum {
     pub(super) logprobs: Vec<f32>,
 }
 
+type Gradients = Vec<(String, Tensor)>;
+
 impl Golden {
     pub(super) fn read(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("golden")
-            .join(name);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}"));
         let text = std::fs::read(folder.join("values.json")).unwrap();
         Self {
             text: serde_json::from_slice(&text).unwrap(),
@@ -112,9 +113,7 @@ impl Golden {
     pub(super) fn compare(&mut self, name: &str, found: &Tensor) {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
-        let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
-        let found = found.to_device(tch::Device::Cpu);
-        let distance = norm(&(found - wanted)) / norm(wanted);
+        let distance = distance(&found.to_device(tch::Device::Cpu), wanted);
         let limit = Setting::read().limit;
         assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
@@ -136,12 +135,7 @@ impl Golden {
     }
 
     /// Gradients by name, after the loss was compared.
-    pub(super) fn gradients(
-        &self,
-        model: &Model,
-        lora: &Lora,
-        loss: LossFn,
-    ) -> Vec<(String, Tensor)> {
+    pub(super) fn gradients(&self, model: &Model, lora: &Lora, loss: LossFn) -> Gradients {
         // The slices are cut as the engine cuts them, so the comparison covers packing.
         self.gradients_cut(model, lora, loss, SliceSizes::default())
     }
@@ -152,18 +146,15 @@ impl Golden {
         lora: &Lora,
         loss: LossFn,
         sizes: SliceSizes,
-    ) -> Vec<(String, Tensor)> {
+    ) -> Gradients {
         let (name, datums) = (loss.as_str(), self.datums(loss));
         let loss = Loss::new(loss, &LossConfig::new()).unwrap();
         let job = TrainJob::forward_backward(model, lora, &datums, loss, sizes).unwrap();
         let out = job.finish(model).unwrap();
         let wanted = self.text.losses[name];
         let distance = (out.loss - wanted).abs() / wanted.abs();
-        assert!(
-            distance <= Setting::read().limit,
-            "{name}: loss {} for {wanted}",
-            out.loss
-        );
+        let is_near = distance <= Setting::read().limit;
+        assert!(is_near, "{name}: loss {} for {wanted}", out.loss);
         lora.names().into_iter().zip(out.gradients).collect()
     }
 }

@@ -10,31 +10,22 @@ use metaclaw_trainer_terms::LossFn;
 use tch::{Kind, TchError, Tensor};
 
 use self::values::{Families, Golden, GoldenDatum, Setting, Text};
-use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
+use super::{all_targets, base_id, forward, fresh_lora, lora_spec, model_folder};
+use crate::adapter::{self, BaseSpec};
+use crate::lora::Lora;
 use crate::model::Model;
 use crate::rng::SplitMix64;
-use crate::testing::write_model;
 use crate::train::SliceSizes;
 use crate::{tensors, weights};
 
 fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     let _guard = tch::no_grad_guard();
-    let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
-    let ids = Tensor::from_slice(&ids).unsqueeze(0);
-    let ids = ids.to_device(model.placement.first());
-    let hidden = model.forward(&ids, Some(lora)).unwrap();
-    model.logits(&hidden, Some(lora)).unwrap().squeeze_dim(0)
+    forward(model, &datum.input_ids, Some(lora))
 }
 
 /// Implements `fill` of `golden/common.py`.
 fn random_adapter(model: &Model, seed: u64) -> Lora {
-    let spec = LoraSpec {
-        rank: 4,
-        targets: LoraTargets::groups(true, true, true),
-        ..LoraSpec::default()
-    };
-    let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
+    let empty = fresh_lora(model, lora_spec(4, 32, all_targets()), 0);
     let mut index = 0;
     let filled = empty.try_map::<TchError>(|param| {
         // A comes before B.
@@ -44,12 +35,9 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
         };
         let mut rng = SplitMix64::stream(seed, index);
         index += 1;
-        let values: Vec<f64> = (0..param.numel())
-            .map(|_| rng.uniform(-bound, bound))
-            .collect();
-        Tensor::f_from_slice(&values)?
-            .f_view_as(param)?
-            .f_to_kind(Kind::Float)
+        let drawn = (0..param.numel()).map(|_| rng.uniform(-bound, bound));
+        let values = Tensor::f_from_slice(&drawn.collect::<Vec<f64>>())?;
+        values.f_view_as(param)?.f_to_kind(Kind::Float)
     });
     filled.unwrap().placed(&model.placement).unwrap()
 }
@@ -89,17 +77,10 @@ fn the_text_part_of_a_model_of_images_under_every_loss_is_that_of_pytorch() {
 fn under_every_loss(name: &str) {
     let mut golden = Golden::read(name);
     let model = Setting::read().load(&golden.folder);
-    let base = BaseId {
-        name: name.into(),
-        fingerprint: String::new(),
-    };
-    let base = BaseSpec::new(base, &model.config);
-    let lora = adapter::read(&golden.folder.join("adapter"), &base)
-        .unwrap()
-        .lora
-        .placed(&model.placement)
-        .unwrap();
-    assert_eq!(lora.spec.targets, LoraTargets::groups(true, true, true));
+    let base = BaseSpec::new(base_id(name), &model.config);
+    let read = adapter::read(&golden.folder.join("adapter"), &base).unwrap();
+    let lora = read.lora.placed(&model.placement).unwrap();
+    assert_eq!(lora.spec.targets, all_targets());
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}"), &found);
@@ -117,8 +98,8 @@ fn under_every_loss(name: &str) {
 #[test]
 fn every_family_under_every_loss_is_that_of_pytorch() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
-    let text = std::fs::read(folder.join("values.json")).unwrap();
-    let text: Families = serde_json::from_slice(&text).unwrap();
+    let bytes = std::fs::read(folder.join("values.json")).unwrap();
+    let text: Families = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(text.configs.len(), 11);
     let mut by_family: BTreeMap<String, BTreeMap<String, Tensor>> = BTreeMap::new();
     for (name, tensor) in tensors::read(&folder.join("values.safetensors")).unwrap() {
@@ -129,8 +110,7 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
         }
     }
     for (family, config) in &text.configs {
-        let dir = tempfile::tempdir().unwrap();
-        write_model(dir.path(), config, text.seed).unwrap();
+        let dir = model_folder(config, text.seed);
         let model = Setting::read().load(dir.path());
         let lora = random_adapter(&model, 2);
         let mut golden = Golden {
@@ -164,8 +144,8 @@ fn smollm2_is_that_of_pytorch() {
         return;
     };
     let own = tempfile::tempdir().unwrap();
-    let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
-    let cache = cache.as_deref().unwrap_or_else(|| own.path());
+    let named = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
+    let cache = named.as_deref().unwrap_or_else(|| own.path());
     let folder = weights::gguf::directory(Path::new(&gguf), cache).unwrap();
     let mut golden = Golden::read("smollm2");
     let model = Setting::read().load(&folder);
@@ -174,8 +154,8 @@ fn smollm2_is_that_of_pytorch() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}.last"), &found.get(-1));
         let rows = 0..found.size()[0];
-        let rows = rows.map(|t| project(&found.get(t), seed_of(7, usize::try_from(t).unwrap())));
-        let rows: Vec<Tensor> = rows.collect();
+        let all = rows.map(|t| project(&found.get(t), seed_of(7, usize::try_from(t).unwrap())));
+        let rows: Vec<Tensor> = all.collect();
         golden.compare(&format!("logits.{i}.projected"), &Tensor::stack(&rows, 0));
     }
     let gradients = golden.gradients(&model, &lora, LossFn::CrossEntropy);

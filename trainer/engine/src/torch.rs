@@ -1,0 +1,6 @@
+//! Names for what nearly every call of libtorch returns.
+
+use tch::TchError;
+
+/// What libtorch returns, or its refusal.
+pub(crate) type Result<T, E = TchError> = std::result::Result<T, E>;
