@@ -16,7 +16,6 @@ use crate::kv::PositionRun;
 use crate::lora::{ALONE, BaseDims, Lora, LoraSpec, LoraTargets};
 use crate::model::Model;
 use crate::testing::{tiny_config, write_model};
-use crate::train::SliceSizes;
 
 pub(crate) const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -100,16 +99,6 @@ pub(crate) fn forward(model: &Model, ids: &[u32], lora: Option<&Lora>) -> Tensor
     let hidden = model.forward(&ids.to_device(model.placement.first()), lora);
     let logits = model.logits(&hidden.unwrap(), lora).unwrap();
     logits.squeeze_dim(0)
-}
-
-/// Makes sizes with rows of 400 tokens, and four positions of the LM head at once.
-pub(crate) fn sizes(chunk_tokens: usize, memory: Option<usize>) -> SliceSizes {
-    SliceSizes {
-        chunk_tokens,
-        row_tokens: 400,
-        head_positions: 4,
-        memory,
-    }
 }
 
 pub(crate) fn positions(start: usize, len: usize) -> PositionRun {

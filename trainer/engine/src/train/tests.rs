@@ -19,7 +19,7 @@ use crate::lora::{BaseDims, LoraTargets, Projection};
 use crate::rng::SplitMix64;
 use crate::testing::tiny_config;
 use crate::tests::{
-    all_targets, are_equal, distance, forward, fresh_lora, is_near, lora_spec, make_model, sizes,
+    all_targets, are_equal, distance, forward, fresh_lora, is_near, lora_spec, make_model,
     with_noise,
 };
 
@@ -34,6 +34,16 @@ fn lora_of(model: &Model, targets: impl Into<LoraTargets>) -> Lora {
 
 fn lora(model: &Model) -> Lora {
     lora_of(model, all_targets())
+}
+
+/// Makes sizes with rows of 400 tokens, and four positions of the LM head at once.
+fn sizes(chunk_tokens: usize, memory: Option<usize>) -> SliceSizes {
+    SliceSizes {
+        chunk_tokens,
+        row_tokens: 400,
+        head_positions: 4,
+        memory,
+    }
 }
 
 fn train(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss, sizes: SliceSizes) -> TrainOut {

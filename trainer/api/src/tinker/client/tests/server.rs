@@ -24,8 +24,13 @@ use crate::{
     },
 };
 
+use self::state::{Answer, JSON, Outcome, Saved, answer, refused, run_of};
 pub(super) use self::state::{Fault, Inner, Manner};
-use self::state::{JSON, Outcome, Saved, run_of};
+
+fn listed_by_cursor(key: &str, all: &[Value]) -> Answer {
+    let cursor = json!({"offset": 0, "limit": 100, "total_count": all.len()});
+    answer(200, &json!({key: all, "cursor": cursor}))
+}
 
 /// Status, type and body.
 type Answer = (u16, &'static str, Vec<u8>);

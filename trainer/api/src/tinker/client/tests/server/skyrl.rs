@@ -6,8 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::state::{Inner, N_SLOTS, Outcome, Slot, run_of};
-use super::{Answer, answer, refused};
+use super::state::{Answer, Inner, N_SLOTS, Outcome, Slot, answer, refused, run_of};
 use crate::tinker::SampleOutput;
 
 pub(super) fn not_loaded(model: &str) -> String {

@@ -2,11 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) const JSON: &str = "application/json";
 /// With the base model's: `max_lora_adapters`.
 pub(crate) const N_SLOTS: usize = 4;
+
+/// Status, type and body.
+pub(crate) type Answer = (u16, &'static str, Vec<u8>);
+
+pub(crate) fn answer(status: u16, body: &Value) -> Answer {
+    (status, JSON, body.to_string().into_bytes())
+}
+
+pub(crate) fn refused(status: u16, why: &str) -> Answer {
+    answer(status, &json!({"detail": why}))
+}
 
 /// Where a model is; slot 0 is the base model's.
 #[derive(Debug, Default)]
