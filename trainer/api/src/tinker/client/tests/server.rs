@@ -32,22 +32,6 @@ fn listed_by_cursor(key: &str, all: &[Value]) -> Answer {
     answer(200, &json!({key: all, "cursor": cursor}))
 }
 
-/// Status, type and body.
-type Answer = (u16, &'static str, Vec<u8>);
-
-fn answer(status: u16, body: &Value) -> Answer {
-    (status, JSON, body.to_string().into_bytes())
-}
-
-fn refused(status: u16, why: &str) -> Answer {
-    answer(status, &json!({"detail": why}))
-}
-
-fn listed_by_cursor(key: &str, all: &[Value]) -> Answer {
-    let cursor = json!({"offset": 0, "limit": 100, "total_count": all.len()});
-    answer(200, &json!({key: all, "cursor": cursor}))
-}
-
 /// A call that trains or saves.
 struct TrainingCall<'a> {
     call: &'a str,
