@@ -7,7 +7,6 @@ use std::{
 
 use metaclaw_chat::{Secret, if_there, regular};
 
-/// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Credentials with which requests are signed.

@@ -8,7 +8,6 @@ use metaclaw_chat::excerpt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
-/// The most elements that may be in one another in an answer.
 const MAX_DEPTH: usize = 8;
 /// Every byte except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
@@ -62,7 +61,6 @@ pub struct S3Refusal {
     pub message: String,
 }
 
-/// The text of an element that contains no other.
 struct XmlLeaf {
     /// The names of the elements around it and its own, with slashes.
     path: String,
@@ -216,7 +214,6 @@ impl S3Refusal {
     }
 }
 
-/// Returns bucket and prefix of `s3://bucket/prefix`.
 fn parts(place: &str) -> Option<(String, String)> {
     let place = place.strip_prefix("s3://")?;
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
@@ -238,7 +235,6 @@ fn parts(place: &str) -> Option<(String, String)> {
     (is_bucket && is_prefix).then(|| (bucket.to_owned(), prefix))
 }
 
-/// Returns an endpoint without its last slash.
 fn authority(endpoint: &str) -> Option<String> {
     let endpoint = endpoint.trim_end_matches('/');
     let uri: http::Uri = endpoint.parse().ok()?;

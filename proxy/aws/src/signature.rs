@@ -31,7 +31,6 @@ pub struct SigningFailed {
     why: String,
 }
 
-/// What a signature is valid for.
 #[derive(Debug, Clone, Copy)]
 struct SignatureScope<'a> {
     region: &'a str,

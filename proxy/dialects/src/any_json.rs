@@ -3,7 +3,6 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map, Value};
 
-/// Values of the shapes and names that the three APIs have, in all the wrong places.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let texts = select(vec![
         "",

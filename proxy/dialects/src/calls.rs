@@ -9,7 +9,6 @@ const MAX_CALLS: usize = 256;
 /// The largest part of a reply's id that its calls' ids repeat. OpenAI accepts ids of at most 40 characters.
 const MAX_OF_REPLY: usize = 20;
 
-/// The calls of a stream, as its pieces identify them.
 #[derive(Debug, Default)]
 pub(crate) struct CallPlaces(Vec<Place>);
 
@@ -18,9 +17,7 @@ struct Place {
     /// The call's index from the upstream, which some servers leave out.
     index: Option<u64>,
     id: String,
-    /// Whether its pieces have different ids.
     has_many_ids: bool,
-    /// Whether the received arguments end like an object.
     may_be_whole: bool,
 }
 
@@ -39,7 +36,6 @@ pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
     format!("{kind}_{last}_{n}")
 }
 
-/// Returns a call of a function in the form of a chat completion.
 pub(crate) fn function_call(id: &Value, name: &Value, arguments: &str) -> Value {
     let function = json!({ "name": name, "arguments": arguments });
     json!({ "id": id, "type": "function", "function": function })
@@ -58,7 +54,6 @@ pub(crate) fn arguments_text(input: &Value) -> String {
 // === impl Places ===
 
 impl CallPlaces {
-    /// Returns the number of calls so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

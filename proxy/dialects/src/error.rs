@@ -17,7 +17,6 @@ pub struct OwnError<'a> {
     pub code: Option<&'a str>,
 }
 
-/// `{"error": {"message", "type", "param", "code"}}`.
 pub(crate) fn openai(error: &OwnError<'_>) -> Value {
     json!({ "error": {
         "message": error.message,
@@ -27,7 +26,6 @@ pub(crate) fn openai(error: &OwnError<'_>) -> Value {
     } })
 }
 
-/// `{"type": "error", "error": {"type", "message"}}`.
 pub(crate) fn anthropic(error: &OwnError<'_>) -> Value {
     json!({ "type": "error", "error": { "type": anthropic_type(error.status), "message": error.message } })
 }

@@ -101,7 +101,6 @@ impl ErrorText {
             .or_else(|| by_status(status?))
     }
 
-    /// The status of an error that came with status 200: its own, or the one that goes with its class.
     pub(crate) fn own_status(&self) -> u16 {
         let of_class = || self.failure(None).map(Failure::status);
         self.status.or_else(of_class).unwrap_or(NO_STATUS)
@@ -189,7 +188,6 @@ impl ErrorText {
         }
     }
 
-    /// Whether the request asks for something that the model or its server says it cannot do.
     fn is_unsupported(&self) -> bool {
         const WORDS: [&str; 9] = [
             "does not support",

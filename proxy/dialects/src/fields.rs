@@ -17,7 +17,6 @@ pub(crate) struct JsonFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 // === impl Fields ===
 
 impl<'a> JsonFields<'a> {
-    /// Reads an object; `None` where it is none.
     pub(crate) fn parse(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
@@ -38,18 +37,15 @@ impl<'a> JsonFields<'a> {
         Some(value)
     }
 
-    /// A field that is an object, read the same way.
     pub(crate) fn object(&self, name: &str) -> Option<Self> {
         Self::parse(self.get(name)?.get())
     }
 
-    /// The objects of a field that is a list.
     pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
         let each = self.list(name).into_iter();
         each.filter_map(|value| Self::parse(value.get())).collect()
     }
 
-    /// The first element of a field that is a list, if it is an object.
     pub(crate) fn first(&self, name: &str) -> Option<Self> {
         Self::parse(self.list(name).first()?.get())
     }
@@ -59,23 +55,19 @@ impl<'a> JsonFields<'a> {
         list.map(elements).unwrap_or_default()
     }
 
-    /// A field that is a text.
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         text(self.get(name)?)
     }
 
-    /// A field that is a whole number from 0 on.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.get().parse().ok()
     }
 
-    /// The object, read to its depth.
     pub(crate) fn to_value(&self) -> Value {
         let fields = self.0.iter();
         fields.map(|(name, raw)| (&**name, value(raw))).collect()
     }
 
-    /// A field's value, read to its depth.
     pub(crate) fn value(&self, name: &str) -> Option<Value> {
         self.get(name).map(value)
     }
@@ -115,12 +107,10 @@ impl<'de> Deserialize<'de> for JsonFields<'de> {
     }
 }
 
-/// The elements of an array; none where it is no array.
 pub(crate) fn elements(json: &str) -> Vec<&RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A value that is a text.
 pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     json::string(value.get())
 }
@@ -130,7 +120,6 @@ pub(crate) fn value(value: &RawValue) -> Value {
     json::read(value.get()).unwrap_or_default()
 }
 
-/// [`append`]s a field that was not read yet.
 pub(crate) fn append_raw(map: &mut Map<String, Value>, name: &str, raw: &RawValue) {
     match (map.get_mut(name), text(raw)) {
         (Some(Value::String(known)), Some(more)) => known.push_str(&more),

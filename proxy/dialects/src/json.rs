@@ -6,7 +6,6 @@ use memchr::memchr;
 pub use metaclaw_trainer_terms::json::{mended, read};
 use serde_json::Value;
 
-/// Returns the position of `part`, which is borrowed from `whole`.
 pub(crate) fn span(whole: impl AsRef<[u8]>, part: &str) -> Range<usize> {
     let whole = whole.as_ref();
     let start = part.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
@@ -28,7 +27,6 @@ pub fn value(text: &[u8]) -> Option<Value> {
     read(str::from_utf8(text).ok()?).ok()
 }
 
-/// Returns the text of a quoted JSON string, or `None` if it is not a string.
 pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if memchr(b'\\', inner.as_bytes()).is_none() {
@@ -37,7 +35,7 @@ pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     read(quoted).ok().map(Cow::Owned)
 }
 
-/// Returns the first `limit` bytes of such a text, cut between characters.
+/// Returns the first `limit` bytes of the text of a quoted JSON string, cut between characters.
 pub(crate) fn string_head(quoted: &str, limit: usize) -> Option<Cow<'_, str>> {
     // In ordinary text few characters are escapes. Each escape is at most six times as long as its character.
     let few = limit.saturating_add(limit / 4 + 32);
@@ -66,7 +64,6 @@ fn begins(quoted: &str, room: usize) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(string(&format!("{head}\""))?.into_owned()))
 }
 
-/// Returns the last position at or before `at` at which a character ends.
 pub(crate) fn char_end(text: &str, at: usize) -> usize {
     let ends = |at: &usize| text.is_char_boundary(*at);
     (0..=at.min(text.len())).rev().find(ends).unwrap_or(0)
@@ -108,7 +105,6 @@ mod tests {
         assert_eq!(result, serde_json::json!(["\u{fffd}", "\u{fffd}"]));
     }
 
-    /// Returns a text as JSON writes it, and with every character escaped.
     fn quoted(text: &str) -> [String; 2] {
         let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
         let escaped = escaped.collect::<String>();

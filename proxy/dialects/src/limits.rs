@@ -8,7 +8,6 @@ use crate::{
     vllm,
 };
 
-/// Returns every rewrite for replies.
 fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
     let asked = ReplyContext::default();
     vec![
@@ -32,7 +31,6 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
     ]
 }
 
-/// Returns the output for input in pieces of `n` bytes.
 fn fed(mut rewrite: Box<dyn Rewrite>, bytes: &[u8], n: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in bytes.chunks(n) {

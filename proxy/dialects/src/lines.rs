@@ -2,16 +2,13 @@
 
 use memchr::memchr2;
 
-/// Cuts bytes that arrive in any pieces into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// Whether the last byte was CR. An LF right after it belongs to the same line end.
     after_cr: bool,
-    /// Whether a part of the current line has arrived.
     is_begun: bool,
 }
 
-/// A line, or the part of it that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinePiece<'a> {
     /// All its bytes, including the line end.
@@ -27,7 +24,6 @@ pub(crate) struct LinePiece<'a> {
 // === impl Lines ===
 
 impl Lines {
-    /// Takes the next piece off the front of `bytes`, or returns `None` if nothing is left.
     pub(crate) fn cut<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<LinePiece<'a>> {
         let first = *bytes.first()?;
         let is_lf_of_cr = std::mem::take(&mut self.after_cr) && first == b'\n';

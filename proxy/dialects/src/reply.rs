@@ -40,18 +40,15 @@ const DONE: &str = "[DONE]";
 
 /// Assembles the events of one API's stream.
 pub(crate) trait Accumulate: Default {
-    /// The types of the events that end a stream, besides [`DONE`].
     const ENDS: &'static [&'static str];
 
     /// Adds one event to the `reply`. Its kind is the data's `type`, or else the `event:` line. Unknown events are
     /// ignored.
     fn event(&mut self, kind: &str, data: &JsonFields<'_>, reply: &mut Reply);
 
-    /// Returns the reply, as far as it has arrived.
     fn finish(self, reply: Reply) -> Reply;
 }
 
-/// A stream that is being read.
 #[derive(Default)]
 struct ReplyStream<A> {
     reply: Reply,
@@ -76,7 +73,6 @@ impl Reply {
         reason.filter(|reason| StopReason::of(reason).is_none())
     }
 
-    /// Takes a reply's id and model if none are known yet.
     pub(crate) fn begin(&mut self, named: &Value) {
         self.id = self.id.take().or_else(|| text(&named["id"]));
         self.model = self.model.take().or_else(|| text(&named["model"]));
@@ -160,12 +156,10 @@ impl<A: Accumulate> ReplyStream<A> {
     }
 }
 
-/// Returns a field's text, if it is one.
 pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// Returns the error in a body or an event, if there is one.
 pub(crate) fn error(body: &Value) -> Option<Value> {
     body.get("error").filter(|error| !error.is_null()).cloned()
 }

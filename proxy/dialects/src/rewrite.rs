@@ -90,7 +90,6 @@ pub struct Events<R> {
     rewrite: R,
     /// The reader, which has read all events except the current one.
     reader: SseReader,
-    /// The bytes of the current event.
     raw: Vec<u8>,
     lines: Lines,
     /// Whether the current event exceeds the limit, and is passed on without being parsed.
@@ -206,7 +205,6 @@ impl<R: EventRewrite> Rewrite for Events<R> {
     }
 }
 
-/// Runs a rewrite over pieces, for tests.
 #[cfg(test)]
 pub(crate) fn rewritten<'a>(
     mut rewrite: impl Rewrite,
@@ -227,7 +225,6 @@ mod tests {
     use super::*;
     use crate::testing::pieces;
 
-    /// Passes everything on, and writes a note before each event.
     #[derive(Default)]
     struct Noting;
 

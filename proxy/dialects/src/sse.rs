@@ -36,17 +36,14 @@ pub struct SseEvent {
 /// ```
 #[derive(Debug)]
 pub struct SseReader {
-    /// The current line, which has not ended.
     line: Vec<u8>,
     lines: Lines,
     /// Whether no line has ended yet, so that a byte order mark may come before this one.
     at_start: bool,
-    /// The current event's name.
     event: Option<String>,
     data: Option<Vec<u8>>,
     /// Whether the current event is JSON without a field.
     is_bare: bool,
-    /// Whether the current event exceeds the limit, and is skipped up to its blank line.
     too_long: bool,
     n_skipped: u64,
     limit: usize,

@@ -2,7 +2,6 @@
 
 use memchr::memrchr2;
 
-/// Returns the last event of `tail` with its blank line, if that has arrived.
 pub(crate) fn last_event(tail: &[u8]) -> Option<&[u8]> {
     if !ends_blank(tail) {
         return None;
@@ -17,7 +16,6 @@ pub(crate) fn last_event(tail: &[u8]) -> Option<&[u8]> {
     Some(tail)
 }
 
-/// Returns whether the last line is a blank one, and its end has arrived.
 fn ends_blank(tail: &[u8]) -> bool {
     let without_line_end = |text: &[u8]| match text {
         [before @ .., b'\r', b'\n'] | [before @ .., b'\n' | b'\r'] => Some(before.len()),

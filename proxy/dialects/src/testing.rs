@@ -15,7 +15,6 @@ pub(crate) fn rows<T: DeserializeOwned>(name: &str) -> Vec<T> {
     serde_json::from_slice(&rows).unwrap()
 }
 
-/// A reply as text, for snapshots.
 pub(crate) fn shown(reply: &Reply) -> String {
     let usage = reply.usage.map(|usage| {
         let (prompt, cached) = (usage.prompt_tokens, usage.cached_tokens);
@@ -29,13 +28,11 @@ pub(crate) fn shown(reply: &Reply) -> String {
     format!("{head}\n{message}")
 }
 
-/// Messages as text, one a line.
 pub(crate) fn lines(messages: &[Message]) -> String {
     let line = |message: &Message| Value::from(message.clone()).to_string();
     messages.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// `bytes` in pieces, cut at any places.
 pub(crate) fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|at| at % (bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);

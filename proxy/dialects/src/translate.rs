@@ -72,17 +72,14 @@ pub struct Translated {
     pub error: Option<u16>,
 }
 
-/// Returns the id of a call in the form that every API accepts.
 pub(crate) fn sent_id(id: &str) -> String {
     names::messages_id(&names::chat_id(id))
 }
 
-/// Returns the id of a call in the form that OpenAI accepts.
 pub(crate) fn bounded_id(id: &str) -> Cow<'_, str> {
     names::chat_id(id)
 }
 
-/// Returns the name of a tool in the form that every API accepts.
 pub(crate) fn sent_name(name: &str) -> String {
     names::tool(name).into_owned()
 }

@@ -34,7 +34,6 @@ pub struct RequestedIds {
     pub token_ids: bool,
 }
 
-/// Fields that constrain the reply by a grammar, including those of older versions.
 const GRAMMARS: [&str; 6] = [
     "structured_outputs",
     "guided_json",
@@ -134,7 +133,6 @@ impl EventRewrite for Strip {
     fn finish(&mut self, _: &mut Vec<u8>) {}
 }
 
-/// Parses an unstreamed reply, or one chunk of a stream, if it is an object.
 fn completion(json: &[u8]) -> Option<JsonFields<'_>> {
     str::from_utf8(json).ok().and_then(JsonFields::parse)
 }
@@ -168,7 +166,6 @@ fn is_for_its_ids(chunk: &JsonFields<'_>) -> bool {
     chunk.get("prompt_token_ids").is_none() && !choices.is_empty() && choices.iter().all(says_ids)
 }
 
-/// Appends `json` with `null` instead of each of `spans`, which are in order.
 fn without(json: &[u8], spans: &[Range<usize>], out: &mut Vec<u8>) {
     let mut done = 0;
     for span in spans {

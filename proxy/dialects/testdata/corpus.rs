@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::{Api, Reply};
 
-/// One case, as it stands in a file of `cases`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
@@ -46,7 +45,6 @@ pub(super) enum Answer {
     Events(Vec<Value>),
 }
 
-/// Every case, with the name of its file.
 pub(super) fn cases() -> Vec<(String, Case)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dialects/testdata/cases");
     let files = fs::read_dir(folder).unwrap();
@@ -79,7 +77,6 @@ pub(super) fn differs(expected: &Value, given: &Value) -> Option<String> {
 }
 
 impl Case {
-    /// What a failure is told with.
     pub(super) fn told(&self, name: &str) -> String {
         let source = self.source.as_deref().unwrap_or_default();
         format!("{name}: {} {source}", self.about)
@@ -89,7 +86,6 @@ impl Case {
         self.request["stream"] == true
     }
 
-    /// Where what a caller got is not what the case says.
     pub(super) fn differs(&self, status: u16, body: &[u8], is_events: bool) -> Option<String> {
         let reply = if is_events {
             self.caller.read_sse(body)
@@ -131,7 +127,6 @@ impl Answer {
     }
 }
 
-/// A reply in the words of the cases, whatever its API.
 fn read(status: u16, reply: &Reply) -> Value {
     let message = reply.message.as_ref();
     let calls = message.map(Message::tool_calls).unwrap_or_default();

@@ -12,7 +12,6 @@ use tokio::{
 
 /// The pause after a connection could not be accepted, mostly because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The interval of the warning that no connection can be accepted.
 const WARNING: Duration = Duration::from_secs(60);
 /// Descriptors that are reserved for other things than connections: the log, the skills.
 const RESERVED: u64 = 64;
@@ -23,9 +22,7 @@ const MAX_LOCAL: usize = 512;
 pub(crate) struct Accepting<'a, M> {
     listener: &'a TcpListener,
     places: Arc<Semaphore>,
-    /// Gives up a connection, if one can be given up.
     make_place: M,
-    /// When the last warning about this was logged.
     warned: Option<Instant>,
 }
 
@@ -102,7 +99,6 @@ impl<'a, M: Fn() -> bool> Accepting<'a, M> {
         }
     }
 
-    /// Returns the next connection, once there is a permit for it.
     async fn accept(&self) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (stream, _) = self.listener.accept().await?;
@@ -110,7 +106,6 @@ impl<'a, M: Fn() -> bool> Accepting<'a, M> {
         Ok((stream, place.ok()))
     }
 
-    /// Logs the problem, at most once per [`WARNING`].
     fn warn(&mut self, what: &str) {
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
             self.warned = Some(Instant::now());

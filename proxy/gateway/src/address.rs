@@ -11,7 +11,6 @@ use crate::config::Provider;
 
 /// Routes that people copy together with an address.
 const ROUTES: [&str; 3] = ["/chat/completions", "/messages", "/responses"];
-/// The parameter with which Azure selects the version of its API.
 const API_VERSION: &str = "api-version=";
 
 /// Why a text is not a valid address of an upstream.
@@ -95,14 +94,12 @@ impl UpstreamAddress {
         Ok(())
     }
 
-    /// Adds `/v1` if it is missing.
     pub(crate) fn ensure_v1(&mut self) {
         if !self.prefix.ends_with("/v1") {
             self.prefix.push_str("/v1");
         }
     }
 
-    /// Returns whether routes need the model's name.
     pub(crate) fn is_by_model(&self) -> bool {
         self.by_model
     }
@@ -131,13 +128,11 @@ impl UpstreamAddress {
         self.at(path.try_into().ok()?)
     }
 
-    /// Returns the address of a path beside `/v1`.
     pub(crate) fn beside(&self, path: &str) -> Option<Uri> {
         let prefix = self.prefix.strip_suffix("/v1").unwrap_or(&self.prefix);
         self.at(format!("{prefix}{path}").try_into().ok()?)
     }
 
-    /// Returns whether its routes equal ours.
     fn keeps_routes(&self) -> bool {
         self.prefix == "/v1" && !self.by_model && self.query.is_none()
     }
@@ -150,7 +145,6 @@ impl UpstreamAddress {
         Uri::from_parts(parts).ok()
     }
 
-    /// Returns host and port, for messages.
     pub(crate) fn host(&self) -> &str {
         self.authority.as_str()
     }
@@ -159,7 +153,6 @@ impl UpstreamAddress {
         self.at(PathAndQuery::from_static("/")).unwrap_or_default()
     }
 
-    /// Returns whether it is an address of this machine.
     pub(crate) fn is_this_machine(&self) -> bool {
         let host = self.name();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -170,12 +163,10 @@ impl UpstreamAddress {
         self.authority.host()
     }
 
-    /// Returns whether both addresses belong to the same server.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.authority == other.authority
     }
 
-    /// Returns whether the connection is encrypted.
     pub(crate) fn is_https(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }

@@ -13,7 +13,6 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The permits for requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
@@ -28,7 +27,6 @@ pub(crate) struct InFlightPermit {
     _place: OwnedSemaphorePermit,
 }
 
-/// No permit is free.
 #[derive(Debug, thiserror::Error)]
 #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
 pub(crate) struct AdmissionError {

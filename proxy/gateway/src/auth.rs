@@ -23,7 +23,6 @@ use crate::{
 /// Knows the valid keys. The keys can be changed while it is in use.
 #[derive(Debug)]
 pub struct Authenticator {
-    /// The configured addresses and keys, with the present keys of single agents.
     config: Mutex<ProxyConfig>,
     keys: ArcSwap<Vec<(Secret, Caller)>>,
     /// The names that callers may use while no key is needed.
@@ -65,7 +64,6 @@ impl Authenticator {
         !self.keys.load().is_empty()
     }
 
-    /// Returns the name of the key of some agents among those that a caller sends.
     pub(crate) fn name_of_key(&self, headers: &HeaderMap) -> Option<KeyName> {
         let config = lock(&self.config);
         let is_shown = |key: &KeyConfig| shown_keys(headers).any(|shown| key.key.matches(shown));
@@ -73,7 +71,6 @@ impl Authenticator {
         named.map(|(name, _)| KeyName(name.clone()))
     }
 
-    /// Identifies a caller by the keys that it sends.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthError> {
         let keys = self.keys.load();
         if keys.is_empty() {

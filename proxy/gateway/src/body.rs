@@ -9,12 +9,9 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use metaclaw_capture::Encoding;
 use tokio::task::spawn_blocking;
 
-/// The body of a request or reply, whatever its source.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// An error that broke a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes a complete body of our own.
 pub(crate) fn full(bytes: Bytes) -> Body {
     Full::new(bytes)
         .map_err(|never| match never {})
@@ -47,7 +44,6 @@ where
     decoding.await?
 }
 
-/// Adds so many bytes to a size hint.
 pub(crate) fn longer(hint: &SizeHint, n_bytes: usize) -> SizeHint {
     let n_bytes = n_bytes as u64;
     let mut longer = SizeHint::new();
@@ -58,7 +54,6 @@ pub(crate) fn longer(hint: &SizeHint, n_bytes: usize) -> SizeHint {
     longer
 }
 
-/// Keeps `guard` alive as long as the body.
 pub(crate) fn guarded(body: Body, guard: impl Send + 'static) -> Body {
     // The closure owns the guard, and both are dropped together.
     let kept = body.inspect_frame(move |_| _ = &guard);

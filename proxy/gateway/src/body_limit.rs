@@ -37,7 +37,6 @@ const EXPECTED: u64 = 64 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads bodies completely, within the limits.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyLimitLayer(Arc<Bounds>);
 
@@ -46,7 +45,6 @@ struct Bounds {
     max_body: Size,
     memory: Size,
     budget: Budget,
-    /// Tasks that discard refused bodies.
     tasks: TaskTracker,
 }
 
@@ -54,7 +52,6 @@ struct Bounds {
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
-    /// The largest length that it may have.
     limit: Size,
 }
 
@@ -99,7 +96,6 @@ impl BodyLimitLayer {
 // === impl Bounds ===
 
 impl Bounds {
-    /// Reads a body to its end, or returns at once why not.
     async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, BodyError> {
         let limit = self.max_body;
         let given = body.size_hint().exact();
@@ -140,7 +136,6 @@ impl Bounds {
         Ok(Bytes::from_owner(growing))
     }
 
-    /// Decompresses a body, and removes the header that says how.
     async fn decoded(
         self: Arc<Self>,
         headers: &mut HeaderMap,
@@ -199,7 +194,6 @@ async fn discard(mut body: Incoming) {
 // === impl Growing ===
 
 impl Growing {
-    /// Reserves `capacity` bytes in total, or returns `None` if there is no more memory.
     fn reserve(&mut self, capacity: usize) -> Option<()> {
         let more = capacity.saturating_sub(self.bytes.capacity());
         if more > 0 {
@@ -209,7 +203,6 @@ impl Growing {
         Some(())
     }
 
-    /// Appends a part of the body.
     fn push(&mut self, data: &[u8]) -> Option<()> {
         let len = self.bytes.len() + data.len();
         if len > self.bytes.capacity() {

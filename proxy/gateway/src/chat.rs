@@ -42,9 +42,7 @@ use crate::{
     upstream::Upstream,
 };
 
-/// Which adapter answered, on replies of the policy model.
 const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
-/// The field with which a Responses request continues an earlier reply.
 const PREVIOUS: &str = "previous_response_id";
 
 pub(crate) struct Chat {
@@ -63,7 +61,6 @@ pub(crate) struct Chat {
     pub recorder: Option<Recorder>,
 }
 
-/// A request that was read and identified.
 struct ChatTurn {
     route: PathAndQuery,
     headers: HeaderMap,
@@ -73,9 +70,7 @@ struct ChatTurn {
     start: ChainHash,
     keeping: Keeping,
     context: SessionContext,
-    /// The messages that are dropped from the request.
     trimmed: Option<TrimmedPrompt>,
-    /// The rollout that the turn belongs to.
     rollout: Option<Arc<Rollout>>,
     started_ms: u64,
 }
@@ -111,7 +106,6 @@ impl Chat {
         Ok(reply.map(|body| guarded(body, in_session)))
     }
 
-    /// Identifies a request, and finds the context of its session.
     async fn turn(
         &self,
         chat: ChatRequest,
@@ -200,7 +194,6 @@ impl Chat {
         Err(AuthError::ForeignReply { id }.into())
     }
 
-    /// Returns the messages to drop from a request that is longer than `max_context_tokens`, and logs their number.
     fn trimmed(
         &self,
         chat: &ChatRequest,
@@ -237,7 +230,6 @@ impl Drop for InSession {
 // === impl ChatTurn ===
 
 impl ChatTurn {
-    /// Asks the upstreams that may answer this agent.
     async fn ask_any(
         &self,
         server: &Chat,
@@ -263,7 +255,6 @@ impl ChatTurn {
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
     }
 
-    /// Returns the reply that a request in Responses continues.
     fn previous<'a>(&'a self, server: &'a Chat) -> Option<routing::Previous<'a>> {
         if self.chat.api() != Api::Responses {
             return None;
@@ -281,7 +272,6 @@ impl ChatTurn {
         })
     }
 
-    /// Returns the conversation that the request repeats, if it contains replies.
     fn repeated<'a>(
         &'a self,
         server: &'a Chat,
@@ -311,20 +301,17 @@ impl ChatTurn {
         })
     }
 
-    /// Returns the id of the last tool call in the request.
     fn last_call(&self) -> Option<String> {
         let messages = self.chat.to_messages()?;
         let mut calls = messages.iter().rev().map(Message::tool_calls);
         Some(calls.find_map(|calls| calls.last().cloned())?.id)
     }
 
-    /// Returns the lessons that the request carries to this upstream.
     fn lessons(&self, upstream: &Upstream) -> &Lessons {
         let adapter = upstream.adapter(&self.context.lease);
         self.context.lessons.where_answers(adapter)
     }
 
-    /// Returns `serving.temperature` and `serving.top_p` for the policy model, if the request does not set them.
     fn sampling(&self, server: &Chat, upstream: &Upstream) -> Vec<(&'static str, f64)> {
         let defaults = server.sampling.iter().filter(|_| upstream.is_policy());
         let is_unsaid = |name| self.chat.field(name).is_none_or(|value| value.is_null());
@@ -334,7 +321,6 @@ impl ChatTurn {
             .collect()
     }
 
-    /// Returns the fields that `openrouter.*` adds for OpenRouter.
     fn routing_fields(&self, upstream: &Upstream) -> Vec<(&'static str, String)> {
         let Some(openrouter) = upstream.openrouter() else {
             return Vec::new();
@@ -347,7 +333,6 @@ impl ChatTurn {
         )
     }
 
-    /// Returns the request's body as this upstream gets it.
     fn body(&self, server: &Chat, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
         if asks_ids {
             // The server is asked now, so that its answer is known when the reply has ended.
@@ -403,7 +388,6 @@ impl ChatTurn {
         (!is_refused).then_some(asked)
     }
 
-    /// Relays the reply, and copies it for the log.
     fn relay(self, server: &Chat, answer: Answer) -> Response<Body> {
         let Answer {
             upstream,
@@ -443,7 +427,6 @@ impl ChatTurn {
         Response::from_parts(head, Body::new(Gathered::new(relay)))
     }
 
-    /// Returns the request as the log gets it.
     fn captured(
         self,
         server: &Chat,
@@ -499,7 +482,6 @@ impl ChatTurn {
         }
     }
 
-    /// Returns the base model, if this upstream is vLLM and the requested model is an adapter there.
     fn parent(&self, upstream: &Upstream) -> Option<Parent> {
         if let Some(model) = upstream.model(None) {
             return upstream.parent(model);
@@ -507,7 +489,6 @@ impl ChatTurn {
         upstream.parent(self.chat.field("model")?.as_str()?)
     }
 
-    /// Returns the lines about people besides the owner who write in this conversation.
     fn sender_lines(&self, lessons: &Lessons) -> BTreeMap<SenderId, String> {
         if lessons.sender_lines.is_empty() {
             return BTreeMap::new();
@@ -520,7 +501,6 @@ impl ChatTurn {
         senders.filter_map(line).collect()
     }
 
-    /// Returns who answers, and what was added to the request.
     fn served(&self, upstream: &Upstream) -> Served {
         let adapter = upstream.adapter(&self.context.lease);
         let lessons = self.lessons(upstream);

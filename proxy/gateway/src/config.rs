@@ -265,7 +265,6 @@ impl GatewayConfig {
 // === impl ProxyConfig ===
 
 impl ProxyConfig {
-    /// Checks who could use the proxy, and its memory for bodies.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !self.host.is_loopback() && !self.requires_key() {
             return Err(ConfigError::OpenToAll { host: self.host });

@@ -30,12 +30,10 @@ use crate::{
 };
 
 const COUNTED_BY: HeaderName = HeaderName::from_static("x-metaclaw-token-count");
-/// Deadline for the policy model's tokenizer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest list of ids that is read, in bytes.
 const MAX_IDS: usize = 32 << 20;
 
-/// Answers how many tokens a conversation has.
 pub(crate) async fn count_tokens(
     upstreams: Arc<Upstreams>,
     request: Request<Bytes>,
@@ -137,7 +135,6 @@ async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
     answer["count"].as_u64()
 }
 
-/// Estimates the number of tokens of a conversation.
 fn estimated(conversation: &Value) -> u64 {
     let messages = conversation["messages"].as_array();
     let n_messages = messages.map_or(0, Vec::len);

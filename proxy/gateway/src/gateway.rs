@@ -193,7 +193,6 @@ impl Gateway {
     }
 }
 
-/// Returns the agents that the settings name, and those that have lessons or turns.
 fn names(
     config: &GatewayConfig,
     library: &Library,

@@ -25,16 +25,12 @@ const LOOKS: u8 = 3;
 /// How long an error waits, because hyper drops unwritten bytes when it gets an error.
 const FLUSH: Duration = Duration::from_millis(10);
 
-/// A body with larger and fewer frames.
 pub(crate) struct Gathered<B> {
     body: B,
-    /// Received frames that were not passed on yet.
     held: Vec<u8>,
-    /// What came after them: trailers or an error.
+    /// What came after `held`: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
-    /// Until when an error waits.
     flushing: Option<Pin<Box<Sleep>>>,
-    /// How often nothing was there since the last frame.
     n_looks: u8,
     has_ended: bool,
 }

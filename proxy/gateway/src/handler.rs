@@ -6,7 +6,6 @@ use tower::Service;
 
 use crate::body::Body;
 
-/// The future of an answer.
 pub(crate) type Answer<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
 /// A service that answers requests. It is always ready to be called. If the proxy is at its limit of

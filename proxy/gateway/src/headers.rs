@@ -9,7 +9,6 @@ use crate::{
     identity::OWN_HEADERS,
 };
 
-/// The header with the version of Anthropic's API, which it requires.
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which old clients send.
@@ -25,7 +24,6 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// How a server expects its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthStyle {
     /// `authorization: Bearer KEY`.
@@ -41,7 +39,6 @@ pub(crate) enum AuthStyle {
 /// Beginning of Anthropic's sign-in tokens, which are not API keys.
 const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
 const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
-/// The beta feature that such a token needs.
 const TOKEN_BETA: &str = "oauth-2025-04-20";
 
 // === impl AuthStyle ===
@@ -95,7 +92,6 @@ pub(crate) fn upwards(
     headers
 }
 
-/// Adds the beta feature of a token to those that the caller sent.
 fn add_token_beta(headers: &mut HeaderMap) {
     let given = headers.get_all(ANTHROPIC_BETA).iter();
     let given: Vec<&str> = given.filter_map(|value| value.to_str().ok()).collect();
@@ -113,7 +109,6 @@ fn add_token_beta(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns whether a header identifies or authenticates the caller: cookies, tokens, accounts.
 fn is_credential(name: &str) -> bool {
     const WORDS: [&str; 17] = [
         "account",
@@ -147,7 +142,6 @@ pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
     readable(headers);
 }
 
-/// Puts the caller's key into the header of an API, and adds Anthropic's version if needed.
 fn shown_to(headers: &mut HeaderMap, upstream: Api) {
     let [authorization, x_api_key, _] = KEY_HEADERS;
     let own = shown_keys(headers).next().map(str::to_owned);
@@ -182,13 +176,11 @@ pub(crate) fn addressed(headers: &mut HeaderMap, upstream: Api) {
     }
 }
 
-/// Requests an uncompressed reply, because it will be read.
 pub(crate) fn readable(headers: &mut HeaderMap) {
     let identity = HeaderValue::from_static("identity");
     headers.insert(header::ACCEPT_ENCODING, identity);
 }
 
-/// Removes headers that describe bytes which will be changed: their length, their encoding, and their trailers.
 pub(crate) fn rewritten(headers: &mut HeaderMap) {
     for name in [
         header::CONTENT_LENGTH,
@@ -206,7 +198,6 @@ pub(crate) fn unbuffered(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, no_cache);
 }
 
-/// Returns whether a reply is an event stream.
 pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     const EVENTS: &str = "text/event-stream";
     let kind = headers.get(header::CONTENT_TYPE);
@@ -223,7 +214,6 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns the headers of a message, without those of its connection.
 pub(crate) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).iter();
     let named = named.filter_map(|value| value.to_str().ok());

@@ -28,7 +28,6 @@ use crate::{LONGEST_NAME, lock::lock, past_replies::PastReplies, session_key::Se
 
 /// The number of sessions that are remembered. For any other session, the log is read again.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// The number of sessions whose refused histories are remembered.
 const REFUSED: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// The most bytes of one session. The newest replies are kept.
 const MAX_BYTES: usize = 4 << 20;
@@ -40,11 +39,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The number of call ids of a session that are remembered. They show whether that reply has arrived.
 const CALLS: usize = 64;
 
-/// The attached fields of all sessions.
 pub(crate) struct Histories {
     past: Arc<dyn PastReplies>,
     known: Mutex<Known>,
-    /// The requirements that upstreams stated for the history of one session, by session and upstream.
     refused: Mutex<LruCache<(AgentId, SessionId, String), Demands>>,
 }
 
@@ -58,7 +55,6 @@ struct Known {
 pub(crate) struct History {
     replies: Vec<Arc<Replied>>,
     n_bytes: usize,
-    /// The ids of the last calls of all replies.
     calls: Vec<String>,
     /// The ids of the calls of replies with attached fields that have not arrived here yet. The client has them, or
     /// will soon.
@@ -67,13 +63,11 @@ pub(crate) struct History {
     is_whole: Option<bool>,
 }
 
-/// The log, whose turns are also copied to the histories.
 pub(crate) struct HeardLog {
     log: Arc<dyn TurnSink>,
     histories: Arc<Histories>,
 }
 
-/// A session's history, for a request to one upstream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mending<'a> {
     pub history: &'a History,
@@ -172,13 +166,11 @@ impl Histories {
         history
     }
 
-    /// Returns the requirements that an upstream has stated for this session's history.
     pub(crate) fn refused(&self, agent: &AgentId, session: &SessionId, upstream: &str) -> Demands {
         let key = (agent.clone(), session.clone(), upstream.to_owned());
         lock(&self.refused).get(&key).copied().unwrap_or_default()
     }
 
-    /// Records the requirements that an upstream stated for this session's history.
     pub(crate) fn refuse(
         &self,
         agent: &AgentId,
@@ -203,7 +195,6 @@ impl Histories {
         known.put(key, history);
     }
 
-    /// Copies a turn that goes to the log.
     fn hear(&self, turn: &NewTurn) {
         let Some(reply) = &turn.reply else {
             return;
@@ -283,20 +274,17 @@ impl History {
         self.calls.iter().any(is_same)
     }
 
-    /// Returns whether no reply of this session has attached fields.
     fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 }
 
-/// Adds ids of calls, and drops the oldest.
 fn push_ids(calls: &mut Vec<String>, ids: impl IntoIterator<Item = String>) {
     calls.extend(ids.into_iter().map(|id| start(&id).to_owned()));
     let n_too_many = calls.len().saturating_sub(CALLS);
     calls.drain(..n_too_many);
 }
 
-/// Returns the part of a call's id that is remembered.
 fn start(id: &str) -> &str {
     &id[..id.floor_char_boundary(LONGEST_NAME)]
 }
@@ -314,7 +302,6 @@ fn size(reply: &Replied) -> usize {
 // === impl HeardLog ===
 
 impl HeardLog {
-    /// Wraps the log, so that `histories` gets a copy of each turn.
     pub(crate) fn around(
         log: Arc<dyn TurnSink>,
         histories: Option<&Arc<Histories>>,
@@ -340,12 +327,10 @@ impl TurnSink for HeardLog {
 // === impl Mending ===
 
 impl Mending<'_> {
-    /// Returns whether there may be anything to mend.
     pub(crate) fn is_needed(&self) -> bool {
         !self.history.is_empty() || self.demands != Demands::default()
     }
 
-    /// Mends a request in `api`, which is sent to the upstream in `target`.
     pub(crate) fn apply(&self, api: Api, target: Api, request: &mut Value) -> Mended {
         let replies = self.history.replies.iter().map(|replied| PastReply {
             is_own: replied.upstream == self.upstream,

@@ -37,7 +37,6 @@ use crate::{
     lock::lock,
 };
 
-/// The number of sessions whose agents are remembered.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
 #[derive(Debug, Clone)]
@@ -53,7 +52,6 @@ pub(crate) struct Identity {
     pub is_last: bool,
 }
 
-/// Identifies requests, and remembers what later requests need.
 #[derive(Debug)]
 pub(crate) struct Identifier {
     lineage: Lineage,
@@ -66,11 +64,9 @@ pub(crate) struct Identifier {
     agents: Mutex<LruCache<(Caller, SessionId), NamedAgent>>,
     side: SidePatterns,
     session_implies_side: bool,
-    /// The routing of single agents.
     config: BTreeMap<AgentId, AgentRouting>,
 }
 
-/// An agent that OpenClaw's line names.
 #[derive(Debug, Clone)]
 struct NamedAgent {
     agent: AgentId,
@@ -282,13 +278,11 @@ impl Identifier {
         Ok(claims.caller.counted(agent))
     }
 
-    /// Returns the settings that choose who answers this agent.
     fn route(&self, agent: &AgentId) -> (Option<Mode>, &[String]) {
         let own = self.config.get(agent);
         own.map_or((None, &[]), |own| (own.mode, &own.upstream))
     }
 
-    /// Returns the reply that a request in Responses continues, if it names a known one.
     fn replied(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Replied> {
         let id = claims.chat.field("previous_response_id")?;
         self.replies.get(agent, id.as_str()?)

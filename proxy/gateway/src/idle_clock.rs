@@ -8,10 +8,8 @@ use std::{
 use metaclaw_chat::whole_ms;
 use tokio::time::Instant;
 
-/// The value while another party has to act.
 const NOT_NOW: u64 = u64::MAX;
 
-/// Since when a peer is awaited, if it is.
 #[derive(Debug)]
 pub(crate) struct IdleClock {
     began: Instant,
@@ -22,7 +20,6 @@ pub(crate) struct IdleClock {
 // === impl IdleClock ===
 
 impl IdleClock {
-    /// Makes a clock that runs since `began`.
     pub(crate) fn from(began: Instant) -> Self {
         Self {
             began,
@@ -35,7 +32,6 @@ impl IdleClock {
         self.set(whole_ms(self.began.elapsed()));
     }
 
-    /// Another party has to act.
     pub(crate) fn rests(&self) {
         self.set(NOT_NOW);
     }

@@ -50,7 +50,6 @@ const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allo
 /// The header with which a browser says whose page requests something: <https://www.w3.org/TR/fetch-metadata/>.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Why a page, or a host name, is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OriginError {
     #[error(
@@ -77,13 +76,11 @@ pub(crate) struct OriginLayer {
     pub authenticator: Arc<Authenticator>,
 }
 
-/// The pages that may send requests to the proxy.
 #[derive(Debug)]
 pub(crate) struct Origins {
     allowed: Vec<HeaderValue>,
 }
 
-/// Whether a request has a key of this proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     None,
@@ -94,14 +91,12 @@ enum Keys {
     Asked,
 }
 
-/// A page that may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Page(HeaderValue);
 
 // === impl Origins ===
 
 impl Origins {
-    /// Checks `proxy.allow_origins`.
     pub(crate) fn new(allowed: &[String]) -> Result<Self, ConfigError> {
         let read = |given: &String| {
             let origin = given.to_ascii_lowercase();
@@ -182,7 +177,6 @@ impl Origins {
     }
 }
 
-/// Returns whether a browser asks for permission on behalf of a page that wants to send a key.
 fn asks_to_show_a_key<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let names = headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
@@ -233,7 +227,6 @@ fn address(host: &str) -> Option<IpAddr> {
 // === impl OriginLayer ===
 
 impl OriginLayer {
-    /// Returns the page that sends the request, if there is one.
     fn check<B>(&self, request: &Request<B>) -> Result<Option<Page>, OriginError> {
         let is_open = !self.authenticator.requires_key();
         self.origins.check_host(request, is_open)?;
@@ -280,7 +273,6 @@ impl OriginLayer {
 // === impl Page ===
 
 impl Page {
-    /// Answers a browser that asks for permission, or returns `None` for any other request.
     fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let asked = request.headers();
         let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -316,7 +308,6 @@ impl Page {
 mod tests {
     use super::*;
 
-    /// Returns whether a page with this header may speak, where these origins are allowed.
     fn admits(allowed: &[&str], name: HeaderName, value: &'static str, keys: Keys) -> bool {
         let allowed: Vec<String> = allowed.iter().map(|origin| (*origin).to_owned()).collect();
         let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);

@@ -26,7 +26,6 @@ use crate::{
     upstream::{Outgoing, Sent, Upstream, UpstreamBody},
 };
 
-/// A request with a known caller.
 pub(crate) struct Asked<B> {
     pub route: PathAndQuery,
     pub head: Parts,
@@ -36,7 +35,6 @@ pub(crate) struct Asked<B> {
 }
 
 impl<B> Asked<B> {
-    /// Records the request's agent for counters and the log.
     pub(crate) fn new(request: Request<B>) -> Result<Self, GatewayError> {
         let route = below_v1(&request)?;
         let (head, body) = request.into_parts();
@@ -55,7 +53,6 @@ impl<B> Asked<B> {
     }
 }
 
-/// Passes a request to the server that is responsible for it.
 pub(crate) async fn pass(
     upstreams: Arc<Upstreams>,
     request: Request<Incoming>,
@@ -91,7 +88,6 @@ pub(crate) async fn pass(
     Ok(relayed(reply, &target, head.version))
 }
 
-/// Relays a reply to the caller as it arrives.
 pub(crate) fn relayed(
     reply: Response<UpstreamBody>,
     target: &Upstream,

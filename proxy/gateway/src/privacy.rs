@@ -33,7 +33,6 @@ pub struct Privacy {
     pub off_record: OffRecord,
 }
 
-/// How a turn is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// It is recorded, and MetaClaw learns from it.
@@ -44,7 +43,6 @@ pub(crate) enum Keeping {
     RelayOnly,
 }
 
-/// Decides how each turn is treated.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     privacy: Arc<Privacy>,
@@ -52,7 +50,6 @@ pub(crate) struct Keeper {
     metrics: Arc<Metrics>,
 }
 
-/// The turn to decide on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub who: &'a Identity,

@@ -23,7 +23,6 @@ use crate::{
     serving::Serving,
 };
 
-/// Answers probes, whatever else happens.
 #[derive(Clone)]
 pub(crate) struct ProbesLayer {
     pub authenticator: Arc<Authenticator>,
@@ -42,7 +41,6 @@ pub(crate) fn is_probe(path: &str) -> bool {
 // === impl ProbesLayer ===
 
 impl ProbesLayer {
-    /// Returns the answer, or `None` if it is not a probe.
     fn answer<B>(&self, request: &Request<B>) -> Option<Answer<GatewayError>> {
         let known = |answer| -> Answer<GatewayError> { Box::pin(ready(answer)) };
         match request.uri().path() {

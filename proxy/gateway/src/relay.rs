@@ -32,7 +32,6 @@ const ACK_DEADLINE: Duration = Duration::from_secs(10);
 #[error("the upstream was silent for {0:?}")]
 struct Silent(Duration);
 
-/// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
     upstream: UpstreamBody,
     /// Changes the bytes. It is taken when the reply ends.
@@ -40,13 +39,10 @@ pub(crate) struct Relay {
     /// The capture. It is taken when the reply ends.
     recording: Option<Recording>,
     silence: Option<SilenceLimit>,
-    /// With `strict`, the wait for the log.
     waiting: Option<Waiting>,
-    /// Whether the upstream's body has ended.
     is_over: bool,
 }
 
-/// The upstream's allowed silence.
 struct SilenceLimit {
     allowed: Duration,
     until: Pin<Box<Sleep>>,
@@ -117,7 +113,6 @@ impl Relay {
         }
     }
 
-    /// Returns the changed frame, or nothing if all of it is held back.
     fn rewritten(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
         let Some(rewrite) = &mut self.rewrite else {
             return Some(frame);
@@ -130,7 +125,6 @@ impl Relay {
         self.finished(out, is_last)
     }
 
-    /// Returns the result of a rewrite, with the held rest if the reply has ended.
     fn finished(&mut self, mut out: Vec<u8>, is_last: bool) -> Option<Frame<Bytes>> {
         if let Some(mut rewrite) = self.rewrite.take_if(|_| is_last) {
             rewrite.finish(&mut out);

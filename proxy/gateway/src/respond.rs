@@ -24,7 +24,6 @@ use crate::{
     upstream::UpstreamError,
 };
 
-/// Why the gateway answers instead of an upstream: the error of the layer concerned.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) enum GatewayError {
@@ -43,7 +42,6 @@ pub(crate) enum GatewayError {
 /// A status, and `error.code` for programs.
 type Status = (S, Option<&'static str>);
 
-/// Converts errors to answers.
 pub(crate) fn respond<B, E>(
     metrics: Arc<Metrics>,
     mut inner: impl Handler<B, E>,
@@ -69,7 +67,6 @@ where
     })
 }
 
-/// Makes a JSON answer.
 pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(full(Bytes::from(body.to_string())));
     *response.status_mut() = status;
@@ -81,7 +78,6 @@ pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Res
 // === impl GatewayError ===
 
 impl GatewayError {
-    /// Returns the status, and `error.code` for programs.
     fn status(&self) -> Status {
         match self {
             Self::Origin(error) => origin_status(error),
@@ -107,7 +103,6 @@ impl GatewayError {
         }
     }
 
-    /// Returns the wrong field: `error.param`.
     fn param(&self) -> Option<String> {
         match self {
             Self::Request(error) => error.param(),
@@ -128,7 +123,6 @@ impl GatewayError {
         }
     }
 
-    /// Returns the header of such an answer.
     fn header(&self) -> Option<(HeaderName, &'static str)> {
         match self {
             Self::Admission(_)
@@ -153,7 +147,6 @@ impl GatewayError {
         }
     }
 
-    /// Makes the answer in the error format of the caller's API.
     fn response(&self, api: Api) -> Response<Body> {
         let (status, code) = self.status();
         let body = api.error(&OwnError {

@@ -7,16 +7,11 @@ use percent_encoding::percent_decode_str;
 /// The admin route of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
 pub(crate) const FEEDBACK: &str = "/v1/feedback";
-/// Rollouts are opened here, and looked at below it.
 pub(crate) const ROLLOUTS: &str = "/v1/rollouts";
-/// Anthropic's route for counting tokens.
 pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
-/// The memory API, as in the original.
 pub(crate) const MEMORY: &str = "/v1/memory";
-/// The list of models. The route of one model is below it.
 pub(crate) const MODELS: &str = "/v1/models";
 
-/// The routes that are known by their exact text.
 const EXACT: [&str; 7] = [
     Api::Chat.path(),
     Api::Messages.path(),
@@ -40,7 +35,6 @@ const FOR_AGENTS: &[(&str, &str)] = &[
     ("POST", "/v1/moderations"),
 ];
 
-/// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
@@ -72,7 +66,6 @@ impl RouteError {
     }
 }
 
-/// Returns whether a path is this route, or below it.
 pub(crate) fn is_at(path: &str, route: &str) -> bool {
     let below = path.strip_prefix(route);
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -165,7 +158,6 @@ pub(crate) fn refuse_owners_routes<B>(
     })
 }
 
-/// Refuses every method except one.
 pub(crate) fn allow<B>(request: &Request<B>, allowed: &'static str) -> Result<(), RouteError> {
     if request.method().as_str() == allowed {
         return Ok(());

@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// The handler of a request.
 enum Route {
     Chat,
     Service,
@@ -27,7 +26,6 @@ enum Route {
     Passthrough,
 }
 
-/// The handlers of the routes.
 #[derive(Clone)]
 pub(crate) struct Routes<C, S, T, P> {
     pub chat: C,
@@ -36,7 +34,6 @@ pub(crate) struct Routes<C, S, T, P> {
     pub passthrough: P,
 }
 
-/// Makes the router for chats, routes of other crates, and everything that passes.
 pub(crate) fn router<C, S, T, P>(mut to: Routes<C, S, T, P>) -> impl Handler<Incoming, GatewayError>
 where
     C: Handler<Incoming, GatewayError>,

@@ -103,7 +103,6 @@ fn query_fields(query: &str) -> Map<String, Value> {
         .collect()
 }
 
-/// Reads a body, which may be empty.
 fn parse_body(raw: &[u8]) -> Result<Value, ServiceError> {
     if raw.is_empty() {
         return Ok(Value::Null);

@@ -20,7 +20,6 @@ use crate::{accept::Accepting, gateway::Gateway, sessions::SessionContexts, stac
 /// The time for a request's headers, and for a connection without a request. It equals nginx's keep-alive, which is
 /// longer than clients keep connections, so that none writes into a closing one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// Interval at which silent sessions are searched.
 const SWEEP: Duration = Duration::from_secs(30);
 
 // === impl Gateway ===
@@ -66,7 +65,6 @@ impl Gateway {
     }
 }
 
-/// Releases what silent sessions hold.
 async fn sweep(sessions: Arc<SessionContexts>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

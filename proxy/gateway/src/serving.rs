@@ -29,9 +29,7 @@ pub struct Endpoint {
     pub(crate) key: Option<Secret>,
     pub(crate) base: String,
     pub(crate) appends_system: bool,
-    /// Whether it is used through an account at a provider.
     pub(crate) is_by_account: bool,
-    /// Whether it has stopped answering.
     silent: watch::Sender<bool>,
 }
 
@@ -47,11 +45,9 @@ struct AdaptersInUse {
     current: HashMap<AgentId, Arc<AdapterInUse>>,
     /// Every adapter that is held, so that the same name is the same object.
     held: HashMap<Arc<str>, Weak<AdapterInUse>>,
-    /// How often an agent's owner has chosen an adapter.
     n_choices: HashMap<AgentId, u64>,
 }
 
-/// One adapter in use.
 struct AdapterInUse {
     name: Arc<str>,
     /// Whether it cannot be served. Then its holders are answered by the base model.
@@ -106,7 +102,6 @@ impl Endpoint {
         *self.silent.borrow()
     }
 
-    /// Records whether its server answers.
     pub(crate) fn set_silent(&self, is_silent: bool) {
         let was_silent = self.silent.send_replace(is_silent);
         match (was_silent, is_silent) {
@@ -116,7 +111,6 @@ impl Endpoint {
         }
     }
 
-    /// Waits until its server stops answering.
     pub(crate) async fn falls_silent(&self) {
         // The sender exists here, so there is no error.
         let _ = self.silent.subscribe().wait_for(|silent| *silent).await;

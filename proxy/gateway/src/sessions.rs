@@ -29,10 +29,8 @@ use crate::{
 
 /// The number of sessions that are remembered. A session that is removed counts as paused.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// The number of agents whose last lessons are remembered.
 const AGENTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// The lessons and the adapter for the requests of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionContext {
     /// Sessions with equal lessons share them.
@@ -42,7 +40,6 @@ pub(crate) struct SessionContext {
     holders: Arc<()>,
 }
 
-/// The contexts of all sessions.
 #[derive(Debug)]
 pub(crate) struct SessionContexts {
     library: Library,
@@ -62,7 +59,6 @@ pub(crate) struct SessionContexts {
 struct KnownSession {
     context: SessionContext,
     last_used: Instant,
-    /// Whether one of its replies has ended.
     is_answered: bool,
 }
 
@@ -175,7 +171,6 @@ impl SessionContexts {
         }
     }
 
-    /// Chooses the lessons for the last typed text.
     async fn chosen(&self, who: &Identity, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
         let agent = &who.agent;
         let last = chat.utterances().next();
@@ -185,7 +180,6 @@ impl SessionContexts {
         self.shared(agent, lessons)
     }
 
-    /// Replaces the lessons of a session.
     fn with_lessons(
         &self,
         who: &Identity,
@@ -198,7 +192,6 @@ impl SessionContexts {
         SessionContext { lessons, ..context }
     }
 
-    /// Returns the context of a request that is only relayed.
     pub(crate) fn nothing() -> SessionContext {
         SessionContext::new(Arc::default(), Lease::of_base())
     }

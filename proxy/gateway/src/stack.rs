@@ -28,7 +28,6 @@ use crate::{
     services::Services,
 };
 
-/// The layers and the services inside them. Each holds what it uses.
 pub(crate) struct Stack {
     pub metrics: Arc<Metrics>,
     pub origin: OriginLayer,
@@ -38,7 +37,6 @@ pub(crate) struct Stack {
     pub served: Served,
 }
 
-/// What the handlers work on.
 pub(crate) struct Served {
     pub body_limit: BodyLimitLayer,
     pub chat: Arc<Chat>,

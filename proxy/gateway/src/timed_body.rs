@@ -16,14 +16,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::body::BoxError;
 
-/// The longest silence inside a body.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The time for a whole body, besides the time that it may take at [`LEAST_RATE`].
 const GRACE: Duration = Duration::from_secs(120);
 /// In bytes per second: a tenth of a bad telephone line.
 const LEAST_RATE: u32 = 1 << 10;
 
-/// Why a body is missing. It is the caller's fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the request body ended early")]
@@ -55,9 +53,7 @@ pub(crate) struct TimedBody<B> {
     body: B,
     n_bytes: u64,
     waited: Duration,
-    /// Since when the next frame is awaited.
     since: Option<Instant>,
-    /// Created when it is first needed.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -97,7 +93,6 @@ impl<B> TimedBody<B> {
         })
     }
 
-    /// Returns how long the received part may have taken.
     fn allowed(&self) -> Duration {
         GRACE + Duration::from_secs(self.n_bytes / u64::from(LEAST_RATE))
     }
@@ -144,7 +139,6 @@ mod tests {
 
     use super::*;
 
-    /// Makes a body with frames of one byte, with a pause before each.
     fn frames(
         pause: impl Fn(u32) -> Duration + Send + 'static,
     ) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {

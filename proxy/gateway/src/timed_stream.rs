@@ -20,7 +20,6 @@ use tokio::{
 /// systems do so for a whole segment of the loopback's 64 KB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The reply is given up because the agent reads nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent takes nothing of its reply")]
 struct WriteStalled;

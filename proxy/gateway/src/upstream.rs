@@ -72,11 +72,9 @@ const ACCOUNT_FAILS_OVER: [Failure; 7] = [
 /// The route of the policy model's server that converts text to ids. No caller can reach it, because their routes are
 /// below `/v1`.
 pub(crate) const TOKENIZE: &str = "/tokenize";
-/// The largest answer of that route, and its deadline.
 const MODELS_BYTES: usize = 1 << 20;
 const MODELS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server that answers requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub name: String,
@@ -92,13 +90,10 @@ pub(crate) struct Upstream {
     /// The credential for a proxy in between that forwards requests.
     proxy_authorization: Option<HeaderValue>,
     client: Arc<Client>,
-    /// The policy model's address, if this is the policy model.
     policy: Option<Arc<Endpoint>>,
-    /// What requests ask for beside the chat, if this is OpenRouter.
     openrouter: Option<OpenRouterConfig>,
     /// Signs requests, if this is Bedrock and there is no key for it.
     signer: Option<RequestSigner>,
-    /// For vLLM: which of its models are adapters.
     parents: Option<Parents>,
 }
 
@@ -110,7 +105,6 @@ pub(crate) struct Outgoing {
     pub body: Sent,
 }
 
-/// The credentials that are sent with a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Credentials {
     /// Which of the upstream's keys.
@@ -119,7 +113,6 @@ pub(crate) struct Credentials {
     pub passes_callers: bool,
 }
 
-/// The field of a chat with the model, which is a part of the upstream's route.
 #[derive(Deserialize)]
 struct ModelField {
     model: String,
@@ -180,7 +173,6 @@ impl Upstream {
         })
     }
 
-    /// Makes our own policy model, served at `endpoint`.
     pub(crate) fn policy(
         endpoint: Arc<Endpoint>,
         client: Arc<Client>,
@@ -210,7 +202,6 @@ impl Upstream {
         }
     }
 
-    /// Has requests ask for what `openrouter` says, if this is OpenRouter.
     #[must_use]
     pub(crate) fn with_openrouter(self, openrouter: &OpenRouterConfig) -> Self {
         let is_its = OpenRouterConfig::is_host(self.address.name());
@@ -220,7 +211,6 @@ impl Upstream {
         }
     }
 
-    /// Has requests signed by these credentials, if this is Bedrock and there is no key for it.
     #[must_use]
     pub(crate) fn with_credentials(self, credentials: &CredentialSource) -> Self {
         let signer = RequestSigner::for_upstream(&self.address, credentials);
@@ -230,12 +220,10 @@ impl Upstream {
         }
     }
 
-    /// Returns what requests ask for beside the chat, if this is OpenRouter.
     pub(crate) fn openrouter(&self) -> Option<&OpenRouterConfig> {
         self.openrouter.as_ref()
     }
 
-    /// Returns whether it is our own policy model.
     pub(crate) fn is_policy(&self) -> bool {
         self.policy.is_some()
     }
@@ -259,7 +247,6 @@ impl Upstream {
         self.provider == Provider::Anthropic && (is_its || is_local)
     }
 
-    /// Returns whether both are the same server.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         self.address.is_at(&other.address)
     }
@@ -435,7 +422,6 @@ pub(crate) fn policy_client(
     Ok(Client::new(tls, config, None, false))
 }
 
-/// Returns whether an address is that of Anthropic's messages at Bedrock.
 pub(crate) fn is_bedrocks_messages(address: &UpstreamAddress, url: &str) -> bool {
     BedrockEndpoint::of_host(address.name()).is_some() && BedrockEndpoint::is_messages(url)
 }

@@ -2,13 +2,11 @@
 
 use reqwest::Url;
 
-/// The hosts of Azure's models.
 const HOSTS: [&str; 3] = [
     ".openai.azure.com",
     ".cognitiveservices.azure.com",
     ".services.ai.azure.com",
 ];
-/// The parameter in an address that selects the version of the API.
 const API_VERSION: &str = "api-version=";
 const ROUTE: &str = "/chat/completions";
 
@@ -19,7 +17,6 @@ pub fn is_azure(url: &str) -> bool {
     host.is_some_and(|host| HOSTS.iter().any(|azure| host.ends_with(azure)))
 }
 
-/// Returns the address of a deployment's chat completions, or a description of what is wrong.
 pub(crate) fn endpoint(base: &str, model: &str, version: Option<&str>) -> Result<Url, String> {
     let mut url: Url = base.parse().map_err(|error| format!("{error}"))?;
     let in_query = match url.query() {

@@ -38,7 +38,6 @@ const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(Duration::from_secs(10))
     .with_max_times(5)
     .with_jitter();
-/// The largest answer in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskParams {
@@ -257,7 +256,6 @@ impl fmt::Debug for ChatClient {
     }
 }
 
-/// Returns the configured headers that can be headers.
 fn further_headers(config: &LlmConfig) -> Vec<(HeaderName, HeaderValue)> {
     let headers = config.extra.headers.iter();
     let header = |(name, value): (&String, &String)| {
@@ -267,7 +265,6 @@ fn further_headers(config: &LlmConfig) -> Vec<(HeaderName, HeaderValue)> {
     headers.filter_map(header).collect()
 }
 
-/// Returns the header that carries a key.
 fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigError> {
     let (name, value) = if azure {
         (HeaderName::from_static("api-key"), key.expose().to_owned())
@@ -280,14 +277,12 @@ fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigEr
     Ok((name, value))
 }
 
-/// Fields that a server has refused so far.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     no_max_tokens: AtomicBool,
     no_temperature: AtomicBool,
 }
 
-/// The fields of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QuestionFields {
     /// Whether the limit is called `max_tokens`.
@@ -298,7 +293,6 @@ pub(super) struct QuestionFields {
 // === impl Accepted ===
 
 impl Accepted {
-    /// Returns the fields to send now.
     pub(super) fn now(&self) -> QuestionFields {
         QuestionFields {
             max_tokens: !self.no_max_tokens.load(Ordering::Relaxed),
@@ -345,7 +339,6 @@ impl Answer {
     }
 }
 
-/// Reads the first choice of a chat completion.
 pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
     let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = &json["choices"][0];
@@ -371,7 +364,6 @@ pub struct AskCounts {
     pub completion_tokens: u64,
 }
 
-/// The counters behind [`AskCounts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     requests: AtomicU64,
@@ -396,13 +388,11 @@ impl Sum for AskCounts {
 // === impl Counters ===
 
 impl Counters {
-    /// Counts a request that ended without an answer.
     pub(super) fn failed(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an answered request.
     pub(super) fn answered(&self, usage: Option<&Usage>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(usage) = usage {
@@ -466,7 +456,6 @@ impl AskError {
         }
     }
 
-    /// Returns the server's message if it refused the request's fields.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Status {
@@ -493,7 +482,6 @@ impl AskError {
     }
 }
 
-/// Returns the beginning of a server's error message.
 pub(crate) fn told(body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let message = json.as_ref().and_then(|json| {

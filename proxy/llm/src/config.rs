@@ -67,7 +67,6 @@ pub enum ConfigError {
 // === impl LlmConfig ===
 
 impl LlmConfig {
-    /// Returns the address of its chat completions.
     pub(crate) fn endpoint(&self) -> Result<Url, ConfigError> {
         let refused = |why: String| ConfigError::Url {
             url: self.url.clone(),

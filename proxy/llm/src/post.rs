@@ -12,7 +12,6 @@ use tokio::time::timeout;
 
 use crate::{client::told, config::ConfigError};
 
-/// The largest answer in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// Why there is no answer.

@@ -93,7 +93,6 @@ fn without_values(old: &Layer) -> Vec<(String, AdoptedKey)> {
         .collect()
 }
 
-/// Keys that have a value and are not taken, with the reasons.
 fn left<'a>(old: &Layer, from: &Path, without: &[(&str, &'a str)]) -> BTreeMap<String, &'a str> {
     let mut left = BTreeMap::new();
     let mut leave = |key: &str, why| left.insert(key.to_owned(), why);

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 
 use metaclaw_skills::write_private;
 
-/// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
 /// A later time in seconds is none that anybody writes: it is in milliseconds.
 const LAST_SECOND: f64 = 1e11;
@@ -44,7 +43,6 @@ pub struct Profiles {
 // === impl Method ===
 
 impl Method {
-    /// The field that holds the secret.
     fn field(self) -> &'static str {
         match self {
             Self::Token => "access_token",

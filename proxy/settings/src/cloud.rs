@@ -11,7 +11,6 @@ use crate::{
     sections::{Backend, BackendKind},
 };
 
-/// A folder with one of these files has a tokenizer.
 const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
 
 /// A service with Tinker's API.
@@ -213,7 +212,6 @@ impl Cloud {
     }
 }
 
-/// Finds the tokenizer: at `rl.tokenizer`, else under the model's name at the hub.
 fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> {
     let path = given.unwrap_or(model);
     let has_files = FILES.iter().any(|file| path.join(file).is_file());

@@ -18,7 +18,6 @@ use metaclaw_skills::write_private;
 
 mod comment;
 
-/// What the editor cannot do.
 const BEYOND: &str = "its layout is beyond the editor";
 
 /// Why a value was not set. The file is unchanged.
@@ -123,7 +122,6 @@ pub fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
     write_changed(path, |before| Ok((remove(before, section)?, ())))
 }
 
-/// Changes a file so that a start still works.
 fn change<T>(
     path: &Path,
     edit: impl FnOnce(&str) -> Result<(String, T), EditError>,
@@ -160,7 +158,6 @@ fn check_start(before: &str, after: &str) -> Result<(), EditError> {
     }
 }
 
-/// Returns the text with a comment above the key that says what it is for.
 fn commented(text: String, key: &str) -> String {
     let meaning = table::find(key).map_or("", |key| &*key.help);
     comment::above(&text, key, meaning)
@@ -179,13 +176,11 @@ pub(super) fn added(before: &str, key: &str, value: &Value) -> Result<String, Ed
     Ok(commented(after, key))
 }
 
-/// A file in which a key cannot be changed.
 fn unchanged(key: &str) -> impl FnOnce(String) -> EditError {
     let key = key.to_owned();
     |message| EditError::Edit { key, message }
 }
 
-/// Sets a key in a text.
 pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edited), EditError> {
     let asked = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
     let (key, target) = match &asked.state {
@@ -245,7 +240,6 @@ fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String,
     rewritten().map_err(unchanged(path))
 }
 
-/// Removes a key or a section, and reads the text again.
 fn remove(before: &str, section: &str) -> Result<String, EditError> {
     let rewritten = || {
         let document = Document::from_str(before).map_err(|error| error.to_string())?;

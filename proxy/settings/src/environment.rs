@@ -71,7 +71,6 @@ pub(crate) fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
     misnamed.chain(foreign).collect()
 }
 
-/// The variable that stands for a key.
 pub(crate) fn variable_of(path: &str) -> String {
     format!("{ENV_PREFIX}{}", path.replace('.', "__").to_uppercase())
 }

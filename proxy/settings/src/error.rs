@@ -63,7 +63,6 @@ pub struct InertUse {
 // === impl SettingsError ===
 
 impl SettingsError {
-    /// A file that cannot be read.
     pub(crate) fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         |source| Self::Read { path, source }

@@ -14,7 +14,6 @@ const HEAD: &str = "\
 # Every key stands here with its default; a key without one is commented out.
 # METACLAW__RL__BATCH_SIZE=8 in the environment stands for rl.batch_size and comes before the file.
 ";
-/// Columns of a comment in the example file.
 const WIDTH: usize = 100;
 
 /// The example file: every key that works, with its default.
@@ -28,7 +27,6 @@ pub fn example() -> String {
     lines.join("\n")
 }
 
-/// Keys below their headings; keys of one heading stand together.
 fn key_lines(keys: &[&Key]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open = "";
@@ -54,7 +52,6 @@ fn key_lines(keys: &[&Key]) -> Vec<String> {
     lines
 }
 
-/// A text in lines that begin with `start`.
 fn wrapped(text: &str, start: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = start.to_owned();
@@ -92,7 +89,6 @@ fn heading_lines(keys: &[&Key], heading: &str, open: &str) -> Vec<String> {
     vec![format!("{indent}{}{name}:", mark(silent))]
 }
 
-/// What stands before a line that says nothing.
 fn mark(silent: bool) -> &'static str {
     if silent { "# " } else { "" }
 }
@@ -135,7 +131,6 @@ fn add_table(page: &mut String, title: &str, head: &str, rows: impl Iterator<Ite
     }
 }
 
-/// Single values of keys without effect that have a reason of their own.
 fn values_of_inert_keys() -> impl Iterator<Item = String> {
     let inert = table::keys().filter(|key| matches!(key.state, KeyState::WithoutEffect(_)));
     inert.flat_map(|key| {
@@ -162,7 +157,6 @@ fn row(key: &Key) -> String {
     )
 }
 
-/// What single values come to.
 fn states(key: &Key) -> String {
     let told = key.values.iter().map(|(value, state)| match state {
         KeyState::SameAs(word) => format!(" `{value}` is an older word for `{word}`."),

@@ -11,19 +11,15 @@ use crate::kind::{ValueForm, ValueKind};
 pub(crate) struct Key {
     /// Dotted path, as in `rl.batch_size`.
     pub(crate) path: String,
-    /// What values it takes.
     pub(crate) kind: ValueKind,
     /// The default as it stands in YAML; empty where there is none.
     pub(crate) default: String,
     /// What it does, in sentences; empty for keys that do nothing.
     pub(crate) help: String,
-    /// What becomes of it.
     pub(crate) state: KeyState,
-    /// Single values with a state of their own.
     pub(crate) values: BTreeMap<String, KeyState>,
 }
 
-/// What becomes of a key, or of one value of it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum KeyState {
@@ -39,12 +35,10 @@ pub(crate) enum KeyState {
 // === impl Key ===
 
 impl Key {
-    /// Whether this is the key at `path`.
     pub(crate) fn is_at(&self, path: &str) -> bool {
         self.n_parts_below(path) == Some(0)
     }
 
-    /// Whether this key lies below the section `path`.
     pub(crate) fn is_below(&self, path: &str) -> bool {
         self.n_parts_below(path).is_some_and(|n| n > 0)
     }
@@ -63,7 +57,6 @@ impl Key {
         self.kind != ValueKind::One(ValueForm::CallersKey) && !(has_default && is_read)
     }
 
-    /// What is allowed, in words that end an error message.
     pub(crate) fn allowed(&self) -> String {
         match &self.kind {
             ValueKind::One(ValueForm::Word(words)) => self.words(words, ", "),
@@ -91,7 +84,6 @@ impl Key {
         words.join(between)
     }
 
-    /// What becomes of one value of this key.
     pub(crate) fn state_of(&self, value: &str) -> &KeyState {
         self.values.get(value).unwrap_or(&self.state)
     }

@@ -17,7 +17,6 @@ const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME e
 /// How other systems write that a secret is elsewhere.
 const ELSEWHERE: [&str; 5] = ["{file:", "file:", "op://", "vault:", "keyring:"];
 
-/// What values a key takes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueKind {
     /// One value.
@@ -30,7 +29,6 @@ pub(crate) enum ValueKind {
     Tree(String),
 }
 
-/// What a single value is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ValueForm {
     /// Any text; a bare number is a text too.
@@ -67,7 +65,6 @@ pub(crate) enum ValueForm {
 // === impl ValueKind ===
 
 impl ValueKind {
-    /// The kind of a property by its schema.
     pub(crate) fn from_schema(property: &Value) -> Self {
         let schema = without_null(property);
         let is_filled = schema["minItems"] == 1 || schema["minLength"] == 1;
@@ -88,7 +85,6 @@ impl ValueKind {
         }
     }
 
-    /// Whether it is never shown in full.
     pub(crate) fn is_secret(&self) -> bool {
         use ValueForm::{Calendar, CallersKey, Secret};
         matches!(
@@ -126,7 +122,6 @@ impl ValueKind {
         }
     }
 
-    /// Returns what is allowed, as the end of an error message.
     pub(crate) fn allowed(&self) -> String {
         match self {
             Self::One(form) => form.allowed(),
@@ -168,7 +163,6 @@ impl ValueKind {
         })
     }
 
-    /// Returns the value in its normal form, or `None` if it is not allowed.
     pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
         match self {
             Self::One(form @ ValueForm::Word(_)) => form.parse(&text(given)?.to_lowercase()),
@@ -254,7 +248,6 @@ impl ValueForm {
         said.to_owned()
     }
 
-    /// Returns the value of a text in its normal form, or `None` if it is not allowed.
     fn parse(&self, text: &str) -> Option<Value> {
         match self {
             Self::Text | Self::Path | Self::Calendar => Some(text.into()),
@@ -287,14 +280,12 @@ impl ValueForm {
     }
 }
 
-/// The schema of a value that is there.
 fn without_null(schema: &Value) -> &Value {
     let either = schema["anyOf"].as_array();
     let other = either.and_then(|all| all.iter().find(|one| one["type"] != "null"));
     other.unwrap_or(schema)
 }
 
-/// The type, without `null`.
 fn type_of(schema: &Value) -> &str {
     let name = match &schema["type"] {
         Value::Array(types) => types.iter().find(|name| **name != "null"),
@@ -342,7 +333,6 @@ fn is_url(text: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
 }
 
-/// A single value as a text.
 pub(crate) fn text(given: &Value) -> Option<String> {
     match given {
         Value::String(text) => Some(text.trim().to_owned()),

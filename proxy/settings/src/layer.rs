@@ -23,7 +23,6 @@ use super::{
     model_name, table, unsupported_keys, yaml,
 };
 
-/// The largest file that is read.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 /// The key that `metaclaw auth` may keep.
 const LLM_KEY: &str = "llm.api_key";
@@ -135,7 +134,6 @@ impl Layer {
         layer
     }
 
-    /// Puts variables of the environment in where a secret or an address names them.
     pub(crate) fn put_in(&mut self, variables: &[(String, String)]) {
         for (path, before) in self.values.clone() {
             let key = table::find(&path).filter(|key| key.kind.may_name_variables());
@@ -266,7 +264,6 @@ impl Layer {
         }
     }
 
-    /// Returns a value with its paths in full.
     fn resolved(&self, key: &Key, path: &str, value: Value) -> Value {
         match (&key.kind, &value) {
             // Its variable is put in first.
@@ -339,7 +336,6 @@ pub(crate) fn text_or_none(path: &Path) -> io::Result<String> {
     Ok(if_there(read_text(path, MAX_FILE))?.unwrap_or_default())
 }
 
-/// Returns whether another system's key is among the keys below `path`.
 fn is_answered_below(path: &str, below: &Map<String, Value>) -> bool {
     below.iter().any(|(name, value)| {
         let path = format!("{path}.{name}");

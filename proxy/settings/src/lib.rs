@@ -128,7 +128,6 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     Ok(loaded)
 }
 
-/// What to say of a file that holds keys and that others may read.
 fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     (mode & 0o044 != 0 && holds_keys).then(|| {
@@ -199,7 +198,6 @@ impl Loaded {
         self.set_at(path).map(|(origin, _)| origin)
     }
 
-    /// What was set at a key, and where.
     fn set_at(&self, path: &str) -> Option<(&Origin, &Value)> {
         let mut layers = self.layers.iter().rev();
         layers.find_map(|layer| Some((layer.origin(), layer.values().get(path)?)))

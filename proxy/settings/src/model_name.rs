@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// File extensions of models.
 const FILES: [&str; 2] = ["gguf", "safetensors"];
 
 /// Returns whether a path looks like a name at a hub: two plain parts, and no model file at its end.

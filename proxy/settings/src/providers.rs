@@ -24,7 +24,6 @@ pub static PROVIDERS: LazyLock<Vec<ChatProvider>> = LazyLock::new(|| {
     rows.filter_map(provider).collect()
 });
 
-/// The provider of a row, if the row has all columns.
 fn provider(row: &'static str) -> Option<ChatProvider> {
     let mut fields = row.split('|').map(str::trim);
     Some(ChatProvider {

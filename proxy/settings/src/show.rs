@@ -39,7 +39,6 @@ impl Loaded {
             .collect()
     }
 
-    /// Returns where a key occurs: at its own path, or under each name that people chose.
     fn paths(&self, key: &Key) -> Vec<String> {
         if !key.path.contains('*') {
             return vec![key.path.clone()];
@@ -123,7 +122,6 @@ fn masked(key: &Key, value: Value) -> Value {
     }
 }
 
-/// Returns the message about an unknown key.
 pub(crate) fn unknown(path: &str) -> String {
     if let Some(reason) = unsupported_keys::reason(path) {
         return format!("{path} is no key here: {reason}");

@@ -24,7 +24,6 @@ const LEAST_PLAIN: f64 = 1e-4;
 /// Letters of a beginning that says what is meant.
 const MIN_BEGUN: usize = 4;
 
-/// A part of the example file and of the reference.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableSection {
     pub(crate) title: &'static str,
@@ -32,7 +31,6 @@ pub(crate) struct TableSection {
     roots: &'static str,
 }
 
-/// All parts, in the order of the example file.
 pub(crate) static SECTIONS: LazyLock<Vec<TableSection>> = LazyLock::new(|| {
     let lines = include_str!("../data/sections.txt").lines();
     let rows = lines.filter(|line| !line.starts_with('#'));
@@ -52,7 +50,6 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter()
 }
 
-/// Keys that have an effect, in the order of their fields.
 pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
     keys().filter(|key| key.state == KeyState::Works)
 }
@@ -60,19 +57,16 @@ pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
 // === impl TableSection ===
 
 impl TableSection {
-    /// Its keys that work, those of one root together.
     pub(crate) fn keys(&self) -> Vec<&'static Key> {
         let below = |root| working().filter(move |key| key.path.split('.').next() == Some(root));
         self.roots.split(' ').flat_map(below).collect()
     }
 }
 
-/// The key at `path`.
 pub(crate) fn find(path: &str) -> Option<&'static Key> {
     keys().find(|key| key.is_at(path))
 }
 
-/// Whether keys lie below `path`.
 pub(crate) fn is_section(path: &str) -> bool {
     keys().any(|key| key.is_below(path))
 }
@@ -95,7 +89,6 @@ pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     })
 }
 
-/// The section that reads most like `path`, in the same way.
 pub(crate) fn nearest_section(path: &str) -> Option<&'static str> {
     let depth = path.matches('.').count();
     let at_depth = |key: &'static Key| {
@@ -131,7 +124,6 @@ pub(crate) fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str,
     (distance <= given.len().div_ceil(3)).then_some(best)
 }
 
-/// All keys that work, in the order of their fields.
 fn own_keys() -> Vec<Key> {
     let mut keys = Vec::new();
     for schema in [
@@ -149,7 +141,6 @@ fn schema_of<T: JsonSchema>() -> Value {
     settings.into_generator().into_root_schema_for::<T>().into()
 }
 
-/// Adds the keys below `prefix`.
 fn collect(prefix: &str, schema: &Value, keys: &mut Vec<Key>) {
     let properties = schema["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
@@ -182,7 +173,6 @@ fn key_of(path: String, property: &Value) -> Key {
     }
 }
 
-/// The default as it stands in YAML; empty where there is none.
 fn default_of(property: &Value, kind: &ValueKind) -> String {
     match &property["default"] {
         Value::Null => String::new(),

@@ -6,7 +6,6 @@ pub(crate) fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
     lines.map(|line| line.trim().split_once(" => ").unwrap())
 }
 
-/// What is said, a line each.
 pub(crate) fn lines<T: ToString>(said: &[T]) -> String {
     let said: Vec<String> = said.iter().map(ToString::to_string).collect();
     said.join("\n")

@@ -22,9 +22,7 @@ pub(crate) static UNSUPPORTED: LazyLock<UnsupportedKeys> =
 pub(crate) struct UnsupportedKeys {
     /// Each with the key that it stands for.
     pub(crate) older_names: BTreeMap<String, String>,
-    /// Keys that are accepted.
     pub(crate) without_effect: Vec<InertKeys>,
-    /// Keys that stop the start.
     pub(crate) refused_keys: Vec<InertKeys>,
     values: BTreeMap<String, BTreeMap<String, KeyState>>,
     other_systems: Vec<ForeignNames>,
@@ -34,7 +32,6 @@ pub(crate) struct UnsupportedKeys {
     off: Vec<String>,
 }
 
-/// Keys that have no effect, or stop the start, for one reason.
 #[derive(Debug, Deserialize)]
 pub(crate) struct InertKeys {
     pub(crate) reason: String,
@@ -54,7 +51,6 @@ fn read() -> Option<UnsupportedKeys> {
     serde_json::from_value(file).ok()
 }
 
-/// The values of a key that become something else than the value itself.
 pub(crate) fn values(path: &str) -> BTreeMap<String, KeyState> {
     UNSUPPORTED.values.get(path).cloned().unwrap_or_default()
 }
@@ -70,7 +66,6 @@ pub(crate) fn keys(ours: &[Key]) -> Vec<Key> {
     older.chain(without_effect).chain(refused).collect()
 }
 
-/// A key that nobody reads.
 fn unread(path: &str, kind: ValueKind, state: KeyState) -> Key {
     Key {
         path: path.to_owned(),

@@ -61,7 +61,6 @@ struct YamlText<'a> {
 // === impl YamlText ===
 
 impl YamlText<'_> {
-    /// The value of the node at a dotted path.
     fn value(&self, node: Spanned<YamlNode>, path: &str) -> Value {
         if let Some(tag) = self.tag(node.defined) {
             let line = node.defined.line();
@@ -96,7 +95,6 @@ impl YamlText<'_> {
         tags.find(|word| !word.starts_with("!!"))
     }
 
-    /// What stands at a place of the text.
     fn written(&self, place: Location) -> Option<&str> {
         let span = place.span();
         let from = usize::try_from(span.byte_offset()?).ok()?;

@@ -13,7 +13,6 @@ use crate::{
     reply::{Accumulate, Reply},
 };
 
-/// Assembles the chunks of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct ChatAccumulator {
     message: Map<String, Value>,
@@ -85,7 +84,6 @@ impl ChatAccumulator {
         }
     }
 
-    /// Adds a content in parts, such as Mistral's thinking. Text and thinking are appended as usual.
     fn parts(&mut self, parts: Value) {
         let Value::Array(parts) = parts else {
             return;

@@ -4,10 +4,8 @@ use serde_json::Value;
 
 use crate::json;
 
-/// The content of an error, whichever server wrote it.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorText {
-    /// `code`: the part for programs.
     pub(crate) code: String,
     /// `type`, or Google's `status`.
     pub(crate) kind: String,
@@ -15,11 +13,9 @@ pub(crate) struct ErrorText {
     pub(crate) message: String,
     /// `message`, in lower case.
     pub(super) words: String,
-    /// The status that the error itself gives.
     pub(super) status: Option<u16>,
 }
 
-/// Paths of the message in an error.
 const MESSAGES: [&str; 7] = [
     "message",
     "msg",
@@ -43,7 +39,6 @@ impl ErrorText {
         }
     }
 
-    /// Makes an error of ours about a reply.
     pub(crate) fn of_message(message: String) -> Self {
         Self {
             words: message.to_lowercase(),
@@ -52,7 +47,6 @@ impl ErrorText {
         }
     }
 
-    /// Returns the error in a reply with status 200, or in one of its events.
     pub(crate) fn in_reply(body: &Value) -> Option<Self> {
         error_in(body).map(Self::read)
     }
@@ -142,7 +136,6 @@ fn message(error: &Value) -> Option<String> {
     MESSAGES.iter().find_map(|name| text(&error[*name]))
 }
 
-/// Returns a text, or the readable part of any other value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -12,14 +12,10 @@ use crate::translate::bounded_id;
 
 /// The fields for a reply's thinking that DeepSeek, Moonshot and others require, and OpenRouter.
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning_details"];
-/// The field for thinking that Anthropic signed.
 pub(super) const THINKING_BLOCKS: &str = "thinking_blocks";
 
-/// Fields of an assistant's message that every server of this API has.
 const OF_EVERY_MESSAGE: [&str; 5] = ["role", "content", "name", "tool_calls", "function_call"];
-/// Fields that OpenAI itself may have instead.
 const OF_OPENAI: [&str; 2] = ["refusal", "audio"];
-/// Fields of a call that every API has.
 const OF_EVERY_CALL: [&str; 5] = ["id", "type", "index", "function", "custom"];
 /// Google accepts this instead of a signature for a call of another model
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
@@ -31,7 +27,6 @@ pub(super) fn extra(call: &Value) -> impl Iterator<Item = (&String, &Value)> {
     fields.filter(|(name, value)| !OF_EVERY_CALL.contains(&name.as_str()) && !value.is_null())
 }
 
-/// Mends a request for an upstream of chat completions.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     let found = paired(request, past);
@@ -126,7 +121,6 @@ fn is_said(text: Option<&Value>) -> bool {
     text.is_some_and(|text| !text.is_null() && text != "")
 }
 
-/// Returns the call in the log for a call of the history: the one at the same index.
 fn logged<'r>(reply: &'r PastReply<'_>, at: usize) -> Option<&'r Value> {
     pair::calls(reply.reply.get("tool_calls")).nth(at)
 }
@@ -160,7 +154,6 @@ fn put_back(
     }
 }
 
-/// Removes what another upstream attached, if the client sent it back.
 fn take_out(
     message: &mut Map<String, Value>,
     reply: &PastReply<'_>,
@@ -188,7 +181,6 @@ fn take_out(
     }
 }
 
-/// Removes fields that not every server has.
 fn standardise(message: &mut Map<String, Value>, mended: &mut Mended) {
     let n_before = message.len();
     message.retain(|name, value| {

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::translate::{first_reply_under_way, pair_results, sent_id};
 
-/// Mends a request for an upstream with Anthropic's API.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     let kind = request["thinking"]["type"].as_str();
@@ -75,7 +74,6 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     mended
 }
 
-/// Converts a message's text to a block.
 fn as_blocks(message: &mut Value) {
     if let Some(text) = message["content"].as_str() {
         message["content"] = json!([{ "type": "text", "text": text }]);
@@ -137,7 +135,6 @@ fn take_out(
     n_before - blocks.len()
 }
 
-/// Puts back the upstream's own thinking that the client lost.
 fn put_back(blocks: &mut Vec<Value>, reply: Option<&PastReply<'_>>, mended: &mut Mended) {
     let own = reply.filter(|reply| reply.is_own && !reply.is_masked);
     let Some(own) = own.filter(|_| !blocks.iter().any(is_thinking)) else {

@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 use super::terms::PastReply;
 use crate::translate::{sent_id, sent_name, upstream_call_id};
 
-/// A call in either API, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HistoryCall {
     id: String,
@@ -13,7 +12,6 @@ pub(super) struct HistoryCall {
     input: Value,
 }
 
-/// Returns the calls of a chat message's `tool_calls`.
 pub(super) fn calls(tool_calls: Option<&Value>) -> impl Iterator<Item = &Value> {
     let calls = tool_calls.and_then(Value::as_array).into_iter().flatten();
     calls.filter(|call| call.is_object())
@@ -62,13 +60,11 @@ fn parsed(input: &Value) -> Value {
 // === impl Call ===
 
 impl HistoryCall {
-    /// Reads an entry of `tool_calls`.
     pub(super) fn of_chat(call: &Value) -> Self {
         let function = &call["function"];
         Self::new(&call["id"], &function["name"], &function["arguments"])
     }
 
-    /// Reads a `tool_use` block.
     pub(super) fn of_block(block: &Value) -> Self {
         Self::new(&block["id"], &block["name"], &block["input"])
     }

@@ -2,7 +2,6 @@
 
 use super::terms::{CallIds, Demands};
 
-/// Words with which servers refuse an unknown field.
 const UNKNOWN: [&str; 11] = [
     "unsupported",
     "not supported",
@@ -17,7 +16,6 @@ const UNKNOWN: [&str; 11] = [
     "supported values",
 ];
 
-/// Fields and parts of an assistant's message that only one provider has.
 const OF_ONE: [&str; 7] = [
     "reasoning_content",
     "reasoning_details",

@@ -8,10 +8,8 @@ use super::{
     terms::{CallIds, Demands, Mended, PastReply},
 };
 
-/// The field of a logged reply with its reasoning items.
 pub(super) const ITEMS: &str = "reasoning_items";
 
-/// Mends a request for an upstream with Responses.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     if demands.ids != CallIds::Any {
@@ -39,7 +37,6 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     mended
 }
 
-/// Returns the encrypted parts of a reply's reasoning.
 fn sealed(reply: &Message) -> impl Iterator<Item = &Value> {
     let items = reply.get(ITEMS).and_then(Value::as_array);
     let sealed = items

@@ -27,11 +27,9 @@ pub(super) fn content(blocks: &[Value]) -> Value {
     }
 }
 
-/// The parts of an assistant's message.
 #[derive(Default)]
 struct AssistantTurn {
     parts: Vec<Value>,
-    /// Whether the last block was text.
     in_text: bool,
     thinking: Vec<Value>,
     calls: Vec<Value>,
@@ -85,7 +83,6 @@ impl AssistantTurn {
     }
 }
 
-/// Returns one text if there is nothing else, or `null` if there are only calls, as in chat completions.
 fn message_content(parts: Vec<Value>, has_calls: bool) -> Value {
     let texts = parts.iter().map(|part| match part["type"].as_str() {
         Some("text") => part["text"].as_str(),

@@ -44,7 +44,6 @@ fn result(block: &Value) -> Result<Message, MessageError> {
     Message::try_from(message)
 }
 
-/// Converts the `system` field: a text, or blocks of it.
 pub(crate) fn system(value: &Value) -> Option<Message> {
     let content = match value {
         Value::String(text) => Value::String(text.clone()),

@@ -13,7 +13,6 @@ use crate::{
 /// The largest number of blocks of one message that are kept, because a broken upstream may send any number.
 const MAX_BLOCKS: usize = 1_024;
 
-/// Assembles the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct MessagesAccumulator {
     tokens: Tokens,
@@ -21,7 +20,6 @@ pub(crate) struct MessagesAccumulator {
     blocks: Vec<StreamedBlock>,
 }
 
-/// An unfinished block, and the index by which its pieces name it.
 #[derive(Debug)]
 struct StreamedBlock {
     index: Option<u64>,

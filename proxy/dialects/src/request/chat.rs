@@ -190,7 +190,6 @@ impl ChatRequest {
         before.into_calls()
     }
 
-    /// Returns the calls of the model in some elements of the conversation.
     fn models(&self, items: Range<usize>) -> impl Iterator<Item = Message> {
         let items = self.conversation.items.get(items).unwrap_or_default();
         items.iter().filter_map(|item| {

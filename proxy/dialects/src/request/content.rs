@@ -11,7 +11,6 @@ use crate::{
     json,
 };
 
-/// Types of content parts that are not text, in OpenAI's and Anthropic's words.
 const MEDIA: [&str; 9] = [
     "image_url",
     "input_image",
@@ -31,7 +30,6 @@ const REMINDER_CLOSE: &str = "</system-reminder>";
 /// A reminder with this beginning may contain the owner's words.
 const QUEUED: &str = "The user sent a new message";
 
-/// A content: a string, or a list of parts.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     pub span: ByteSpan,
@@ -64,7 +62,6 @@ impl Content {
         all
     }
 
-    /// Returns what was typed, by its parts.
     pub(super) fn utterance<'a>(&self, json: &'a str) -> Utterance<'a> {
         if self.is_of_another {
             return Utterance::of_another(self.text(json));
@@ -78,7 +75,6 @@ impl Content {
         }))
     }
 
-    /// Returns the first `limit` bytes of that text, cut between characters.
     pub(super) fn head<'a>(&self, json: &'a str, limit: usize) -> Cow<'a, str> {
         let mut texts = self.texts(json).into_iter();
         let head = |text| json::string_head(text, limit).unwrap_or_default();
@@ -94,7 +90,6 @@ impl Content {
         all
     }
 
-    /// Returns the first `limit` bytes of each of its texts, cut between characters.
     pub(super) fn heads<'a>(&self, json: &'a str, limit: usize) -> Vec<Cow<'a, str>> {
         let texts = self.texts(json).into_iter();
         texts
@@ -102,7 +97,6 @@ impl Content {
             .collect()
     }
 
-    /// Returns whether a part is not text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {
             let kind = JsonFields::parse(part.get())?.text("type")?;
@@ -112,12 +106,10 @@ impl Content {
         parts.any(|part| is_media(part) == Some(true))
     }
 
-    /// Returns the strings with its texts, in order.
     fn texts<'a>(&self, json: &'a str) -> Vec<&'a str> {
         self.texts_of(json, |_| true)
     }
 
-    /// Returns the strings with the texts of those parts that `is_one` accepts.
     fn texts_of<'a>(&self, json: &'a str, is_one: fn(&JsonFields<'_>) -> bool) -> Vec<&'a str> {
         if json.starts_with('"') {
             return vec![json];
@@ -138,7 +130,6 @@ impl Content {
     }
 }
 
-/// Returns whether a part of a user's content is a tool's result.
 pub(super) fn is_result(part: &RawValue) -> bool {
     let fields = JsonFields::parse(part.get());
     fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
@@ -155,7 +146,6 @@ fn is_reminder(quoted: &str) -> bool {
         && n_of(QUEUED) == 0
 }
 
-/// Returns whether a part has a type that people's text has.
 fn is_typed(part: &JsonFields<'_>) -> bool {
     let kind = part.text("type");
     kind.is_some_and(|kind| TYPED_PARTS.contains(&&*kind))

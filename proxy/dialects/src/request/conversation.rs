@@ -17,14 +17,12 @@ use crate::{
 /// Bytes of a text that are enough to decide whether it belongs to the conversation.
 const OPENING: usize = 128;
 
-/// The elements of the conversation, and their messages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
     pub items: Vec<ConversationItem>,
     pub messages: Vec<MessageSpan>,
 }
 
-/// One element of the conversation.
 #[derive(Debug, Clone)]
 pub(super) struct ConversationItem {
     pub whole: ByteSpan,
@@ -90,7 +88,6 @@ impl Conversation {
     }
 }
 
-/// Assembles a conversation.
 struct ConversationReader<'a> {
     api: Api,
     text: &'a str,
@@ -100,7 +97,6 @@ struct ConversationReader<'a> {
 // === impl Reader ===
 
 impl<'a> ConversationReader<'a> {
-    /// Adds a system prompt beside the conversation.
     fn beside(&mut self, value: Option<&ByteSpan>) {
         let Some(value) = value else {
             return;
@@ -146,7 +142,6 @@ impl<'a> ConversationReader<'a> {
         Ok(())
     }
 
-    /// Adds a message of a chat completion.
     fn message(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
         let content = content.filter(|_| role != Role::Assistant);
         self.push(role, content.map(|it| self.content(it)), Some(index));
@@ -175,7 +170,6 @@ impl<'a> ConversationReader<'a> {
         }
     }
 
-    /// Adds an item of the Responses API.
     fn response_item(&mut self, index: usize, role: Option<Role>, item: &JsonFields<'a>) {
         let kind = item.last("type");
         let is_output = || {

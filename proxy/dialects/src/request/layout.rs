@@ -15,10 +15,8 @@ use serde_json::value::RawValue;
 use super::error::RequestError;
 use crate::{api::Api, json};
 
-/// A range of bytes of the body.
 pub(super) type ByteSpan = Range<usize>;
 
-/// The positions of a request's members.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     /// The position after the opening brace.
@@ -29,7 +27,6 @@ pub(super) struct Layout {
     pub items: Option<Vec<ByteSpan>>,
 }
 
-/// One `"name": value` of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub name: String,
@@ -38,7 +35,6 @@ pub(super) struct Member {
     pub value: ByteSpan,
 }
 
-/// Returns the name of the member with the conversation.
 pub(super) const fn conversation(api: Api) -> &'static str {
     match api {
         Api::Chat | Api::Messages => "messages",
@@ -46,7 +42,6 @@ pub(super) const fn conversation(api: Api) -> &'static str {
     }
 }
 
-/// Returns the type of a JSON text by its first byte, or `None` if it has none.
 pub(super) fn kind(json: &str) -> Option<&'static str> {
     Some(match json.bytes().next()? {
         b'{' => "an object",
@@ -87,7 +82,6 @@ impl Layout {
     }
 }
 
-/// Reads the members of an object, and the elements of the conversation at the same time.
 struct Members<'a> {
     text: &'a str,
     conversation: &'static str,

@@ -28,7 +28,6 @@ pub const SHARED_FIELDS: [&str; 2] = ["session_id", "user_id"];
 /// template's default system prompt comes before them.
 pub const APPEND_FIELD: &str = "metaclaw_system_append";
 
-/// The separator between the client's text and ours, in JSON.
 const GAP: &str = r"\n\n";
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -126,7 +125,6 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
     edits
 }
 
-/// A place to which text can be added.
 #[derive(Debug, Clone, Copy)]
 enum Place<'a> {
     /// A value of the request: a string, a list of parts, or null.
@@ -159,7 +157,6 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
         .or_else(|| beside.map(Place::Value))
 }
 
-/// A message that a person typed.
 #[derive(Debug)]
 struct TypedMessage<'a> {
     place: Place<'a>,
@@ -249,7 +246,6 @@ fn drops(request: &ChatRequest, dropped: &[Range<usize>]) -> Vec<Edit> {
         .collect()
 }
 
-/// Removes fields, each with one of the commas beside it.
 fn cuts(members: &[Member], is_cut: impl Fn(&Member) -> bool) -> Vec<Edit> {
     let mut cuts = Vec::new();
     let mut at = 0;
@@ -296,7 +292,6 @@ fn field(name: &str, quoted: &str) -> String {
     format!("\"{name}\":{quoted}")
 }
 
-/// Returns a text as a JSON string with its quotes.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -12,7 +12,6 @@ use metaclaw_chat::Role;
 use super::chat::ChatRequest;
 use crate::{estimate, json};
 
-/// Fields beside the conversation that a model reads.
 const BESIDE: [&str; 4] = ["system", "instructions", "tools", "functions"];
 
 /// How long a prompt may be, and what is added to it on its way.
@@ -39,7 +38,6 @@ pub struct TrimmedPrompt {
     pub n_left: usize,
 }
 
-/// What an element of the conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentKind {
     System,
@@ -56,7 +54,6 @@ struct PromptSegment {
     items: Range<usize>,
     first: SegmentKind,
     last: SegmentKind,
-    /// A user has said something in it.
     is_said: bool,
     n_bytes: usize,
 }
@@ -147,7 +144,6 @@ impl ChatRequest {
     }
 }
 
-/// Returns for each part whether it is never dropped.
 fn kept(parts: &[PromptSegment]) -> impl Iterator<Item = bool> + '_ {
     let last = parts.len().checked_sub(1);
     let said = parts.iter().rposition(|part| part.is_said);
@@ -186,7 +182,6 @@ impl PromptSegment {
         self.first == SegmentKind::Model
     }
 
-    /// Adds the part that follows.
     fn add(&mut self, next: &Self) {
         self.items.end = next.items.end;
         self.last = next.last;

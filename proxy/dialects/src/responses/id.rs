@@ -37,7 +37,6 @@ pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
     found.filter(|id: &String| !id.is_empty())
 }
 
-/// A text within nested objects.
 struct NestedText<'a> {
     path: &'a [&'static str],
     found: &'a mut Option<String>,

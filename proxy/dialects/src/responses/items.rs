@@ -79,7 +79,6 @@ fn joined(last: Message, more: Message) -> Option<Message> {
     Message::try_from(Value::Object(last)).ok()
 }
 
-/// Adds one content to another in place: texts as lines, anything else as parts.
 fn add_content(known: &mut Value, more: Value) {
     match (known, more) {
         (_, Value::Null) => {}
@@ -107,7 +106,6 @@ fn parts(content: Value) -> Vec<Value> {
     }
 }
 
-/// Converts an item with a role. The pieces of a model's text become one text.
 fn role_message(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut message = Map::new();
     message.insert(
@@ -149,7 +147,6 @@ fn assistant_content(message: &mut Map<String, Value>, given: &[Value]) {
     }
 }
 
-/// Converts a tool's result.
 fn tool_output(item: &Value) -> Map<String, Value> {
     let id = [&item["call_id"], &item["id"]];
     let id = id.into_iter().find(|id| !id.is_null());
@@ -186,7 +183,6 @@ fn tool_call(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value
     assistant(json!({ "tool_calls": [call] }))
 }
 
-/// Converts a call whose input is free text.
 fn custom_call(item: &Value) -> Map<String, Value> {
     let custom = json!({ "name": item["name"], "input": item["input"] });
     assistant(
@@ -207,7 +203,6 @@ fn other_item(item: &Value, kind: &str) -> Map<String, Value> {
     }
 }
 
-/// Makes a message of the model with only these fields.
 fn assistant(more: Value) -> Map<String, Value> {
     let mut message = fields(json!({ "role": "assistant", "content": null }));
     message.extend(fields(more));

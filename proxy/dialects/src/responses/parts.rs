@@ -44,7 +44,6 @@ fn image(part: &Value) -> Option<Value> {
     Some(json!({ "type": "image_url", "image_url": image }))
 }
 
-/// Returns those of the fields that exist and are not empty.
 pub(super) fn some(object: &Value, names: &[&str]) -> Map<String, Value> {
     let field = |name: &&str| {
         let value = object.get(*name).filter(|value| !value.is_null())?;

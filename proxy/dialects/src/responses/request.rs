@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{items, parts::some};
 
-/// Converts the `instructions` field: a text, or items of it.
 pub(crate) fn system(value: &Value) -> Option<Message> {
     match value {
         Value::String(text) => Some(Message::system(text)),

@@ -8,7 +8,6 @@ pub(super) fn is_over(status: &str) -> bool {
     matches!(status, "completed" | "incomplete")
 }
 
-/// Returns why the model stopped, in the words of a chat completion.
 pub(super) fn finish_reason(
     status: &str,
     response: &Value,

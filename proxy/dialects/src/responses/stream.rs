@@ -16,26 +16,20 @@ use crate::{
 const MAX_ITEMS: usize = 1_024;
 const MAX_PARTS: usize = 1_024;
 
-/// Assembles the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct ResponsesAccumulator {
     items: Vec<StreamedItem>,
-    /// The response in its last event, without its output.
     end: Option<(String, Value)>,
 }
 
-/// An unfinished item, and the index by which its pieces name it.
 #[derive(Debug)]
 struct StreamedItem {
     index: Option<u64>,
     fields: Map<String, Value>,
 }
 
-/// A text with its own events, and its place in its item.
 struct GrowingText {
-    /// The type of the item that contains it.
     of: &'static str,
-    /// The list with its part, and the type of such a part.
     part: Option<(&'static str, &'static str)>,
     field: &'static str,
 }
@@ -188,7 +182,6 @@ impl StreamedItem {
         }
     }
 
-    /// Adds a piece of a text, or sets the whole text.
     fn grow(&mut self, growing: &GrowingText, at: Option<u64>, piece: &str, is_whole: bool) {
         let Some(fields) = self.place(growing, at) else {
             return;
@@ -199,7 +192,6 @@ impl StreamedItem {
         }
     }
 
-    /// Returns the object that contains the text: the item itself, or one of its parts.
     fn place(&mut self, growing: &GrowingText, at: Option<u64>) -> Option<&mut Map<String, Value>> {
         let Some((list, kind)) = growing.part else {
             return Some(&mut self.fields);

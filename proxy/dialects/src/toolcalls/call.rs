@@ -7,10 +7,8 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{mend, names, options::ToolCallOptions};
 use crate::calls::function_call;
 
-/// The marker between Kimi's name and arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
-/// A call that was found in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextCall {
     pub id: String,
@@ -83,7 +81,6 @@ pub(super) fn mended_qwen(
         .collect()
 }
 
-/// Reads Kimi's arguments with such mistakes.
 pub(super) fn mended_kimi(text: &str, id: String, options: &ToolCallOptions) -> Option<TextCall> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let mended = mend::objects(written)?;
@@ -94,7 +91,6 @@ pub(super) fn mended_kimi(text: &str, id: String, options: &ToolCallOptions) -> 
     options.tools.contains(&call.name).then_some(call)
 }
 
-/// Returns the fields of a call that are neither its name nor its type, as one object.
 fn beside_the_name(text: &str) -> String {
     let mut fields = serde_json::from_str::<Map<String, Value>>(text.trim()).unwrap_or_default();
     fields
@@ -116,7 +112,6 @@ pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<TextCall>
     })
 }
 
-/// Returns arguments as JSON text: an object as it was written, or the string that contains one.
 fn arguments(written: &RawValue) -> Option<String> {
     let text = match string(written) {
         Some(text) => text,
@@ -131,7 +126,6 @@ fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// Sets the finish reason of a reply with calls, unless it was cut short.
 pub(super) fn finish_with_calls(choice: &mut Value) {
     let reason = choice["finish_reason"].as_str();
     if reason.and_then(StopReason::of) == Some(StopReason::Done) {

@@ -4,7 +4,6 @@
 #[derive(Debug, Default)]
 pub(super) struct Held {
     all: String,
-    /// The number of released bytes.
     n_done: usize,
 }
 
@@ -23,19 +22,16 @@ impl Held {
         self.all.push_str(text);
     }
 
-    /// Releases the first `n` bytes.
     pub(super) fn take(&mut self, n: usize) -> String {
         let taken = self.text()[..n].to_owned();
         self.skip(n);
         taken
     }
 
-    /// Discards the first `n` bytes, or as many as there are.
     pub(super) fn skip(&mut self, n: usize) {
         self.n_done = self.all.len().min(self.n_done + n);
     }
 
-    /// Discards white space at the beginning.
     pub(super) fn skip_blanks(&mut self) {
         let text = self.text();
         self.skip(text.len() - text.trim_start().len());

@@ -25,7 +25,6 @@ pub(super) const MARKERS: [(&str, Option<Style>); 5] = [
     (KIMI_SECTION_END, None),
 ];
 
-/// The notation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// `<tool_call>{json}</tool_call>`, or Qwen3-Coder's with [`xml`] inside.
@@ -36,7 +35,6 @@ pub(super) enum Style {
     Kimi,
 }
 
-/// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MarkupScan {
     pub at: usize,
@@ -44,14 +42,12 @@ pub(super) struct MarkupScan {
     notation: Option<Notation>,
     in_string: bool,
     is_escaped: bool,
-    /// The number of open braces and brackets outside strings.
     depth: usize,
     /// The position after the last one that closed all.
     closed: Option<usize>,
     xml: xml::XmlScan,
 }
 
-/// The notation between a call's markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notation {
     /// JSON, or a text with JSON in it.
@@ -61,7 +57,6 @@ enum Notation {
     Otherwise,
 }
 
-/// The result of the search for a call's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     End(CallEnding),
@@ -185,7 +180,6 @@ impl MarkupScan {
         Found::Nothing
     }
 
-    /// Returns what a tag at this place means for the call, or `None` if it means nothing.
     fn tag(&self, text: &[u8], style: Style, options: &ToolCallOptions) -> Option<Found> {
         let (at, rest) = (self.at, &text[self.at..]);
         let end = style.end().as_bytes();

@@ -42,7 +42,6 @@ fn members(text: &str) -> Option<Vec<String>> {
     Some(members.iter().map(|it| it.get().to_owned()).collect())
 }
 
-/// Returns the text between the two fences of a code block.
 fn unfenced(text: &str) -> &str {
     let Some((_, inside)) = text
         .strip_prefix("```")
@@ -53,11 +52,9 @@ fn unfenced(text: &str) -> &str {
     inside.trim_end().trim_end_matches('`')
 }
 
-/// An object or list that is being written.
 #[derive(Debug, Default)]
 struct Unfinished {
     text: String,
-    /// The closing brackets that are still missing.
     closers: Vec<char>,
     in_string: bool,
     is_escaped: bool,
@@ -74,7 +71,6 @@ impl Unfinished {
         !self.closers.is_empty()
     }
 
-    /// Adds the next character, or returns `None` if it closes nothing that is open.
     fn push(&mut self, letter: char) -> Option<()> {
         if self.in_string {
             self.push_in_string(letter);

@@ -23,7 +23,6 @@ impl ToolCallOptions {
         !self.tools.is_empty()
     }
 
-    /// Returns whether `written` is the name of one of the request's tools.
     pub(super) fn offers(&self, written: &str) -> bool {
         let name = names::normalised(written, "{}", &self.tools);
         self.tools.contains(&name)

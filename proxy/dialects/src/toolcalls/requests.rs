@@ -142,7 +142,6 @@ fn with(message: &Value, field: &str, value: &str) -> Value {
     message
 }
 
-/// Returns the text of a string, or of a list's text parts, one per line.
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -8,7 +8,6 @@ use serde_json::{Value, value::RawValue};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schemas(Arc<BTreeMap<String, BTreeMap<String, Option<Takes>>>>);
 
-/// The values that a parameter accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     /// Any text, or null.
@@ -33,7 +32,6 @@ impl Schemas {
         Self(Arc::new(tools.collect()))
     }
 
-    /// Returns whether a tool may have a parameter with this name, according to its schema.
     pub(super) fn may_have(&self, tool: &str, parameter: &str) -> bool {
         let known = self.0.get(tool).filter(|known| !known.is_empty());
         known.is_none_or(|known| known.contains_key(parameter))

@@ -21,7 +21,6 @@ const MAX_BLANK: usize = 4 << 10;
 /// marker without end would otherwise have the rest of its text looked through for each.
 const MAX_IN_VAIN: usize = 4 << 20;
 
-/// One thing of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SplitPiece {
     Text(String),
@@ -34,12 +33,9 @@ pub(super) enum SplitPiece {
 pub(super) struct Splitter {
     options: ToolCallOptions,
     state: State,
-    /// Text that may yet turn out to be part of a marker or of a call.
     held: Held,
-    /// The upstream's id of the reply, part of its calls' ids.
     reply_id: String,
     n_calls: usize,
-    /// Bytes looked through for calls that were none.
     n_in_vain: usize,
     takes_calls: bool,
     takes_thinking: bool,
@@ -60,7 +56,6 @@ enum State {
 // === impl Splitter ===
 
 impl Splitter {
-    /// For a reply whose id is `reply_id`.
     pub(super) fn new(options: ToolCallOptions, reply_id: &str) -> Self {
         let state = if options.think_is_open {
             State::Thinking { has_begun: false }
@@ -79,7 +74,6 @@ impl Splitter {
         }
     }
 
-    /// Whether a call was found.
     pub(super) fn has_calls(&self) -> bool {
         self.n_calls > 0
     }
@@ -103,7 +97,6 @@ impl Splitter {
         }
     }
 
-    /// Takes the next piece of text.
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<SplitPiece>) {
         self.held.push(text);
         self.run(Lookahead::Open, out);
@@ -266,7 +259,6 @@ impl Splitter {
         }
     }
 
-    /// The call that stands between two markers; of JSON with slips, all that do.
     fn calls(&self, style: Style, text: &str) -> Vec<TextCall> {
         if let Some(call) = self.call(style, text) {
             return vec![call];
@@ -297,7 +289,6 @@ impl Splitter {
         }
     }
 
-    /// The id of the `n`th call from here.
     fn id(&self, kind: &str, n: usize) -> String {
         call_id(kind, &self.reply_id, self.n_calls + n)
     }
@@ -309,7 +300,6 @@ impl Splitter {
         out.extend(calls.into_iter().map(SplitPiece::Call));
     }
 
-    /// The marker was text; what follows it may hold others.
     fn give_up(&mut self, style: Style, scan: MarkupScan, out: &mut Vec<SplitPiece>) {
         self.n_in_vain += scan.at;
         self.takes_calls &= self.n_in_vain <= MAX_IN_VAIN;
@@ -329,12 +319,10 @@ impl Splitter {
         self.markers().find(is_it)
     }
 
-    /// Whether more text could make it a marker.
     fn may_be_marker(&self, text: &str) -> bool {
         self.markers().any(|(name, _)| name.starts_with(text))
     }
 
-    /// What may begin a call here.
     fn markers(&self) -> impl Iterator<Item = (&'static str, Option<Style>)> + '_ {
         let has_tools = self.options.has_tools();
         let markers = MARKERS.into_iter().filter(|_| self.takes_calls);
@@ -342,7 +330,6 @@ impl Splitter {
     }
 }
 
-/// Where the part begins that may be a beginning of `marker`.
 fn tail(text: &str, marker: &str) -> usize {
     let longest = (1..marker.len())
         .rev()
@@ -350,7 +337,6 @@ fn tail(text: &str, marker: &str) -> usize {
     text.len() - longest.unwrap_or(0)
 }
 
-/// Appends text, to the piece before where that is of the same kind.
 fn put(out: &mut Vec<SplitPiece>, kind: fn(String) -> SplitPiece, text: String) {
     if text.is_empty() {
         return;

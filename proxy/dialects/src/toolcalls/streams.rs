@@ -21,16 +21,13 @@ const MAX_CHOICES: usize = 64;
 /// The longest field of a chunk that our own chunks repeat, in bytes.
 const MAX_HEAD: usize = 256;
 
-/// Changes the chunks whose text contains, or may begin, a call or thinking. All others pass unchanged.
 #[derive(Debug)]
 struct CallStream {
     options: ToolCallOptions,
     choices: BTreeMap<u64, Choice>,
-    /// The fields that every chunk of the reply has, for our own chunks.
     head: Map<String, Value>,
 }
 
-/// One of the replies of a stream. There is only one unless `n` is above 1.
 #[derive(Debug)]
 struct Choice {
     splitter: Splitter,
@@ -133,7 +130,6 @@ impl CallStream {
         Some(deltas)
     }
 
-    /// Passes on the held text, because nothing follows.
     fn flush(&mut self, whole: bool, out: &mut Vec<u8>) {
         let mut chunks = Vec::new();
         for (index, choice) in &mut self.choices {
@@ -160,7 +156,6 @@ impl CallStream {
 // === impl Choice ===
 
 impl Choice {
-    /// Processes the text `said` of a chunk's choice.
     fn split(&mut self, choice: &Value, said: &str) -> Vec<SplitPiece> {
         let mut pieces = Vec::new();
         self.splitter.leave(&choice["delta"], &mut pieces);
@@ -233,7 +228,6 @@ fn put(out: &mut Vec<u8>, chunk: &Value) {
     out.extend_from_slice(format!("data: {chunk}\n\n").as_bytes());
 }
 
-/// Returns whether a choice has nothing left that a client could need.
 fn says_nothing(choice: &Value) -> bool {
     let is_nothing = |(name, value): (&String, &Value)| match name.as_str() {
         "index" => true,

@@ -22,7 +22,6 @@ const MAX_BARE: usize = 256;
 /// The largest number of parameters of a call whose ends may be missing.
 const MAX_PARAMETERS: usize = 64;
 
-/// What is known about the text that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookahead {
     Open,
@@ -32,7 +31,6 @@ pub(super) enum Lookahead {
     Nothing,
 }
 
-/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallEnding {
     /// The position at which the call ends.
@@ -41,15 +39,12 @@ pub(super) struct CallEnding {
     pub all: usize,
 }
 
-/// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct XmlScan {
     pub at: usize,
-    /// The call's end, unless a better one follows.
     candidate: Option<CallEnding>,
 }
 
-/// What is known about a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallAsWritten {
     /// Whether a `<tool_call>` comes before it.
@@ -57,7 +52,6 @@ pub(super) struct CallAsWritten {
     pub is_offered: bool,
 }
 
-/// What follows a tag after white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follows {
     CallEnd,
@@ -66,7 +60,6 @@ enum Follows {
     Text,
 }
 
-/// A parameter, its value, and the text after it.
 struct Parameter<'a> {
     key: &'a str,
     value: &'a str,
@@ -185,7 +178,6 @@ pub(super) fn is_offered(text: &[u8], options: &ToolCallOptions) -> Option<bool>
     Some(head[end] == b'>' && options.offers(name.trim()))
 }
 
-/// Returns the call of which `text` follows `<function=`, or `None` if it is not one.
 pub(super) fn call(text: &str, id: String, options: &ToolCallOptions) -> Option<TextCall> {
     let (name, inside) = text.split_once('>')?;
     let mut rest = inside.trim_end().strip_suffix(FUNCTION_END)?.trim();

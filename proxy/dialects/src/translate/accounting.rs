@@ -9,7 +9,6 @@ use serde_json::Value;
 
 const MARK: &str = "x-anthropic-billing-header:";
 
-/// Returns the text without the accounting lines at its beginning.
 pub(super) fn without(text: &str) -> &str {
     let mut rest = text;
     while rest.trim_start().starts_with(MARK) {

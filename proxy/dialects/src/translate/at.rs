@@ -9,7 +9,6 @@ use super::{error::TranslateError, wire::given};
 /// The largest part of a value that an error repeats, in characters.
 const SHOWN: usize = 80;
 
-/// The other API's name in errors.
 pub(super) const MESSAGES: &str = "Anthropic messages";
 pub(super) const CHAT: &str = "chat completions";
 
@@ -30,7 +29,6 @@ impl<'a> PathValue<'a> {
         }
     }
 
-    /// Returns a field of the body itself.
     pub(super) fn top(body: &'a Value, name: &str) -> Self {
         Self::new(name, &body[name])
     }
@@ -42,13 +40,11 @@ impl<'a> PathValue<'a> {
         }
     }
 
-    /// Returns the same path with another value.
     pub(super) fn with<'b>(&self, value: &'b Value) -> PathValue<'b> {
         let path = self.path.clone();
         PathValue { path, value }
     }
 
-    /// Returns itself, unless the value is missing.
     pub(super) fn given(self) -> Option<Self> {
         given(self.value).is_some().then_some(self)
     }
@@ -71,7 +67,6 @@ impl<'a> PathValue<'a> {
         }
     }
 
-    /// Returns the elements of a list.
     pub(super) fn items(&self) -> Result<impl Iterator<Item = PathValue<'a>>, TranslateError> {
         let items = self.list()?.iter().enumerate();
         Ok(items.map(|(n, value)| PathValue {
@@ -80,7 +75,6 @@ impl<'a> PathValue<'a> {
         }))
     }
 
-    /// Returns the texts of a string or of a list of text parts, in order.
     pub(super) fn texts(&self) -> Result<Vec<&'a str>, TranslateError> {
         if let Value::String(text) = self.value {
             return Ok(vec![text]);
@@ -93,7 +87,6 @@ impl<'a> PathValue<'a> {
         self.items()?.map(text).collect()
     }
 
-    /// Makes the error for a value that its own API does not allow.
     pub(super) fn invalid(&self, must: &'static str) -> TranslateError {
         TranslateError::Invalid {
             field: self.path.clone(),
@@ -102,7 +95,6 @@ impl<'a> PathValue<'a> {
         }
     }
 
-    /// Makes the error for a value that `api` cannot express.
     pub(super) fn unsayable(&self, api: &'static str, allowed: &'static str) -> TranslateError {
         TranslateError::Unsayable {
             field: self.path.clone(),
@@ -112,7 +104,6 @@ impl<'a> PathValue<'a> {
         }
     }
 
-    /// Makes the error for a type that `api` does not have, or that is not a string.
     pub(super) fn unsayable_kind(
         &self,
         api: &'static str,

@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::wire::filled;
 use crate::calls::call_id;
 
-/// The suffix, which a number follows.
 const AGAIN: &str = "_mc";
 
 /// The ids of a conversation's calls, and how many calls were to have each.
@@ -25,7 +24,6 @@ pub fn upstream_call_id(id: &str) -> &str {
 }
 
 impl CallIds {
-    /// Reads the ids of the calls in a request's history, in any API.
     pub(super) fn of_request(body: &Value) -> Self {
         fn list(value: &Value) -> impl Iterator<Item = &Value> {
             value.as_array().into_iter().flatten()
@@ -40,13 +38,11 @@ impl CallIds {
         Self(items.flat_map(ids).collect())
     }
 
-    /// Returns the id of call `n` of a reply: the `given` one, or a new one if there is none.
     pub(super) fn id(&mut self, given: &Value, reply_id: &str, n: usize) -> String {
         let id = filled(given).map_or_else(|| call_id("call", reply_id, n), str::to_owned);
         self.unique(id)
     }
 
-    /// Returns the id with a suffix if a call has it already.
     pub(super) fn unique(&mut self, id: String) -> String {
         loop {
             let n = self.0.entry(id.clone()).or_default();

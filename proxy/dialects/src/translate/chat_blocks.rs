@@ -25,7 +25,6 @@ use crate::{
 /// The largest amount of text and thinking that waits for the end of a call, in bytes.
 const MAX_HELD: usize = 1 << 20;
 
-/// The type of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -33,7 +32,6 @@ pub(super) enum Kind {
     Call,
 }
 
-/// A block that begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Block {
     Text,
@@ -41,7 +39,6 @@ pub(super) enum Block {
     Call { id: String, name: String },
 }
 
-/// How a reply ended.
 #[derive(Debug)]
 pub(super) struct ReplyEnd<'a> {
     pub finish_reason: &'a str,
@@ -59,16 +56,13 @@ pub(super) trait BlockWriter: Debug + Send {
     /// A block begins. The previous one has ended.
     fn start(&mut self, block: &Block, out: &mut Vec<u8>);
 
-    /// The current block grows.
     fn grow(&mut self, kind: Kind, piece: &str, out: &mut Vec<u8>);
 
-    /// The current block ends.
     fn stop(&mut self, out: &mut Vec<u8>);
 
     /// Adds signed thinking, which the client has to send back in the next request.
     fn sign(&mut self, _blocks: &[Value]) {}
 
-    /// Returns whether the reply is longer than what is kept.
     fn is_too_long(&self) -> bool {
         false
     }
@@ -76,17 +70,13 @@ pub(super) trait BlockWriter: Debug + Send {
     /// The reply ends, with the current block.
     fn end(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>);
 
-    /// Writes an error instead of an end.
     fn fail(&mut self, error: &ErrorText, out: &mut Vec<u8>);
 
-    /// Keeps a silent stream alive.
     fn keep_alive(&self, out: &mut Vec<u8>);
 
-    /// Returns the reply's id, once it has begun.
     fn id(&self) -> &str;
 }
 
-/// Reads chat chunks, and makes a writer write the corresponding events.
 #[derive(Debug)]
 pub(super) struct ChatBlocks<W> {
     writer: W,
@@ -99,7 +89,7 @@ pub(super) struct ChatBlocks<W> {
     calls: Calls,
     /// Text and thinking between the pieces of an open call.
     held: Vec<(Kind, String)>,
-    /// Their size in bytes.
+    /// The bytes of `held`.
     n_held: usize,
     finish_reason: Option<String>,
     matched: Value,
@@ -255,7 +245,6 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    /// Appends to the current block, or to a new one if that has another type.
     fn grow(&mut self, kind: Kind, piece: &str, out: &mut Vec<u8>) {
         if self.is_over {
             return;

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::names;
 
-/// Joins a content's parts.
 type Join = fn(Vec<Value>) -> Value;
 
 /// Adds a system text: to the system message if nothing else was said yet, else in the user's place.
@@ -23,7 +22,6 @@ pub(super) fn add_system(messages: &mut Vec<Value>, text: &str, join: Join) {
     }
 }
 
-/// Adds what the user said, to the last message if that is the user's too.
 pub(super) fn add_user(messages: &mut Vec<Value>, mut parts: Vec<Value>, join: Join) {
     if parts.is_empty() {
         return;

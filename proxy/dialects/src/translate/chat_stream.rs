@@ -18,7 +18,6 @@ use crate::{
 /// block is not repeated.
 const MAX_THINKING: usize = 1 << 20;
 
-/// The largest number of unfinished blocks.
 const MAX_BLOCKS: usize = 16;
 
 /// Writes chat chunks instead of Anthropic's events.
@@ -32,11 +31,9 @@ pub(super) struct ChatStream {
     id: String,
     model: String,
     has_begun: bool,
-    /// Whether an error or the end was written, after which nothing follows.
     is_over: bool,
     /// Whether any text, or a stop reason, has arrived.
     has_said: bool,
-    /// Whether the reason why the reply ended was written.
     has_reason: bool,
     n_calls: usize,
     /// The unfinished blocks, with the index by which their pieces name them. Some servers interleave them.
@@ -44,7 +41,6 @@ pub(super) struct ChatStream {
     usage: Map<String, Value>,
 }
 
-/// An unfinished block.
 #[derive(Debug)]
 enum BegunBlock {
     Call {
@@ -186,7 +182,6 @@ impl ChatStream {
         }
     }
 
-    /// Returns the block to which a piece belongs.
     fn block(&mut self, index: Option<u64>) -> Option<&mut BegunBlock> {
         let mut blocks = self.blocks.iter_mut().rev();
         let block = blocks.find(|(at, _)| index.is_none() || *at == index);
@@ -198,7 +193,6 @@ impl ChatStream {
         self.put_delta(&json!({ "tool_calls": [call] }), out);
     }
 
-    /// A block has ended. Writes what is known only then.
     fn stop(&mut self, index: Option<u64>, out: &mut Vec<u8>) {
         let at = self
             .blocks
@@ -292,8 +286,6 @@ impl ChatStream {
         }
     }
 
-    /// Writes a piece of the reply's text, as far as it is certainly not part of a stop text that only the proxy
-    /// watches for.
     fn put_content(&mut self, text: &Value, out: &mut Vec<u8>) {
         let said = self.context.stops.feed(text.as_str().unwrap_or_default());
         self.put_text("content", &said.into(), out);
@@ -304,7 +296,6 @@ impl ChatStream {
         self.put_text("content", &said.into(), out);
     }
 
-    /// Writes a piece of text, unless it is empty.
     fn put_text(&mut self, field: &str, text: &Value, out: &mut Vec<u8>) {
         if filled(text).is_some() {
             self.put_delta(&json!({ field: text }), out);

@@ -14,7 +14,6 @@ use super::{
     wire::given,
 };
 
-/// The place of a part of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// After the model's last message. A reply without this part would differ.
@@ -33,11 +32,9 @@ const OPAQUE: [&str; 6] = [
     "signature",
 ];
 
-/// The image types that Anthropic accepts.
 const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 const PDF: &str = "application/pdf";
 
-/// The first bytes of a file in base64, and its media type.
 const FIRST_BYTES: [(&str, &str); 5] = [
     ("iVBORw0KGgo", "image/png"),
     ("/9j/", "image/jpeg"),
@@ -102,7 +99,6 @@ pub(super) fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// Converts an Anthropic block to chat content parts.
 pub(super) fn parts(block: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     match new_parts(block) {
         Err(_) if place == Place::History => Ok(vec![text_part(&as_text(block))]),
@@ -152,7 +148,6 @@ fn image_block(image: &PathValue<'_>) -> Result<Value, TranslateError> {
     data_block(text).ok_or_else(|| url.invalid(allowed))
 }
 
-/// Makes the block of an image or a PDF in a `data:` address, whichever it is.
 fn data_block(url: &str) -> Option<Value> {
     let (media_type, data) = data_url(url)?;
     let kind = match &*media_type {
@@ -202,7 +197,6 @@ fn document_parts(block: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
-/// Returns the address of a `source`: its own, or its bytes as a `data:` address.
 fn source_url(source: &PathValue<'_>) -> Result<String, TranslateError> {
     match source["type"].as_str() {
         Some("url") => source.field("url").string().map(str::to_owned),
@@ -254,7 +248,6 @@ fn media_type<'a>(given: &'a str, data: &str) -> Cow<'a, str> {
     }
 }
 
-/// Returns the address of an image or a file with its right media type. Other addresses are unchanged.
 pub(super) fn typed_url(url: &str) -> String {
     match data_url(url) {
         Some((kind, data)) => format!("data:{kind};base64,{data}"),

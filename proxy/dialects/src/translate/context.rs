@@ -47,15 +47,10 @@ pub struct ReplyContext {
     pub stop_sequences: Vec<String>,
     /// Distinguishes requests of the same second; 0 for none.
     pub(super) n: u64,
-    /// The ids of the calls in the history.
     pub(super) calls: CallIds,
-    /// Stop texts that the upstream does not accept.
     pub(super) stops: Stops,
-    /// Tools whose names the upstream would not accept.
     pub(super) tools: ToolNames,
-    /// Such tools of a request in Responses.
     pub(super) response_tools: ResponseTools,
-    /// The fields that a response repeats from its request.
     pub(super) echo: Map<String, Value>,
 }
 

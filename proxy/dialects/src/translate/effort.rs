@@ -10,9 +10,8 @@ use serde_json::{Map, Value, json};
 /// `max_tokens` of a request to Anthropic whose caller set no limit. Every current model allows it.
 pub const DEFAULT_MAX_TOKENS: u64 = 8192;
 
-/// The words, from the least to the most.
 const LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
-/// The budget for thinking of each word, in tokens, for models that have no words.
+/// The budget for thinking of each of [`LEVELS`], in tokens, for models that have no words.
 const BUDGETS: [u64; 7] = [0, 1024, 2048, 8192, 16384, 16384, 16384];
 const LOW: usize = 2;
 const HIGH: usize = 4;
@@ -93,7 +92,6 @@ pub(super) fn to_messages(
     out.insert("thinking".into(), thinking);
 }
 
-/// Returns the level that a request in any API asks for.
 fn asked(body: &Value) -> Option<usize> {
     let (thinking, reasoning) = (&body["thinking"], &body["reasoning"]);
     if thinking["type"] == "disabled" || reasoning["enabled"] == false {

@@ -22,7 +22,6 @@ const TOO_LONG_CODE: &str = "context_length_exceeded";
 /// The largest part of a message that is repeated, in characters, because a body of an unknown format is a message too.
 const SHOWN: usize = 2000;
 
-/// Makes the body of an error reply in the format of the request's API.
 pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
     let mut text = ErrorText::parse(body);
     if text.message.is_empty() {
@@ -39,7 +38,6 @@ pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) 
     }
 }
 
-/// Formats an error for OpenAI's API. The type is the upstream's, or is derived from the status.
 pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     let is_too_long = text.failure(status) == Some(Failure::ContextLength);
     // A number is a status, or has a meaning only for its server.
@@ -103,7 +101,6 @@ pub(super) fn data(event: &SseEvent, is_ended: bool) -> Option<Result<Value, Err
     })
 }
 
-/// Makes the error for an event of the upstream that cannot be read or expressed.
 pub(super) fn unreadable(why: &dyn fmt::Display) -> ErrorText {
     ErrorText::of_message(format!(
         "an event of the upstream's reply cannot be translated: {why}"
@@ -118,7 +115,6 @@ pub(super) fn broken_off(reason: &str) -> ErrorText {
     ))
 }
 
-/// Makes the error for a reply that ended without text and without a stop reason.
 pub(super) fn empty() -> ErrorText {
     ErrorText::of_message(
         "the upstream's reply ended before it said anything, and without a reason".to_owned(),

@@ -12,11 +12,8 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::conversation::{first_reply_under_way, pair_results};
 
-/// The largest number of blocks that may be marked as the end of a cached prefix.
 const MAX_CACHE_MARKS: usize = 4;
-/// The longest `metadata.user_id`.
 const MAX_USER_ID: usize = 256;
-/// The smallest budget for thinking.
 const MIN_BUDGET: u64 = 1024;
 
 /// The largest output of a Claude model, if it is smaller than the default `max_tokens`.
@@ -29,7 +26,6 @@ const NO_PREFILL: (u64, u64) = (4, 6);
 /// From this version on, the model accepts neither sampling parameters nor a budget for thinking.
 const NO_SAMPLERS: (u64, u64) = (4, 7);
 
-/// Changes a request so that Anthropic accepts it.
 pub(super) fn fit(request: &mut Map<String, Value>) {
     let model = request.get("model").and_then(Value::as_str);
     let version = model.and_then(version);
@@ -202,7 +198,6 @@ fn n_marks(request: &Map<String, Value>) -> usize {
     places.filter_map(|place| request.get(*place)).map(of).sum()
 }
 
-/// Removes the first `n_over` marks.
 fn unmark(value: &mut Value, n_over: &mut usize) {
     if *n_over == 0 {
         return;

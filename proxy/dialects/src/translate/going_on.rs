@@ -24,7 +24,6 @@ pub fn go_on(request: &mut Value, conversation: &[Message]) {
     request["input"] = input.into();
 }
 
-/// Converts a message in chat form to items.
 fn items(message: &Message, out: &mut Vec<Value>) {
     let field = |name: &str| message.get(name).unwrap_or(&Value::Null);
     let role = field("role").as_str().unwrap_or_default();
@@ -61,7 +60,6 @@ fn items(message: &Message, out: &mut Vec<Value>) {
     }
 }
 
-/// Converts a content to the form of Responses, with texts as parts of the type `text`.
 fn parts(content: &Value, text: &str) -> Value {
     let Value::Array(parts) = content else {
         return content.clone();

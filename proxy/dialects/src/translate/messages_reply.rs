@@ -59,7 +59,6 @@ pub(super) fn reasoning(message: &Value) -> Option<String> {
     named.or_else(|| Some(thought).filter(|thought| !thought.is_empty()))
 }
 
-/// Returns the text of a reply's content.
 pub(super) fn content_text(content: &PathValue<'_>) -> Result<String, TranslateError> {
     let Value::Array(parts) = content.value else {
         return Ok(content.texts()?.concat());

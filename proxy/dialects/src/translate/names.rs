@@ -12,7 +12,6 @@ const MAX_NAME: usize = 64;
 /// The longest id of a call that OpenAI accepts.
 const MAX_ID: usize = 40;
 
-/// The tools that have another name in the upstream's request than in the caller's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ToolNames(Vec<(String, String)>);
 
@@ -29,7 +28,6 @@ pub(super) fn tool(name: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(&plain, name, MAX_NAME))
 }
 
-/// Returns the id of a call in the form that OpenAI accepts.
 pub(super) fn chat_id(id: &str) -> Cow<'_, str> {
     if id.len() <= MAX_ID || !id.is_ascii() {
         return Cow::Borrowed(id);
@@ -63,7 +61,6 @@ fn fnv1a(text: &str) -> u32 {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Returns those of a request's `tools`, in either API.
     pub(super) fn of_request(body: &Value) -> Self {
         let tools = body["tools"].as_array().into_iter().flatten();
         let names = tools.filter_map(|tool| {
@@ -78,7 +75,6 @@ impl ToolNames {
         Self(names.collect())
     }
 
-    /// Returns the caller's name for the tool with this upstream name.
     pub(super) fn given<'a>(&'a self, sent: &'a str) -> &'a str {
         let known = self.0.iter().find(|(name, _)| name == sent);
         known.map_or(sent, |(_, given)| given)

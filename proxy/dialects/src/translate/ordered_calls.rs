@@ -11,19 +11,14 @@ use serde_json::Value;
 use super::wire::filled;
 use crate::calls::{CallPlaces, call_id};
 
-/// The largest size of waiting arguments of all calls together, in bytes.
 const MAX_HELD: usize = 1 << 20;
 
-/// The calls of one reply so far.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     all: Vec<OrderedCall>,
     places: CallPlaces,
-    /// The call whose block may still grow.
     open: Option<OpenCall>,
-    /// Calls that have a name and no block yet.
     waiting: VecDeque<usize>,
-    /// Bytes that all calls hold.
     n_held: usize,
 }
 
@@ -42,7 +37,6 @@ struct OpenCall {
     extent: JsonExtent,
 }
 
-/// How far the JSON of a call's arguments has arrived.
 #[derive(Debug, Default)]
 struct JsonExtent {
     depth: usize,
@@ -51,7 +45,6 @@ struct JsonExtent {
     is_whole: bool,
 }
 
-/// The effect of a piece on the blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BlockStep {
     Begin {
@@ -70,7 +63,6 @@ pub(super) enum BlockStep {
 // === impl Calls ===
 
 impl Calls {
-    /// Returns whether the model called anything.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty()
     }
@@ -80,7 +72,6 @@ impl Calls {
         self.open.as_ref().is_some_and(|open| !open.extent.is_whole)
     }
 
-    /// Adds one element of a delta's `tool_calls`. `reply_id` becomes part of the id of a call without one.
     pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<BlockStep> {
         let Some(at) = self.places.find(piece) else {
             return Vec::new();

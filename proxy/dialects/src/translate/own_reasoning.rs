@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 const MARK: &str = "metaclaw:";
 
-/// Makes a reasoning item's `encrypted_content`.
 pub(super) fn sealed(signed: &[Value]) -> Value {
     format!("{MARK}{}", json!(signed)).into()
 }

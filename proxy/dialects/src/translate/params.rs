@@ -55,7 +55,6 @@ pub(super) fn to_messages(
     Ok(())
 }
 
-/// Refuses fields that would change the reply and that Anthropic does not have.
 fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
     let is_zero = |value: &Value| value.as_f64() == Some(0.0);
     let is_false = |value: &Value| value.as_bool() == Some(false);
@@ -176,7 +175,6 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-/// Sets what both other APIs have: the limit on tokens by its name, sampling parameters, the stream and the user.
 pub(super) fn shared_to_chat(
     body: &Value,
     limit: &str,

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::calls::arguments_text;
 
-/// Returns the response with which the reply's events would end.
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
     let message = PathValue::new("choices[0].message", &choice["message"]);

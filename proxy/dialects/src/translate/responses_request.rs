@@ -24,9 +24,7 @@ use super::{
 };
 use crate::calls::{arguments_text, function_call};
 
-/// The result of a call that has none.
 const NO_RESULT: &str = "(no result)";
-/// A conversation as chat has it.
 #[derive(Default)]
 struct Conversation<'a> {
     messages: Vec<Value>,
@@ -40,17 +38,13 @@ struct Conversation<'a> {
 /// What tools returned. Chat wants it right behind the reply with the calls, wherever it stands.
 #[derive(Default)]
 struct Results<'a> {
-    /// By the call's id, with the place among the items.
     of_calls: HashMap<&'a str, VecDeque<(usize, PathValue<'a>)>>,
-    /// Those that stand behind their calls.
     placed: HashSet<usize>,
 }
 
-/// What a model said in one turn.
 #[derive(Default)]
 struct ResponsesReply {
     reasoning: Vec<String>,
-    /// Blocks as Anthropic signed them.
     signed: Vec<Value>,
     texts: Vec<String>,
     /// The calls, each with the id by which its result is found.
@@ -95,7 +89,6 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     Ok(Value::Object(out))
 }
 
-/// Whether the model said it, rather than the user or a tool.
 fn is_models(item: &Value) -> bool {
     match item["role"].as_str() {
         Some(role) => role == "assistant",
@@ -108,7 +101,6 @@ fn is_models(item: &Value) -> bool {
 // === the conversation ===
 
 impl Conversation<'_> {
-    /// Adds the item at position `n` of `input`.
     fn item(&mut self, n: usize, item: &PathValue<'_>, place: Place) -> Result<(), TranslateError> {
         if item.is_string() {
             return self.user(vec![text_part(item.string()?)]);
@@ -183,7 +175,6 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Its text where the model shows it, else its summary.
     fn reasoning(&mut self, item: &Value) {
         let texts = |list: &str| -> Vec<String> {
             let texts = item[list].as_array().into_iter().flatten();
@@ -277,7 +268,6 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// The result of a call, once.
     fn take(&mut self, call_id: &str) -> Option<PathValue<'a>> {
         let (n, result) = self.of_calls.get_mut(call_id)?.pop_front()?;
         self.placed.insert(n);
@@ -285,7 +275,6 @@ impl<'a> Results<'a> {
     }
 }
 
-/// A string, or a list of parts, as chat content parts.
 fn parts(content: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     match content.value {
         Value::Null => Ok(Vec::new()),

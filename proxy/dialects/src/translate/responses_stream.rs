@@ -16,17 +16,14 @@ use super::{
 };
 use crate::failure::ErrorText;
 
-/// The longest reply in bytes.
 const MAX_REPLY: usize = 32 << 20;
 /// Bytes of an item besides its text.
 const ITEM: usize = 512;
 /// The largest part of the upstream's id that the ids of items repeat.
 const MAX_OF_REPLY: usize = 40;
 
-/// The prefix of a response's id. The rest is the upstream's id.
 const ID: &str = "resp_mc_";
 
-/// Writes a response and its events.
 #[derive(Debug)]
 pub(super) struct ResponsesWriter {
     context: ReplyContext,
@@ -34,7 +31,6 @@ pub(super) struct ResponsesWriter {
     id: String,
     model: String,
     n_events: u64,
-    /// The items that have ended.
     output: Vec<Value>,
     n_bytes: usize,
     open: Option<OpenItem>,
@@ -42,7 +38,6 @@ pub(super) struct ResponsesWriter {
     signed: Vec<Value>,
 }
 
-/// The current item.
 #[derive(Debug)]
 struct OpenItem {
     id: String,
@@ -88,7 +83,6 @@ impl ResponsesWriter {
         }
     }
 
-    /// Appends an event with the fields `data`.
     fn put(&mut self, kind: &str, data: Value, out: &mut Vec<u8>) {
         let mut event = Map::new();
         event.insert("type".into(), format!("response.{kind}").into());
@@ -100,7 +94,6 @@ impl ResponsesWriter {
         put_event(out, &Value::Object(event));
     }
 
-    /// Appends an event of the current item.
     fn put_of_item(&mut self, kind: &str, data: Value, out: &mut Vec<u8>) {
         let Some(item) = &self.open else {
             return;
@@ -139,7 +132,6 @@ impl ResponsesWriter {
         }
     }
 
-    /// Ends the current item, with its text complete or cut.
     fn close_item(&mut self, status: &str, out: &mut Vec<u8>) {
         if let Some(ItemKind::Call { tool, .. }) = self.open.as_ref().map(|item| &item.kind) {
             let is_custom = tool.is_custom;
@@ -233,7 +225,6 @@ impl ResponsesWriter {
         response
     }
 
-    /// Ends the reply, and returns the whole response.
     pub(super) fn finish(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>) -> Value {
         let (status, reason) = match StopReason::of(end.finish_reason) {
             Some(StopReason::Length | StopReason::Window) => {
@@ -370,7 +361,6 @@ impl OpenItem {
         }
     }
 
-    /// Returns the part with its text, and the name of its events.
     fn part(&self) -> Option<(&'static str, Value)> {
         match self.kind {
             ItemKind::Message => Some(("content_part", text_part(&self.text))),

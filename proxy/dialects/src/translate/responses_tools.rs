@@ -13,10 +13,8 @@ use super::{
     wire::{copy, filled, given},
 };
 
-/// The only field of a custom tool's function.
 const INPUT: &str = "input";
 
-/// A tool in the caller's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GivenTool {
     pub name: String,
@@ -24,11 +22,9 @@ pub(super) struct GivenTool {
     pub is_custom: bool,
 }
 
-/// The tools of a request, by their names for the upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ResponseTools(Vec<(String, GivenTool)>);
 
-/// Returns the upstream's name of a tool.
 pub(super) fn sent_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => names::tool(&format!("{namespace}__{name}")).into_owned(),
@@ -36,7 +32,6 @@ pub(super) fn sent_name(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Returns a custom tool's input as the arguments of its function.
 pub(super) fn arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
@@ -56,7 +51,6 @@ pub(super) fn input(arguments: &str) -> String {
     one.unwrap_or(arguments).to_owned()
 }
 
-/// Converts `tools`, those in the input, and `tool_choice` to the form of a chat completion.
 pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
     let mut tools = Vec::new();
     for list in lists(body)? {
@@ -198,7 +192,6 @@ fn choice(choice: &PathValue<'_>, tools: &mut Vec<Value>) -> Result<Option<Value
 // === impl ResponseTools ===
 
 impl ResponseTools {
-    /// Returns those of a request whose name or form for the upstream differs from the caller's.
     pub(super) fn of_request(body: &Value) -> Self {
         let mut tools = Self::default();
         for list in lists(body).unwrap_or_default() {
@@ -234,7 +227,6 @@ impl ResponseTools {
         }
     }
 
-    /// Returns the caller's form of the tool with this upstream name.
     pub(super) fn given(&self, sent: &str) -> GivenTool {
         let known = self.0.iter().find(|(name, _)| name == sent);
         known.map_or_else(

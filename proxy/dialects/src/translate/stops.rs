@@ -16,7 +16,6 @@ pub(super) struct Stops {
     texts: Vec<String>,
     /// The end of the text so far, if it may be the beginning of one of them.
     held: String,
-    /// The one at which the reply ended.
     met: Option<String>,
 }
 
@@ -27,7 +26,6 @@ pub(super) fn for_chat<'a>(model: &Value, stops: &'a [Value]) -> (&'a [Value], &
     stops.split_at(stops.len().min(most))
 }
 
-/// Returns whether Anthropic accepts it.
 pub(super) fn suits_messages(stop: &Value) -> bool {
     stop.as_str().is_none_or(|stop| !stop.trim().is_empty())
 }
@@ -35,7 +33,6 @@ pub(super) fn suits_messages(stop: &Value) -> bool {
 // === impl Stops ===
 
 impl Stops {
-    /// Returns those of a request, in either API, that the other API does not accept.
     pub(super) fn of_request(body: &Value) -> Self {
         let list = |value: &Value| value.as_array().cloned();
         let texts = if let Some(stops) = list(&body["stop_sequences"]) {
@@ -53,7 +50,6 @@ impl Stops {
         }
     }
 
-    /// Returns the one that was met, after which nothing more of the reply is sent.
     pub(super) fn met(&self) -> Option<&str> {
         self.met.as_deref()
     }

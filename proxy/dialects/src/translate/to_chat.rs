@@ -76,7 +76,6 @@ fn user(content: &PathValue<'_>, place: Place, out: &mut Vec<Value>) -> Result<(
     Ok(())
 }
 
-/// Returns a single text as a string, which every server accepts.
 fn flat(parts: Vec<Value>) -> Value {
     match parts.as_slice() {
         [one] if one["type"] == "text" => one["text"].clone(),

@@ -13,7 +13,6 @@ use super::{
     wire::{filled, input},
 };
 
-/// System blocks, and the alternating turns of user and assistant.
 #[derive(Default)]
 struct Conversation {
     system: Vec<Value>,
@@ -100,7 +99,6 @@ impl Conversation {
         }
     }
 
-    /// Returns the current turn if it has this `role`, else a new one.
     fn turn(&mut self, role: &'static str) -> &mut SideTurn {
         if self.turns.last().is_none_or(|last| last.role != role) {
             let turn = SideTurn {
@@ -114,7 +112,6 @@ impl Conversation {
     }
 }
 
-/// Converts a string, or a list of parts, to blocks.
 fn blocks(content: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     if content.is_string() {
         return Ok(block(content, place)?.into_iter().collect());
@@ -133,12 +130,10 @@ fn texts_alone(content: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
-/// Converts a value that has no counterpart in a conversation with Anthropic.
 fn said(value: &Value) -> Vec<Value> {
     text_block(&as_text(value)).into_iter().collect()
 }
 
-/// Converts thinking, text and calls, in the order of Anthropic's models.
 fn assistant(message: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     let mut out = signed_thinking(message);
     for block in blocks(&message.field("content"), Place::History)? {
@@ -160,7 +155,6 @@ fn assistant(message: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     Ok(out)
 }
 
-/// Returns the `thinking_blocks` of an earlier reply from Anthropic with their signatures.
 fn signed_thinking(message: &Value) -> Vec<Value> {
     let is_signed = |block: &&Value| match block["type"].as_str() {
         Some("thinking") => filled(&block["signature"]).is_some() && block["thinking"].is_string(),

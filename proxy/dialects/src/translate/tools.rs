@@ -11,7 +11,6 @@ use super::{
 
 // === towards messages ===
 
-/// Converts a chat tool to Anthropic's form.
 pub(super) fn to_messages(tool: &PathValue<'_>) -> Result<Value, TranslateError> {
     let kind = tool.field("type");
     if *kind.value != "function" {
@@ -40,7 +39,6 @@ fn input_schema(parameters: &PathValue<'_>) -> Result<Value, TranslateError> {
     Ok(Value::Object(schema))
 }
 
-/// Converts `tool_choice` and `parallel_tool_calls` to Anthropic's `tool_choice`.
 pub(super) fn choice_to_messages(body: &Value) -> Result<Option<Value>, TranslateError> {
     let choice = PathValue::top(body, "tool_choice").given();
     let mut choice = choice.map(|choice| one_choice(&choice)).transpose()?;
@@ -83,7 +81,6 @@ pub(super) fn is_search(tool: &Value) -> bool {
     kind.starts_with("tool_search_tool_")
 }
 
-/// Converts an Anthropic tool to chat form.
 pub(super) fn to_chat(tool: &PathValue<'_>) -> Result<Value, TranslateError> {
     tool.object()?;
     let kind = tool.field("type").given();
@@ -104,7 +101,6 @@ pub(super) fn to_chat(tool: &PathValue<'_>) -> Result<Value, TranslateError> {
     Ok(json!({ "type": "function", "function": function }))
 }
 
-/// Converts Anthropic's `tool_choice` to chat form, with `parallel_tool_calls: false` if it requires that.
 pub(super) fn choice_to_chat(
     body: &Value,
     out: &mut Map<String, Value>,

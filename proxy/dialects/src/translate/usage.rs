@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 
 use super::{context::ReplyContext, wire::copy};
 
-/// Anthropic's counts that chat completions can express.
 const COUNTS: [&str; 5] = [
     "input_tokens",
     "cache_creation_input_tokens",
@@ -54,7 +53,6 @@ pub(super) fn to_chat(usage: &Value) -> Value {
     out
 }
 
-/// Converts chat's `usage` to that of Responses, or null if there is none.
 pub(super) fn to_responses(usage: &Value) -> Value {
     if !usage.is_object() {
         return Value::Null;

@@ -2,24 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-/// Returns a value, or `None` if it is `null` or missing.
 pub(super) fn given(value: &Value) -> Option<&Value> {
     (!value.is_null()).then_some(value)
 }
 
-/// Copies `from` to `to` if it is given.
 pub(super) fn copy(body: &Value, from: &str, out: &mut Map<String, Value>, to: &str) {
     if let Some(value) = body.get(from).and_then(given) {
         out.insert(to.to_owned(), value.clone());
     }
 }
 
-/// Appends a chat stream's event.
 pub(super) fn put_data(out: &mut Vec<u8>, data: &Value) {
     out.extend_from_slice(format!("data: {data}\n\n").as_bytes());
 }
 
-/// Appends an Anthropic stream's event, whose name is its data's `type`.
 pub(super) fn put_event(out: &mut Vec<u8>, data: &Value) {
     let name = data["type"].as_str().unwrap_or_default();
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
@@ -28,7 +24,6 @@ pub(super) fn put_event(out: &mut Vec<u8>, data: &Value) {
 /// A comment, which replaces the upstream's keep-alive in a silent stream.
 pub(super) const KEEP_ALIVE: &[u8] = b": ping\n\n";
 
-/// Returns whether an event consists of comments, with which servers keep a silent connection alive.
 pub(super) fn is_comment(raw: &[u8]) -> bool {
     raw.trim_ascii_start().starts_with(b":")
 }
@@ -44,7 +39,6 @@ pub(super) fn input(arguments: &str) -> Value {
     }
 }
 
-/// Converts Anthropic's `input` to arguments.
 pub(super) fn arguments(input: &Value) -> String {
     match input.as_object().filter(|input| input.len() == 1) {
         Some(input) => match input.get(INVALID_JSON) {
@@ -59,7 +53,6 @@ pub(super) fn arguments(input: &Value) -> String {
 /// <https://docs.claude.com/en/docs/agents-and-tools/tool-use/fine-grained-tool-streaming>
 const INVALID_JSON: &str = "INVALID_JSON";
 
-/// Returns the string, or `None` if it is empty.
 pub(super) fn filled(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }

@@ -6,10 +6,8 @@ use serde_json::value::RawValue;
 use super::completion;
 use crate::{fields::JsonFields, sse::SseReader};
 
-/// The largest number of ids of one prompt, and of one reply, that are kept.
 pub(super) const MAX_IDS: usize = 1 << 20;
 
-/// Bytes of a stream that are read at once, so that its events are not all in memory too.
 const AT_ONCE: usize = 64 << 10;
 
 /// vLLM's value for a log-probability that is missing or lower.
@@ -59,11 +57,9 @@ pub(super) struct GatheredIds {
     pub(super) prompt_ids: Vec<u32>,
     pub(super) ids: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
-    /// Whether a part could not be read, so that the rest is incomplete.
     pub(super) has_gap: bool,
     /// The server's token count for all choices together.
     n_counted: Option<u64>,
-    /// Whether there are more choices than the first.
     has_others: bool,
 }
 
@@ -80,7 +76,6 @@ struct Logprob {
 // === impl Gathered ===
 
 impl GatheredIds {
-    /// Reads one body or chunk. A body that is not a completion is ignored.
     pub(super) fn add(&mut self, json: &[u8]) {
         let Some(body) = completion(json) else {
             return;

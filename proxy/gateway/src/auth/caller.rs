@@ -15,7 +15,6 @@ pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("api-key"),
 ];
 
-/// The agents for which a caller may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
     /// Any agent, because no key is needed. The number of agents has a limit.
@@ -30,7 +29,6 @@ pub(crate) enum Caller {
 #[derive(Debug, Clone)]
 pub(crate) struct KeyName(pub(crate) String);
 
-/// Why a caller is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthError {
     #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
@@ -59,7 +57,6 @@ impl Caller {
         extensions.get().cloned().ok_or(AuthError::NoKey)
     }
 
-    /// Returns whether it may speak for an agent.
     pub(crate) fn may_be(&self, agent: &AgentId) -> bool {
         match self {
             Self::Anyone(_) | Self::Any => true,
@@ -82,7 +79,6 @@ impl Caller {
         found.map_or(Ok(()), |field| Err(AuthError::Stored { field }))
     }
 
-    /// Returns the agent as which an agent counts that this caller names.
     pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
         match self {
             Self::Anyone(names) => names.counted(agent),

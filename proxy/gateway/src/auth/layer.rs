@@ -17,7 +17,6 @@ use crate::{
     route::{ROLLOUTS, TRAIN_STEP},
 };
 
-/// Accepts callers with a valid key, and tells the services below for which agents they may speak.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthLayer {
     pub authenticator: Arc<Authenticator>,
@@ -30,7 +29,6 @@ pub(crate) struct AuthLayer {
 // === impl AuthLayer ===
 
 impl AuthLayer {
-    /// Tells the services below who calls.
     fn admit<B>(&self, request: &mut Request<B>) -> Result<(), GatewayError> {
         let caller = match request.extensions().get::<RolloutPath>() {
             Some(path) => {

@@ -16,10 +16,8 @@ use metaclaw_chat::AgentId;
 
 /// The most names, besides those that the settings contain.
 const MAX_NAMES: usize = 256;
-/// The agent that all others count as.
 const OTHERS: &str = "_others";
 
-/// The names that are in use. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentNames(Arc<Names>);
 
@@ -27,9 +25,7 @@ pub(crate) struct AgentNames(Arc<Names>);
 struct Names {
     /// Every request reads it, and few add to it.
     known: ArcSwap<BTreeSet<AgentId>>,
-    /// How many may be known.
     limit: usize,
-    /// Requests that counted as those of another agent.
     n_others: Arc<Counter>,
 }
 
@@ -57,7 +53,6 @@ impl AgentNames {
         }))
     }
 
-    /// Returns the agent as which this one counts.
     pub(crate) fn counted(&self, agent: AgentId) -> AgentId {
         let Names {
             known,

@@ -45,7 +45,6 @@ fn named_by(name: &str, value: &Value) -> Option<String> {
     Some(format!("{name}{}", below(value)?))
 }
 
-/// Returns the path below a value, without the value's own name.
 fn below(value: &Value) -> Option<String> {
     let kind = plain(value["type"].as_str().unwrap_or_default());
     match value {

@@ -107,7 +107,6 @@ impl OpenRouterConfig {
         })
     }
 
-    /// Adds the headers that a request lacks.
     pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
         for (name, value) in self.headers() {
             headers.entry(name).or_insert(value);
@@ -149,7 +148,6 @@ mod tests {
         serde_json::from_value(given).unwrap()
     }
 
-    /// The fields that are set in a request with these.
     fn set(config: &OpenRouterConfig, request: &Value) -> Value {
         let fields = config.fields(|name| request.get(name).cloned(), Some("a/main"));
         let fields = fields

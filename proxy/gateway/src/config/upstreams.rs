@@ -137,7 +137,6 @@ impl UpstreamConfig {
         zero.map(|(name, _)| name)
     }
 
-    /// Returns whether it sets only deadlines.
     pub(crate) fn is_deadlines(&self) -> bool {
         let deadlines = Self {
             connect: self.connect,

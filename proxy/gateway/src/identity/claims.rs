@@ -19,7 +19,6 @@ pub(crate) const OWN_HEADERS: [HeaderName; 6] = [
     HeaderName::from_static("x-metaclaw-learn"),
 ];
 
-/// What a request says about itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claims<'a> {
     pub headers: &'a HeaderMap,
@@ -27,7 +26,6 @@ pub(crate) struct Claims<'a> {
     pub caller: &'a Caller,
 }
 
-/// Why a request has no identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("X-Agent-Id: this key may not speak for agent {:?}", agent.as_str())]
@@ -53,7 +51,6 @@ pub(crate) enum IdentityError {
 // === impl Claims ===
 
 impl Claims<'_> {
-    /// Returns the session, if one of our own headers or fields names it.
     pub(super) fn own_session(&self) -> Result<Option<SessionId>, IdentityError> {
         let name = self.own("x-session-id", "session_id")?;
         let session = name.map(|name| name.parse()).transpose();
@@ -67,7 +64,6 @@ impl Claims<'_> {
         Ok(kind.map(|kind| kind.trim().eq_ignore_ascii_case("main")))
     }
 
-    /// Returns whether it says that the session ends with it.
     pub(super) fn is_last(&self) -> Result<bool, IdentityError> {
         let given = self.own("x-session-done", "session_done")?;
         let given = given.map(|given| given.trim().to_ascii_lowercase());
@@ -89,12 +85,10 @@ impl Claims<'_> {
         }
     }
 
-    /// Returns whether its own header names the agent.
     pub(super) fn names_agent(&self) -> bool {
         text(self.headers, "x-agent-id").is_ok_and(|name| name.is_some())
     }
 
-    /// Returns the scope of memories that it names, or `None` if it names none.
     pub(crate) fn memory_scope(&self) -> Result<Option<MemoryScope>, IdentityError> {
         let scope = self.own("x-memory-scope", "memory_scope")?;
         let user = self.own("x-user-id", "user_id")?;
@@ -106,7 +100,6 @@ impl Claims<'_> {
         ))
     }
 
-    /// Returns one of our own headers, or the body field with the same meaning.
     fn own(&self, header: &'static str, field: &str) -> Result<Option<String>, IdentityError> {
         if let Some(text) = text(self.headers, header)? {
             return Ok(Some(text.to_owned()));
@@ -134,7 +127,6 @@ impl IdentityError {
         }
     }
 
-    /// Returns the header at fault.
     pub(crate) fn param(&self) -> &'static str {
         match self {
             Self::ForeignAgent { .. } | Self::SharedAgent | Self::ByTextAlone { .. } => {
@@ -167,13 +159,11 @@ pub(crate) fn named_agent(
     }
 }
 
-/// Returns the agent as which an agent counts, if the caller may speak for it.
 pub(crate) fn admitted(agent: AgentId, caller: &Caller) -> Result<AgentId, IdentityError> {
     may_speak_for(&agent, caller)?;
     Ok(caller.counted(agent))
 }
 
-/// Checks that a caller may speak for an agent.
 pub(crate) fn may_speak_for(agent: &AgentId, caller: &Caller) -> Result<(), IdentityError> {
     // Its wishes would apply to every agent.
     if agent.is_shared() {

@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::claims::text;
 
 const TABLE: &str = include_str!("../../data/clients.tsv");
-/// The table, which is read once.
 pub(super) static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::read);
 
 /// Codex describes the purpose of a request in JSON. In the body it is below [`METADATA_FIELD`].
@@ -44,7 +43,6 @@ pub(super) struct Clients {
     pub(super) sub_agent_lines: Vec<&'static str>,
 }
 
-/// The kind of a side turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrandMark {
     /// A sub-agent's request, which the owner's agent started.
@@ -52,7 +50,6 @@ pub(super) enum ErrandMark {
     Errand,
 }
 
-/// The source of a session's name, and how its client uses the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// There is no name, so the conversation identifies the session.
@@ -63,7 +60,6 @@ pub(crate) enum Naming {
     Unique,
 }
 
-/// A session that a client names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedSession {
     pub session: SessionId,
@@ -72,7 +68,6 @@ pub(super) struct NamedSession {
     pub is_ours: bool,
 }
 
-/// The fields of OpenClaw's line that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Runtime {
     pub agent: Option<AgentId>,
@@ -188,7 +183,6 @@ impl NamedSession {
         (is_number && is_uuid(id)).then(|| Self::parse(id, Naming::Reused))?
     }
 
-    /// Takes the session whose sub-agent sends the request.
     pub(super) fn of_parent(headers: &HeaderMap) -> Option<Self> {
         Self::parse(header(headers, PARENT)?, Naming::Unique)
     }
@@ -249,14 +243,12 @@ impl Runtime {
     }
 }
 
-/// Returns whether a header's value means more than "no".
 fn says_something(value: &HeaderValue) -> bool {
     const NO: [&[u8]; 6] = [b"", b"0", b"false", b"no", b"none", b"null"];
     let value = value.as_bytes().trim_ascii();
     !NO.iter().any(|no| value.eq_ignore_ascii_case(no))
 }
 
-/// Returns the cache key of a request, with which a provider finds its cached prompts.
 pub(super) fn cache_key(headers: &HeaderMap, chat: &ChatRequest) -> Option<String> {
     match chat.field("prompt_cache_key") {
         Some(Value::String(key)) => Some(key),

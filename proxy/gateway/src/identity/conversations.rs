@@ -48,21 +48,17 @@ struct KnownChain {
     opening: Option<Instant>,
 }
 
-/// The session of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundSession {
     pub(super) session: SessionId,
-    /// Whether it is a new session, because none was known.
     pub(super) is_new: bool,
 }
 
-/// The latest replies.
 #[derive(Debug)]
 pub(crate) struct RecentReplies {
     known: Mutex<LruCache<(AgentId, String), Replied>>,
 }
 
-/// A reply that a request may continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replied {
     pub session: SessionId,
@@ -164,7 +160,6 @@ impl RecentReplies {
         }
     }
 
-    /// Returns the reply with this id, if it was this agent's.
     pub(crate) fn get(&self, agent: &AgentId, id: &str) -> Option<Replied> {
         lock(&self.known)
             .get(&(agent.clone(), id.to_owned()))

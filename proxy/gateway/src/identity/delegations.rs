@@ -26,7 +26,6 @@ const RECENT_MS: u64 = 60 * 60 * 1_000;
 const CALLERS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const REPLIES: usize = 64;
 const BYTES: usize = 512 << 10;
-/// The number of sub-agents' conversations that are remembered.
 const CONVERSATIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 /// The share of a first message's words that the model must have written. Clients write a frame around the text.
 const MOST: f64 = 0.5;
@@ -37,7 +36,6 @@ const HEAD: usize = 16 << 10;
 /// Names of arguments that only summarise another one. An owner may use the same words.
 const LABELS: [&str; 6] = ["description", "label", "name", "reason", "summary", "title"];
 
-/// The calls with which models started conversations, and these conversations.
 #[derive(Debug)]
 pub(crate) struct Delegations {
     known: Mutex<Known>,
@@ -56,25 +54,20 @@ enum CallScope {
     Agent(AgentId),
 }
 
-/// The calls of one reply.
 #[derive(Debug)]
 struct ReplyCalls {
     at_ms: u64,
-    /// The session of that reply.
     session: SessionId,
     n_bytes: usize,
     texts: Arc<CallContext>,
 }
 
-/// What the owner's model wrote, and what the owner had said before.
 #[derive(Debug)]
 struct CallContext {
     texts: CallTexts,
-    /// Hashes of the owner's last messages before it.
     said: Vec<u64>,
 }
 
-/// A request whose reply has calls.
 #[derive(Debug)]
 pub(super) struct CallingRequest<'a> {
     pub(super) caller: &'a Caller,
@@ -83,10 +76,8 @@ pub(super) struct CallingRequest<'a> {
     pub(super) chat: &'a ChatRequest,
 }
 
-/// A session, and the texts in the calls of one of its replies.
 type Handed = (SessionId, Arc<CallContext>);
 
-/// Identifies a conversation: its agent, and the hash of its first message.
 type ConversationKey = (AgentId, u64);
 
 // === impl Delegations ===
@@ -130,7 +121,6 @@ impl Delegations {
         }
     }
 
-    /// Remembers the calls of a reply to a request.
     pub(super) fn note(&self, request: &CallingRequest<'_>, reply: &Message, at_ms: u64) {
         let calls = reply.tool_calls();
         if calls.is_empty() {
@@ -258,7 +248,6 @@ fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
     Some(session.clone())
 }
 
-/// Returns the hashes of the owner's last messages.
 fn hash_owners_last<'a>(
     kind: TurnKind,
     last_first: impl Iterator<Item = Utterance<'a>>,
@@ -270,7 +259,6 @@ fn hash_owners_last<'a>(
         .collect()
 }
 
-/// Removes labels that stand beside a longer text.
 fn drop_labels(arguments: &mut Value) {
     match arguments {
         Value::Object(fields) => {

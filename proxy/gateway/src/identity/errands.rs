@@ -43,28 +43,22 @@ const LEAST_OF_LINE: usize = 12;
 /// change.
 const SAME: usize = 4;
 
-/// Distinguishes side turns from the owner's turns by their words.
 #[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
     user: RegexSet,
     asks_again: Regex,
 }
 
-/// The shape of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
-    /// Hashes of the first lines of the system prompt.
     system: Vec<u64>,
     /// Bytes of its tools, or 0 without tools.
     tools: usize,
-    /// Whether the reply must follow a schema.
     has_schema: bool,
     is_streamed: bool,
-    /// Whether it has no message of the model yet.
     begins: bool,
 }
 
-/// The shape of the owner's last turn of each session.
 #[derive(Debug)]
 pub(super) struct Shapes {
     known: Mutex<LruCache<SessionKey, Shape>>,
@@ -84,7 +78,6 @@ impl SidePatterns {
         Ok(Self { user, asks_again })
     }
 
-    /// Returns whether the request is a side turn.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |said: Utterance<'_>| said.speaker != Speaker::Client;
@@ -128,12 +121,10 @@ impl Shape {
         }
     }
 
-    /// Returns whether the reply must follow a schema and no tool is offered.
     pub(super) fn is_form(&self) -> bool {
         self.tools == 0 && self.has_schema
     }
 
-    /// Returns whether it is a side turn, if the owner's turns look like `owners`.
     fn is_errand_among(&self, owners: &Self) -> bool {
         let is_bare = self.tools == 0 && owners.tools > 0;
         let is_unlike = self.has_schema && !owners.has_schema
@@ -160,20 +151,17 @@ impl Shapes {
         }
     }
 
-    /// Returns whether a request is a side turn, compared with the turns of its session.
     pub(super) fn is_errand(&self, agent: &AgentId, session: &SessionId, shape: &Shape) -> bool {
         let mut known = lock(&self.known);
         let owners = known.get(&SessionKey::new(agent, session));
         owners.is_some_and(|owners| shape.is_errand_among(owners))
     }
 
-    /// Remembers a turn of the owner.
     pub(super) fn note(&self, agent: &AgentId, session: &SessionId, shape: Shape) {
         lock(&self.known).put(SessionKey::new(agent, session), shape);
     }
 }
 
-/// Returns whether the system text is that of a side turn, or of a sub-agent.
 fn is_of_system(chat: &ChatRequest) -> bool {
     let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
     let mut opening = chat.messages().take_while(is_opening);
@@ -190,7 +178,6 @@ fn is_of_system(chat: &ChatRequest) -> bool {
     })
 }
 
-/// Returns whether a text begins with a phrase, regardless of white space and case.
 pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
     let mut said_words = text.split_whitespace();
     let mut words = phrase.split_whitespace().peekable();
@@ -213,7 +200,6 @@ pub(crate) fn begins(chat: &ChatRequest) -> bool {
     !chat.has_reply() && !goes_on("previous_response_id") && !goes_on("conversation")
 }
 
-/// Returns whether the reply must follow a schema.
 fn has_schema(chat: &ChatRequest) -> bool {
     let places: &[(&str, &str)] = match chat.api() {
         Api::Chat => &[("response_format", "/type")],

@@ -3,7 +3,6 @@
 use metaclaw_chat::Message;
 use metaclaw_dialects::{Api, request::ChatRequest};
 
-/// A chat completion of these messages.
 pub(crate) fn request(messages: &[Message]) -> ChatRequest {
     let raw = serde_json::json!({ "messages": messages }).to_string();
     ChatRequest::parse(Api::Chat, raw.into()).unwrap()

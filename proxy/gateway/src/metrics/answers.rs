@@ -26,7 +26,6 @@ pub struct UpstreamAnswers {
     pub last_failure: Option<String>,
 }
 
-/// The results of all upstreams.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<BTreeMap<String, Known>>);
 
@@ -58,7 +57,6 @@ impl Answers {
         known.answers.last_failure = Some(why);
     }
 
-    /// Returns an upstream's failure, if it has just failed in a way that would fail any request.
     pub(crate) fn unable(&self, upstream: &str) -> Option<String> {
         let all = lock(&self.0);
         let known = all.get(upstream)?;

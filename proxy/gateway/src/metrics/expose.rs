@@ -70,7 +70,6 @@ pub(crate) fn text(
     Ok(text)
 }
 
-/// Adds one metric of another crate with all its series.
 fn other(registry: &mut Registry, metric: &[Series]) {
     let Some(first) = metric.first() else { return };
     if first.label.is_none() {
@@ -95,7 +94,6 @@ fn other(registry: &mut Registry, metric: &[Series]) {
     }
 }
 
-/// Adds a metric with a label, each of whose series `set` puts into a number of its own.
 fn labelled<M>(registry: &mut Registry, metric: &[Series], set: impl Fn(&M, SeriesValue))
 where
     M: EncodeMetric + TypedMetric + fmt::Debug + Default + Send + Sync + 'static,

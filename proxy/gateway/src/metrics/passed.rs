@@ -9,7 +9,6 @@ use crate::lock::lock;
 
 /// The number of routes that are counted by name. Later ones are counted together.
 const MAX_ROUTES: usize = 16;
-/// How many requests passed, by method and route.
 #[derive(Debug, Default)]
 pub(crate) struct PassedRequests(Mutex<BTreeMap<String, u64>>);
 

@@ -39,7 +39,6 @@ struct Counted {
     progress: Mutex<RequestProgress>,
 }
 
-/// What is known so far.
 #[derive(Debug)]
 struct RequestProgress {
     agent: Option<AgentId>,
@@ -47,11 +46,9 @@ struct RequestProgress {
     status: Option<u16>,
     /// Since when the time counts as ours: the agent has sent all of its request.
     read: Instant,
-    /// The part of that time that upstreams took.
     theirs: Duration,
 }
 
-/// Measures the duration of a reply until it is dropped.
 struct ResponseTimer {
     metrics: Arc<Metrics>,
     labels: Labels,
@@ -59,7 +56,6 @@ struct ResponseTimer {
     has_begun: bool,
 }
 
-/// Counts requests, and gives each its [`RequestMetrics`].
 pub(crate) fn count_requests<B>(
     metrics: Arc<Metrics>,
     mut inner: impl Handler<B, Infallible>,
@@ -84,7 +80,6 @@ pub(crate) fn count_requests<B>(
 // === impl RequestMetrics ===
 
 impl RequestMetrics {
-    /// Starts with a request whose headers have arrived.
     fn new(metrics: &Arc<Metrics>, api: Option<Api>) -> Self {
         let came = Instant::now();
         Self(Arc::new(Counted {
@@ -134,22 +129,18 @@ impl RequestMetrics {
         answer
     }
 
-    /// An upstream has answered successfully.
     pub(crate) fn good(&self, upstream: &str) {
         self.0.metrics.answers.good(upstream);
     }
 
-    /// An upstream has refused, or did not answer. `is_unable` means that any request would fail.
     pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
         self.0.metrics.answers.failed(upstream, why, is_unable);
     }
 
-    /// The request goes to an upstream unread.
     pub(crate) fn passed(&self, method: &Method, path: &str) {
         self.0.metrics.passed.add(method, path);
     }
 
-    /// So many messages were dropped from the request.
     pub(crate) fn trimmed(&self, n_messages: usize) {
         let trimmed = &self.0.metrics.trimmed_messages;
         trimmed.add(n_messages as u64);

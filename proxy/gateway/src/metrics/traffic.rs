@@ -16,7 +16,6 @@ use crate::lock::lock;
 
 /// Number of agents with their own label. Later ones are counted together.
 pub(super) const MAX_AGENTS: usize = 64;
-/// The label of all later agents.
 pub(super) const OTHER: &str = "_other";
 
 /// Buckets for the first byte in seconds: from a cached answer to a model that thinks.
@@ -53,7 +52,6 @@ pub(super) struct Answered {
     upstream: String,
 }
 
-/// The labels for API and upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
     pub api: ApiLabel,
@@ -107,7 +105,6 @@ impl Traffic {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Returns whether an agent has its own label.
     fn admits(&self, agent: &AgentId) -> bool {
         let mut agents = lock(&self.agents);
         agents.contains(agent) || (agents.len() < MAX_AGENTS && agents.insert(agent.clone()))

@@ -99,7 +99,6 @@ impl OffRecord {
         is_new
     }
 
-    /// Removes the mark, because the session begins anew.
     pub(super) fn lift(&self, who: &Identity) {
         if lock(&self.marks).pop(&session(who)).is_some() {
             self.changed.send_modify(|n| *n += 1);

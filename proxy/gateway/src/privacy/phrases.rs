@@ -7,7 +7,6 @@ use regex::Regex;
 
 use crate::config::ConfigError;
 
-/// The phrases that put a session off the record.
 #[derive(Debug)]
 pub(super) struct Phrases(Option<Regex>);
 

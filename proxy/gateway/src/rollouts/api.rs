@@ -19,16 +19,12 @@ use crate::{
     services::{Call, Services},
 };
 
-/// The default number of seconds in which a rollout must be closed.
 const TIMEOUT_S: u64 = 3_600;
-/// The largest number of seconds that is allowed: a day.
 const MAX_TIMEOUT_S: u64 = 24 * 3_600;
 /// The longest name of an adapter or a run in bytes, because open rollouts stay in memory.
 const MAX_NAME: usize = 512;
-/// The most rollouts in a group.
 const MAX_GROUP: u32 = 1_024;
 
-/// The body of `POST /v1/rollouts`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewRollout {
@@ -56,7 +52,6 @@ fn one() -> u32 {
     1
 }
 
-/// Answers a request below `/v1/rollouts`.
 pub(crate) async fn serve_rollouts(
     rollouts: Option<Arc<Rollouts>>,
     services: Services,
@@ -168,7 +163,6 @@ fn invalid<E: std::fmt::Display>(field: &'static str) -> impl Fn(E) -> RolloutEr
     move |error| RolloutError::Invalid(format!("{field}: {error}"))
 }
 
-/// Returns a rollout with its turns.
 async fn existing(rollouts: &Rollouts, id: &str, caller: &Caller) -> Result<Value, GatewayError> {
     let unknown = || RolloutError::Unknown { id: id.to_owned() };
     let id: RolloutId = id.parse().map_err(|_| unknown())?;
@@ -183,7 +177,6 @@ async fn existing(rollouts: &Rollouts, id: &str, caller: &Caller) -> Result<Valu
     Ok(answer)
 }
 
-/// Returns a rollout as callers see it: without the hash of its key.
 fn shown(rollout: &Rollout) -> Result<Value, RolloutError> {
     let rollout = Rollout {
         key_hash: String::new(),

@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 use super::open_rollouts::{RolloutError, Rollouts, shortened};
 use crate::{auth::caller::Caller, identity, respond::GatewayError};
 
-/// What may be given.
 const SHAPE: &str = r#"give {"rollout": "ID", "score": -1 to 1, "steps"?: [-1 to 1, ..]}, or {"rollout": "ID", "failed": "why"}"#;
 /// Characters of the reason of a failure that are kept.
 const MAX_WHY: usize = 500;
-/// The most rewards of steps.
 const MAX_STEPS: usize = 4_096;
 
-/// The body of such a request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RolloutFeedback {
@@ -28,12 +25,10 @@ struct RolloutFeedback {
     failed: Option<String>,
 }
 
-/// Returns whether feedback is about a rollout.
 pub(crate) fn is_about_rollout(body: &Value) -> bool {
     body.get("rollout").is_some_and(|id| !id.is_null())
 }
 
-/// Closes the rollout that feedback is about.
 pub(crate) async fn close_rollout(
     rollouts: &Rollouts,
     caller: &Caller,

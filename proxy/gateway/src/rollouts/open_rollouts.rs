@@ -15,12 +15,10 @@ use tokio::{sync::Notify, time::Instant};
 use super::path::RolloutPath;
 use crate::{auth::caller::shown_keys, lock::lock};
 
-/// The most rollouts that may be open at once.
 const MAX_OPEN: usize = 4_096;
 /// The most that one key of some agents may have open, and that all such keys may. The owner's key has the rest.
 const MAX_OF_KEY: usize = MAX_OPEN / 8;
 const MAX_OF_KEYS: usize = MAX_OPEN / 2;
-/// How many bytes of a parse error are answered.
 const MAX_ERROR: usize = 300;
 /// How long to wait after the log could not end a rollout.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -88,7 +86,6 @@ impl Rollouts {
         &self.log
     }
 
-    /// Returns the open rollout that a request is sent to, if it shows its key.
     pub(crate) fn caller(
         &self,
         path: &RolloutPath,
@@ -106,7 +103,6 @@ impl Rollouts {
         }
     }
 
-    /// Opens a rollout.
     pub(crate) async fn open(&self, rollout: Rollout) -> Result<(), RolloutError> {
         self.take_place(&rollout)?;
         let id = rollout.id.clone();
@@ -214,12 +210,10 @@ pub(super) fn shortened(error: &serde_json::Error) -> String {
     head(&error.to_string(), MAX_ERROR).to_owned()
 }
 
-/// Returns what the log keeps of a rollout's key.
 pub(super) fn key_hash(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
-/// Makes a key, which nobody can guess.
 pub(super) fn new_key() -> Secret {
     Secret::from(format!("sk-rollout-{:032x}", rand::random::<u128>()))
 }

@@ -7,7 +7,6 @@ use crate::route::respelled;
 
 const PREFIX: &str = "rollout/";
 
-/// The id in the address that a request was sent to, as it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RolloutPath(pub(crate) String);
 
@@ -46,7 +45,6 @@ pub(crate) fn strip_path<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
-/// Returns the id and the path after it.
 fn split(path: &str) -> Option<(&str, &str)> {
     let rest = path.trim_start_matches('/').strip_prefix(PREFIX)?;
     Some(rest.split_at(rest.find('/')?))

@@ -24,7 +24,6 @@ use crate::{
     upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError},
 };
 
-/// Asks one upstream after the other, until one answers or a failure is final.
 pub(crate) async fn ask(
     upstreams: &Upstreams,
     candidates: Candidates,

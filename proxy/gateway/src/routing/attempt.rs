@@ -25,7 +25,6 @@ use crate::{
 
 /// How often an upstream is asked again that refuses a history and says why.
 const REFUSALS: usize = 3;
-/// The largest part of a compressed error that is read.
 const MAX_OPENED: u64 = 64 << 10;
 
 /// The attempt to get an answer from one upstream. Its answers determine the form and the key of the next request.
@@ -34,23 +33,18 @@ pub(super) struct Attempt<'a> {
     chat: &'a RoutedChat<'a>,
     shown: Credentials,
     is_last: bool,
-    /// The form of the next request.
     variant: Variant,
     /// The form of the first request.
     first: Variant,
-    /// The requirements that the history of the next request meets.
     demands: Demands,
     /// The requirements that were known before the first request.
     known: Demands,
     tried_keys: Vec<usize>,
     sent: Vec<Bytes>,
-    /// The bodies whose history was refused.
     refused: Vec<Vec<Bytes>>,
-    /// The class of the last refusal of a history.
     why_refused: Option<Failure>,
 }
 
-/// The next action after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Ask the same upstream again, in another form or with another key.
@@ -69,7 +63,6 @@ pub(crate) struct Answer {
     pub is_events: bool,
     /// Whether token ids were requested with it.
     pub has_ids: bool,
-    /// How it is translated to the caller's API, until that is done.
     translation: Option<Translation>,
     failure: Option<Failure>,
     unsupported: Option<Unsupported>,
@@ -77,10 +70,8 @@ pub(crate) struct Answer {
     lacks_route: bool,
 }
 
-/// The result of asking one upstream once.
 pub(super) type Attempted = Result<Answer, UpstreamError>;
 
-/// What an upstream turned out not to know.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unsupported {
     /// The token ids that only the proxy asked for.
@@ -123,7 +114,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns the request in the form that this upstream takes.
     pub(super) async fn request(&mut self) -> Result<TranslatedRequest, UpstreamError> {
         let (upstream, chat) = (self.upstream, self.chat);
         let before = chat.said_before(upstream, self.variant).await?;
@@ -142,7 +132,6 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Sends the request once.
     pub(super) async fn send(&self, request: TranslatedRequest) -> Attempted {
         let upstream = self.upstream;
         let outgoing = Outgoing {
@@ -302,7 +291,6 @@ impl Answer {
         matches!(self.unsupported, Some(Unsupported::Api))
     }
 
-    /// Translates the reply to the caller's API.
     pub(super) async fn translated(mut self) -> Attempted {
         if let Some(translation) = self.translation.take() {
             self.reply = translation.reply(&self.upstream, self.reply).await?;

@@ -17,7 +17,6 @@ use crate::{
     upstream::{Upstream, UpstreamError, Variant},
 };
 
-/// A chat as the caller sent it.
 pub(crate) struct RoutedChat<'a> {
     pub api: Api,
     pub route: &'a PathAndQuery,
@@ -32,7 +31,6 @@ pub(crate) struct RoutedChat<'a> {
     pub ids: Option<vllm::RequestedIds>,
 }
 
-/// The reply that a request in Responses continues.
 pub(crate) struct Previous<'a> {
     /// The id that the caller uses.
     pub id: String,
@@ -43,7 +41,6 @@ pub(crate) struct Previous<'a> {
     pub found: OnceCell<Option<Vec<Message>>>,
 }
 
-/// A conversation with replies that the request repeats.
 pub(crate) struct Repeated<'a> {
     pub histories: &'a Histories,
     pub agent: &'a AgentId,
@@ -61,7 +58,6 @@ pub(crate) struct Repeated<'a> {
 // === impl RoutedChat ===
 
 impl RoutedChat<'_> {
-    /// Returns how its history is mended for this upstream, which has these requirements.
     pub(super) async fn mending<'m>(
         &'m self,
         upstream: &'m Upstream,
@@ -70,7 +66,6 @@ impl RoutedChat<'_> {
         self.repeated.as_ref()?.mending(upstream, demands).await
     }
 
-    /// Returns the requirements that this upstream has stated so far, for this history and for others.
     pub(super) fn demands(&self, upstream: &Upstream) -> Demands {
         let repeated = self.repeated.as_ref();
         repeated
@@ -78,7 +73,6 @@ impl RoutedChat<'_> {
             .unwrap_or_default()
     }
 
-    /// Remembers the requirements with which this upstream accepted the history.
     pub(super) fn remember(&self, upstream: &Upstream, demands: Demands) {
         if let Some(repeated) = &self.repeated {
             repeated.remember(upstream, demands);

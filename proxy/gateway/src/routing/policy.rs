@@ -19,7 +19,6 @@ use crate::{
 /// The interval of the check, and its deadline unless `upstreams.policy.connect` is shorter.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Settings of requests to the policy model, wherever it is.
 #[derive(Debug)]
 pub(super) struct Policy {
     serving: Arc<Serving>,
@@ -47,7 +46,6 @@ impl Policy {
         })
     }
 
-    /// Returns the upstream, if it is served and answers.
     pub(super) fn upstream(&self) -> Option<Upstream> {
         let endpoint = self
             .serving
@@ -65,7 +63,6 @@ impl Policy {
         )
     }
 
-    /// Checks forever whether it answers.
     pub(super) async fn watch(&self) {
         let mut ticks = interval(self.heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

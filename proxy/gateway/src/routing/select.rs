@@ -14,7 +14,6 @@ use crate::{
     upstream::{Upstream, UpstreamError},
 };
 
-/// All upstreams, and the order in which they are asked.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     named: BTreeMap<String, Arc<Upstream>>,
@@ -26,7 +25,6 @@ pub(crate) struct Upstreams {
     authenticator: Arc<Authenticator>,
 }
 
-/// The upstreams that can answer a chat.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     pub upstreams: Vec<Arc<Upstream>>,
@@ -50,7 +48,6 @@ impl Candidates {
 // === impl Upstreams ===
 
 impl Upstreams {
-    /// Makes those of the configuration. `roots` has the certificates to trust.
     pub(crate) fn new(
         config: &GatewayConfig,
         roots: &RootCertStore,
@@ -75,17 +72,14 @@ impl Upstreams {
         })
     }
 
-    /// Returns whether the callers' own credentials are meant for upstreams.
     pub(super) fn passes_callers_keys(&self) -> bool {
         !self.authenticator.requires_key()
     }
 
-    /// Checks forever whether the policy model answers.
     pub(crate) async fn watch_policy(&self) {
         self.policy.watch().await;
     }
 
-    /// Returns the upstreams that can answer an agent's chats, in order.
     pub(crate) fn targets(&self, agent: &AgentId) -> Vec<Arc<Upstream>> {
         let target = |name: &str| match name {
             POLICY => self.policy.upstream().map(Arc::new),
@@ -134,7 +128,6 @@ impl Upstreams {
         Err(unable.collect::<Vec<_>>().join("; "))
     }
 
-    /// Returns the error if no upstream can answer.
     pub(crate) fn nobody(&self, agent: &AgentId) -> UpstreamError {
         UpstreamError::nobody(self.has_policy(agent))
     }

@@ -30,13 +30,11 @@ use crate::{
 /// The longest reply that is translated as a whole, in bytes.
 const MAX_REPLY: usize = 32 << 20;
 
-/// OpenRouter's own fields in a request.
 const OF_OPENROUTER: [&str; 3] = ["provider", "models", "route"];
 
 /// One step of the translation to another API, and what the translation of the reply needs from the request.
 type TranslationStep = (Direction, translate::ReplyContext);
 
-/// How a reply is changed.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     /// The steps from the caller's API to the upstream's. There are none if the APIs are the same.
@@ -45,11 +43,9 @@ pub(super) struct Translation {
     in_text: Option<toolcalls::ToolCallOptions>,
     /// Set if token ids were requested. Those that the caller did not request itself are removed.
     pub ids: Option<vllm::RequestedIds>,
-    /// Whether the caller asked for a stream.
     wants_stream: bool,
 }
 
-/// A reply in the caller's API.
 enum Said {
     Whole(Vec<u8>),
     /// An error that came with status 200, with the status that it gets.
@@ -57,7 +53,6 @@ enum Said {
     Events(Vec<u8>),
 }
 
-/// A request in the API of its upstream.
 pub(super) struct TranslatedRequest {
     pub route: PathAndQuery,
     pub headers: HeaderMap,
@@ -119,7 +114,6 @@ impl Translation {
         Ok((translation, vec![now.to_string().into()], mended))
     }
 
-    /// Changes a request in its upstream's own API, whose model writes calls as text.
     fn in_text(mut self, body: Vec<Bytes>) -> (Self, Vec<Bytes>) {
         // A body that cannot be read as a value passes unchanged.
         let Some(given) = json::value(&body.concat()) else {
@@ -132,7 +126,6 @@ impl Translation {
         (self, body)
     }
 
-    /// Returns whether the reply passes unchanged.
     fn is_none(&self) -> bool {
         !self.is_other() && self.ids.is_none_or(vllm::RequestedIds::is_all)
     }
@@ -302,7 +295,6 @@ impl Translation {
         Ok(said.unwrap_or_else(|| said_with_status(chat)))
     }
 
-    /// Rewrites a complete stream.
     fn rewritten(self, events: &[u8]) -> Vec<u8> {
         let Some(mut rewrite) = self.stream() else {
             return events.to_vec();
@@ -358,7 +350,6 @@ impl Translation {
     }
 }
 
-/// Returns an error's body after the steps back to the caller.
 fn error_along<'a>(
     back: impl Iterator<Item = &'a TranslationStep>,
     status: u16,
@@ -369,7 +360,6 @@ fn error_along<'a>(
     })
 }
 
-/// Returns a chat completion, or the error that came instead.
 fn said_with_status(whole: Vec<u8>) -> Said {
     let status = error_status(&whole).and_then(|status| StatusCode::from_u16(status).ok());
     match status {
@@ -421,7 +411,6 @@ fn mended_before(
     (vec![request.to_string().into()], mended)
 }
 
-/// Adds the earlier conversation to a request in Responses, for an upstream that does not have it.
 fn gone_on(
     upstream: &Upstream,
     target: Api,
@@ -454,7 +443,6 @@ fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
     }
 }
 
-/// Asks for token ids in a request that is translated anyway.
 fn ask_for_ids(request: &mut Value) {
     if let Some(request) = request.as_object_mut() {
         let wanted = vllm::WANTED.iter().filter_map(|(key, value)| {

@@ -28,10 +28,8 @@ const MAX_HEAD: usize = 64 << 10;
 /// The most fields in it. For more, the answer is 431 too. hyper allocates the room for them for each head, which takes
 /// 30 ns, because it does not fill it.
 const MAX_HEADERS: usize = 1_024;
-/// Silence after which the system probes whether the peer is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// Number of unanswered probes after which the connection is closed.
 const KEEP_ALIVE_PROBES: u32 = 4;
 
 /// The error that broke a reply. It is a separate type, because the compiler cannot show that a task with hyper's bound

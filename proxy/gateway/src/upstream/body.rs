@@ -15,23 +15,17 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, longer};
 
-/// The largest part of an error's body that is read before it is passed on.
 const MAX_PEEK: usize = 64 << 10;
-/// Deadline for the rest of an error's body.
 const PEEK_DEADLINE: Duration = Duration::from_secs(5);
 
 type BodyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// An upstream's bytes, which are the same whether they were peeked at or not.
 pub(crate) struct UpstreamBody {
-    /// The part that was read ahead.
     ahead: Vec<u8>,
-    /// What came after it: trailers or an error.
+    /// What came after `ahead`: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
-    /// Resolves when no more will come.
     end: Option<BodyEnd>,
-    /// Changes its bytes on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
 }
 
@@ -43,7 +37,6 @@ struct NoMore;
 // === impl UpstreamBody ===
 
 impl UpstreamBody {
-    /// Returns the beginning of an error: up to its end or [`MAX_PEEK`], within [`PEEK_DEADLINE`].
     pub(crate) async fn peek(&mut self) -> Bytes {
         let until = Instant::now() + PEEK_DEADLINE;
         while self.ahead.len() < MAX_PEEK && timeout_at(until, self.advance()).await == Ok(true) {}
@@ -84,22 +77,18 @@ impl UpstreamBody {
         self.next.is_none()
     }
 
-    /// Ends the body with an error once `end` has resolved.
     pub(super) fn breaks_off(&mut self, end: BodyEnd) {
         self.end = Some(end);
     }
 
-    /// Replaces a body that was read completely.
     pub(crate) fn replace(&mut self, whole: Vec<u8>) {
         (self.ahead, self.next) = (whole, None);
     }
 
-    /// Sets the change of its bytes.
     pub(crate) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
     }
 
-    /// Takes the change of its bytes.
     pub(crate) fn take_rewrite(&mut self) -> Option<Box<dyn Rewrite>> {
         self.rewrite.take()
     }

@@ -17,7 +17,6 @@ use crate::{
 
 /// The host that serves only OpenAI's own APIs.
 const OPENAI: &str = "api.openai.com";
-/// Hosts that refuse a request with an unknown field.
 const STRICT: [&str; 6] = [
     OPENAI,
     "api.anthropic.com",
@@ -29,7 +28,6 @@ const STRICT: [&str; 6] = [
 
 /// How long it is remembered that a server lacks something, because the server may be replaced or updated.
 const FORGET: Duration = Duration::from_secs(3_600);
-/// Number of models of one server whose requirements for a history are remembered.
 const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// What an upstream supports.
@@ -46,9 +44,7 @@ pub(crate) struct UpstreamCapabilities {
     apis: Vec<Api>,
     /// If the further APIs are only guessed: which guesses were wrong.
     lacks: Option<LackedApis>,
-    /// If it should return token ids with a chat completion: whether it does not.
     lacks_ids: Option<NegativeCache>,
-    /// Whether it has no route that counts the tokens of a conversation.
     lacks_count: NegativeCache,
     /// Whether its models may write tool calls and thinking as text.
     pub calls_in_text: bool,
@@ -58,20 +54,17 @@ pub(crate) struct UpstreamCapabilities {
     pub takes_everything: bool,
     /// Whether it appends lessons to the system prompt itself.
     pub appends_system: bool,
-    /// The requirements for a history that each of its models has stated in refusals.
     demands: Mutex<LruCache<String, Demands>>,
     /// Whether it refuses unknown fields, or must not mistake a client's fields for its own.
     pub refuses_unknown: bool,
 }
 
-/// The APIs that a server was guessed to have and does not.
 #[derive(Debug, Default)]
 struct LackedApis {
     messages: NegativeCache,
     responses: NegativeCache,
 }
 
-/// One of the ways to send a chat to an upstream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Variant {
     /// Whether token ids are requested, if it can return them.
@@ -80,19 +73,16 @@ pub(crate) struct Variant {
     pub guess: bool,
 }
 
-/// Whether a server lacks something, as far as is known.
 #[derive(Debug, Default)]
 struct NegativeCache(Mutex<Option<Instant>>);
 
 // === impl NegativeCache ===
 
 impl NegativeCache {
-    /// Returns whether it was found to lack it within the last hour.
     fn is_known(&self) -> bool {
         lock(&self.0).is_some_and(|since| since.elapsed() < FORGET)
     }
 
-    /// Records that it lacks it.
     fn set(&self) {
         *lock(&self.0) = Some(Instant::now());
     }
@@ -101,7 +91,6 @@ impl NegativeCache {
 // === impl UpstreamCapabilities ===
 
 impl UpstreamCapabilities {
-    /// Returns those of a configured upstream.
     pub(super) fn from_config(config: &UpstreamConfig, address: &UpstreamAddress) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_bedrock = BedrockEndpoint::of_host(address.name()).is_some();
@@ -133,7 +122,6 @@ impl UpstreamCapabilities {
         }
     }
 
-    /// Returns those of our own policy model.
     pub(super) fn policy(appends_system: bool) -> Self {
         Self {
             apis: vec![Api::Chat],
@@ -149,19 +137,16 @@ impl UpstreamCapabilities {
         }
     }
 
-    /// Returns a model's known requirements for a history.
     pub(crate) fn demands(&self, model: &str) -> Demands {
         lock(&self.demands).get(model).copied().unwrap_or_default()
     }
 
-    /// Records the requirements that a model stated in a refusal.
     pub(crate) fn demand(&self, model: &str, demands: Demands) {
         if model.len() <= LONGEST_NAME {
             lock(&self.demands).put(model.to_owned(), demands);
         }
     }
 
-    /// Returns the first way to send a chat of `api` to it.
     pub(crate) fn variant(&self, api: Api) -> Variant {
         let lacked = self.lacked(api);
         Variant {
@@ -170,22 +155,18 @@ impl UpstreamCapabilities {
         }
     }
 
-    /// Records that it does not return token ids.
     pub(crate) fn lacks_ids(&self) {
         self.lacks_ids.iter().for_each(NegativeCache::set);
     }
 
-    /// Records that it does not have this API.
     pub(crate) fn lacks_api(&self, api: Api) {
         self.lacked(api).into_iter().for_each(NegativeCache::set);
     }
 
-    /// Records that it does not count tokens.
     pub(crate) fn lacks_count(&self) {
         self.lacks_count.set();
     }
 
-    /// Returns whether it probably counts the tokens of a conversation in Anthropic's API.
     pub(crate) fn counts_tokens(&self) -> bool {
         self.takes_everything
             && self.has(Api::Messages, self.variant(Api::Messages))

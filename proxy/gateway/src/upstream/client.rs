@@ -44,7 +44,6 @@ const PONG: Duration = Duration::from_secs(20);
 const MAX_HEADERS: usize = 1_024;
 /// The user agent of a request that follows a redirect.
 const OUR_NAME: &str = concat!("metaclaw/", env!("CARGO_PKG_VERSION"));
-/// How many redirects of one request are followed.
 const REDIRECTS: usize = 5;
 
 type Hyper = legacy::Client<Connector, Body>;
@@ -57,7 +56,6 @@ pub(crate) enum Sent {
     Stream(Body),
 }
 
-/// The client of one upstream.
 #[derive(Debug)]
 pub(crate) struct Client {
     pooled: Hyper,
@@ -66,7 +64,6 @@ pub(crate) struct Client {
     first_byte: Option<Span>,
 }
 
-/// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     /// The upstream did not begin a reply within `first_byte`.
@@ -85,7 +82,6 @@ pub(super) enum SendError {
 // === impl Client ===
 
 impl Client {
-    /// Makes a client for an upstream of this configuration, with or without TLS.
     pub(super) fn new(
         tls: rustls::ClientConfig,
         config: &UpstreamConfig,
@@ -239,7 +235,6 @@ fn broke_h2(error: &legacy::Error) -> bool {
     })
 }
 
-/// Returns whether the answer was not HTTP.
 pub(super) fn is_not_http(error: &legacy::Error) -> bool {
     sources(error).any(|error| {
         let hyper = error.downcast_ref::<hyper::Error>();

@@ -33,24 +33,18 @@ use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{address::UpstreamAddress, body::BoxError, config::EnvironmentProxies};
 
-/// Silence after which the system checks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// No proxy, whatever the environment says.
 const DIRECT: &str = "none";
 
-/// Makes connections to an upstream.
 pub(super) type Connector = BoxCloneSyncService<Uri, TokioIo<Tracked>, BoxError>;
-/// Makes the connections below TLS.
 type Transport = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 
-/// The address of a proxy and its credential.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Intercept);
 
-/// A connection with a record of its use.
 pub(super) struct Tracked {
     io: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
-    /// Whether it ends at a proxy that forwards requests.
     is_forwarded: bool,
     usage: ConnectionUse,
 }
@@ -64,7 +58,6 @@ pub(super) struct ConnectionUse {
     pub is_answering: Arc<AtomicBool>,
 }
 
-/// The connection was not made in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection within {0:?}")]
 struct NotInTime(Duration);
@@ -173,12 +166,10 @@ impl Proxy {
         self.scheme() == "http"
     }
 
-    /// Returns the credential that is sent with each forwarded request.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.0.basic_auth()
     }
 
-    /// Returns host and port, for messages.
     pub(super) fn host(&self) -> &str {
         let authority = self.0.uri().authority();
         authority.map_or("", |authority| authority.as_str())

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{body::BoxError, failure::Failure, route::RouteError};
 
-/// Why there is no answer of an upstream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     #[error("no upstream is configured: set llm.api_base, or a policy model")]
@@ -90,7 +89,6 @@ impl UpstreamError {
         }
     }
 
-    /// Converts the reason why the upstream `name` at `host` sent no reply.
     pub(super) fn from_send_error(error: SendError, name: &str, host: &str) -> Self {
         let (name, host) = (name.to_owned(), host.to_owned());
         let error = match error {
@@ -109,7 +107,6 @@ impl UpstreamError {
         }
     }
 
-    /// Returns its class for `routing.fail_over`.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match self {
             Self::TooSlow { .. } => Some(Failure::Timeout),

@@ -22,7 +22,6 @@ const RATE_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause, whatever an upstream says.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
-/// The keys of one upstream.
 #[derive(Debug)]
 pub(crate) struct KeyRing {
     keys: Vec<Secret>,
@@ -71,7 +70,6 @@ impl KeyRing {
         self.choose(|_, _| true)
     }
 
-    /// Returns a key to use after those of `tried` were refused, which does not pause.
     pub(crate) fn next(&self, tried: &[usize]) -> Option<usize> {
         self.choose(|index, is_resting| !is_resting && !tried.contains(&index))
     }
@@ -87,7 +85,6 @@ impl KeyRing {
         why
     }
 
-    /// The upstream refused the key.
     fn failed(&self, index: usize, failure: Failure, wait: Option<Duration>) {
         if let Some(state) = lock(&self.states).each.get_mut(index) {
             state.n_failures = state.n_failures.saturating_add(1);
@@ -96,7 +93,6 @@ impl KeyRing {
         }
     }
 
-    /// The upstream accepted the key.
     fn accepted(&self, index: usize) {
         if let Some(state) = lock(&self.states).each.get_mut(index) {
             state.n_failures = 0;
@@ -104,7 +100,6 @@ impl KeyRing {
         }
     }
 
-    /// Records what a reply of `upstream` says about the key.
     pub(crate) fn note(
         &self,
         upstream: &str,

@@ -16,14 +16,11 @@ use tokio::task::JoinSet;
 
 use crate::{LONGEST_NAME, lock::lock};
 
-/// The number of names that are remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// What is known of the names of one server.
 #[derive(Debug)]
 pub(super) struct Parents(Arc<Mutex<LruCache<String, Parent>>>, Mutex<JoinSet<()>>);
 
-/// The answer of `GET /v1/models`.
 #[derive(Debug, Deserialize)]
 struct ModelsAnswer {
     data: Vec<Card>,
@@ -37,7 +34,6 @@ struct Card {
     parent: Option<String>,
 }
 
-/// The server's answer to the request for its models.
 #[derive(Debug)]
 pub(super) enum Said {
     List(Vec<u8>),

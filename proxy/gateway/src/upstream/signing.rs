@@ -9,7 +9,6 @@ use tokio::task::spawn_blocking;
 
 use crate::address::UpstreamAddress;
 
-/// Signs the requests to one upstream.
 #[derive(Debug)]
 pub(super) struct RequestSigner {
     endpoint: BedrockEndpoint,

@@ -9,7 +9,6 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// Adds the certificates of a PEM file.
 fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String> {
     let read = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
     let certificates = CertificateDer::pem_file_iter(regular(ca).map_err(|error| read(&error))?)
@@ -41,7 +40,6 @@ pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientCo
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Returns advice for a certificate that rustls refuses.
 pub(super) fn advice(reason: &str) -> Option<&'static str> {
     const ADVICE: [(&str, &str); 2] = [
         (

@@ -26,21 +26,17 @@ const PIECE: usize = 16 << 10;
 /// A request's body that records when the connection took a part of it.
 struct Uploading {
     body: Body,
-    /// The rest of a frame.
     rest: Bytes,
     progress: Arc<UploadProgress>,
 }
 
-/// The progress of a body.
 #[derive(Debug)]
 pub(super) struct UploadProgress {
     /// Since when the upstream is awaited, and not the caller's next bytes.
     awaited: IdleClock,
-    /// Why the caller's body broke off.
     broken: Mutex<Option<BoxError>>,
 }
 
-/// Returns the body in small pieces, and its progress.
 pub(super) fn watched(body: Body) -> (Body, Arc<UploadProgress>) {
     let progress = Arc::new(UploadProgress {
         awaited: IdleClock::from(Instant::now()),
@@ -78,7 +74,6 @@ impl UploadProgress {
         }
     }
 
-    /// Returns why the caller's body broke off, if it did.
     pub(super) fn broken(&self) -> Option<BoxError> {
         lock(&self.broken).take()
     }

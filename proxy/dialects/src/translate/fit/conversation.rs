@@ -7,11 +7,8 @@ use serde_json::{Value, json};
 
 use crate::translate::content::as_text;
 
-/// The user message before a conversation that begins with the assistant.
 const BEGINNING: &str = "(The conversation begins with the assistant.)";
-/// The user message after a last assistant message that may not be continued.
 const CONTINUE: &str = "Continue.";
-/// The result of a call that has none.
 const NO_RESULT: &str = "(no result)";
 
 /// Gives every call a unique id, and one result in the message after it. A result without such a call becomes text.
@@ -58,7 +55,6 @@ fn calls(content: &mut [Value], seen: &mut HashSet<String>) -> Vec<(String, Stri
     calls.map(rename).collect()
 }
 
-/// Returns the blocks of the message after those calls, with the results first.
 fn results(content: Vec<Value>, mut open: Vec<(String, String)>) -> Vec<Value> {
     let (mut results, mut rest) = (Vec::new(), Vec::new());
     for mut block in content {
@@ -113,7 +109,6 @@ pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
     }
 }
 
-/// Returns whether the last messages are results of calls, and their reply began without thinking.
 pub(super) fn is_mid_call_without_thinking(messages: &[Value]) -> bool {
     first_reply_under_way(messages).is_some_and(|at| {
         let kind = &messages[at]["content"][0]["type"];

@@ -51,7 +51,6 @@ const NOBODYS: [&str; 3] = [
 /// The alternatives of an expression of its own for the heartbeat's wordings, old and new.
 const HEARTBEATS: &str = "const DEFAULT_HEARTBEAT_PROMPT_CONTEXT_BLOCK = /";
 
-/// The scripts of its package, but for those that it serves to browsers.
 fn scripts() -> Vec<String> {
     let home = std::env::var_os("METACLAW_TEST_OPENCLAW").expect("METACLAW_TEST_OPENCLAW is set");
     let dist = PathBuf::from(home).join("node_modules/openclaw/dist");
@@ -64,13 +63,11 @@ fn scripts() -> Vec<String> {
         .collect()
 }
 
-/// Returns the text after the first `mark` of each script.
 fn behind<'s>(scripts: &'s [String], mark: &str) -> Vec<&'s str> {
     let found = scripts.iter().filter_map(|script| script.split_once(mark));
     found.map(|(_, rest)| rest).collect()
 }
 
-/// The texts of a constant, up to what it puts in.
 fn texts<'s>(scripts: &'s [String], name: &str) -> Vec<&'s str> {
     let rest = behind(scripts, &format!("const {name} = ")).into_iter();
     let text = |rest: &'s str| {
